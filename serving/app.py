@@ -1,0 +1,81 @@
+"""Settings and an inference server in, an ASGI application out."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from fastapi.exceptions import RequestValidationError
+from fastapi_offline import FastAPIOffline
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from serving import rendering, routes
+from serving.access import HUNG_UP, Access
+from serving.problem_details import Problem
+from serving.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from fastapi import FastAPI, Request
+
+    from serving.inference import Inference
+    from serving.settings import Settings
+
+VERSION = "0.1.0"
+logger = logging.getLogger(__name__)
+
+
+def create_app(settings: Settings, inference: Inference) -> FastAPI:
+    """The gateway as an application.
+
+    Args:
+        settings: The operator's choices.
+        inference: Where models run. It is opened when the application starts and closed when it stops.
+
+    Returns:
+        The application; `app.state.service` has its parts, `app.state.service.drain()` takes it out of rotation.
+    """
+    service = Service(settings, inference, VERSION)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with service.run():
+            yield
+
+    # The interactive documentation with its scripts on board: FastAPI's own page loads them from a CDN.
+    app = FastAPIOffline(
+        title="Petrov", version=VERSION, summary="Neural operators, served.", redoc_url=None, lifespan=lifespan
+    )
+    app.state.service = service
+    app.include_router(routes.router)
+    app.add_middleware(Access, metrics=service.metrics, knows=service.catalogue.knows)
+    _handle_errors(app, service)
+    return app
+
+
+def _handle_errors(app: FastAPI, service: Service) -> None:
+    """Every error leaves as a problem, and is counted by its kind."""
+
+    def respond(problem: Problem) -> Response:
+        service.metrics.rejected.labels(problem.kind).inc()
+        return rendering.problem_response(problem)
+
+    @app.exception_handler(Problem)
+    async def problem(_: Request, error: Problem) -> Response:
+        return respond(error)
+
+    @app.exception_handler(HTTPException)
+    async def router(request: Request, error: HTTPException) -> Response:
+        return respond(rendering.from_router(request, error))
+
+    @app.exception_handler(RequestValidationError)
+    async def validation(_: Request, error: RequestValidationError) -> Response:
+        return respond(rendering.from_validation(error))
+
+    @app.exception_handler(ClientDisconnect)
+    async def disconnect(_: Request, __: ClientDisconnect) -> Response:
+        return Response(status_code=HUNG_UP)

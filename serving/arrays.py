@@ -1,0 +1,251 @@
+"""Request bodies in, named arrays out; arrays in, response bodies out: `Content-Type` and `Accept` choose how.
+
+A codec reads what a stranger wrote: it bounds before it allocates, and it knows nothing of models but the names of
+their inputs. An answer in JSON is coded as the question was, in nested lists or as `{"shape", "dtype", "base64"}`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+from pydantic import ValidationError
+
+from serving import npy
+from serving.problem_details import (
+    BodyTooLarge,
+    NotAcceptable,
+    UnreadableBody,
+    UnsupportedMediaType,
+    WrongDtype,
+    WrongInput,
+    WrongShape,
+)
+from serving.schemas import Base64Array
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from starlette.datastructures import Headers
+
+JSON = "application/json"
+MEDIA_TYPES = (npy.MEDIA_TYPE, JSON)
+DTYPES = frozenset(
+    {"float16", "float32", "float64", "bool"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How a body is written: its media type and, within JSON, whether arrays are base64."""
+
+    media_type: str
+    base64: bool = False
+
+
+def question_type(headers: Headers) -> str:
+    """The media type of the body.
+
+    Raises:
+        UnsupportedMediaType: Neither .npy nor JSON, or compressed.
+    """
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise UnsupportedMediaType(f'Content-Encoding "{encoding[:32]}" is not read; send the body uncompressed')
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in MEDIA_TYPES:
+        raise UnsupportedMediaType(
+            f'expected Content-Type {" or ".join(MEDIA_TYPES)} but got "{media_type[:64]}"',
+            headers={"Accept-Post": ", ".join(MEDIA_TYPES)},
+        )
+    return media_type
+
+
+def answer_type(headers: Headers, question: str) -> str:
+    """The media type that `Accept` prefers; the question's own where it leaves the choice.
+
+    Raises:
+        NotAcceptable: `Accept` names neither .npy nor JSON.
+    """
+    accept = headers.get("accept", "*/*")
+    weights = dict(_weight(part) for part in accept.split(",")[:32])
+    order = [question, *(known for known in MEDIA_TYPES if known != question)]
+    quality = {known: weights.get(known, weights.get("application/*", weights.get("*/*", 0.0))) for known in order}
+    best = max(order, key=lambda known: quality[known])
+    if quality[best] <= 0:
+        raise NotAcceptable(f'answers come as {" or ".join(MEDIA_TYPES)}, not as "{accept[:64]}"')
+    return best
+
+
+def _weight(part: str) -> tuple[str, float]:
+    """A media range of `Accept` and its q, which is 1 unless it says otherwise."""
+    media_range, *parameters = (piece.strip().lower() for piece in part.split(";"))
+    texts = [parameter[2:] for parameter in parameters if parameter.startswith("q=")]
+    try:
+        return media_range, float(texts[0]) if texts else 1.0
+    except ValueError:
+        return media_range, 0.0
+
+
+def read(
+    body: bytes | bytearray, media_type: str, names: Sequence[str], max_bytes: int
+) -> tuple[dict[str, NDArray[Any]], Coding]:
+    """The arrays of a body, by the names of the model's inputs, and how they were coded.
+
+    Args:
+        body: The whole body.
+        media_type: As `question_type` found it.
+        names: The inputs of the model; an .npy body holds the only one.
+        max_bytes: The most that one array may take as float32.
+
+    Raises:
+        UnreadableBody: The body is not what its media type says.
+        InvalidArray: It is, and holds something else than the arrays asked for.
+        BodyTooLarge: An array would be too large as float32.
+    """
+    if media_type == JSON:
+        return _read_json(body, names, max_bytes)
+    if len(names) != 1:
+        raise UnsupportedMediaType(f"the model takes {', '.join(names)}: one .npy file cannot hold them, send {JSON}")
+    return {names[0]: npy.read(body, names[0], max_bytes)}, Coding(npy.MEDIA_TYPE)
+
+
+def write(model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], coding: Coding) -> bytes:
+    """The body of an answer.
+
+    Raises:
+        NotAcceptable: The model has several outputs, which one .npy file cannot hold.
+    """
+    if coding.media_type == JSON:
+        arrays = {name: _base64(array) if coding.base64 else array for name, array in outputs.items()}
+        return orjson.dumps({"model": model, "version": version, "outputs": arrays}, option=orjson.OPT_SERIALIZE_NUMPY)
+    if len(outputs) != 1:
+        raise NotAcceptable(f"the model answers {', '.join(outputs)}: one .npy file cannot hold them, accept {JSON}")
+    [array] = outputs.values()
+    return npy.write(array)
+
+
+def _base64(array: NDArray[np.float32]) -> dict[str, Any]:
+    text = base64.b64encode(np.ascontiguousarray(array, "<f4").data)
+    return {"shape": array.shape, "dtype": "float32", "base64": text.decode("ascii")}
+
+
+def _read_json(body: bytes | bytearray, names: Sequence[str], max_bytes: int) -> tuple[dict[str, NDArray[Any]], Coding]:
+    inputs = _inputs(body, names)
+    # A string needs two quotes and so does every key: where there are no more quotes than keys, no number is a string.
+    strings = body.count(b'"') > 2 * (1 + len(inputs))
+    arrays = {
+        name: _decode(value, name, max_bytes) if isinstance(value, dict) else _nested(value, name, strings=strings)
+        for name, value in inputs.items()
+    }
+    return arrays, Coding(JSON, base64=any(isinstance(value, dict) for value in inputs.values()))
+
+
+def _inputs(body: bytes | bytearray, names: Sequence[str]) -> dict[str, Any]:
+    """The value of `inputs`, with exactly the model's names as keys."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        hint = "; JSON has no NaN and no Infinity" if b"NaN" in body or b"Infinity" in body else ""
+        raise UnreadableBody(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}{hint}") from error
+    if not isinstance(document, dict) or set(document) != {"inputs"} or not isinstance(document["inputs"], dict):
+        raise UnreadableBody(f'expected {{"inputs": {{"{names[0]}": <array>}}}} as the JSON body')
+    inputs: dict[str, Any] = document["inputs"]
+    for name in names:
+        if name not in inputs:
+            raise WrongInput(f'input "{name}" is missing; got {_quoted(inputs)}', array=name)
+    for name in inputs:
+        if name not in names:
+            raise WrongInput(f'there is no input "{name[:64]}"; the model takes {_quoted(names)}', array=name[:64])
+    return inputs
+
+
+def _quoted(names: Mapping[str, Any] | Sequence[str]) -> str:
+    return ", ".join(f'"{name[:64]}"' for name in list(names)[:8]) or "none"
+
+
+def _decode(value: dict[str, Any], name: str, max_bytes: int) -> NDArray[Any]:
+    """An array from `{"shape", "dtype", "base64"}`, as a view of the decoded bytes."""
+    try:
+        coded = Base64Array.model_validate(value)
+        data = base64.b64decode(coded.base64, validate=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(key)[:32] for key in first["loc"])
+        raise UnreadableBody(f'inputs.{name}.{place}: {first["msg"]}; expected "shape", "dtype", "base64"') from error
+    except (binascii.Error, ValueError) as error:
+        raise UnreadableBody(f"inputs.{name}.base64: {error}") from error
+    if coded.dtype not in DTYPES:
+        raise WrongDtype(f'{name}: dtype "{coded.dtype[:32]}" is not read; use one such as "float32"', array=name)
+    dtype = np.dtype(coded.dtype).newbyteorder("<")
+    return _view(data, dtype, coded.shape, name, max_bytes)
+
+
+def _view(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], name: str, max_bytes: int) -> NDArray[Any]:
+    if len(shape) > npy.MAX_RANK or any(size < 0 for size in shape):
+        raise WrongShape(f"{name}: shape {str(list(shape))[:64]} is not the shape of a field", array=name)
+    values = math.prod(shape)
+    if values * dtype.itemsize != len(data):
+        raise UnreadableBody(
+            f"inputs.{name}: shape {list(shape)} of {dtype.name} takes {values * dtype.itemsize} bytes, "
+            f"but base64 holds {len(data)}"
+        )
+    if values * 4 > max_bytes:
+        raise BodyTooLarge(f"{name}: shape {list(shape)} takes {values * 4} bytes as float32; the limit is {max_bytes}")
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _nested(value: Any, name: str, *, strings: bool) -> NDArray[Any]:
+    """An array from nested lists of numbers; null becomes NaN, which no model takes."""
+    if not isinstance(value, list):
+        raise WrongShape(f"{name}: expected nested lists of numbers or base64 but got a {_kind(value)}", array=name)
+    if strings:
+        _search(value, name)
+    try:
+        return np.array(value, np.float64)
+    except (ValueError, TypeError, OverflowError):
+        _search(value, name)
+        raise UnreadableBody(f"inputs.{name}: nested lists of numbers of equal length expected") from None
+
+
+def _search(value: list[Any], name: str) -> None:
+    """Raise for the first place that is not as its elder siblings are, or is no number."""
+    shape: list[int] = []
+    first: Any = value
+    while isinstance(first, list) and len(shape) <= npy.MAX_RANK:
+        shape.append(len(first))
+        first = first[0] if first else 0.0
+    if len(shape) > npy.MAX_RANK:
+        raise WrongShape(f"{name}: lists nested deeper than {npy.MAX_RANK}", array=name)
+    _visit(value, shape, (), name)
+
+
+def _visit(value: Any, shape: list[int], index: tuple[int, ...], name: str) -> None:
+    place = f"{name}[{','.join(map(str, index))}]" if index else name
+    if len(index) == len(shape):
+        if isinstance(value, list):
+            raise WrongShape(f"{place} is a list; expected a number as in the rows before", array=name, index=index)
+        if value is not None and not isinstance(value, int | float):
+            raise WrongDtype(f"{place} is a {_kind(value)}; expected a number", array=name, index=index)
+        return
+    if not isinstance(value, list):
+        raise WrongShape(
+            f"{place} is a {_kind(value)}; expected a list of {shape[len(index)]}", array=name, index=index
+        )
+    if len(value) != shape[len(index)]:
+        raise WrongShape(
+            f"{place} has {len(value)} entries; the ones before have {shape[len(index)]}", array=name, index=index
+        )
+    for position, item in enumerate(value):
+        _visit(item, shape, (*index, position), name)
+
+
+def _kind(value: Any) -> str:
+    """The JSON word for a decoded value."""
+    return {str: "string", dict: "object", bool: "boolean", type(None): "null", list: "list"}.get(type(value), "number")

@@ -1,0 +1,43 @@
+"""Exceptions in, `application/problem+json` responses out; the handlers that FastAPI is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+from starlette.responses import Response
+
+from serving import problem_details
+from serving.problem_details import InvalidParameter, MethodNotAllowed, Problem, UnknownRoute
+
+if TYPE_CHECKING:
+    from fastapi import Request
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+
+
+def problem_response(problem: Problem) -> Response:
+    """A problem as a response."""
+    details = problem.details()
+    return Response(
+        orjson.dumps(details.model_dump(exclude_none=True)),
+        status_code=details.status,
+        headers=problem.headers,
+        media_type=problem_details.MEDIA_TYPE,
+    )
+
+
+def from_router(request: Request, error: HTTPException) -> Problem:
+    """What the router refuses by itself: unknown paths and wrong methods."""
+    path = request.url.path[:128]
+    if error.status_code == MethodNotAllowed.status:
+        allowed = (error.headers or {}).get("Allow", "")
+        return MethodNotAllowed(f"{path} takes {allowed}, not {request.method[:16]}", headers={"Allow": allowed})
+    return UnknownRoute(f"there is nothing at {path}; /docs lists what there is")
+
+
+def from_validation(error: RequestValidationError) -> Problem:
+    """The first path or query parameter that is out of its range."""
+    first = error.errors()[0]
+    place = " ".join(str(part)[:64] for part in first["loc"])
+    return InvalidParameter(f"{place}: {first['msg']}; got {str(first.get('input'))[:64]!r}")

@@ -1,0 +1,125 @@
+"""The paths of the gateway; each handler names its parts and leaves the work to them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from serving import arrays, body, npy
+from serving.problem_details import MEDIA_TYPE, DeadlineExceeded
+from serving.schemas import Answer, Liveness, Model, ModelList, ProblemDetails, Question, Readiness
+from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
+
+if TYPE_CHECKING:
+    from serving.limits import Ticket
+
+JSON_SHARE = 4  # numbers in JSON take some eight times their text in memory, so JSON bodies get a part of the limit
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_PREDICTION: dict[str, Any] = {
+    "openapi_extra": {
+        "requestBody": {
+            "required": True,
+            "content": {
+                npy.MEDIA_TYPE: _BINARY,
+                arrays.JSON: {"schema": Question.model_json_schema(ref_template="#/components/schemas/{model}")},
+            },
+        }
+    },
+    "response_model": Answer,
+    "responses": {
+        200: {
+            "content": {npy.MEDIA_TYPE: _BINARY},
+            "headers": {
+                "Petrov-Model": {"schema": {"type": "string"}},
+                "Petrov-Version": {"schema": {"type": "integer"}},
+            },
+        }
+    },
+}
+_INDEX = """<!doctype html><html lang="en"><title>Petrov</title>
+<h1>Petrov</h1><p>Neural operators, served: fields in, fields out.</p>
+<ul><li><a href="v1/models">models</a></li><li><a href="docs">documentation of the interface</a></li>
+<li><a href="health/ready">readiness</a></li><li><a href="metrics">metrics</a></li></ul></html>
+"""
+
+router = APIRouter(
+    responses={"default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}}
+)
+
+
+@router.get("/v1/models")
+async def list_models(service: Serving) -> ModelList:
+    """The models that answer now."""
+    return ModelList(models=tuple(service.catalogue.models()))
+
+
+@router.get("/v1/models/{model}")
+async def describe_model(model: str, service: Serving) -> Model:
+    """Card, versions and export certificate of a model."""
+    return service.catalogue.model(model)
+
+
+@router.post("/v1/models/{model}/predict", **_PREDICTION)
+async def predict(model: str, request: Request, service: Serving) -> Response:
+    """Ask the newest version of a model for one field or a batch of them."""
+    return await _predict(model, None, request, service)
+
+
+@router.post("/v1/models/{model}/versions/{version}/predict", **_PREDICTION)
+async def predict_with_version(model: str, version: int, request: Request, service: Serving) -> Response:
+    """Ask one version of a model."""
+    return await _predict(model, version, request, service)
+
+
+@router.get("/health/live")
+async def live() -> Liveness:
+    """The process answers."""
+    return Liveness()
+
+
+@router.get("/health/ready", responses={503: {"model": Readiness}})
+async def ready(service: Serving) -> JSONResponse:
+    """Every model of the repository is loaded and warm, and we are not shutting down."""
+    readiness = service.catalogue.readiness()
+    return JSONResponse(readiness.model_dump(exclude_none=True), 200 if readiness.ready else 503)
+
+
+@router.get("/metrics", include_in_schema=False)
+async def metrics(service: Serving) -> Response:
+    """Prometheus text."""
+    return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+@router.get("/", include_in_schema=False)
+async def index() -> HTMLResponse:
+    """Where to go from here."""
+    return HTMLResponse(_INDEX)
+
+
+async def _predict(model: str, version: int | None, request: Request, service: Service) -> Response:
+    card = service.catalogue.find(model, version).card
+    question = arrays.question_type(request.headers)
+    answer = arrays.answer_type(request.headers, question)
+    with service.admission.admit() as ticket:
+        content = await _receive(request, question, ticket, service)
+        deadline = asyncio.get_running_loop().time() + service.settings.request_seconds
+        work = service.predictor.answer(card, content, question, answer, deadline, request.state.request_id)
+        try:
+            async with asyncio.timeout_at(deadline):
+                written = await body.unless_disconnected(request, work)
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"no answer within {service.settings.request_seconds:g} s") from error
+    return Response(
+        written, media_type=answer, headers={"Petrov-Model": card.model, "Petrov-Version": str(card.version)}
+    )
+
+
+async def _receive(request: Request, media_type: str, ticket: Ticket, service: Service) -> bytearray:
+    limit = service.settings.max_body_bytes // (JSON_SHARE if media_type == arrays.JSON else 1)
+    content = await body.read(request, ticket, limit, service.settings.receive_seconds)
+    service.metrics.request_bytes.observe(len(content))
+    return content

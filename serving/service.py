@@ -1,0 +1,64 @@
+"""The gateway's parts, made once per application from settings and an inference server, and handed to the routes."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Annotated, cast
+
+from fastapi import Depends, Request
+
+from serving.catalogue import Catalogue
+from serving.dispatch import Dispatcher
+from serving.limits import Admission
+from serving.metrics import Metrics
+from serving.prediction import Predictor
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from serving.inference import Inference
+    from serving.settings import Settings
+
+
+class Service:
+    """What the routes stand on.
+
+    Args:
+        settings: The operator's choices.
+        inference: Where models run; opened and closed by `run`.
+        version: Of the software, for the metrics.
+    """
+
+    def __init__(self, settings: Settings, inference: Inference, version: str) -> None:
+        self.settings = settings
+        self.metrics = Metrics(version)
+        self.catalogue = Catalogue(settings.repository, inference, settings.request_seconds)
+        self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
+        dispatcher = Dispatcher(inference, self.catalogue, self.metrics)
+        self.predictor = Predictor(dispatcher, self.metrics, settings.max_body_bytes)
+        self._inference = inference
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Open the inference server and watch the repository as long as the context lasts."""
+        async with self._inference:
+            watching = asyncio.create_task(self.catalogue.watch())
+            try:
+                yield
+            finally:
+                watching.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watching
+
+    def drain(self) -> None:
+        """Readiness is false from now on; requests are still answered."""
+        self.catalogue.draining = True
+
+
+def of(request: Request) -> Service:
+    """The service of the application that a request came to."""
+    return cast("Service", request.app.state.service)
+
+
+Serving = Annotated[Service, Depends(of)]
