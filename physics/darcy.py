@@ -1,0 +1,101 @@
+"""Takes a permeability a, gives the pressure u of Darcy's flow through the unit square: -div(a grad u) = f, u = 0 around.
+
+The scheme is that of `physics.volumes`. With `wall` = 1/(2n) on n points it is the cell-centred one on n cells, and the
+benchmark's fields are those of n = 421; the default `wall` fits the coarser grids that are strided out of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from physics import fields, volumes
+from physics.elliptic import solve_elliptic
+from physics.grid import CELLS, WALL, axis
+
+LOW, HIGH = 3.0, 12.0
+"""The permeabilities of the benchmark's two materials."""
+
+
+def permeability(field: NDArray[np.float64], low: float = LOW, high: float = HIGH) -> NDArray[np.float64]:
+    """Cut a Gaussian field into two materials: `high` where it is at least zero, `low` elsewhere."""
+    return np.where(field >= 0.0, high, low)
+
+
+def solve(coefficient: ArrayLike, source: ArrayLike = 1.0, wall: float = WALL) -> NDArray[np.float64]:
+    """Solve -div(a grad u) = f on the unit square with u = 0 on its boundary.
+
+    Args:
+        coefficient: Permeability a [rows, columns] at the grid points, positive.
+        source: Source f, one number or [rows, columns].
+        wall: Distance from the outermost points to the boundary, in sides of the square.
+
+    Returns:
+        The pressure u [rows, columns] at the same points; residual below 1e-10 of the source.
+
+    Raises:
+        ValueError: the coefficient is not a finite positive field of at least 2 x 2 points, or the source's shape differs.
+    """
+    a, f = _problem(coefficient, source)
+    return solve_elliptic(a, f * volumes.areas(a.shape, wall), wall)
+
+
+def residual(
+    coefficient: ArrayLike, solution: ArrayLike, source: ArrayLike = 1.0, wall: float = WALL
+) -> NDArray[np.float64]:
+    """Give f + div(a grad u) at every point: what a proposed `solution` leaves of the source, per unit area.
+
+    Raises:
+        ValueError: as for `solve`, or the shapes of coefficient and solution differ.
+    """
+    a, f = _problem(coefficient, source)
+    u = np.asarray(solution, dtype=np.float64)
+    if u.shape != a.shape:
+        raise ValueError(f'expected {a.shape}, the coefficient\'s shape, but got {u.shape} for "solution"')
+    outflow = (volumes.matrix(a, wall) @ u.ravel()).reshape(a.shape)
+    return np.asarray(f - outflow / volumes.areas(a.shape, wall))
+
+
+def restrict(field: NDArray[np.generic], points: int) -> NDArray[np.generic]:
+    """Stride the last two axes of a field [..., n, n] down to `points` points each, edges included.
+
+    Raises:
+        ValueError: `points` is not n or one of its strided sizes (for 421: 211, 141, 106, 85, 71, 61, 43, 36, ...).
+    """
+    steps = [_stride(fine, points) for fine in field.shape[-2:]]
+    return field[..., :: steps[0], :: steps[1]]
+
+
+def sample(
+    rng: int | np.random.SeedSequence | np.random.Generator, cells: int = CELLS
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Draw a coefficient of the benchmark's distribution on `cells` x `cells` cell centres and solve for its pressure."""
+    coefficient = permeability(fields.neumann_field(cells, np.random.default_rng(rng)))
+    return coefficient, solve(coefficient, wall=0.5 / cells)
+
+
+def example(points: int, seed: int) -> NDArray[np.float64]:
+    """Draw a coefficient of the benchmark's distribution on its grid of `points` x `points` points, any number of them.
+
+    It is the field of `sample(seed)`, seen at the points of `grid.axis(points)`.
+    """
+    coefficients = fields.neumann_coefficients(CELLS, np.random.default_rng(seed))
+    return permeability(fields.cosine_series(coefficients, axis(points), axis(points)))
+
+
+def _problem(coefficient: ArrayLike, source: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    a, f = np.asarray(coefficient, dtype=np.float64), np.asarray(source, dtype=np.float64)
+    if a.ndim != 2 or min(a.shape) < 2:
+        raise ValueError(f'expected (row, column), at least 2 points each, but got {a.shape} for "coefficient"')
+    if not (np.isfinite(a) & (a > 0)).all():
+        row, column = np.argwhere(~(np.isfinite(a) & (a > 0)))[0]
+        raise ValueError(f"coefficient[{row},{column}] is {a[row, column]}; a permeability must be finite and positive")
+    if f.shape not in {(), a.shape}:
+        raise ValueError(f'expected a number or {a.shape} but got {f.shape} for "source"')
+    return a, f
+
+
+def _stride(fine: int, points: int) -> int:
+    if points < 2 or (fine - 1) % (points - 1):
+        raise ValueError(f"cannot stride {fine} points down to {points}: {points - 1} intervals do not divide {fine - 1}")
+    return (fine - 1) // (points - 1)

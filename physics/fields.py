@@ -1,0 +1,77 @@
+"""Takes a random generator, gives Gaussian random fields: the distributions that coefficients and initial values have.
+
+Both are sums of the eigenfunctions of the Laplacian with independent normal coefficients, whose standard deviations are
+powers of the eigenvalues (Karhunen-Loève). The conventions are those of the published generators.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import fft
+
+PERIODIC_MODES = 4095
+"""Modes of a periodic field: all that 8192 points can tell apart, drawn on every grid, so the field is the same one."""
+
+
+def neumann_field(
+    cells: int, rng: np.random.Generator, alpha: float = 2.0, tau: float = 3.0
+) -> NDArray[np.float64]:
+    """Draw z ~ N(0, tau^(2 alpha - 2) (-Laplace + tau^2)^-alpha) with zero Neumann conditions and zero mean.
+
+    Returns:
+        The values at the centres of `cells` x `cells` cells of the unit square.
+    """
+    return np.asarray(fft.idctn(neumann_coefficients(cells, rng, alpha, tau), norm="ortho"))
+
+
+def neumann_coefficients(
+    cells: int, rng: np.random.Generator, alpha: float = 2.0, tau: float = 3.0
+) -> NDArray[np.float64]:
+    """Draw the orthonormal DCT-II coefficients [cells, cells] of a Neumann field; mode (0, 0), its mean, is zero."""
+    coefficients = cells * neumann_deviations(cells, alpha, tau) * rng.standard_normal((cells, cells))
+    coefficients[0, 0] = 0.0
+    return coefficients
+
+
+def neumann_deviations(cells: int, alpha: float, tau: float) -> NDArray[np.float64]:
+    """Give tau^(alpha-1) (pi^2 (k1^2 + k2^2) + tau^2)^(-alpha/2), the deviation of the coefficient of each mode."""
+    k = np.arange(cells)
+    eigenvalues = np.pi**2 * (k[:, None] ** 2 + k**2)
+    return np.asarray(tau ** (alpha - 1) * (eigenvalues + tau**2) ** (-alpha / 2))
+
+
+def cosine_series(
+    coefficients: NDArray[np.float64], rows: NDArray[np.float64], columns: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Evaluate the field of the DCT-II `coefficients` where the given `rows` and `columns` of the unit square meet."""
+    height, width = coefficients.shape
+    return np.asarray(_cosines(rows, height) @ coefficients @ _cosines(columns, width).T)
+
+
+def _cosines(places: NDArray[np.float64], modes: int) -> NDArray[np.float64]:
+    basis = np.sqrt(2 / modes) * np.cos(np.pi * np.outer(places, np.arange(modes)))
+    basis[:, 0] = np.sqrt(1 / modes)
+    return np.asarray(basis)
+
+
+def periodic_field(
+    points: int, rng: np.random.Generator, sigma: float = 25.0, tau: float = 5.0, gamma: float = 2.0
+) -> NDArray[np.float64]:
+    """Draw u ~ N(0, sigma^2 (-Laplace + tau^2)^-gamma), periodic on [0, 1) with zero mean.
+
+    Returns:
+        The values at x_i = i/points. One state of `rng` gives one field, whatever the number of points.
+    """
+    k = np.arange(1, PERIODIC_MODES + 1)
+    cosine, sine = periodic_deviations(k, sigma, tau, gamma) * rng.standard_normal((2, PERIODIC_MODES))
+    # A mode that the grid cannot tell from a lower one is added to it: the values are the field's, not a projection's.
+    spectrum = np.zeros(points, dtype=np.complex128)
+    np.add.at(spectrum, k % points, cosine - 1j * sine)
+    return np.asarray(points * fft.ifft(spectrum).real)
+
+
+def periodic_deviations(k: ArrayLike, sigma: float, tau: float, gamma: float) -> NDArray[np.float64]:
+    """Give sqrt(2) sigma ((2 pi k)^2 + tau^2)^(-gamma/2), the deviation of the cosine and sine of frequency `k`."""
+    eigenvalues = (2 * np.pi * np.asarray(k, dtype=np.float64)) ** 2
+    return np.asarray(np.sqrt(2) * sigma * (eigenvalues + tau**2) ** (-gamma / 2))

@@ -1,0 +1,60 @@
+"""Takes a coefficient on grid points, gives the finite volumes of -div(a grad u) with u = 0 on the walls, as a matrix.
+
+Each point owns the rectangle up to the midlines between it and its neighbours, the outermost ones up to the wall. What
+flows out of a rectangle is
+
+    sum over its faces of  a_face (u_point - u_neighbour) length / distance,
+
+where a_face is the arithmetic mean of the two sides and, at a wall, u_neighbour = 0 and a_face is the point's own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+
+def widths(points: int, wall: float) -> NDArray[np.float64]:
+    """Give the width of each point's rectangle [points]; they add up to 1."""
+    spacing = (1 - 2 * wall) / (points - 1)
+    w = np.full(points, spacing)
+    w[[0, -1]] = wall + spacing / 2
+    return w
+
+
+def distances(points: int, wall: float) -> NDArray[np.float64]:
+    """Give the distance across each face [points + 1], from wall to wall; they add up to 1."""
+    d = np.full(points + 1, (1 - 2 * wall) / (points - 1))
+    d[[0, -1]] = wall
+    return d
+
+
+def areas(shape: tuple[int, ...], wall: float) -> NDArray[np.float64]:
+    """Give the area of each point's rectangle [rows, columns]; they add up to 1."""
+    rows, columns = shape
+    return np.outer(widths(rows, wall), widths(columns, wall))
+
+
+def matrix(coefficient: NDArray[np.float64], wall: float) -> sparse.csr_array:
+    """Assemble the symmetric positive definite matrix that maps u, row by row, to the outflow of each rectangle."""
+    rows, columns = coefficient.shape
+    across = _faces(coefficient) * np.divide.outer(widths(rows, wall), distances(columns, wall))
+    down = _faces(coefficient.T).T * np.divide.outer(widths(columns, wall), distances(rows, wall)).T
+    diagonal = across[:, 1:] + across[:, :-1] + down[1:] + down[:-1]
+    right, below = -across[:, 1:], -down[1:-1].ravel()
+    right[:, -1] = 0.0  # the last point of a row does not touch the first of the next
+    beside = right.ravel()[:-1]
+    return sparse.csr_array(
+        sparse.diags_array(
+            [below, beside, diagonal.ravel(), beside, below],
+            offsets=[-columns, -1, 0, 1, columns],
+            format="csr",
+        )
+    )
+
+
+def _faces(coefficient: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Average neighbours along the rows: [rows, columns] -> [rows, columns + 1], the wall's faces included."""
+    padded = np.pad(coefficient, ((0, 0), (1, 1)), mode="edge")
+    return np.asarray((padded[:, 1:] + padded[:, :-1]) / 2)
