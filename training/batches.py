@@ -1,0 +1,67 @@
+"""The order of training: takes samples on one or more grids, gives batches that depend on (seed, epoch) alone.
+
+A run that is killed and resumed at an epoch's boundary therefore sees the data of an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import IterableDataset
+
+from training.data import Samples
+from training.symmetries import transform
+
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How batches are drawn: their size, the seed, and whether samples are moved by a random symmetry."""
+
+    batch: int
+    seed: int
+    symmetries: bool
+
+
+class Epoch(IterableDataset[Batch]):
+    """One pass over the samples in a drawn order, every batch on one drawn grid; an incomplete last one is left out.
+
+    Args:
+        samples: the same samples on each grid, by points per axis.
+        plan: how batches are drawn.
+        epoch: number of the pass.
+    """
+
+    def __init__(self, samples: Mapping[int, Samples], plan: Plan, epoch: int) -> None:
+        self.samples, self.plan, self.epoch = samples, plan, epoch
+
+    def __len__(self) -> int:
+        return steps(self.samples, self.plan)
+
+    def __iter__(self) -> Iterator[Batch]:
+        rng = np.random.default_rng([self.plan.seed, self.epoch])
+        order = rng.permutation(count(self.samples))
+        for start in range(0, len(self) * self.plan.batch, self.plan.batch):
+            yield self.draw(np.sort(order[start : start + self.plan.batch]), rng)
+
+    def draw(self, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
+        """Give the samples `rows` on a drawn grid, each moved by a symmetry of its own."""
+        samples = self.samples[int(rng.choice(list(self.samples)))]
+        inputs, outputs = torch.from_numpy(samples.inputs[rows]), torch.from_numpy(samples.outputs[rows])
+        return transform(samples.problem, inputs, outputs, rng) if self.plan.symmetries else (inputs, outputs)
+
+
+def steps(samples: Mapping[int, Samples], plan: Plan) -> int:
+    """Give the number of batches in an epoch."""
+    return count(samples) // plan.batch
+
+
+def count(samples: Mapping[int, Samples]) -> int:
+    """Give the number of samples, the same on every grid."""
+    return len(next(iter(samples.values())).inputs)

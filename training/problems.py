@@ -1,0 +1,82 @@
+"""What each model answers, in words and limits: takes a model's problem by name, gives its quantities, units and grids.
+
+The single source of the names on the wire: checkpoints carry their `Problem`, the export derives every signature,
+config and card from it, and nothing downstream knows a problem by heart.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Quantity(BaseModel):
+    """One field: its name on the wire, what it means and in which units."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    meaning: str
+    units: str
+    positive: bool = False
+
+
+class GridLimits(BaseModel):
+    """Points per axis: what is accepted, and the sizes that are measured, warmed and labelled in metrics."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    minimum: int
+    maximum: int
+    declared: tuple[int, ...]
+
+
+class Problem(BaseModel):
+    """A map from one field to another on a grid.
+
+    `axes` names the axes of a field; `points` says in words where the grid points lie.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    title: str
+    equation: str
+    boundary: str
+    input: Quantity
+    output: Quantity
+    axes: tuple[str, ...]
+    points: str
+    grid: GridLimits
+    distribution: str
+
+
+DARCY = Problem(
+    name="darcy",
+    title="Darcy flow: permeability to pressure",
+    equation="-div(a grad u) = 1 on the unit square",
+    boundary="u = 0 on the boundary",
+    input=Quantity(name="coefficient", meaning="permeability", units="1", positive=True),
+    output=Quantity(name="solution", meaning="pressure", units="1"),
+    axes=("row", "column"),
+    points="x_i = (1/2 + 420 i/(n-1))/421 per axis: cell centres of a 421-cell mesh, strided; walls 0.5/421 outside",
+    grid=GridLimits(minimum=15, maximum=421, declared=(85, 141, 211, 421)),
+    distribution=(
+        "a = 12 where z >= 0 and 3 elsewhere; "
+        "z is a Gaussian field with covariance (-Laplace + 9)^-2 and zero Neumann conditions"
+    ),
+)
+
+BURGERS = Problem(
+    name="burgers",
+    title="Burgers' equation: initial velocity to velocity at t = 1",
+    equation="u_t + u u_x = nu u_xx, nu = 0.01, up to t = 1",
+    boundary="periodic on [0, 1)",
+    input=Quantity(name="initial", meaning="velocity at t = 0", units="1"),
+    output=Quantity(name="final", meaning="velocity at t = 1", units="1"),
+    axes=("point",),
+    points="x_i = i/n",
+    grid=GridLimits(minimum=64, maximum=8192, declared=(512, 1024, 2048, 8192)),
+    distribution="a Gaussian field with covariance 625 (-Laplace + 25)^-2, periodic, zero mean",
+)
+
+PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in (DARCY, BURGERS)}

@@ -1,0 +1,107 @@
+r"""Between grids: takes fields on one, gives fields on another; and the interpolation CNN.
+
+`resample` carries a field that reaches from edge to edge to any other grid of the same square by one small matrix an
+axis,
+
+.. math::
+    R_{ij} \propto \max(0,\ 1 - |y_i - x_j| / \max(h_x, h_y)),
+
+with rows of sum one: linear interpolation where the grid is refined, a hat-weighted average where it is coarsened, so
+that a two-valued coefficient is averaged and not aliased. The same grid is carried to itself exactly.
+
+The CNN pair `Downscaler` and `Upscaler` is the paper's (Cao, NeurIPS 2021, appendix C.2): convolutions between bilinear
+interpolations with explicit sizes.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.shapes import Channels
+
+
+def resample(x: Float[Tensor, "*batch row column"], rows: Tensor, columns: Tensor) -> Float[Tensor, "*batch _ _"]:
+    """Carry `x` to the grid with the indices `rows` = 0..h-1 and `columns` = 0..w-1 (only their lengths matter)."""
+    down = hat_matrix(torch.arange(x.shape[-2], device=x.device), rows, x.dtype)
+    across = hat_matrix(torch.arange(x.shape[-1], device=x.device), columns, x.dtype)
+    return down @ x @ across.T
+
+
+def hat_matrix(source: Tensor, target: Tensor, dtype: torch.dtype) -> Float[Tensor, "target source"]:
+    """Give the weights of each target point over the source points; both grids reach from 0 to 1."""
+    cells, wanted = source[-1:].to(dtype), target[-1:].to(dtype)
+    # In units of the coarser spacing; whole numbers are multiplied before the one division, so equal grids match
+    # exactly.
+    distance = (target[:, None] * source[-1:] - source[None, :] * target[-1:]).abs().to(dtype) / torch.maximum(
+        cells, wanted
+    )
+    weight = torch.relu(1 - distance)
+    return weight / weight.sum(dim=1, keepdim=True)
+
+
+def interpolate(x: Channels, size: tuple[int, int]) -> Channels:
+    """Interpolate bilinearly between grids that share their outermost points."""
+    return functional.interpolate(x, size=size, mode="bilinear", align_corners=True)
+
+
+def convolution(inputs: int, outputs: int) -> nn.Sequential:
+    """Give a 3 x 3 convolution that keeps the size, with its activation."""
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.SiLU())
+
+
+class Downscaler(nn.Module):
+    """Make token features of a field.
+
+    Convolve, shrink to `middle`, put three chained convolutions side by side, shrink to `side`.
+
+    Args:
+        inputs: channels in.
+        channels: features of a token, shared among the three chained convolutions.
+        stem: channels at the fine size, where convolutions are dear.
+        middle: intermediate side length.
+        side: side of the token grid.
+    """
+
+    def __init__(self, inputs: int, channels: int, stem: int, middle: int, side: int) -> None:
+        super().__init__()
+        third = channels // 3
+        self.middle, self.side = (middle, middle), (side, side)
+        self.stem = convolution(inputs, stem)
+        self.chain = nn.ModuleList(
+            [convolution(stem, third), convolution(third, third), convolution(third, channels - 2 * third)]
+        )
+
+    def forward(self, x: Channels) -> Channels:
+        x, features = interpolate(self.stem(x), self.middle), []
+        for link in self.chain:
+            x = link(x)
+            features.append(x)
+        return interpolate(torch.cat(features, dim=1), self.side)
+
+
+class Upscaler(nn.Module):
+    """Carry token features to the fine grid: grow to `middle`, convolve, grow to `side`.
+
+    Args:
+        inputs: features of a token.
+        outputs: channels at the fine size.
+        middle: intermediate side length.
+        side: fine side length.
+    """
+
+    def __init__(self, inputs: int, outputs: int, middle: int, side: int) -> None:
+        super().__init__()
+        self.middle, self.side = (middle, middle), (side, side)
+        self.convolution = convolution(inputs, outputs)
+
+    def forward(self, x: Channels) -> Channels:
+        return interpolate(self.convolution(interpolate(x, self.middle)), self.side)
+
+
+def coordinates(rows: Tensor, columns: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Give both coordinates on [0, 1] of a grid with the indices `rows` and `columns`: [row, 1] and [1, column]."""
+    y, x = (index.to(dtype) / index[-1:].to(dtype) for index in (rows, columns))
+    return y[:, None], x[None, :]
