@@ -1,0 +1,122 @@
+"""Takes the published benchmark files from the folder that DATA_PATH names, gives them as the project's HDF5 file.
+
+Protocol of Cao (2021): Darcy trains on the first samples of file `smooth1` and is tested on the last of `smooth2`;
+Burgers trains on the first and is tested on the last samples of one file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+from scipy.io import loadmat, whosmat
+
+from training.data import store
+from training.data.store import Array, Layout
+from training.problems import PROBLEMS
+
+VARIABLE = "DATA_PATH"
+
+
+@dataclass(frozen=True)
+class Published:
+    """Names of a benchmark's files, and of the arrays [sample, *grid] in them that are input and output."""
+
+    problem: str
+    train: str
+    test: str
+    input: str
+    output: str
+    points: str
+
+
+BENCHMARKS = (
+    Published(
+        "darcy",
+        train="piececonst_r421_N1024_smooth1.mat",
+        test="piececonst_r421_N1024_smooth2.mat",
+        input="coeff",
+        output="sol",
+        points="x_i = (i + 1/2)/421 on each axis: cell centres",
+    ),
+    Published(
+        "burgers",
+        train="burgers_data_R10.mat",
+        test="burgers_data_R10.mat",
+        input="a",
+        output="u",
+        points="x_i = i/8192",
+    ),
+)
+
+
+def find(problem: str) -> Published | None:
+    """Give the benchmark whose files DATA_PATH holds for a problem, or none."""
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        return None
+    held = (b for b in BENCHMARKS if b.problem == problem and (Path(folder) / b.train).is_file())
+    return next((b for b in held if (Path(folder) / b.test).is_file()), None)
+
+
+def convert(benchmark: Published, mesh: int, counts: Mapping[str, int], path: Path) -> None:
+    """Write the first training and the last test samples to `path`, unless it holds just these already.
+
+    Raises:
+        ValueError: the files hold too few samples or another mesh, or an array is missing.
+    """
+    if path.exists() and _holds(path, counts):
+        return
+    folder = Path(os.environ[VARIABLE])
+    attributes = {"provenance": "published", "points": benchmark.points, "files": f"{benchmark.train} {benchmark.test}"}
+    layout = Layout(PROBLEMS[benchmark.problem], mesh, counts, attributes)
+    with store.replacing(path) as aside:
+        store.create(aside, layout)
+        with store.opened(aside, "r+") as file:
+            _write(file, "train", benchmark, folder / benchmark.train, slice(counts["train"]))
+            _write(file, "test", benchmark, folder / benchmark.test, slice(-counts["test"], None))
+
+
+def load(path: Path, name: str) -> Array:
+    """Read one array [sample, *grid] of a MATLAB file, of version 5 or (HDF5) 7.3, as float32.
+
+    Raises:
+        ValueError: the file does not hold it.
+    """
+    names = _names(path)
+    if name not in names:
+        raise ValueError(f"expected an array {name!r} in {path.name} but found {', '.join(sorted(names))}")
+    if h5py.is_hdf5(path):
+        with h5py.File(path, "r") as file:
+            # MATLAB stores columns first, so HDF5 shows the axes in reverse.
+            return np.asarray(file[name], dtype=np.float32).T
+    return np.asarray(loadmat(path, variable_names=[name])[name], dtype=np.float32)
+
+
+def _names(path: Path) -> set[str]:
+    if h5py.is_hdf5(path):
+        with h5py.File(path, "r") as file:
+            return set(file)
+    return {name for name, _, _ in whosmat(path)}
+
+
+def _holds(path: Path, counts: Mapping[str, int]) -> bool:
+    # The last test samples of a longer request are not the last of a shorter one.
+    with store.opened(path) as file:
+        room = store.room(file)
+    return room["test"] == counts["test"] and room["train"] >= counts["train"]
+
+
+def _write(file: h5py.File, split: str, benchmark: Published, path: Path, part: slice) -> None:
+    group, problem = file[split], PROBLEMS[benchmark.problem]
+    for quantity, name in ((problem.input, benchmark.input), (problem.output, benchmark.output)):
+        expected, fields = group[quantity.name].shape, load(path, name)
+        if fields.shape[1:] != expected[1:] or len(fields) < expected[0]:
+            raise ValueError(f"expected at least {expected} but got {fields.shape} for {name!r} in {path.name}")
+        # A slice from -0 would be all of them.
+        group[quantity.name][:] = fields[part] if expected[0] else fields[:0]
+    group["done"][:] = 1

@@ -1,0 +1,174 @@
+"""Takes pairs of fields, keeps them in an HDF5 file with units and provenance, gives them back strided to a coarser grid.
+
+Layout: groups `train` and `test`, in each two float32 datasets [sample, *grid] under the names on the wire, one chunk a
+sample, and `done` [sample], 1 where the sample is there. What the numbers are is said in attributes.
+
+A file may be killed at any time while samples are written into it. So whatever changes its structure happens in a copy
+that takes the file's place when it is whole; filling it in changes numbers only, in space that is already allocated (hence
+no compression), and a sample is marked as done after its fields have been handed to the system.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from training.problems import PROBLEMS, Problem
+
+Split = Literal["train", "test"]
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs and outputs of a problem [sample, *grid] in physical units, and where they come from."""
+
+    inputs: Array
+    outputs: Array
+    problem: str
+    provenance: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a file is made for: its problem, points per axis, samples of each split, and its remaining attributes."""
+
+    problem: Problem
+    mesh: int
+    counts: Mapping[str, int]
+    attributes: Mapping[str, str | int | float]
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Points along each axis of a stored field."""
+        return (self.mesh,) * len(self.problem.axes)
+
+
+def read(path: Path, split: Split, count: int, points: int) -> Samples:
+    """Read the first `count` samples of a split, strided to `points` points per axis.
+
+    One stored field at a time is in memory besides the result, and a file that is still being filled may be read.
+
+    Raises:
+        ValueError: the stored mesh cannot be strided to `points`, or fewer than `count` samples are there.
+    """
+    with opened(path) as file:
+        problem, mesh = PROBLEMS[str(file.attrs["problem"])], int(file.attrs["mesh"])
+        step, ready = stride(problem, mesh, points), finished(file, split)
+        if ready < count:
+            raise ValueError(f"expected {count} samples in {split} of {path} but {ready} are there: prepare them first")
+        names = (problem.input.name, problem.output.name)
+        inputs, outputs = (_strided(file[split][name], count, step, points) for name in names)
+        return Samples(inputs, outputs, problem.name, str(file.attrs["provenance"]))
+
+
+def stride(problem: Problem, mesh: int, points: int) -> int:
+    """Give the step from `mesh` to `points` points; a periodic line has no far end to keep, a square has.
+
+    Raises:
+        ValueError: there is none.
+    """
+    end = 0 if problem.axes == ("point",) else 1
+    if not end < points <= mesh or (mesh - end) % (points - end):
+        sizes = [n for n in range(end + 1, mesh + 1) if (mesh - end) % (n - end) == 0]
+        raise ValueError(f"cannot stride {mesh} points of {problem.name} to {points}; possible are {sizes}")
+    return (mesh - end) // (points - end)
+
+
+def finished(file: h5py.File, split: str) -> int:
+    """Count the samples of a split from the first up to the first one that is missing."""
+    done = file[split]["done"][:]
+    return int(len(done) if done.all() else done.argmin())
+
+
+def missing(file: h5py.File, split: str, count: int) -> list[int]:
+    """List those of the first `count` samples that are not there yet."""
+    return [int(index) for index in np.flatnonzero(file[split]["done"][:count] == 0)]
+
+
+def write(file: h5py.File, split: str, index: int, fields: tuple[Array, Array]) -> None:
+    """Write one sample, and only when its fields are out of our hands mark it as done."""
+    problem = PROBLEMS[str(file.attrs["problem"])]
+    group = file[split]
+    group[problem.input.name][index], group[problem.output.name][index] = fields
+    file.flush()
+    group["done"][index] = 1
+    file.flush()
+
+
+def create(path: Path, layout: Layout, source: h5py.File | None = None) -> None:
+    """Make a file with room for the layout's samples and take over those that `source` already has."""
+    with opened(path, "w") as file:
+        file.attrs.update(
+            problem=layout.problem.name,
+            title=layout.problem.title,
+            equation=layout.problem.equation,
+            boundary=layout.problem.boundary,
+            distribution=layout.problem.distribution,
+            mesh=layout.mesh,
+            **layout.attributes,
+        )
+        for split, count in layout.counts.items():
+            group = file.create_group(split)
+            _allocate(group, layout, count)
+            if source is not None:
+                _copy(source[split], group)
+
+
+def room(file: h5py.File) -> dict[str, int]:
+    """Say for how many samples of each split the file was made."""
+    return {split: len(file[split]["done"]) for split in ("train", "test")}
+
+
+@contextmanager
+def opened(path: Path, mode: Literal["r", "r+", "w"] = "r") -> Iterator[h5py.File]:
+    """Open a file without HDF5's own lock, which would keep readers from a file that is being filled."""
+    with h5py.File(path, mode, locking=False) as file:
+        yield file
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a path to write to; it takes the place of `path` if all goes well and vanishes otherwise."""
+    aside = path.with_name(path.name + ".part")
+    try:
+        yield aside
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _allocate(group: h5py.Group, layout: Layout, count: int) -> None:
+    early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    early.set_obj_track_times(False)  # noqa: FBT003 - h5py's low-level setter takes it by position only
+    done = h5py.h5s.create_simple((count,))
+    h5py.h5d.create(group.id, b"done", h5py.h5t.NATIVE_UINT8, done, early)
+    if count > 0:
+        early.set_chunk((1, *layout.grid))
+    for quantity in (layout.problem.input, layout.problem.output):
+        space = h5py.h5s.create_simple((count, *layout.grid))
+        h5py.h5d.create(group.id, quantity.name.encode(), h5py.h5t.IEEE_F32LE, space, early)
+        group[quantity.name].attrs.update(units=quantity.units, meaning=quantity.meaning)
+
+
+def _copy(source: h5py.Group, target: h5py.Group) -> None:
+    for name in target:
+        for index in range(min(len(source[name]), len(target[name]))):
+            target[name][index] = source[name][index]
+
+
+def _strided(dataset: h5py.Dataset, count: int, step: int, points: int) -> Array:
+    axes = dataset.ndim - 1
+    coarse = np.empty((count, *(points,) * axes), dtype=np.float32)
+    for index in range(count):
+        coarse[index] = dataset[index][(slice(None, None, step),) * axes]
+    return coarse
