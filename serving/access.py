@@ -11,6 +11,7 @@ import re
 import time
 import uuid
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 
@@ -66,7 +67,7 @@ class Access:
             try:
                 await self._app(scope, receive, sending)
             except Exception:
-                logger.exception("%s %s id=%s", scope["method"], scope["path"], request_id)
+                logger.exception("%s %s id=%s", scope["method"], quote(scope["path"][:128]), request_id)
                 if status != HUNG_UP:
                     raise  # too late for another answer; the server closes the connection
                 problem = InternalError(f"a fault of ours; our log has it under the id {request_id}")
@@ -79,4 +80,6 @@ class Access:
         name = scope.get("path_params", {}).get("model", "")
         model = name if self._knows(name) else UNKNOWN
         self._metrics.request_seconds.labels(model, route, status).observe(seconds)
-        logger.info("%s %s %d %.1f ms id=%s", scope["method"], scope["path"][:128], status, seconds * 1e3, request_id)
+        logger.info(
+            "%s %s %d %.1f ms id=%s", scope["method"], quote(scope["path"][:128]), status, seconds * 1e3, request_id
+        )
