@@ -6,13 +6,15 @@ stages, its coefficients by contour integrals (Kassam & Trefethen 2005, SIAM J. 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 
 from physics import fields
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 POINTS = 8192
 """Points of the benchmark's fields."""
@@ -49,20 +51,20 @@ def solve(
     """Integrate u_t + (u^2/2)_x = nu u_xx, periodic, from 0 to `time`.
 
     Args:
-        initial: Velocity [points] or [batch, points] at x_i = i length/points; between the points it is the band-limited
+        initial: Velocity [points] or [batch, points] at x_i = i length/points; between them it is the trigonometric
             function through them.
         time: When to stop.
         viscosity: nu, in length^2 / time.
         step: Largest time step; the steps taken are equal.
         length: Period.
-        resolution: Fewest points to integrate on. A finer `initial` is cut to its lower frequencies (the higher ones die
-            at once), a coarser one interpolated, and the answer brought back by the same trigonometric interpolation.
+        resolution: Fewest points to integrate on. A finer `initial` is cut to its lower frequencies (the higher ones
+            die at once), a coarser one interpolated, and the answer brought back by the same interpolation.
 
     Returns:
         The velocity at `time`, in the shape of `initial`.
 
     Raises:
-        ValueError: wrong rank, fewer than two points, or numbers that are not finite, or not positive where they must be.
+        ValueError: wrong rank, fewer than two points, or numbers not finite, or not positive where they must be.
         FloatingPointError: the integration overflowed; a smaller step helps.
     """
     u = np.asarray(initial, dtype=np.float64)
@@ -79,7 +81,7 @@ def solve(
 
 
 def interpolate(values: NDArray[np.float64], points: int) -> NDArray[np.float64]:
-    """Bring periodic `values` [..., n] to `points` points by trigonometric interpolation; fewer keep what they can hold."""
+    """Bring periodic `values` [..., n] to `points` points by trigonometric interpolation; fewer lose frequencies."""
     given = values.shape[-1]
     if points == given:
         return values
@@ -100,7 +102,7 @@ def sample(
 
 
 def example(points: int, seed: int) -> NDArray[np.float64]:
-    """Draw an initial velocity of the benchmark's distribution, the field of `sample(seed)`, on any number of points."""
+    """Draw an initial velocity of the benchmark's distribution: that of `sample(seed)`, on any number of points."""
     return fields.periodic_field(points, np.random.default_rng(seed))
 
 
@@ -119,11 +121,11 @@ def _march(
     v = spectrum
     for _ in range(steps):
         Nv = advect(v)
-        a = E2 * v + Q * Nv
+        a = v * E2 + Nv * Q
         Na = advect(a)
-        Nb = advect(E2 * v + Q * Na)
-        Nc = advect(E2 * a + Q * (2 * Nb - Nv))
-        v = E * v + f1 * Nv + 2 * f2 * (Na + Nb) + f3 * Nc
+        Nb = advect(v * E2 + Na * Q)
+        Nc = advect(a * E2 + (2 * Nb - Nv) * Q)
+        v = v * E + Nv * f1 + 2 * (Na + Nb) * f2 + Nc * f3
     return v
 
 

@@ -1,4 +1,4 @@
-"""Takes a permeability a, gives the pressure u of Darcy's flow through the unit square: -div(a grad u) = f, u = 0 around.
+"""Takes a permeability a, gives the pressure u of Darcy's flow in the unit square: -div(a grad u) = f, u = 0 around.
 
 The scheme is that of `physics.volumes`. With `wall` = 1/(2n) on n points it is the cell-centred one on n cells, and the
 benchmark's fields are those of n = 421; the default `wall` fits the coarser grids that are strided out of them.
@@ -6,12 +6,16 @@ benchmark's fields are those of n = 421; the default `wall` fits the coarser gri
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from physics import fields, volumes
 from physics.elliptic import solve_elliptic
 from physics.grid import CELLS, WALL, axis
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 LOW, HIGH = 3.0, 12.0
 """The permeabilities of the benchmark's two materials."""
@@ -34,7 +38,7 @@ def solve(coefficient: ArrayLike, source: ArrayLike = 1.0, wall: float = WALL) -
         The pressure u [rows, columns] at the same points; residual below 1e-10 of the source.
 
     Raises:
-        ValueError: the coefficient is not a finite positive field of at least 2 x 2 points, or the source's shape differs.
+        ValueError: the coefficient is no finite positive field of at least 2 x 2 points, or the source's shape differs.
     """
     a, f = _problem(coefficient, source)
     return solve_elliptic(a, f * volumes.areas(a.shape, wall), wall)
@@ -69,7 +73,7 @@ def restrict(field: NDArray[np.generic], points: int) -> NDArray[np.generic]:
 def sample(
     rng: int | np.random.SeedSequence | np.random.Generator, cells: int = CELLS
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw a coefficient of the benchmark's distribution on `cells` x `cells` cell centres and solve for its pressure."""
+    """Draw a coefficient of the benchmark's distribution on `cells` x `cells` cell centres, and its pressure."""
     coefficient = permeability(fields.neumann_field(cells, np.random.default_rng(rng)))
     return coefficient, solve(coefficient, wall=0.5 / cells)
 
@@ -97,5 +101,7 @@ def _problem(coefficient: ArrayLike, source: ArrayLike) -> tuple[NDArray[np.floa
 
 def _stride(fine: int, points: int) -> int:
     if points < 2 or (fine - 1) % (points - 1):
-        raise ValueError(f"cannot stride {fine} points down to {points}: {points - 1} intervals do not divide {fine - 1}")
+        raise ValueError(
+            f"cannot stride {fine} points down to {points}: {points - 1} intervals do not divide {fine - 1}"
+        )
     return (fine - 1) // (points - 1)

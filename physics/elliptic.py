@@ -9,25 +9,27 @@ Where it varies much, a sparse LU factorisation, which does not mind.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
 from scipy.sparse.linalg import LinearOperator, cg, splu
 
 from physics import volumes
 
-# One thread, 3 / 12 fields: 0.3 s iterating, 1.5 s factorising, 0.75 s by algebraic multigrid at 421 points; 24, 100 and
-# 110 ms at 141. At this ratio the iterations take as long as the factorisation.
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+# Fields of 3 and 12 on one thread: 0.28 s iterating, 1.5 s factorising, 0.75 s by algebraic multigrid at 421 points;
+# 20, 100 and 110 ms at 141; 8, 30 and 63 ms at 85. With a ratio of 30: 0.6 s iterating at 421, 18 ms at 85.
 LARGEST_RATIO = 30.0
 TOLERANCE = 1e-10
 
 
-def solve_elliptic(
-    coefficient: NDArray[np.float64], load: NDArray[np.float64], wall: float
-) -> NDArray[np.float64]:
+def solve_elliptic(coefficient: NDArray[np.float64], load: NDArray[np.float64], wall: float) -> NDArray[np.float64]:
     """Find u [rows, columns] whose outflow from every point's rectangle equals the `load`, source times area."""
     iterate = coefficient.max() <= LARGEST_RATIO * coefficient.min()
     return (_iterate if iterate else _factorise)(coefficient, load, wall)

@@ -6,17 +6,19 @@ powers of the eigenvalues (Karhunen-Loève). The conventions are those of the pu
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy import fft
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 PERIODIC_MODES = 4095
 """Modes of a periodic field: all that 8192 points can tell apart, drawn on every grid, so the field is the same one."""
 
 
-def neumann_field(
-    cells: int, rng: np.random.Generator, alpha: float = 2.0, tau: float = 3.0
-) -> NDArray[np.float64]:
+def neumann_field(cells: int, rng: np.random.Generator, alpha: float = 2.0, tau: float = 3.0) -> NDArray[np.float64]:
     """Draw z ~ N(0, tau^(2 alpha - 2) (-Laplace + tau^2)^-alpha) with zero Neumann conditions and zero mean.
 
     Returns:

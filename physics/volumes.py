@@ -10,9 +10,13 @@ where a_face is the arithmetic mean of the two sides and, at a wall, u_neighbour
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def widths(points: int, wall: float) -> NDArray[np.float64]:

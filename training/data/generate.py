@@ -1,4 +1,4 @@
-"""Takes a request for samples, gives the HDF5 file that holds them: computed on all cores, and completed if interrupted.
+"""Takes a request for samples, gives the HDF5 file that holds them: computed on all cores, completed if interrupted.
 
 Sample i of a split is drawn from a stream of its own, spawned from (seed, problem, mesh, split, i): it is the same
 whoever computes it, however often the work was interrupted, and however many samples were asked for.
@@ -67,8 +67,8 @@ class Request:
 def prepare(request: Request, folder: Path, workers: int | None = None, progress: bool = True) -> Path:
     """Make or complete the file that holds the requested samples.
 
-    The published files are used if the environment variable DATA_PATH names the folder that holds them. Otherwise samples
-    are computed; a file is kept for each problem, mesh and seed, and asking for more of them extends it.
+    The published files are used if the environment variable DATA_PATH names the folder that holds them. Otherwise
+    samples are computed; a file is kept for each problem, mesh and seed, and asking for more of them extends it.
 
     Args:
         request: The samples.

@@ -1,16 +1,15 @@
-"""Takes pairs of fields, keeps them in an HDF5 file with units and provenance, gives them back strided to a coarser grid.
+"""Takes pairs of fields, keeps them in an HDF5 file with units and provenance, gives them back on a coarser grid.
 
 Layout: groups `train` and `test`, in each two float32 datasets [sample, *grid] under the names on the wire, one chunk a
 sample, and `done` [sample], 1 where the sample is there. What the numbers are is said in attributes.
 
-A file may be killed at any time while samples are written into it. So whatever changes its structure happens in a copy
-that takes the file's place when it is whole; filling it in changes numbers only, in space that is already allocated (hence
-no compression), and a sample is marked as done after its fields have been handed to the system.
+The program may be killed at any time while it writes samples. So whatever changes a file's structure happens in a copy
+that takes its place when it is whole; filling it in changes numbers only, in space that is already allocated (hence no
+compression), and a sample is marked as done after its fields have been handed to the system.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -141,7 +140,7 @@ def replacing(path: Path) -> Iterator[Path]:
     aside = path.with_name(path.name + ".part")
     try:
         yield aside
-        os.replace(aside, path)
+        aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
 
@@ -149,7 +148,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def _allocate(group: h5py.Group, layout: Layout, count: int) -> None:
     early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    early.set_obj_track_times(False)  # noqa: FBT003 - h5py's low-level setter takes it by position only
+    early.set_obj_track_times(False)
     done = h5py.h5s.create_simple((count,))
     h5py.h5d.create(group.id, b"done", h5py.h5t.NATIVE_UINT8, done, early)
     if count > 0:
