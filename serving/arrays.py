@@ -204,7 +204,7 @@ def _view(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], name: str, 
 def _nested(value: Any, name: str, *, strings: bool) -> NDArray[Any]:
     """An array from nested lists of numbers; null becomes NaN, which no model takes."""
     if not isinstance(value, list):
-        raise WrongShape(f"{name}: expected nested lists of numbers or base64 but got a {_kind(value)}", array=name)
+        raise WrongShape(f"{name}: expected nested lists of numbers or base64 but got {_kind(value)}", array=name)
     if strings:
         _search(value, name)
     try:
@@ -232,12 +232,10 @@ def _visit(value: Any, shape: list[int], index: tuple[int, ...], name: str) -> N
         if isinstance(value, list):
             raise WrongShape(f"{place} is a list; expected a number as in the rows before", array=name, index=index)
         if value is not None and not isinstance(value, int | float):
-            raise WrongDtype(f"{place} is a {_kind(value)}; expected a number", array=name, index=index)
+            raise WrongDtype(f"{place} is {_kind(value)}; expected a number", array=name, index=index)
         return
     if not isinstance(value, list):
-        raise WrongShape(
-            f"{place} is a {_kind(value)}; expected a list of {shape[len(index)]}", array=name, index=index
-        )
+        raise WrongShape(f"{place} is {_kind(value)}; expected a list of {shape[len(index)]}", array=name, index=index)
     if len(value) != shape[len(index)]:
         raise WrongShape(
             f"{place} has {len(value)} entries; the ones before have {shape[len(index)]}", array=name, index=index
@@ -248,4 +246,5 @@ def _visit(value: Any, shape: list[int], index: tuple[int, ...], name: str) -> N
 
 def _kind(value: Any) -> str:
     """The JSON word for a decoded value."""
-    return {str: "string", dict: "object", bool: "boolean", type(None): "null", list: "list"}.get(type(value), "number")
+    words = {str: "a string", dict: "an object", bool: "a boolean", type(None): "null", list: "a list"}
+    return words.get(type(value), "a number")

@@ -25,7 +25,7 @@ MAX_RANK = 8
 
 _ENTRY = re.compile(
     r"""\s*(?P<quote>['"])(?P<key>\w{1,32})(?P=quote)\s*:\s*
-    (?P<value>True|False|'[^']*'|"[^"]*"|\((?:\s*\d{1,18}\s*,)*(?:\s*\d{1,18}\s*)?\)|\[.*\])\s*(?:,|$)""",
+    (?P<value>True|False|'[^']*'|"[^"]*"|\(\s*(?:\d{1,18}\s*(?:,\s*|(?=\))))*\)|\[.*\])\s*(?:,|$)""",
     re.VERBOSE | re.DOTALL,
 )
 _NUMBER = re.compile(r"[<>|=]?(?:f[248]|[iu][1248]|b1)")
@@ -77,7 +77,7 @@ def read(body: bytes | bytearray, name: str, max_bytes: int) -> NDArray[Any]:
 
 def write(array: NDArray[Any]) -> bytes:
     """An .npy file (version 1) of a numeric array, copied once."""
-    array = np.ascontiguousarray(array)
+    array = np.asarray(array, order="C")
     header = f"{{'descr': '{array.dtype.str}', 'fortran_order': False, 'shape': {array.shape}, }}"
     padding = -(len(MAGIC) + 4 + len(header) + 1) % 64  # the format asks for data aligned to 64 bytes
     text = f"{header}{' ' * padding}\n".encode("ascii")
