@@ -1,4 +1,4 @@
-"""Environment variables in (`PETROV_*`), one frozen `Settings` out; every field is described, and the README's table is made from that."""
+"""Environment variables in (`PETROV_*`), one frozen `Settings` out; the README's table is made from its descriptions."""
 
 from __future__ import annotations
 
