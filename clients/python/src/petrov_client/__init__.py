@@ -1,0 +1,57 @@
+"""Takes arrays in physical units, gives solution grids: clients of a Petrov service over HTTP and gRPC.
+
+    import numpy as np
+    from petrov_client import Client
+
+    with Client("http://127.0.0.1:8080") as petrov:
+        pressure = petrov.predict("darcy", np.load("permeability.npy"))
+
+`Client` and `AsyncClient` speak to the gateway, `GrpcClient` and `AsyncGrpcClient` to a Triton; all four have `models`,
+`model` and `predict`, and raise the same exceptions (the tree is drawn in `petrov_client._exceptions`).
+"""
+
+from petrov_client._async_client import AsyncClient, AsyncGrpcClient
+from petrov_client._client import Client, GrpcClient
+from petrov_client._exceptions import (
+    ConnectionFailed,
+    DeadlineExceeded,
+    InvalidInput,
+    PetrovError,
+    RateLimited,
+    RequestError,
+    ServerFault,
+    ServiceError,
+    TooLarge,
+    TransportError,
+    Unauthorised,
+    Unavailable,
+    UnknownModel,
+    UnreadableAnswer,
+    Where,
+)
+from petrov_client._models import GridInfo, ModelInfo, TensorInfo
+
+__all__ = [
+    "AsyncClient",
+    "AsyncGrpcClient",
+    "Client",
+    "ConnectionFailed",
+    "DeadlineExceeded",
+    "GridInfo",
+    "GrpcClient",
+    "InvalidInput",
+    "ModelInfo",
+    "PetrovError",
+    "RateLimited",
+    "RequestError",
+    "ServerFault",
+    "ServiceError",
+    "TensorInfo",
+    "TooLarge",
+    "TransportError",
+    "Unauthorised",
+    "Unavailable",
+    "UnknownModel",
+    "UnreadableAnswer",
+    "Where",
+]

@@ -1,0 +1,174 @@
+"""Triton's gRPC (Open Inference Protocol): questions become calls, replies become arrays and exceptions. No sockets.
+
+gRPC knows names, shapes and versions of a model and nothing of its card: no units, no meaning, no grid limits, no sign.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tritonclient.grpc import InferInput
+
+from petrov_client._exceptions import (
+    ConnectionFailed,
+    DeadlineExceeded,
+    InvalidInput,
+    PetrovError,
+    RequestError,
+    ServerFault,
+    TooLarge,
+    Unauthorised,
+    Unavailable,
+    UnknownModel,
+    UnreadableAnswer,
+)
+from petrov_client._models import ModelInfo, TensorInfo
+from petrov_client._wire import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tritonclient.utils import InferenceServerException
+
+    from petrov_client._arrays import Fields
+    from petrov_client._wire import Flow
+
+_LONGEST_MESSAGE = 2**31 - 1
+#: A lost connection is tried again soon, as over HTTP, and one that does not come about is given up after 5 s.
+CHANNEL = [
+    ("grpc.max_send_message_length", _LONGEST_MESSAGE),
+    ("grpc.max_receive_message_length", _LONGEST_MESSAGE),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5000),
+    ("grpc.max_reconnect_backoff_ms", 5000),
+]
+
+_FAULTS: Mapping[str, type[PetrovError]] = {
+    "INVALID_ARGUMENT": InvalidInput,
+    "OUT_OF_RANGE": InvalidInput,
+    "NOT_FOUND": UnknownModel,
+    "RESOURCE_EXHAUSTED": TooLarge,
+    "UNAUTHENTICATED": Unauthorised,
+    "PERMISSION_DENIED": Unauthorised,
+    "FAILED_PRECONDITION": RequestError,
+    "UNAVAILABLE": Unavailable,
+    "DEADLINE_EXCEEDED": DeadlineExceeded,
+}
+#: A server that says "unavailable" and one that is not there share a status; gRPC's own sentences tell them apart.
+_NOT_THERE = re.compile(
+    "failed to connect|errors resolving|DNS resolution|connections to all backends|socket closed|connection reset"
+    "|broken pipe|recvmsg|sendmsg|GOAWAY|transport",
+    re.IGNORECASE,
+)
+#: Triton's PyTorch backend numbers its outputs by position: `solution__0`.
+_POSITION = re.compile(r"__\d+$")
+
+
+@dataclass(frozen=True)
+class GrpcRequest:
+    """A method of `tritonclient.grpc.InferenceServerClient`, or of its async twin, and its arguments."""
+
+    method: str
+    arguments: Mapping[str, Any]
+
+
+class GrpcWire:
+    """The protocol's methods."""
+
+    def names(self) -> Call[list[str]]:
+        """`RepositoryIndex`: the models that are ready."""
+        return Call(GrpcRequest("get_model_repository_index", {}), _ready)
+
+    def model(self, name: str, version: int | None) -> Flow[ModelInfo]:
+        """`ModelMetadata` and `ModelConfig`."""
+        which = {"model_name": name, "model_version": _text(version)}
+        metadata = yield Call(GrpcRequest("get_model_metadata", which), _itself)
+        batch = yield Call(GrpcRequest("get_model_config", which), lambda reply: int(reply.config.max_batch_size))
+        return _info(metadata, batch)
+
+    def prediction(self, info: ModelInfo, version: int | None, fields: Fields) -> Call[Fields]:
+        """`ModelInfer`."""
+        tensor = InferInput(info.inputs[0].name, list(fields.shape), "FP32")
+        tensor.set_data_from_numpy(fields)
+        arguments = {"model_name": info.name, "model_version": _text(version), "inputs": [tensor]}
+        return Call(GrpcRequest("infer", arguments), _solution)
+
+
+def arguments(request: GrpcRequest, api_key: str | None, remaining: float) -> dict[str, Any]:
+    """What `tritonclient` wants to send a call that has `remaining` seconds."""
+    metadata = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+    return {**request.arguments, "headers": metadata, "client_timeout": remaining}
+
+
+def describe(kind: str, address: str, api_key: str | None) -> str:
+    """A client in a line, its secrets masked."""
+    return f"{kind}({address!r})" if api_key is None else f"{kind}({address!r}, api_key='***')"
+
+
+def checked_address(address: str) -> str:
+    """The server's address.
+
+    Raises:
+        ValueError: It is not HOST:PORT.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or "/" in address or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f'expected an address such as "127.0.0.1:8001" but got "{address}"')
+    return address
+
+
+def fault(error: InferenceServerException, address: str) -> PetrovError:
+    """The exception for a call that failed, here or on the server."""
+    status = str(error.status()).removeprefix("StatusCode.")
+    message = str(error.message() or status)
+    if status == "UNAVAILABLE" and _NOT_THERE.search(message):
+        return ConnectionFailed(f"no answer from {address}: {message}")
+    if status == "DEADLINE_EXCEEDED":
+        return DeadlineExceeded(f"no answer from {address} in time")
+    return _FAULTS.get(status, ServerFault)(message)
+
+
+def _text(version: int | None) -> str:
+    return "" if version is None else str(version)
+
+
+def _itself(reply: Any) -> Any:
+    return reply
+
+
+def _ready(index: Any) -> list[str]:
+    return sorted({str(model.name) for model in index.models if model.state == "READY"})
+
+
+def _info(metadata: Any, batch: int) -> ModelInfo:
+    versions = tuple(sorted(int(version) for version in metadata.versions))
+    return ModelInfo(
+        name=str(metadata.name),
+        version=max(versions, default=1),
+        versions=versions,
+        inputs=tuple(_tensor(str(tensor.name), tensor.shape) for tensor in metadata.inputs),
+        outputs=tuple(_tensor(_POSITION.sub("", tensor.name), tensor.shape) for tensor in metadata.outputs),
+        batch=max(1, batch),
+    )
+
+
+def _tensor(name: str, shape: Any) -> TensorInfo:
+    grid = tuple(None if points < 0 else int(points) for points in list(shape)[1:])
+    axes = tuple(f"axis{number}" for number in range(1, len(grid) + 1))
+    return TensorInfo(name=name, axes=("batch", *axes), shape=(None, *grid))
+
+
+def _solution(result: Any) -> Fields:
+    """The first output, read by hand: its bytes have to be exactly those that its shape promises."""
+    response = result.get_response()
+    if not response.outputs or not response.raw_output_contents:
+        raise UnreadableAnswer("expected an output with binary contents but got none")
+    [output, *_], [content, *_] = response.outputs, response.raw_output_contents
+    shape = tuple(int(points) for points in output.shape)
+    if output.datatype != "FP32" or min(shape, default=0) < 1 or len(content) != 4 * math.prod(shape):
+        raise UnreadableAnswer(f"expected FP32 {shape} but got {output.datatype} in {len(content)} bytes")
+    return np.frombuffer(content, dtype="<f4").reshape(shape)

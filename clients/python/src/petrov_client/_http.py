@@ -1,0 +1,247 @@
+"""The gateway's HTTP: questions become requests, replies become arrays and exceptions. No sockets."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import httpx2
+
+from petrov_client import _npy
+from petrov_client._exceptions import (
+    ConnectionFailed,
+    DeadlineExceeded,
+    InvalidInput,
+    PetrovError,
+    RateLimited,
+    RequestError,
+    ServerFault,
+    TooLarge,
+    Unauthorised,
+    Unavailable,
+    UnknownModel,
+    UnreadableAnswer,
+    Where,
+)
+from petrov_client._models import ModelInfo, model_info, model_names
+from petrov_client._wire import Call
+
+if TYPE_CHECKING:
+    from petrov_client._arrays import Fields
+    from petrov_client._wire import Flow
+
+CONNECT_SECONDS = 5.0
+PROBLEM = "application/problem+json"
+#: No answer of a piece of ours comes near; a stranger's endless one ends here.
+LONGEST_ANSWER = 256 * 2**20
+
+_FAULTS: Mapping[int, type[PetrovError]] = {
+    401: Unauthorised,
+    403: Unauthorised,
+    404: UnknownModel,
+    413: TooLarge,
+    422: InvalidInput,
+    429: RateLimited,
+    503: Unavailable,
+    504: DeadlineExceeded,
+}
+
+
+@dataclass(frozen=True)
+class HttpRequest:
+    """A request as the transport sends it."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
+
+
+@dataclass(frozen=True)
+class HttpReply:
+    """A reply as the transport received it; header names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass
+class Body:
+    """The bytes of an answer as they come in, bounded in size and time."""
+
+    end: float
+    chunks: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Take the next bytes.
+
+        Raises:
+            UnreadableAnswer: The answer is longer than any of a Petrov service.
+            DeadlineExceeded: It trickles past the end of its time.
+        """
+        self.size += len(chunk)
+        if self.size > LONGEST_ANSWER:
+            raise UnreadableAnswer(f"expected an answer of at most {LONGEST_ANSWER} bytes but got more")
+        if time.monotonic() > self.end:
+            raise DeadlineExceeded("the answer did not arrive in time")
+        self.chunks.append(chunk)
+
+    def reply(self, response: httpx2.Response) -> HttpReply:
+        """The complete reply."""
+        return HttpReply(response.status_code, response.headers, b"".join(self.chunks))
+
+
+class HttpWire:
+    """The gateway's routes under `/v1/models`."""
+
+    def names(self) -> Call[list[str]]:
+        """`GET /v1/models`."""
+        return Call(_get("/v1/models"), lambda reply: model_names(_document(reply)))
+
+    def model(self, name: str, version: int | None) -> Flow[ModelInfo]:
+        """`GET /v1/models/{model}`; the gateway describes the version that answers when none is named."""
+        del version
+        info: ModelInfo = yield Call(_get(_path(name)), lambda reply: model_info(_document(reply)))
+        return info
+
+    def prediction(self, info: ModelInfo, version: int | None, fields: Fields) -> Call[Fields]:
+        """`POST …/predict`, `.npy` both ways."""
+        path = _path(info.name) + ("" if version is None else f"/versions/{version}") + "/predict"
+        headers = {"content-type": _npy.MEDIA_TYPE, "accept": f"{_npy.MEDIA_TYPE}, {PROBLEM}"}
+        return Call(HttpRequest("POST", path, headers, _npy.encode(fields)), _solution)
+
+
+def arguments(request: HttpRequest, remaining: float) -> dict[str, Any]:
+    """What `httpx2` wants to send a request that has `remaining` seconds."""
+    return {
+        "method": request.method,
+        "url": request.path,
+        "headers": request.headers,
+        "content": request.body,
+        "timeout": httpx2.Timeout(remaining, connect=min(CONNECT_SECONDS, remaining)),
+    }
+
+
+def headers(api_key: str | None) -> dict[str, str]:
+    """Headers of every request. Fields of numbers do not shrink by compression: none is asked for."""
+    common = {"accept-encoding": "identity", "user-agent": "petrov-client"}
+    return common if api_key is None else {**common, "authorization": f"Bearer {api_key}"}
+
+
+def describe(kind: str, url: httpx2.URL, api_key: str | None) -> str:
+    """A client in a line, its secrets masked."""
+    address = str(url.copy_with(password="***")) if url.password else str(url)  # noqa: S106  the mask itself
+    return f"{kind}({address!r})" if api_key is None else f"{kind}({address!r}, api_key='***')"
+
+
+def checked_url(url: str) -> httpx2.URL:
+    """The gateway's address.
+
+    Raises:
+        ValueError: It is not one of HTTP.
+    """
+    try:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL as error:
+        raise ValueError(f'expected an address such as "http://127.0.0.1:8080" but got "{url}"') from error
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise ValueError(f'expected an address such as "http://127.0.0.1:8080" but got "{url}"')
+    return parsed
+
+
+def connection_fault(error: httpx2.HTTPError, url: httpx2.URL) -> PetrovError:
+    """The exception for a request that got no complete reply."""
+    place = f"{url.host}:{url.port}" if url.port else url.host
+    if isinstance(error, (httpx2.ConnectTimeout, httpx2.PoolTimeout)):
+        return ConnectionFailed(f"no connection to {place} in time")
+    if isinstance(error, httpx2.TimeoutException):
+        return DeadlineExceeded(f"no answer from {place} in time")
+    return ConnectionFailed(f"no answer from {place}: {error or type(error).__name__}")
+
+
+def _path(model: str) -> str:
+    return f"/v1/models/{quote(model, safe='')}"
+
+
+def _get(path: str) -> HttpRequest:
+    return HttpRequest("GET", path, {"accept": f"application/json, {PROBLEM}"})
+
+
+def _solution(reply: HttpReply) -> Fields:
+    return _npy.decode(_good(reply, _npy.MEDIA_TYPE).body)
+
+
+def _document(reply: HttpReply) -> Any:
+    return _json(_good(reply, "application/json").body)
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableAnswer(f"expected JSON but got {body[:60]!r}") from error
+
+
+def _good(reply: HttpReply, expected: str) -> HttpReply:
+    """The reply itself if it is a success of the expected media type.
+
+    Raises:
+        PetrovError: What it is instead.
+    """
+    media_type = _media_type(reply)
+    if reply.status >= 400:
+        raise _fault(reply)
+    if reply.status != 200 or media_type != expected:
+        raise UnreadableAnswer(f'expected 200 with {expected} but got {reply.status} with "{media_type}"')
+    return reply
+
+
+def _media_type(reply: HttpReply) -> str:
+    return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _fault(reply: HttpReply) -> PetrovError:
+    """The exception for a reply of 400 and above, with the service's own words where it is a Petrov service."""
+    problem = _problem(reply)
+    if reply.status == 404 and not problem:
+        return UnreadableAnswer("expected a Petrov service but got a bare 404: is the address right?")
+    family = RequestError if reply.status < 500 else ServerFault
+    return _FAULTS.get(reply.status, family)(
+        str(problem.get("detail") or f"the service answered {reply.status}"),
+        problem=problem,
+        retry_after=retry_after(reply.headers.get("retry-after")),
+        where=_where(problem.get("where")),
+    )
+
+
+def _problem(reply: HttpReply) -> Mapping[str, Any]:
+    if _media_type(reply) != PROBLEM:
+        return {}
+    problem = _json(reply.body)
+    return problem if isinstance(problem, Mapping) else {}
+
+
+def _where(place: Any) -> Where | None:
+    if not isinstance(place, Mapping) or "array" not in place:
+        return None
+    index = place.get("index")
+    return Where(str(place["array"]), tuple(index) if isinstance(index, list) else None)
+
+
+def retry_after(value: str | None) -> float | None:
+    """Seconds of a `Retry-After` header, which is a number of them or a date; None for none or nonsense."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None

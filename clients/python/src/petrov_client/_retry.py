@@ -1,0 +1,70 @@
+"""How often and when a question is sent again: only after faults that leave nothing behind, within its time limit.
+
+A prediction changes nothing on the server, so it may be repeated after a broken connection and after "not now" (503).
+It is never repeated after a fault of the question itself, nor after a deadline: the time is spent.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+from petrov_client._exceptions import ConnectionFailed, DeadlineExceeded, PetrovError, Unavailable
+
+#: Seconds for one request, unless the caller says otherwise.
+TIMEOUT_SECONDS = 60.0
+REPEATABLE = (ConnectionFailed, Unavailable)
+ATTEMPTS = 4
+#: Seconds before the second attempt; doubled before each further one. Jitter of half of it keeps clients apart.
+FIRST_PAUSE = 0.25
+
+
+class Attempts:
+    """The attempts at one request, under one time limit.
+
+    Args:
+        timeout: Seconds for all attempts and the pauses between them.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._end = time.monotonic() + timeout
+        self._made = 0
+
+    def remaining(self) -> float:
+        """Seconds left.
+
+        Raises:
+            DeadlineExceeded: None are.
+        """
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise DeadlineExceeded(f"no answer within {self._timeout:g} s")
+        return left
+
+    def pause_after(self, fault: PetrovError) -> float:
+        """Seconds to wait before the next attempt.
+
+        Raises:
+            PetrovError: The fault itself, if it is final: not one to repeat, the last attempt, or no time left.
+        """
+        self._made += 1
+        pause = max(self._backoff(), fault.retry_after or 0.0)
+        if not isinstance(fault, REPEATABLE) or self._made == ATTEMPTS or time.monotonic() + pause >= self._end:
+            raise fault
+        return pause
+
+    def _backoff(self) -> float:
+        longest = FIRST_PAUSE * 2.0 ** (self._made - 1)
+        return random.uniform(longest / 2, longest)  # noqa: S311  spreads load; nothing is kept secret by it
+
+
+def checked_timeout(seconds: float) -> float:
+    """A time limit.
+
+    Raises:
+        ValueError: It is not a positive number of seconds.
+    """
+    if not seconds > 0:
+        raise ValueError(f"expected a timeout of more than 0 seconds but got {seconds}")
+    return seconds

@@ -1,0 +1,208 @@
+"""The four clients under one handle, and other sides that misbehave on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2_grpc
+
+from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+KINDS: dict[str, Any] = {
+    "Client": Client,
+    "AsyncClient": AsyncClient,
+    "GrpcClient": GrpcClient,
+    "AsyncGrpcClient": AsyncGrpcClient,
+}
+Reply = tuple[int, dict[str, str], bytes]
+
+
+@dataclass(frozen=True)
+class Asker:
+    """One of the four clients, asked as if it were synchronous."""
+
+    kind: str
+
+    @property
+    def http(self) -> bool:
+        return "Grpc" not in self.kind
+
+    def ask(self, address: str, method: str, *args: Any, options: dict[str, Any] | None = None, **named: Any) -> Any:
+        """Open a client, call one method, close the client. `address` is HOST:PORT."""
+        place = f"http://{address}" if self.http else address
+        make = lambda: KINDS[self.kind](place, **(options or {}))  # noqa: E731  a client belongs to its event loop
+        if not inspect.iscoroutinefunction(KINDS[self.kind].predict):
+            with make() as client:
+                return getattr(client, method)(*args, **named)
+
+        async def asked() -> Any:
+            async with make() as client:
+                return await getattr(client, method)(*args, **named)
+
+        return asyncio.run(asked())
+
+
+@pytest.fixture(params=list(KINDS))
+def asker(request: pytest.FixtureRequest) -> Asker:
+    return Asker(request.param)
+
+
+@pytest.fixture(params=["Client", "AsyncClient"])
+def http_asker(request: pytest.FixtureRequest) -> Asker:
+    return Asker(request.param)
+
+
+@pytest.fixture(params=["GrpcClient", "AsyncGrpcClient"])
+def grpc_asker(request: pytest.FixtureRequest) -> Asker:
+    return Asker(request.param)
+
+
+@pytest.fixture
+def closed_port() -> str:
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@contextmanager
+def _listening(greeting: bytes | None) -> Iterator[str]:
+    """A TCP server that says the greeting to whoever connects and hangs up, or says nothing and waits."""
+    connections: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                connections.append(connection)
+                if greeting is not None:
+                    connection.sendall(greeting)
+                    connection.recv(65536)
+                    connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield "{}:{}".format(*server.getsockname())
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    for connection in connections:
+        connection.close()
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    with _listening(None) as address:
+        yield address
+
+
+@pytest.fixture
+def garbage_server() -> Iterator[str]:
+    with _listening(b"\x00\xff\x17 neither of your protocols\r\n\r\n") as address:
+        yield address
+
+
+@dataclass
+class HttpService:
+    """An HTTP server that gives the next of the replies laid down for a path; the last one stays."""
+
+    address: str = ""
+    replies: dict[str, list[Reply]] = field(default_factory=dict)
+    seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+
+    def next(self, path: str) -> Reply:
+        replies = self.replies[path]
+        return replies.pop(0) if len(replies) > 1 else replies[0]
+
+
+@pytest.fixture
+def http_service() -> Iterator[HttpService]:
+    service = HttpService()
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            service.seen.append(
+                (self.command, self.path, {name.lower(): value for name, value in self.headers.items()})
+            )
+            status, headers, body = service.next(self.path)
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = answer  # noqa: N815  the names that http.server looks for
+
+        def log_message(self, *_: Any) -> None:
+            """Keep quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        service.address = "{}:{}".format(*server.server_address)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield service
+        server.shutdown()
+        thread.join()
+
+
+@dataclass
+class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # ships no types
+    """A gRPC server whose every description ends with the next of the statuses laid down; the last one stays."""
+
+    statuses: list[grpc.StatusCode] = field(default_factory=list)
+    address: str = ""
+    calls: int = 0
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    def ModelMetadata(self, request: Any, context: Any) -> Any:
+        del request
+        self.calls += 1
+        self.metadata = dict(context.invocation_metadata())
+        context.abort(self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0], "said by the server")
+
+
+@pytest.fixture
+def grpc_service() -> Iterator[GrpcService]:
+    service = GrpcService()
+    server = grpc.server(ThreadPoolExecutor(2))
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
+    service.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    yield service
+    server.stop(0).wait()
+
+
+@pytest.fixture
+def description() -> Callable[..., Reply]:
+    """The gateway's description of a model "toy", as its JSON reply."""
+
+    def describe(*, batch: int = 64, minimum: int = 2, maximum: int = 512, positive: bool = True) -> Reply:
+        axes = ["batch", "row", "column"]
+        given = {"dtype": "FP32", "axes": axes, "units": "1"}
+        card = {
+            "title": "A toy",
+            "inputs": [{"name": "coefficient", "meaning": "permeability", "positive": positive, **given}],
+            "outputs": [{"name": "solution", "meaning": "pressure", "positive": False, **given}],
+            "grid": {"axes": axes[1:], "minimum": minimum, "maximum": maximum, "declared": [8], "points": "x_i = i"},
+            "limits": {"batch": batch},
+        }
+        document = {"name": "toy", "version": 2, "versions": [1, 2], "card": card, "certificate": None}
+        return 200, {"Content-Type": "application/json"}, json.dumps(document).encode()
+
+    return describe

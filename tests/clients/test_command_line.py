@@ -1,0 +1,150 @@
+"""The command: what it prints, what it writes, and the codes that scripts switch on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pytest
+
+from petrov_client._npy import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NPY = {"Content-Type": "application/x-npy"}
+FIELD = np.arange(1.0, 13.0, dtype=np.float32).reshape(3, 4)
+
+
+def petrov(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PETROV_")}
+    command = [sys.executable, "-m", "petrov_client", *map(str, arguments)]
+    surroundings = inherited | {"COLUMNS": "200"} | environment
+    return subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.fixture
+def toy(http_service: Any, description: Callable[..., Any]) -> Any:
+    """A service that answers twice the field above."""
+    http_service.replies = {
+        "/v1/models": [(200, {"Content-Type": "application/json"}, b'{"models": [{"name": "toy"}]}')],
+        "/v1/models/toy": [description()],
+        "/v1/models/toy/predict": [(200, NPY, encode(2 * FIELD[np.newaxis]))],
+    }
+    return http_service
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    np.save(tmp_path / "in.npy", FIELD)
+    return tmp_path / "in.npy"
+
+
+def test_help_teaches() -> None:
+    done = petrov("--help")
+    assert done.returncode == 0
+    for word in ("models", "predict", "PETROV_API_KEY", "Exit codes"):
+        assert word in done.stdout
+    assert "petrov predict darcy permeability.npy pressure.npy" in petrov("predict", "--help").stdout
+
+
+def test_the_script_is_installed() -> None:
+    script = os.path.join(os.path.dirname(sys.executable), "petrov")  # noqa: PTH118, PTH120  a link must not be followed
+    assert subprocess.run([script, "--help"], capture_output=True, check=False).returncode == 0
+
+
+def test_models_are_listed(toy: Any) -> None:
+    done = petrov("models", "--url", f"http://{toy.address}")
+    assert done.returncode == 0, done.stderr
+    for word in ("toy", "1, 2", "coefficient (batch, row, column): permeability", "solution", "2 to 512"):
+        assert word in done.stdout
+
+
+def test_one_model_is_shown(toy: Any) -> None:
+    done = petrov("model", "toy", PETROV_URL=f"http://{toy.address}")
+    assert done.returncode == 0, done.stderr
+    assert "coefficient (batch, row, column): permeability in units of 1, positive" in done.stdout
+
+
+def test_a_file_is_answered_with_a_file(toy: Any, source: Path, tmp_path: Path) -> None:
+    done = petrov("predict", "toy", source, tmp_path / "out.npy", "--url", f"http://{toy.address}", PETROV_API_KEY="k")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("solution [3, 4]")
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy", allow_pickle=False), 2 * FIELD)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.npy", "out.npy"]
+    assert {headers["authorization"] for _, _, headers in toy.seen} == {"Bearer k"}
+
+
+def test_hdf5_goes_in_and_out_by_the_names_of_the_card(toy: Any, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["coefficient"], file["other"] = FIELD, np.zeros(3)
+    done = petrov("predict", "toy", tmp_path / "in.h5", tmp_path / "out.h5", "--url", f"http://{toy.address}")
+    assert done.returncode == 0, done.stderr
+    with h5py.File(tmp_path / "out.h5") as file:
+        np.testing.assert_array_equal(file["solution"][...], 2 * FIELD)
+        assert dict(file["solution"].attrs) == {"units": "1", "meaning": "pressure"}
+
+
+def test_progress_goes_to_the_error_stream(toy: Any, source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.npy"
+    done = petrov("predict", "toy", source, out, "--progress", "--url", f"http://{toy.address}")
+    assert done.returncode == 0
+    assert "1/1" in done.stderr
+
+
+def fails(done: subprocess.CompletedProcess[str], code: int, message: str) -> None:
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_refused_question_ends_with_3(toy: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "bad.npy", -FIELD)
+    done = petrov("predict", "toy", tmp_path / "bad.npy", tmp_path / "out.npy", "--url", f"http://{toy.address}")
+    fails(done, 3, "petrov: coefficient[0,0] is -1.0; permeability must be positive\n")
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_a_failing_service_ends_with_4(toy: Any, source: Path, tmp_path: Path) -> None:
+    toy.replies["/v1/models/toy/predict"] = [(500, {}, b"")]
+    done = petrov("predict", "toy", source, tmp_path / "out.npy", "--url", f"http://{toy.address}")
+    fails(done, 4, "petrov: the service answered 500\n")
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_nobody_there_ends_with_5(closed_port: str, scheme: str) -> None:
+    fails(petrov("models", "--url", f"{scheme}://{closed_port}"), 5, f"petrov: no answer from {closed_port}")
+
+
+def test_an_address_of_nothing_ends_with_2() -> None:
+    fails(petrov("models", "--url", "localhost"), 2, "petrov: expected an address such as")
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.npy", b"text"), ("empty.npy", b""), ("a.h5", b"text")])
+def test_a_file_of_something_else_ends_with_2(toy: Any, tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    done = petrov("predict", "toy", tmp_path / name, tmp_path / "out.npy", "--url", f"http://{toy.address}")
+    fails(done, 2, "petrov: ")
+
+
+def test_a_pickle_is_not_opened(toy: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "objects.npy", np.array([print], dtype=object))
+    done = petrov("predict", "toy", tmp_path / "objects.npy", tmp_path / "out.npy", "--url", f"http://{toy.address}")
+    fails(done, 2, "petrov: expected a .npy file of numbers")
+
+
+def test_a_result_with_nowhere_to_go_is_found_out_before_the_work(toy: Any, source: Path, tmp_path: Path) -> None:
+    url = ("--url", f"http://{toy.address}")
+    fails(petrov("predict", "toy", source, tmp_path / "out.txt", *url), 2, "ends in .npy")
+    fails(petrov("predict", "toy", source, tmp_path / "nowhere" / "out.npy", *url), 2, "there is no folder")
+    assert toy.seen == []
+
+
+def test_a_missing_input_ends_with_2(tmp_path: Path) -> None:
+    fails(petrov("predict", "toy", tmp_path / "no.npy", tmp_path / "out.npy"), 2, "does not exist")

@@ -1,0 +1,250 @@
+"""Every fault gets its class, the same over HTTP and gRPC; what is repeated, and what is not."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import httpx2
+import numpy as np
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+
+from petrov_client import (
+    AsyncClient,
+    Client,
+    ConnectionFailed,
+    DeadlineExceeded,
+    InvalidInput,
+    PetrovError,
+    RateLimited,
+    RequestError,
+    ServerFault,
+    TooLarge,
+    Unauthorised,
+    Unavailable,
+    UnknownModel,
+    UnreadableAnswer,
+    Where,
+)
+from petrov_client._http import retry_after
+from petrov_client._npy import decode, encode
+from petrov_client._retry import ATTEMPTS, Attempts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+FIELD = np.ones((4, 4), np.float32)
+NPY = {"Content-Type": "application/x-npy"}
+PROBLEM = {"Content-Type": "application/problem+json"}
+
+
+def problem(status: int, **more: Any) -> tuple[int, dict[str, str], bytes]:
+    document = {"type": f"urn:petrov:problem:{status}", "title": "No", "status": status, "detail": "said by the server"}
+    return status, PROBLEM, json.dumps(document | more).encode()
+
+
+def test_a_closed_port_is_a_failed_connection(asker: Any, closed_port: str) -> None:
+    with pytest.raises(ConnectionFailed, match=closed_port):
+        asker.ask(closed_port, "predict", "toy", FIELD)
+
+
+def test_a_server_that_says_nothing_runs_into_the_deadline(asker: Any, silent_server: str) -> None:
+    with pytest.raises(DeadlineExceeded):
+        asker.ask(silent_server, "predict", "toy", FIELD, timeout=0.5)
+
+
+def test_a_server_of_another_protocol_is_a_failed_connection(asker: Any, garbage_server: str) -> None:
+    with pytest.raises((ConnectionFailed, DeadlineExceeded)) as caught:
+        asker.ask(garbage_server, "predict", "toy", FIELD, timeout=5)
+    assert type(caught.value) is ConnectionFailed
+
+
+HTTP_FAULTS = {
+    400: RequestError,
+    401: Unauthorised,
+    403: Unauthorised,
+    404: UnknownModel,
+    413: TooLarge,
+    415: RequestError,
+    422: InvalidInput,
+    429: RateLimited,
+    500: ServerFault,
+    502: ServerFault,
+    504: DeadlineExceeded,
+}
+
+
+@pytest.mark.parametrize("status", HTTP_FAULTS)
+def test_a_problem_becomes_its_exception_and_is_not_sent_again(
+    http_asker: Any, http_service: Any, description: Callable[..., Any], status: int
+) -> None:
+    http_service.replies = {"/v1/models/toy": [description()], "/v1/models/toy/predict": [problem(status)]}
+    with pytest.raises(PetrovError, match="said by the server") as caught:
+        http_asker.ask(http_service.address, "predict", "toy", FIELD)
+    assert type(caught.value) is HTTP_FAULTS[status]
+    assert caught.value.problem["status"] == status
+    assert [path for _, path, _ in http_service.seen] == ["/v1/models/toy", "/v1/models/toy/predict"]
+
+
+GRPC_FAULTS = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidInput,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthorised,
+    grpc.StatusCode.PERMISSION_DENIED: Unauthorised,
+    grpc.StatusCode.NOT_FOUND: UnknownModel,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: TooLarge,
+    grpc.StatusCode.INTERNAL: ServerFault,
+    grpc.StatusCode.UNKNOWN: ServerFault,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+}
+
+
+@pytest.mark.parametrize("status", GRPC_FAULTS)
+def test_a_status_becomes_its_exception_and_is_not_sent_again(
+    grpc_asker: Any, grpc_service: Any, status: grpc.StatusCode
+) -> None:
+    grpc_service.statuses = [status]
+    with pytest.raises(PetrovError) as caught:
+        grpc_asker.ask(grpc_service.address, "predict", "toy", FIELD)
+    assert type(caught.value) is GRPC_FAULTS[status]
+    assert grpc_service.calls == 1
+
+
+def test_the_place_of_a_fault_comes_through(
+    http_asker: Any, http_service: Any, description: Callable[..., Any]
+) -> None:
+    refusal = problem(422, where={"array": "coefficient", "index": [0, 3]})
+    http_service.replies = {"/v1/models/toy": [description()], "/v1/models/toy/predict": [refusal]}
+    with pytest.raises(InvalidInput) as caught:
+        http_asker.ask(http_service.address, "predict", "toy", FIELD)
+    assert caught.value.where == Where("coefficient", (0, 3))
+
+
+def test_unavailable_is_asked_again_and_then_answers(
+    http_asker: Any, http_service: Any, description: Callable[..., Any]
+) -> None:
+    busy = (503, {"Retry-After": "0", **PROBLEM}, problem(503)[2])
+    answer = (200, NPY, encode(FIELD[np.newaxis]))
+    http_service.replies = {"/v1/models/toy": [description()], "/v1/models/toy/predict": [busy, busy, answer]}
+    np.testing.assert_array_equal(http_asker.ask(http_service.address, "predict", "toy", FIELD), FIELD)
+
+
+def test_unavailable_for_good_is_raised_after_a_bounded_number_of_attempts(http_asker: Any, http_service: Any) -> None:
+    http_service.replies = {"/v1/models/toy": [problem(503)]}
+    with pytest.raises(Unavailable):
+        http_asker.ask(http_service.address, "model", "toy")
+    assert len(http_service.seen) == ATTEMPTS
+
+
+def test_a_server_that_says_unavailable_is_there(grpc_asker: Any, grpc_service: Any) -> None:
+    grpc_service.statuses = [grpc.StatusCode.UNAVAILABLE]
+    with pytest.raises(Unavailable, match="said by the server"):
+        grpc_asker.ask(grpc_service.address, "model", "toy")
+    assert grpc_service.calls == ATTEMPTS
+
+
+def test_a_wait_longer_than_the_time_left_is_not_begun(http_asker: Any, http_service: Any) -> None:
+    http_service.replies = {"/v1/models/toy": [(503, {"Retry-After": "3600", **PROBLEM}, problem(503)[2])]}
+    with pytest.raises(Unavailable) as caught:
+        http_asker.ask(http_service.address, "model", "toy")
+    assert caught.value.retry_after == 3600.0
+    assert len(http_service.seen) == 1
+
+
+def test_the_key_travels_as_a_bearer_token(asker: Any, http_service: Any, grpc_service: Any) -> None:
+    http_service.replies, grpc_service.statuses = {"/v1/models/toy": [problem(401)]}, [grpc.StatusCode.UNAUTHENTICATED]
+    service = http_service if asker.http else grpc_service
+    with pytest.raises(Unauthorised):
+        asker.ask(service.address, "model", "toy", options={"api_key": "secret"})
+    sent = http_service.seen[0][2] if asker.http else grpc_service.metadata
+    assert sent["authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        (200, {"Content-Type": "text/html"}, b"<html>"),
+        (200, {"Content-Type": "application/json"}, b"{"),
+        (200, {"Content-Type": "application/json"}, b"[" * 100_000),
+        (200, {"Content-Type": "application/json"}, b"[]"),
+        (200, {"Content-Type": "application/json"}, b'{"name": "toy", "card": {}}'),
+        (302, {"Location": "/elsewhere"}, b""),
+        (404, {"Content-Type": "application/json"}, b'{"detail": "Not Found"}'),
+        (404, PROBLEM, b"not JSON"),
+    ],
+    ids=["html", "cut JSON", "deep JSON", "list", "empty card", "redirect", "stranger's 404", "broken problem"],
+)
+def test_the_answer_of_a_stranger_is_called_unreadable(http_asker: Any, http_service: Any, reply: Any) -> None:
+    http_service.replies = {"/v1/models/toy": [reply]}
+    with pytest.raises(UnreadableAnswer):
+        http_asker.ask(http_service.address, "model", "toy")
+
+
+def test_a_broken_array_is_called_unreadable(
+    http_asker: Any, http_service: Any, description: Callable[..., Any]
+) -> None:
+    broken = (200, NPY, encode(FIELD[np.newaxis])[:-4])
+    http_service.replies = {"/v1/models/toy": [description()], "/v1/models/toy/predict": [broken]}
+    with pytest.raises(UnreadableAnswer, match="expected 64 bytes"):
+        http_asker.ask(http_service.address, "predict", "toy", FIELD)
+
+
+async def test_an_application_is_asked_without_sockets(description: Callable[..., Any]) -> None:
+    async def toy(request: Request) -> Response:
+        if request.method == "GET":
+            return Response(description(batch=2)[2], media_type="application/json")
+        return Response(encode(2 * decode(await request.body())), media_type="application/x-npy")
+
+    app = Starlette(routes=[Route("/v1/models/toy{rest:path}", toy, methods=["GET", "POST"])])
+    async with AsyncClient("http://application", transport=httpx2.ASGITransport(app)) as client:
+        batch = np.arange(1.0, 81.0).reshape(5, 4, 4)
+        np.testing.assert_array_equal(await client.predict("toy", batch), 2 * batch)
+
+
+def test_a_model_that_changed_is_described_anew(http_service: Any, description: Callable[..., Any]) -> None:
+    http_service.replies = {
+        "/v1/models/toy": [description(maximum=3), description(maximum=8)],
+        "/v1/models/toy/predict": [(200, NPY, encode(FIELD[np.newaxis]))],
+    }
+    with Client(f"http://{http_service.address}") as client:
+        with pytest.raises(InvalidInput, match="expected 2 to 3 points"):
+            client.predict("toy", FIELD)
+        assert client.predict("toy", FIELD).shape == (4, 4)
+
+
+def test_pauses_grow_and_end_with_the_fault_itself() -> None:
+    attempts, fault = Attempts(60.0), ConnectionFailed("gone")
+    pauses = [attempts.pause_after(fault) for _ in range(ATTEMPTS - 1)]
+    assert pauses == sorted(pauses)
+    with pytest.raises(ConnectionFailed) as caught:
+        attempts.pause_after(fault)
+    assert caught.value is fault
+
+
+def test_a_service_is_given_the_time_it_asks_for() -> None:
+    assert Attempts(60.0).pause_after(Unavailable("busy", retry_after=7.0)) == 7.0
+
+
+def test_nothing_is_sent_after_the_deadline() -> None:
+    attempts = Attempts(1e-6)
+    time.sleep(0.001)
+    with pytest.raises(DeadlineExceeded):
+        attempts.remaining()
+
+
+def test_retry_after_is_seconds_or_a_date() -> None:
+    assert retry_after("3") == 3.0
+    later = retry_after(format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True))
+    assert later is not None
+    assert 90 < later <= 100
+    assert retry_after(format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True)) == 0.0
+    assert retry_after("soon") is None
+    assert retry_after(None) is None

@@ -1,0 +1,95 @@
+"""What the package promises: these names, this tree, nothing of ours beneath it, and no key in sight."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import petrov_client
+from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient, PetrovError, Where, _exceptions
+
+TREE = {
+    "PetrovError": ["RequestError", "ServiceError", "TransportError"],
+    "RequestError": ["InvalidInput", "UnknownModel", "TooLarge", "Unauthorised", "RateLimited"],
+    "ServiceError": ["Unavailable", "DeadlineExceeded", "ServerFault"],
+    "TransportError": ["ConnectionFailed", "UnreadableAnswer"],
+}
+EXCEPTIONS = {"PetrovError", *(leaf for leaves in TREE.values() for leaf in leaves)}
+CLIENTS = {"Client", "AsyncClient", "GrpcClient", "AsyncGrpcClient"}
+VALUES = {"ModelInfo", "TensorInfo", "GridInfo", "Where"}
+
+
+def test_the_package_exports_exactly_these_names() -> None:
+    assert set(petrov_client.__all__) == EXCEPTIONS | CLIENTS | VALUES
+    assert all(hasattr(petrov_client, name) for name in petrov_client.__all__)
+
+
+def test_every_module_but_the_command_is_private() -> None:
+    folder = Path(petrov_client.__file__).parent
+    assert all(path.stem.startswith("_") for path in folder.glob("*.py"))
+    assert (folder / "py.typed").exists()
+
+
+def test_the_exceptions_form_the_tree_that_the_docstring_draws() -> None:
+    for parent, children in TREE.items():
+        below = {child.__name__ for child in getattr(_exceptions, parent).__subclasses__()}
+        assert below == set(children)
+    drawn = re.findall(r"[─ ] (\w+) {2,}\w|^ {4}(PetrovError)$", _exceptions.__doc__ or "", re.MULTILINE)
+    assert {name for pair in drawn for name in pair if name} == EXCEPTIONS
+
+
+@pytest.mark.parametrize("name", sorted(EXCEPTIONS))
+def test_an_exception_survives_a_process_boundary(name: str) -> None:
+    fault = getattr(petrov_client, name)("no", retry_after=2.0, where=Where("a", (1, 2)), problem={"type": "x"})
+    copy = pickle.loads(pickle.dumps(fault))  # noqa: S301  our own bytes of a moment ago
+    assert (str(copy), copy.retry_after, copy.where, copy.problem) == ("no", 2.0, Where("a", (1, 2)), {"type": "x"})
+    assert isinstance(copy, PetrovError)
+
+
+def test_a_key_is_never_shown() -> None:
+    with (
+        Client("http://user:hidden@localhost:1", api_key="secret") as http,
+        GrpcClient("localhost:1", "secret") as grpc,
+    ):
+        shown = repr(http) + repr(grpc)
+    assert shown.count("api_key='***'") == 2
+    assert "secret" not in shown
+    assert "hidden" not in shown
+
+
+async def test_an_asynchronous_client_hides_its_key_too() -> None:
+    async with AsyncClient(api_key="secret") as http, AsyncGrpcClient(api_key="secret") as grpc:
+        assert "secret" not in repr(http) + repr(grpc)
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "ftp://localhost", "http://", "", "http://[::1"])
+def test_an_address_that_is_not_http_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ValueError, match="expected an address such as"):
+        Client(url)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1:8001", "localhost", ":8001", "localhost:port", "localhost:70000"]
+)
+def test_an_address_that_is_not_host_and_port_is_refused_at_once(address: str) -> None:
+    with pytest.raises(ValueError, match="expected an address such as"):
+        GrpcClient(address)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_a_time_limit_is_positive(timeout: float) -> None:
+    with pytest.raises(ValueError, match="expected a timeout"):
+        Client(timeout=timeout)
+
+
+def test_importing_it_needs_neither_the_command_line_nor_hdf5() -> None:
+    code = "import sys, petrov_client; print({'typer', 'rich', 'h5py', 'torch'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
