@@ -154,7 +154,7 @@ def http_service() -> Iterator[HttpService]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         service.address = "{}:{}".format(*server.server_address)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # seconds between looks at shutdown
         thread.start()
         yield service
         server.shutdown()

@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
 import pytest
 
+from petrov_client.__main__ import main
 from petrov_client._npy import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 NPY = {"Content-Type": "application/x-npy"}
 FIELD = np.arange(1.0, 13.0, dtype=np.float32).reshape(3, 4)
 
 
-def petrov(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PETROV_")}
-    command = [sys.executable, "-m", "petrov_client", *map(str, arguments)]
-    surroundings = inherited | {"COLUMNS": "200"} | environment
-    return subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False, timeout=60)
+@dataclass(frozen=True)
+class Done:
+    """What a run of the command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def petrov(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Run the command in this process, with these arguments and nothing of ours in the environment."""
+
+    def run(*arguments: object, **environment: str) -> Done:
+        for name in ("PETROV_URL", "PETROV_API_KEY"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {"COLUMNS": "200", **environment}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "argv", ["petrov", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Done(int(end.value.code or 0), *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture
@@ -46,7 +65,7 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "in.npy"
 
 
-def test_help_teaches() -> None:
+def test_help_teaches(petrov: Callable[..., Done]) -> None:
     done = petrov("--help")
     assert done.returncode == 0
     for word in ("models", "predict", "PETROV_API_KEY", "Exit codes"):
@@ -54,25 +73,30 @@ def test_help_teaches() -> None:
     assert "petrov predict darcy permeability.npy pressure.npy" in petrov("predict", "--help").stdout
 
 
-def test_the_script_is_installed() -> None:
-    script = os.path.join(os.path.dirname(sys.executable), "petrov")  # noqa: PTH118, PTH120  a link must not be followed
-    assert subprocess.run([script, "--help"], capture_output=True, check=False).returncode == 0
+@pytest.mark.parametrize(
+    "command", [[Path(sys.executable).with_name("petrov")], [sys.executable, "-m", "petrov_client"]]
+)
+def test_it_is_a_program(toy: Any, source: Path, tmp_path: Path, command: list[Any]) -> None:
+    out, url = tmp_path / "out.npy", f"http://{toy.address}"
+    done = subprocess.run([*command, "predict", "toy", source, out, "--url", url], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(np.load(out, allow_pickle=False), 2 * FIELD)
 
 
-def test_models_are_listed(toy: Any) -> None:
+def test_models_are_listed(petrov: Callable[..., Done], toy: Any) -> None:
     done = petrov("models", "--url", f"http://{toy.address}")
     assert done.returncode == 0, done.stderr
     for word in ("toy", "1, 2", "coefficient (batch, row, column): permeability", "solution", "2 to 512"):
         assert word in done.stdout
 
 
-def test_one_model_is_shown(toy: Any) -> None:
+def test_one_model_is_shown(petrov: Callable[..., Done], toy: Any) -> None:
     done = petrov("model", "toy", PETROV_URL=f"http://{toy.address}")
     assert done.returncode == 0, done.stderr
     assert "coefficient (batch, row, column): permeability in units of 1, positive" in done.stdout
 
 
-def test_a_file_is_answered_with_a_file(toy: Any, source: Path, tmp_path: Path) -> None:
+def test_a_file_is_answered_with_a_file(petrov: Callable[..., Done], toy: Any, source: Path, tmp_path: Path) -> None:
     done = petrov("predict", "toy", source, tmp_path / "out.npy", "--url", f"http://{toy.address}", PETROV_API_KEY="k")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("solution [3, 4]")
@@ -81,7 +105,7 @@ def test_a_file_is_answered_with_a_file(toy: Any, source: Path, tmp_path: Path) 
     assert {headers["authorization"] for _, _, headers in toy.seen} == {"Bearer k"}
 
 
-def test_hdf5_goes_in_and_out_by_the_names_of_the_card(toy: Any, tmp_path: Path) -> None:
+def test_hdf5_goes_in_and_out_by_the_names_of_the_card(petrov: Callable[..., Done], toy: Any, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "in.h5", "w") as file:
         file["coefficient"], file["other"] = FIELD, np.zeros(3)
     done = petrov("predict", "toy", tmp_path / "in.h5", tmp_path / "out.h5", "--url", f"http://{toy.address}")
@@ -91,60 +115,64 @@ def test_hdf5_goes_in_and_out_by_the_names_of_the_card(toy: Any, tmp_path: Path)
         assert dict(file["solution"].attrs) == {"units": "1", "meaning": "pressure"}
 
 
-def test_progress_goes_to_the_error_stream(toy: Any, source: Path, tmp_path: Path) -> None:
+def test_progress_goes_to_the_error_stream(petrov: Callable[..., Done], toy: Any, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.npy"
     done = petrov("predict", "toy", source, out, "--progress", "--url", f"http://{toy.address}")
     assert done.returncode == 0
     assert "1/1" in done.stderr
 
 
-def fails(done: subprocess.CompletedProcess[str], code: int, message: str) -> None:
+def fails(done: Done, code: int, message: str) -> None:
     assert done.returncode == code, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_refused_question_ends_with_3(toy: Any, tmp_path: Path) -> None:
+def test_a_refused_question_ends_with_3(petrov: Callable[..., Done], toy: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "bad.npy", -FIELD)
     done = petrov("predict", "toy", tmp_path / "bad.npy", tmp_path / "out.npy", "--url", f"http://{toy.address}")
     fails(done, 3, "petrov: coefficient[0,0] is -1.0; permeability must be positive\n")
     assert not (tmp_path / "out.npy").exists()
 
 
-def test_a_failing_service_ends_with_4(toy: Any, source: Path, tmp_path: Path) -> None:
+def test_a_failing_service_ends_with_4(petrov: Callable[..., Done], toy: Any, source: Path, tmp_path: Path) -> None:
     toy.replies["/v1/models/toy/predict"] = [(500, {}, b"")]
     done = petrov("predict", "toy", source, tmp_path / "out.npy", "--url", f"http://{toy.address}")
     fails(done, 4, "petrov: the service answered 500\n")
 
 
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
-def test_nobody_there_ends_with_5(closed_port: str, scheme: str) -> None:
+def test_nobody_there_ends_with_5(petrov: Callable[..., Done], closed_port: str, scheme: str) -> None:
     fails(petrov("models", "--url", f"{scheme}://{closed_port}"), 5, f"petrov: no answer from {closed_port}")
 
 
-def test_an_address_of_nothing_ends_with_2() -> None:
+def test_an_address_of_nothing_ends_with_2(petrov: Callable[..., Done]) -> None:
     fails(petrov("models", "--url", "localhost"), 2, "petrov: expected an address such as")
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.npy", b"text"), ("empty.npy", b""), ("a.h5", b"text")])
-def test_a_file_of_something_else_ends_with_2(toy: Any, tmp_path: Path, name: str, content: bytes) -> None:
+def test_a_file_of_something_else_ends_with_2(
+    petrov: Callable[..., Done], toy: Any, tmp_path: Path, name: str, content: bytes
+) -> None:
     (tmp_path / name).write_bytes(content)
     done = petrov("predict", "toy", tmp_path / name, tmp_path / "out.npy", "--url", f"http://{toy.address}")
     fails(done, 2, "petrov: ")
 
 
-def test_a_pickle_is_not_opened(toy: Any, tmp_path: Path) -> None:
+def test_a_pickle_is_not_opened(petrov: Callable[..., Done], toy: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "objects.npy", np.array([print], dtype=object))
     done = petrov("predict", "toy", tmp_path / "objects.npy", tmp_path / "out.npy", "--url", f"http://{toy.address}")
     fails(done, 2, "petrov: expected a .npy file of numbers")
 
 
-def test_a_result_with_nowhere_to_go_is_found_out_before_the_work(toy: Any, source: Path, tmp_path: Path) -> None:
+def test_a_result_with_nowhere_to_go_is_found_out_before_the_work(
+    petrov: Callable[..., Done], toy: Any, source: Path, tmp_path: Path
+) -> None:
     url = ("--url", f"http://{toy.address}")
     fails(petrov("predict", "toy", source, tmp_path / "out.txt", *url), 2, "ends in .npy")
     fails(petrov("predict", "toy", source, tmp_path / "nowhere" / "out.npy", *url), 2, "there is no folder")
     assert toy.seen == []
 
 
-def test_a_missing_input_ends_with_2(tmp_path: Path) -> None:
+def test_a_missing_input_ends_with_2(petrov: Callable[..., Done], tmp_path: Path) -> None:
     fails(petrov("predict", "toy", tmp_path / "no.npy", tmp_path / "out.npy"), 2, "does not exist")

@@ -16,7 +16,7 @@ TIMEOUT_SECONDS = 60.0
 REPEATABLE = (ConnectionFailed, Unavailable)
 ATTEMPTS = 4
 #: Seconds before the second attempt; doubled before each further one. Jitter of half of it keeps clients apart.
-FIRST_PAUSE = 0.25
+FIRST_PAUSE = 0.1
 
 
 class Attempts:
