@@ -125,9 +125,24 @@ def write(model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], 
     if coding.media_type == JSON:
         arrays = {name: _base64(array) if coding.base64 else array for name, array in outputs.items()}
         return orjson.dumps({"model": model, "version": version, "outputs": arrays}, option=orjson.OPT_SERIALIZE_NUMPY)
-    if len(outputs) != 1:
-        raise NotAcceptable(f"the model answers {', '.join(outputs)}: one .npy file cannot hold them, accept {JSON}")
-    [array] = outputs.values()
+    return _write_npy(outputs, "answers")
+
+
+def write_question(inputs: Mapping[str, NDArray[np.float32]], media_type: str) -> bytes:
+    """A body that can be posted as it is.
+
+    Raises:
+        NotAcceptable: The model has several inputs, which one .npy file cannot hold.
+    """
+    if media_type == JSON:
+        return orjson.dumps({"inputs": dict(inputs)}, option=orjson.OPT_SERIALIZE_NUMPY)
+    return _write_npy(inputs, "takes")
+
+
+def _write_npy(named: Mapping[str, NDArray[np.float32]], verb: str) -> bytes:
+    if len(named) != 1:
+        raise NotAcceptable(f"the model {verb} {', '.join(named)}: one .npy file cannot hold them, accept {JSON}")
+    [array] = named.values()
     return npy.write(array)
 
 

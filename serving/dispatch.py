@@ -35,7 +35,7 @@ class Dispatcher:
     Args:
         inference: The server.
         catalogue: Told when the server goes away.
-        metrics: Where queueing and Triton's time are recorded.
+        metrics: Where calls, their times and their fields are recorded.
     """
 
     def __init__(self, inference: Inference, catalogue: Catalogue, metrics: Metrics) -> None:
@@ -89,6 +89,7 @@ class Dispatcher:
         finally:
             self._turns.release()
         self._metrics.batch_fields.labels(card.model).observe(len(first))
+        self._metrics.fields.labels(card.model, grid).inc(len(first))
         return outputs
 
 

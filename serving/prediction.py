@@ -8,18 +8,17 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from serving import arrays, fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
     from serving.arrays import Coding
-    from serving.dispatch import Dispatcher
     from serving.metrics import Metrics
     from serving.schemas import Card
 
@@ -44,17 +43,27 @@ class Question:
     grid: str
 
 
+class Solver(Protocol):
+    """What turns inputs into outputs: the model in Triton, or the equations themselves."""
+
+    async def predict(
+        self, card: Card, inputs: Mapping[str, NDArray[np.float32]], deadline: float, request_id: str
+    ) -> dict[str, NDArray[np.float32]]:
+        """Outputs `[B, ...]` by name, in the order of the inputs; `deadline` is on the clock of the event loop."""
+        ...
+
+
 class Predictor:
-    """Answers questions to models.
+    """Answers questions, from bytes to bytes.
 
     Args:
-        dispatcher: Runs the models.
-        metrics: Where phases and fields are recorded.
+        solver: Knows the answers.
+        metrics: Where the phases are recorded.
         max_bytes: The most that one input may take as float32.
     """
 
-    def __init__(self, dispatcher: Dispatcher, metrics: Metrics, max_bytes: int) -> None:
-        self._dispatcher = dispatcher
+    def __init__(self, solver: Solver, metrics: Metrics, max_bytes: int) -> None:
+        self._solver = solver
         self._metrics = metrics
         self._max_bytes = max_bytes
 
@@ -75,13 +84,11 @@ class Predictor:
             Problem: One of its kinds.
         """
         question = await self._understand(card, body, question_type)
-        outputs = await self._dispatcher.predict(card, question.inputs, deadline, request_id)
+        outputs = await self._solver.predict(card, question.inputs, deadline, request_id)
         with self._metrics.phase(card.model, question.grid, "encode"):
             size = sum(array.nbytes for array in outputs.values())
             coding = arrays.Coding(answer_type, base64=question.coding.base64)
-            answer = await _aside(size, encode, card, outputs, coding, question.single)
-        self._metrics.fields.labels(card.model, question.grid).inc(_count(question.inputs))
-        return answer
+            return await _aside(size, encode, card, outputs, coding, question.single)
 
     async def _understand(self, card: Card, body: bytearray, media_type: str) -> Question:
         start = time.perf_counter()
@@ -117,7 +124,3 @@ def encode(card: Card, outputs: dict[str, NDArray[np.float32]], coding: Coding, 
 async def _aside(size: int, function: Callable[..., Result], *args: Any) -> Result:
     """Call a function, in a worker thread if its data are large."""
     return await asyncio.to_thread(function, *args) if size > _LARGE_BYTES else function(*args)
-
-
-def _count(inputs: dict[str, NDArray[np.float32]]) -> int:
-    return len(next(iter(inputs.values())))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -16,6 +16,8 @@ from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annot
 
 if TYPE_CHECKING:
     from serving.limits import Ticket
+    from serving.prediction import Predictor
+    from serving.schemas import Card
 
 JSON_SHARE = 4  # numbers in JSON take some eight times their text in memory, so JSON bodies get a part of the limit
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -66,13 +68,38 @@ async def describe_model(model: str, service: Serving) -> Model:
 @router.post("/v1/models/{model}/predict", **_PREDICTION)
 async def predict(model: str, request: Request, service: Serving) -> Response:
     """Ask the newest version of a model for one field or a batch of them."""
-    return await _predict(model, None, request, service)
+    return await _answer(service.catalogue.find(model).card, service.predictor, request, service)
 
 
 @router.post("/v1/models/{model}/versions/{version}/predict", **_PREDICTION)
 async def predict_with_version(model: str, version: int, request: Request, service: Serving) -> Response:
     """Ask one version of a model."""
-    return await _predict(model, version, request, service)
+    return await _answer(service.catalogue.find(model, version).card, service.predictor, request, service)
+
+
+@router.get(
+    "/v1/models/{model}/example",
+    response_model=Question,
+    responses={200: {"content": {npy.MEDIA_TYPE: _BINARY}}},
+)
+async def example(
+    model: str,
+    request: Request,
+    service: Serving,
+    seed: Annotated[int, Query(ge=0, lt=2**63)] = 0,
+    grid: Annotated[int | None, Query(description="Points per axis; the first declared size by default.")] = None,
+) -> Response:
+    """An input of the model's training distribution, ready to be posted to `predict`."""
+    card = service.catalogue.find(model).card
+    answer = arrays.answer_type(request.headers, arrays.JSON)
+    inputs = await service.classics.example(card, card.grid.declared[0] if grid is None else grid, seed)
+    return Response(arrays.write_question(inputs, answer), media_type=answer, headers=_origin(card))
+
+
+@router.post("/v1/models/{model}/reference", **_PREDICTION)
+async def reference(model: str, request: Request, service: Serving) -> Response:
+    """What the classical solver answers to the question that `predict` takes; few fields, one at a time."""
+    return await _answer(service.catalogue.find(model).card, service.reference, request, service)
 
 
 @router.get("/health/live")
@@ -100,22 +127,25 @@ async def index() -> HTMLResponse:
     return HTMLResponse(_INDEX)
 
 
-async def _predict(model: str, version: int | None, request: Request, service: Service) -> Response:
-    card = service.catalogue.find(model, version).card
+async def _answer(card: Card, predictor: Predictor, request: Request, service: Service) -> Response:
+    """Read, answer within the deadline, and stop when nobody listens any more."""
     question = arrays.question_type(request.headers)
     answer = arrays.answer_type(request.headers, question)
     with service.admission.admit() as ticket:
         content = await _receive(request, question, ticket, service)
         deadline = asyncio.get_running_loop().time() + service.settings.request_seconds
-        work = service.predictor.answer(card, content, question, answer, deadline, request.state.request_id)
+        work = predictor.answer(card, content, question, answer, deadline, request.state.request_id)
         try:
             async with asyncio.timeout_at(deadline):
                 written = await body.unless_disconnected(request, work)
         except TimeoutError as error:
             raise DeadlineExceeded(f"no answer within {service.settings.request_seconds:g} s") from error
-    return Response(
-        written, media_type=answer, headers={"Petrov-Model": card.model, "Petrov-Version": str(card.version)}
-    )
+    return Response(written, media_type=answer, headers=_origin(card))
+
+
+def _origin(card: Card) -> dict[str, str]:
+    """Who answered, for answers whose body has no room for it."""
+    return {"Petrov-Model": card.model, "Petrov-Version": str(card.version)}
 
 
 async def _receive(request: Request, media_type: str, ticket: Ticket, service: Service) -> bytearray:

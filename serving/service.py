@@ -13,6 +13,7 @@ from serving.dispatch import Dispatcher
 from serving.limits import Admission
 from serving.metrics import Metrics
 from serving.prediction import Predictor
+from serving.problems import Classics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,7 +37,9 @@ class Service:
         self.catalogue = Catalogue(settings.repository, inference, settings.request_seconds)
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
         dispatcher = Dispatcher(inference, self.catalogue, self.metrics)
+        self.classics = Classics()
         self.predictor = Predictor(dispatcher, self.metrics, settings.max_body_bytes)
+        self.reference = Predictor(self.classics, self.metrics, settings.max_body_bytes)
         self._inference = inference
 
     @asynccontextmanager
@@ -50,6 +53,7 @@ class Service:
                 watching.cancel()
                 with suppress(asyncio.CancelledError):
                     await watching
+                self.classics.close()
 
     def drain(self) -> None:
         """Readiness is false from now on; requests are still answered."""

@@ -1,0 +1,124 @@
+"""What `physics` knows of the problem a card names: an input of its training distribution, and the classical answer.
+
+The gateway asks for both as it asks Triton, but they cost it its own processor: one worker thread solves, at most
+`WAITING` questions wait for it, and one question holds no more points than the model's largest grid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from physics import burgers, darcy
+from serving.problem_details import BodyTooLarge, InvalidParameter, ModelFailed, NotImplementedHere, Overloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from serving.schemas import Card
+
+WAITING = 8
+RETRY_SECONDS = 2  # a solve on the largest grid takes about half a second
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem that has a classical solver.
+
+    Attributes:
+        example: (points per axis, seed) to an input field.
+        solve: An input field to the output field.
+    """
+
+    example: Callable[[int, int], NDArray[np.float64]]
+    solve: Callable[[NDArray[Any]], NDArray[np.float64]]
+
+
+PROBLEMS: Mapping[str, Problem] = {
+    "darcy": Problem(darcy.example, darcy.solve),
+    "burgers": Problem(burgers.example, burgers.solve),
+}
+
+
+class Classics:
+    """Answers with the equations instead of a model."""
+
+    def __init__(self) -> None:
+        self._worker = ThreadPoolExecutor(1, "classical")
+        self._waiting = 0
+
+    def close(self) -> None:
+        """Drop what waits; what runs is finished."""
+        self._worker.shutdown(cancel_futures=True)
+
+    async def example(self, card: Card, points: int, seed: int) -> dict[str, NDArray[np.float32]]:
+        """An input of the model's training distribution.
+
+        Args:
+            card: The model's card.
+            points: Points per axis.
+            seed: The same seed is the same field, on every grid.
+
+        Raises:
+            NotImplementedHere: The problem has no sampler.
+            InvalidParameter: A grid outside the card's limits.
+            Overloaded: Too many questions wait.
+        """
+        problem = _problem(card)
+        if not card.grid.minimum <= points <= card.grid.maximum:
+            raise InvalidParameter(
+                f"grid is {points}; the model takes {card.grid.minimum} to {card.grid.maximum} points"
+            )
+        field = await self._run(problem.example, points, seed)
+        return {card.inputs[0].name: field.astype(np.float32)}
+
+    async def predict(
+        self, card: Card, inputs: Mapping[str, NDArray[np.float32]], deadline: float, request_id: str
+    ) -> dict[str, NDArray[np.float32]]:
+        """The classical answer, with the signature of `Dispatcher.predict`; the caller keeps the deadline.
+
+        Raises:
+            NotImplementedHere: The problem has no classical solver.
+            BodyTooLarge: More points than on the model's largest grid.
+            ModelFailed: The solver gave up.
+            Overloaded: Too many questions wait.
+        """
+        del deadline, request_id
+        problem = _problem(card)
+        [batch] = inputs.values()
+        most = card.grid.maximum ** len(card.grid.axes)
+        if batch.size > most:
+            raise BodyTooLarge(
+                f"{math.prod(batch.shape)} points; the classical solver takes at most {most} at one time"
+            )
+        try:
+            fields = await self._run(_solve_each, problem, batch)
+        except ArithmeticError as error:
+            raise ModelFailed(f"the classical solver gave up: {error}") from error
+        return {card.outputs[0].name: fields}
+
+    async def _run(self, function: Callable[..., NDArray[Any]], *args: Any) -> NDArray[Any]:
+        if self._waiting >= WAITING:
+            raise Overloaded(f"{self._waiting} questions wait for the classical solver", retry_after=RETRY_SECONDS)
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, function, *args)
+        finally:
+            self._waiting -= 1
+
+
+def _problem(card: Card) -> Problem:
+    if card.problem not in PROBLEMS:
+        raise NotImplementedHere(f'there is no classical solver for "{card.problem}"; there are {", ".join(PROBLEMS)}')
+    return PROBLEMS[card.problem]
+
+
+def _solve_each(problem: Problem, batch: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.stack([problem.solve(field) for field in batch]).astype(np.float32)
