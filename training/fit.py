@@ -3,7 +3,7 @@
 .. code-block:: text
 
     runs/darcy-quick/
-      state/                 the trainer's state after the two last epochs; a killed run resumes from it
+      state/ recipe.json     while it runs: the trainer's state after the two last epochs; a killed run resumes there
       metrics.csv            loss, error and rate by epoch
       weights.safetensors config.json card.json     the checkpoint, written at the end
 """
@@ -11,22 +11,32 @@
 from __future__ import annotations
 
 import resource
+import shutil
+import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 
 from training import checkpoint, runlog
 from training.batches import Plan
-from training.config import Recipe
+from training.config import Recipe, RecipeError
 from training.data import Request, Samples, prepare, read
 from training.evaluation import report
 from training.operators import Operator, build
 from training.problems import PROBLEMS
 from training.task import Task
 
+STATE, METRICS = "state", "metrics.csv"
+EXPECTED_WARNINGS = (
+    "Checkpoint directory .* exists and is not empty",  # a resumed run writes where it wrote before
+    ".*does not have many workers",  # the samples are in memory: workers would only copy them
+    ".*is smaller than the logging interval",  # a tiny run has few batches, and metrics are logged by epoch
+)
 WATCHED = 16  # test fields whose error is logged after every epoch
 
 
@@ -45,16 +55,40 @@ def fit(recipe: Recipe, folder: Path, data: Path, *, resume: bool = False, init:
 
     Raises:
         CheckpointError: `init` does not fit the recipe.
+        RecipeError: `resume` would go on with another recipe than it began.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    state = open_state(recipe, folder, resume=resume)
     samples = prepare(request(recipe), data)
     task = prepare_task(recipe, samples, init)
-    trainer = make_trainer(recipe, folder)
-    trainer.fit(task, ckpt_path=last_state(folder) if resume else None, weights_only=True)
+    with warnings.catch_warnings():
+        for message in EXPECTED_WARNINGS:
+            warnings.filterwarnings("ignore", message)
+        make_trainer(recipe, folder).fit(task, ckpt_path=state, weights_only=True)
     operator = task.operator.eval()
     card = describe(recipe, operator, folder) | report(operator, PROBLEMS[recipe.problem], recipe.data, samples)
     checkpoint.save(folder, operator, recipe, PROBLEMS[recipe.problem], card)
+    shutil.rmtree(folder / STATE)
+    (folder / "recipe.json").unlink()
     return folder
+
+
+def open_state(recipe: Recipe, folder: Path, *, resume: bool) -> Path | None:
+    """Give the newest saved state to resume from, or clear the folder's old ones and give None.
+
+    Raises:
+        RecipeError: the interrupted run was started with another recipe.
+    """
+    marker = folder / "recipe.json"
+    if resume and marker.exists():
+        if Recipe.model_validate_json(marker.read_text()) != recipe:
+            raise RecipeError(f"{folder} was interrupted under another recipe ({marker}): restore it, or start afresh")
+        states = (folder / STATE).glob("epoch=*.ckpt")
+        return max(states, key=lambda path: int(path.stem.partition("=")[2]), default=None)
+    shutil.rmtree(folder / STATE, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / METRICS).unlink(missing_ok=True)
+    marker.write_text(recipe.model_dump_json())
+    return None
 
 
 def request(recipe: Recipe) -> Request:
@@ -80,17 +114,28 @@ def initial_operator(recipe: Recipe, samples: Samples, init: Path | None) -> Ope
     return operator
 
 
+class ProgressBar(TQDMProgressBar):
+    """One bar for the training steps; none where nobody watches, the log's file tells it all."""
+
+    def __init__(self) -> None:
+        super().__init__(refresh_rate=5 if sys.stderr.isatty() else 0)
+
+    def init_validation_tqdm(self) -> Tqdm:
+        """Give a bar that never shows: validation takes a moment."""
+        return Tqdm(disable=True)
+
+
 def make_trainer(recipe: Recipe, folder: Path) -> pl.Trainer:
     """Configure Lightning: progress bar, CSV log, state saved at every epoch's end (the newest two are kept)."""
     states = ModelCheckpoint(
-        folder / "state", "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True
+        folder / STATE, "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True
     )
     return pl.Trainer(
         max_epochs=recipe.fit.epochs,
         gradient_clip_val=recipe.fit.clip,
         reload_dataloaders_every_n_epochs=1,
         num_sanity_val_steps=0,
-        callbacks=[states, runlog.RunLog(folder / "metrics.csv"), TQDMProgressBar(refresh_rate=5)],
+        callbacks=[states, runlog.RunLog(folder / METRICS), ProgressBar()],
         logger=False,
         enable_model_summary=False,
         accelerator="auto",
@@ -98,15 +143,9 @@ def make_trainer(recipe: Recipe, folder: Path) -> pl.Trainer:
     )
 
 
-def last_state(folder: Path) -> Path | None:
-    """Give the newest saved state of a run, None if there is none."""
-    states = sorted((folder / "state").glob("epoch=*.ckpt"), key=lambda path: int(path.stem.partition("=")[2]))
-    return states[-1] if states else None
-
-
 def describe(recipe: Recipe, operator: Operator, folder: Path) -> dict[str, Any]:
     """Give the card's account of the training."""
-    seconds = sum(float(row["seconds"]) for row in runlog.read(folder / "metrics.csv"))
+    seconds = sum(float(row["seconds"]) for row in runlog.read(folder / METRICS))
     return {
         "training": {
             "distribution": PROBLEMS[recipe.problem].distribution,

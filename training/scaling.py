@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.shapes import Channels
+from training.shapes import Carried, Channels
 
 
 def resample(x: Float[Tensor, "*batch row column"], rows: Tensor, columns: Tensor) -> Float[Tensor, "*batch _ _"]:
@@ -42,7 +42,7 @@ def hat_matrix(source: Tensor, target: Tensor, dtype: torch.dtype) -> Float[Tens
     return weight / weight.sum(dim=1, keepdim=True)
 
 
-def interpolate(x: Channels, size: tuple[int, int]) -> Channels:
+def interpolate(x: Channels, size: tuple[int, int]) -> Carried:
     """Interpolate bilinearly between grids that share their outermost points."""
     return functional.interpolate(x, size=size, mode="bilinear", align_corners=True)
 
@@ -74,7 +74,7 @@ class Downscaler(nn.Module):
             [convolution(stem, third), convolution(third, third), convolution(third, channels - 2 * third)]
         )
 
-    def forward(self, x: Channels) -> Channels:
+    def forward(self, x: Channels) -> Carried:
         x, features = interpolate(self.stem(x), self.middle), []
         for link in self.chain:
             x = link(x)
@@ -97,7 +97,7 @@ class Upscaler(nn.Module):
         self.middle, self.side = (middle, middle), (side, side)
         self.convolution = convolution(inputs, outputs)
 
-    def forward(self, x: Channels) -> Channels:
+    def forward(self, x: Channels) -> Carried:
         return interpolate(self.convolution(interpolate(x, self.middle)), self.side)
 
 

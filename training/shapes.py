@@ -16,6 +16,7 @@ Field = Float[Tensor, "batch *grid"]
 Channels = Float[Tensor, "batch channel *grid"]
 Tokens = Float[Tensor, "batch token channel"]
 Heads = Float[Tensor, "batch head token width"]
+Carried = Float[Tensor, "batch _ ..."]  # the same samples with other channels or on another grid
 Positions = Float[Tensor, "token coordinate"]
 
-__all__ = ["Channels", "Field", "Heads", "Line", "Plane", "Positions", "Tokens"]
+__all__ = ["Carried", "Channels", "Field", "Heads", "Line", "Plane", "Positions", "Tokens"]

@@ -22,6 +22,8 @@ from torch.nn import functional
 from training.shapes import Line
 
 Basis = Float[Tensor, "point mode"]
+Down = tuple[Float[Tensor, "row row_mode"], Float[Tensor, "row row_mode"]]
+Across = tuple[Float[Tensor, "column column_mode"], Float[Tensor, "column column_mode"]]
 
 
 def bases(points: Tensor, modes: Tensor, dtype: torch.dtype) -> tuple[Basis, Basis]:
@@ -36,7 +38,7 @@ def hermitian(modes: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(modes > 0, 2, 1).to(dtype)
 
 
-def resample_periodic(x: Line, points: Tensor, modes: int) -> Line:
+def resample_periodic(x: Line, points: Tensor, modes: int) -> Float[Tensor, "batch _"]:
     """Carry periodic samples to the grid of `points` = 0..m-1.
 
     Kept are the wave numbers below `modes` that both grids resolve: exact for band-limited fields.
@@ -123,7 +125,7 @@ def multiply(real: Tensor, imaginary: Tensor, weight: Tensor) -> tuple[Tensor, T
 # and channels.
 
 
-def forward_2d(x: Tensor, down: tuple[Basis, Basis], across: tuple[Basis, Basis]) -> tuple[Tensor, Tensor]:
+def forward_2d(x: Tensor, down: Down, across: Across) -> tuple[Tensor, Tensor]:
     """Transform columns, then rows: [..., row, column] -> real and imaginary [..., column mode, row mode]."""
     (cos, sin), (cos_across, sin_across) = ((a.T, b.T) for a, b in (down, across))
     real = functional.linear(x, cos_across).transpose(-2, -1)
@@ -134,7 +136,7 @@ def forward_2d(x: Tensor, down: tuple[Basis, Basis], across: tuple[Basis, Basis]
     )
 
 
-def inverse_2d(real: Tensor, imaginary: Tensor, down: tuple[Basis, Basis], across: tuple[Basis, Basis]) -> Tensor:
+def inverse_2d(real: Tensor, imaginary: Tensor, down: Down, across: Across) -> Tensor:
     """Transform back and keep the real part: [..., column mode, row mode] -> [..., row, column]."""
     cos, sin = down
     along = functional.linear(real, cos) - functional.linear(imaginary, sin)

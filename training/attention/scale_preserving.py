@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -121,6 +122,6 @@ def projection(channels: int, gain: float, diagonal: float) -> nn.Linear:
     return layer
 
 
-def join(positions: Positions, x: Heads) -> Heads:
+def join(positions: Positions, x: Heads) -> Float[Tensor, "batch head token _"]:
     """Put the coordinates in front of the features of every head."""
     return torch.cat([positions.expand(*x.shape[:2], *positions.shape), x], dim=-1)

@@ -25,7 +25,7 @@ from training.attention import ATTENTION, AttentionType
 from training.encoder import EncoderLayer, LocalMixing, Norm, square_positions
 from training.normaliser import Normaliser
 from training.scaling import Downscaler, Upscaler, convolution, coordinates, resample
-from training.shapes import Channels, Plane
+from training.shapes import Carried, Channels, Plane
 from training.spectral import SpectralConv2d
 
 #: Distance of the outermost grid points from the wall: half a cell of the benchmark's mesh, in units of the square.
@@ -91,7 +91,7 @@ class DarcyOperator(nn.Module):
         solution = resample(self.output_normaliser.inverse(decoded), rows, columns)
         return solution * wall_factor(rows, columns, coefficient.dtype)
 
-    def encode(self, fine: Channels) -> Channels:
+    def encode(self, fine: Channels) -> Carried:
         """Give token features `[B, C, T, T]` of the standardised coefficient `[B, 1, F, F]`."""
         features = self.downscaler(fine)
         tokens = features.flatten(2).transpose(1, 2)
@@ -99,7 +99,7 @@ class DarcyOperator(nn.Module):
             tokens = layer(tokens, self.positions.to(tokens.dtype))
         return tokens.transpose(1, 2).unflatten(2, features.shape[2:])
 
-    def decode(self, latent: Channels, fine: Channels) -> Plane:
+    def decode(self, latent: Carried, fine: Channels) -> Plane:
         """Give the standardised quotient solution / wall factor `[B, F, F]`."""
         working = torch.arange(self.config.working, device=fine.device)
         places = torch.stack(torch.broadcast_tensors(*coordinates(working, working, fine.dtype)))

@@ -1,0 +1,66 @@
+"""Checkpoints: the same answers after a round trip, and clear words for every way a folder can be wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from training import checkpoint, config
+from training.operators import build
+from training.problems import PROBLEMS
+
+RECIPE = config.read(config.find("darcy-tiny"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    checkpoint.save(tmp_path, build(RECIPE.operator), RECIPE, PROBLEMS["darcy"], {"errors": []})
+    return tmp_path
+
+
+def test_a_round_trip_answers_the_same(folder: Path) -> None:
+    torch.manual_seed(0)
+    operator, field = build(RECIPE.operator).eval(), torch.rand(1, 29, 29) + 1
+    found = checkpoint.load(folder)
+    assert torch.equal(found.operator(field), operator(field))
+    assert (found.recipe, found.problem, found.card) == (RECIPE, PROBLEMS["darcy"], {"errors": []})
+
+
+def test_the_digest_follows_the_weights(folder: Path) -> None:
+    before = checkpoint.load(folder).digest
+    state = load_file(folder / checkpoint.WEIGHTS)
+    save_file({name: tensor + 1 for name, tensor in state.items()}, folder / checkpoint.WEIGHTS)
+    assert checkpoint.load(folder).digest != before
+
+
+@pytest.mark.parametrize("name", [checkpoint.WEIGHTS, checkpoint.CONFIG, checkpoint.CARD])
+def test_a_missing_file_is_named(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(checkpoint.CheckpointError, match=name):
+        checkpoint.load(folder)
+
+
+def test_a_wrong_shape_is_named_with_both_shapes(folder: Path) -> None:
+    state = load_file(folder / checkpoint.WEIGHTS)
+    save_file(state | {"join.bias": torch.zeros(3)}, folder / checkpoint.WEIGHTS)
+    with pytest.raises(checkpoint.CheckpointError, match=r"expected \(12,\) for 'join.bias' but found \(3,\)"):
+        checkpoint.load(folder)
+
+
+def test_a_missing_tensor_is_named(folder: Path) -> None:
+    state = load_file(folder / checkpoint.WEIGHTS)
+    del state["join.bias"]
+    save_file(state, folder / checkpoint.WEIGHTS)
+    with pytest.raises(checkpoint.CheckpointError, match=r"join\.bias"):
+        checkpoint.load(folder)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"recipe": {}}'])
+def test_a_broken_config_is_named(folder: Path, text: str) -> None:
+    (folder / checkpoint.CONFIG).write_text(text)
+    with pytest.raises(checkpoint.CheckpointError, match=r"config\.json"):
+        checkpoint.load(folder)

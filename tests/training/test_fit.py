@@ -1,0 +1,95 @@
+"""Training runs: they learn, they survive a kill, and the same seed gives the same weights."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from training import checkpoint, config, runlog
+from training.data import read
+from training.fit import fit
+from training.losses import relative_h1, relative_l2, training_loss
+
+EPOCHS = ["--set", "fit.epochs=6"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    recipe = config.read(config.find("burgers-tiny"), EPOCHS[1::2])
+    return fit(recipe, tmp_path_factory.mktemp("runs") / recipe.name, data)
+
+
+@pytest.mark.parametrize("model", ["darcy", "burgers"])
+def test_a_tiny_run_beats_the_mean_field(model: str, data: Path, tmp_path: Path) -> None:
+    recipe = config.read(config.find(f"{model}-tiny"))
+    found = checkpoint.load(fit(recipe, tmp_path, data))
+    [path] = data.glob(f"{model}-*.h5")
+    points = recipe.data.grids[0]
+    mean = torch.from_numpy(read(path, "train", recipe.data.train, points).outputs).mean(0)
+    truth = torch.from_numpy(read(path, "test", recipe.data.test, points).outputs)
+    [row] = [row for row in found.card["errors"] if row["grid"][0] == points]
+    assert row["relative_l2"] < 0.7 * relative_l2(mean.expand_as(truth), truth).mean()
+
+
+def test_a_killed_run_resumes_to_the_same_weights(finished: Path, data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    command = [sys.executable, "-m", "training", "fit", "burgers-tiny", *EPOCHS, "--out", folder, "--data", data]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        wait_for_epochs(folder, 2)
+        process.send_signal(signal.SIGKILL)
+    assert not (folder / checkpoint.WEIGHTS).exists()
+    subprocess.run([*command, "--resume"], check=True, capture_output=True)
+    assert [int(row["epoch"]) for row in runlog.read(folder / "metrics.csv")] == list(range(6))
+    expected, found = (load_file(run / checkpoint.WEIGHTS) for run in (finished, folder))
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def wait_for_epochs(folder: Path, epochs: int) -> None:
+    deadline = time.monotonic() + 120
+    while len(runlog.read(folder / "metrics.csv")) < epochs:
+        assert time.monotonic() < deadline, f"no {epochs} epochs within two minutes"
+        time.sleep(0.05)
+
+
+def test_an_interrupted_run_does_not_go_on_with_another_recipe(data: Path, tmp_path: Path) -> None:
+    recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=2"])
+    (tmp_path / "recipe.json").write_text(recipe.model_dump_json())
+    with pytest.raises(config.RecipeError, match="another recipe"):
+        fit(config.read(config.find("burgers-tiny"), ["fit.epochs=3"]), tmp_path, data, resume=True)
+
+
+def test_weights_can_start_from_a_checkpoint(finished: Path, data: Path, tmp_path: Path) -> None:
+    recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=1", "fit.learning_rate=1e-9"])
+    found = checkpoint.load(fit(recipe, tmp_path, data, init=finished)).card["errors"]
+    expected = checkpoint.load(finished).card["errors"]
+    assert found[0]["relative_l2"] == pytest.approx(expected[0]["relative_l2"], rel=1e-3)
+
+
+def test_the_commands_measure_and_explain(finished: Path, data: Path) -> None:
+    command = [sys.executable, "-m", "training", "evaluate", finished, "--data", data]
+    assert "relative L2" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    failed = subprocess.run(
+        [sys.executable, "-m", "training", "fit", "nothing"], check=False, capture_output=True, text=True
+    )
+    assert failed.returncode == 1
+    assert "burgers-tiny" in failed.stderr
+
+
+def test_losses_are_relative_and_follow_their_formula() -> None:
+    truth = torch.tensor([[3.0, 0.0, 4.0]])
+    prediction = truth + torch.tensor([[0.0, 5.0, 0.0]])
+    assert relative_l2(prediction, truth).item() == pytest.approx(1)
+    assert relative_h1(prediction, truth).item() == pytest.approx((50 / 25) ** 0.5)
+    assert training_loss(prediction, truth, 0.5).item() == pytest.approx(1 + 0.5 * 2**0.5)

@@ -1,0 +1,107 @@
+"""Complete networks: any grid, physical units, every parameter alive."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import physics.grid
+from training import config, problems
+from training.encoder import EncoderLayer, LocalMixing, square_positions
+from training.normaliser import Normaliser
+from training.operators import Operator, build
+from training.operators.darcy import WALL, wall_factor
+
+RECIPES = sorted(path.stem for path in config.RECIPES.glob("*.toml"))
+
+
+def tiny(model: str) -> Operator:
+    torch.manual_seed(0)
+    return build(config.read(config.find(f"{model}-tiny")).operator)
+
+
+@pytest.mark.parametrize(
+    ("model", "grid"),
+    [("darcy", (15, 15)), ("darcy", (37, 53)), ("darcy", (141, 85)), ("burgers", (64,)), ("burgers", (301,))],
+)
+def test_the_answer_has_the_grid_of_the_question(model: str, grid: tuple[int, ...]) -> None:
+    assert tiny(model)(torch.rand(3, *grid) + 1).shape == (3, *grid)
+
+
+@pytest.mark.parametrize("model", ["darcy", "burgers"])
+def test_a_gradient_reaches_every_parameter(model: str) -> None:
+    operator, grid = tiny(model), (29, 29) if model == "darcy" else (64,)
+    operator(torch.rand(2, *grid) + 1).square().mean().backward()
+    dead = [
+        name for name, parameter in operator.named_parameters() if parameter.grad is None or not parameter.grad.any()
+    ]
+    assert dead == []
+
+
+def test_a_smooth_coefficient_is_answered_alike_on_every_grid() -> None:
+    operator = tiny("darcy")
+
+    def coefficient(points: int) -> torch.Tensor:
+        x = torch.linspace(0, 1, points, dtype=torch.float64)
+        return (5 + 4 * torch.sin(3 * x[:, None]) * torch.cos(2 * x[None]))[None]
+
+    coarse, fine = (operator.double()(coefficient(n)) for n in (57, 113))
+    assert (fine[:, ::2, ::2] - coarse).norm() / coarse.norm() < 5e-3
+
+
+def test_a_band_limited_velocity_is_answered_alike_on_every_grid() -> None:
+    operator = tiny("burgers").double()
+
+    def initial(points: int) -> torch.Tensor:
+        x = 2 * torch.pi * torch.arange(points, dtype=torch.float64) / points
+        return (torch.sin(x) + 0.3 * torch.cos(5 * x))[None]
+
+    torch.testing.assert_close(operator(initial(128))[:, ::2], operator(initial(64)))
+
+
+def test_the_solution_vanishes_on_the_walls() -> None:
+    assert physics.grid.WALL == WALL
+    factor = wall_factor(torch.arange(421), torch.arange(421), torch.float64)[0]
+    slope = (factor[1] - factor[0]) * 421
+    torch.testing.assert_close(factor[0] - slope * WALL, torch.zeros(421, dtype=torch.float64), rtol=0, atol=1e-4)
+    assert factor.max() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("grid", [(), (29, 29)])
+def test_normalising_and_back(grid: tuple[int, ...]) -> None:
+    fields, normaliser = 3 + 2 * torch.randn(50, 29, 29), Normaliser(grid)
+    normaliser.fit(fields)
+    assert normaliser(fields).mean().abs() < 1e-5
+    assert normaliser(fields).std().item() == pytest.approx(1, abs=0.02)
+    torch.testing.assert_close(normaliser.inverse(normaliser(fields)), fields)
+
+
+def test_statistics_by_point_follow_the_grid() -> None:
+    ramp = torch.linspace(0, 1, 29).expand(29, 29)
+    normaliser = Normaliser((29, 29))
+    normaliser.fit(torch.stack([ramp, ramp + 2]))
+    assert normaliser.inverse(torch.zeros(1, 57, 57))[0, 3].allclose(torch.linspace(1, 2, 57), atol=1e-5)
+
+
+def test_local_mixing_is_a_shift_invariant_stencil() -> None:
+    mixing, x = LocalMixing(4, (16,), 5, periodic=True), torch.randn(2, 16, 4)
+    torch.testing.assert_close(mixing(x.roll(3, dims=1)), mixing(x).roll(3, dims=1))
+
+
+def test_an_encoder_layer_keeps_the_shape() -> None:
+    class Mean(torch.nn.Module):
+        def forward(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+            del positions
+            return tokens.mean(dim=1, keepdim=True).expand_as(tokens)
+
+    layer = EncoderLayer(Mean(), 8, 16, local=LocalMixing(8, (5, 5), 3))
+    assert layer(torch.randn(2, 25, 8), square_positions(5)).shape == (2, 25, 8)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_describes_a_network(name: str) -> None:
+    recipe = config.read(config.find(name))
+    assert recipe.name == name
+    assert recipe.problem in problems.PROBLEMS
+    with torch.device("meta"):
+        build(recipe.operator)

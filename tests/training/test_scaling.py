@@ -1,0 +1,47 @@
+"""Carrying fields between grids: what has to be exact, and what has to be averaged."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.scaling import Downscaler, Upscaler, hat_matrix, resample
+
+SIDES = st.integers(2, 60)
+
+
+@given(SIDES, SIDES)
+def test_rows_are_weights(source: int, target: int) -> None:
+    matrix = hat_matrix(torch.arange(source), torch.arange(target), torch.float64)
+    assert matrix.min() >= 0
+    torch.testing.assert_close(matrix.sum(dim=1), torch.ones(target, dtype=torch.float64))
+
+
+@given(SIDES)
+def test_a_grid_is_carried_to_itself_exactly(side: int) -> None:
+    assert torch.equal(hat_matrix(torch.arange(side), torch.arange(side), torch.float32), torch.eye(side))
+
+
+@pytest.mark.parametrize("target", [(29, 29), (57, 113), (30, 85)])
+def test_refining_is_exact_for_linear_fields(target: tuple[int, int]) -> None:
+    def plane(rows: int, columns: int) -> torch.Tensor:
+        y, x = torch.linspace(0, 1, rows)[:, None], torch.linspace(0, 1, columns)[None]
+        return 1 + 2 * y - 3 * x
+
+    torch.testing.assert_close(
+        resample(plane(29, 29), *map(torch.arange, target)), plane(*target), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_coarsening_averages_instead_of_aliasing() -> None:
+    checkerboard = torch.ones(85, 85)
+    checkerboard[::2, ::2] = checkerboard[1::2, 1::2] = -1
+    assert resample(checkerboard, torch.arange(29), torch.arange(29))[1:-1, 1:-1].abs().max() < 0.1
+
+
+def test_the_cnn_lands_on_the_named_sizes() -> None:
+    tokens = Downscaler(1, 10, stem=4, middle=17, side=9)(torch.randn(2, 1, 29, 29))
+    assert tokens.shape == (2, 10, 9, 9)
+    assert Upscaler(10, 5, middle=17, side=29)(tokens).shape == (2, 5, 29, 29)
