@@ -1,4 +1,4 @@
-"""Environment variables in (`PETROV_*`), one frozen `Settings` out; the README's table is made from its descriptions."""
+"""Environment variables in (`PETROV_*`), one frozen `Settings` out; its descriptions make the README's table."""
 
 from __future__ import annotations
 
@@ -49,6 +49,10 @@ class Settings(BaseSettings):
     receive_seconds: Seconds = Field(30.0, description="How long a client may take to send its body (408).")
     request_seconds: Seconds = Field(60.0, description="How long an answer may take once the body is read (504).")
     drain_seconds: Seconds = Field(20.0, description="How long requests in flight may finish after SIGTERM.")
+    notice_seconds: Annotated[float, Field(ge=0)] = Field(
+        0.0,
+        description="How long readiness is false after SIGTERM before the gateway stops listening: for load balancers.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe log line written."
     )

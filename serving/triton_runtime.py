@@ -51,8 +51,8 @@ def environment(wheel: Path) -> dict[str, str]:
 def backend_directory(wheel: Path, runtime: Path) -> Path:
     """Builds the backend directory, or finds it built.
 
-    Its name is a digest of what it is made from, and it appears by a rename: two servers that start together share it, and
-    a new release of a backend never changes the files of a running one.
+    Its name is a digest of what it is made from, and it appears by a rename: two servers that start together share it,
+    and a new release of a backend never changes the files of a running one.
 
     Args:
         wheel: The wheel's `tritonserver` folder.

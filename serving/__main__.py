@@ -1,0 +1,162 @@
+"""The service's commands: `python -m serving` (Triton and gateway), `python -m serving gateway` (gateway alone).
+
+The end, after SIGTERM or Ctrl-C: readiness goes false, the gateway finishes what it has, then Triton drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import uvicorn
+import uvloop
+from pydantic import ValidationError
+from rich.console import Console
+from rich.logging import RichHandler
+
+from serving.app import create_app
+from serving.inference import TritonInference
+from serving.preflight import PreflightError, free
+from serving.settings import Settings
+from serving.triton_server import TritonServer, TritonServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from types import FrameType
+
+console = Console(stderr=True)
+commands = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+Host = Annotated[str | None, typer.Option(help="Address to listen on; else PETROV_HOST.", show_default=False)]
+Port = Annotated[int | None, typer.Option(help="Port to listen on; else PETROV_PORT.", show_default=False)]
+Triton = Annotated[
+    str | None, typer.Option(help="HOST:PORT[,HOST:PORT…] of Triton's gRPC; else PETROV_TRITON.", show_default=False)
+]
+
+
+@commands.callback(invoke_without_command=True)
+def serve(context: typer.Context, host: Host = None, port: Port = None) -> None:
+    """Serve the model repository: a local Triton, and the gateway before it."""
+    if context.invoked_subcommand is None:
+        _run(_settings(host=host, port=port))
+
+
+@commands.command()
+def gateway(triton: Triton = None, host: Host = None, port: Port = None) -> None:
+    """Serve through a Triton that runs elsewhere: the gateway alone."""
+    settings = _settings(host=host, port=port, triton=triton)
+    if settings.embedded:
+        raise typer.BadParameter("expected HOST:PORT[,HOST:PORT…] of a running Triton", param_hint="--triton")
+    _run(settings)
+
+
+class Gateway(uvicorn.Server):
+    """The gateway's application on its port; it leaves in order, and hands the end on to its caller.
+
+    Args:
+        settings: The operator's choices.
+
+    Raises:
+        PreflightError: Its port is in use.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        if not free(settings.host, settings.port):
+            raise PreflightError(f"port {settings.port} is in use: set PETROV_PORT, or --port, to a free one")
+        app = create_app(settings, TritonInference(settings.triton_addresses[0], settings.max_body_bytes))
+        deadline = max(1, round(settings.drain_seconds))
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=settings.host,
+                port=settings.port,
+                log_config=None,
+                log_level="warning",  # its story is ours to tell
+                access_log=False,  # the application writes its own
+                server_header=False,
+                timeout_graceful_shutdown=deadline,
+            )
+        )
+        self.settings = settings
+        self.service = app.state.service
+        self.loop = asyncio.get_running_loop()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signal handlers are called
+        """On a signal. Uvicorn's own would raise the signal again at the end, before Triton has drained."""
+        self.loop.call_soon_threadsafe(self.leave)
+
+    def leave(self) -> None:
+        """Readiness is false from now on; the last requests are taken `notice_seconds` later."""
+        self.service.drain()
+        self.loop.call_later(self.settings.notice_seconds, self._stop_listening)
+
+    def _stop_listening(self) -> None:
+        self.should_exit = True
+
+    async def run_here(self) -> None:
+        """Serves until told to leave."""
+        announcing = asyncio.create_task(self._announce())
+        try:
+            await self.serve()
+        finally:
+            announcing.cancel()
+
+    async def _announce(self) -> None:
+        """Says where the service is, and then what it serves."""
+        url = f"http://{self.settings.host}:{self.settings.port}"
+        while not self.started:  # noqa: ASYNC110 - uvicorn has a flag, no event
+            await asyncio.sleep(0.05)
+        console.print(f"Petrov listens on [bold]{url}[/] and loads its models …")
+        while not self.service.catalogue.readiness().ready:  # noqa: ASYNC110 - a sentence for people may be late
+            await asyncio.sleep(0.1)
+        names = ", ".join(model.name for model in self.service.catalogue.models())
+        console.print(f"Ready: [bold]{names}[/]. Documentation: {url}/docs")
+
+
+def _settings(**given: object) -> Settings:
+    try:
+        return Settings.model_validate({name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+        raise typer.BadParameter("; ".join(faults)) from error
+
+
+def _run(settings: Settings) -> None:
+    handler = RichHandler(console=console, show_path=False)
+    logging.basicConfig(level=settings.log_level.upper(), format="%(message)s", handlers=[handler])
+    try:
+        _until_done(_with_triton(settings) if settings.embedded else _alone(settings))
+    except (PreflightError, TritonServerError) as error:
+        console.print(str(error), style="red", markup=False, highlight=False)
+        raise typer.Exit(1) from error
+
+
+def _until_done(service: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(service)
+
+
+async def _alone(settings: Settings) -> None:
+    await Gateway(settings).run_here()
+
+
+async def _with_triton(settings: Settings) -> None:
+    """Side by side, so that liveness answers at once; a Triton that cannot run takes the gateway along."""
+    server, triton = Gateway(settings), TritonServer(settings)
+    keeping = asyncio.create_task(_keep(triton))
+    keeping.add_done_callback(lambda _: server.leave())
+    try:
+        await server.run_here()
+    finally:
+        await triton.stop()
+        await keeping
+
+
+async def _keep(triton: TritonServer) -> None:
+    await triton.start()
+    await triton.watch()
+
+
+if __name__ == "__main__":
+    commands(prog_name="python -m serving")
