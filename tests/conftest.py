@@ -1,0 +1,230 @@
+"""What every stage's tests may stand on: a toy model repository, free ports, and a real Triton that serves the toys."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import socket
+import threading
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from serving.settings import Settings
+from serving.triton_server import TritonServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+KERNEL = np.outer([1, 2, 1], [1, 2, 1]).astype(np.float32) / 16
+CONFIG = """\
+name: "{name}"
+backend: "{backend}"
+max_batch_size: 8
+input {{ name: "coefficient" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
+output {{ name: "solution" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
+version_policy {{ latest {{ num_versions: 2 }} }}
+instance_group {{ count: 1 kind: KIND_CPU }}
+dynamic_batching {{ }}
+parameters {{ key: "{threads}" value {{ string_value: "1" }} }}
+"""
+
+
+@pytest.fixture(scope="session")
+def blur() -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
+    """What the toys compute, in NumPy: every field [B, H, W] smoothed by a 3 x 3 kernel, zero outside."""
+
+    def blurred(fields: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        _, rows, columns = fields.shape
+        padded = np.pad(fields, ((0, 0), (1, 1), (1, 1)))
+        shifts = [(i, j) for i in range(3) for j in range(3)]
+        return sum(KERNEL[i, j] * padded[:, i : i + rows, j : j + columns] for i, j in shifts)
+
+    return blurred
+
+
+@pytest.fixture(scope="session")
+def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model repository as export writes it, with `blur` (ONNX) and `blur_torchscript`; copy it before changing it."""
+    repository: Path = tmp_path_factory.mktemp("model_repository")
+    _add(repository, "blur", "onnx", _onnx_blur())
+    _add(repository, "blur_torchscript", "torchscript", _traced_blur())
+    return repository
+
+
+@pytest.fixture(scope="session")
+def free_ports() -> Callable[[int], list[int]]:
+    """Gives n ports of 127.0.0.1 that nobody has."""
+
+    def find(count: int) -> list[int]:
+        with ExitStack() as stack:
+            probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+            for probe in probes:
+                probe.bind(("127.0.0.1", 0))
+            return [probe.getsockname()[1] for probe in probes]
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def make_settings(
+    free_ports: Callable[[int], list[int]], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Settings]:
+    """Gives settings for a repository on free ports; further fields by name."""
+
+    def make(repository: Path, **changes: object) -> Settings:
+        names = ("port", "triton_http_port", "triton_grpc_port", "triton_metrics_port")
+        ports = dict(zip(names, free_ports(len(names)), strict=True))
+        runtime = tmp_path_factory.getbasetemp() / "triton"
+        chosen = {"repository": repository, "triton_runtime": runtime, "triton_poll_seconds": 1, **ports, **changes}
+        return Settings.model_validate(chosen)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def run_triton() -> Callable[[Settings], AbstractContextManager[TritonServer]]:
+    """Gives a context in which a Triton runs, watched from a thread of its own."""
+
+    @contextmanager
+    def running(settings: Settings) -> Iterator[TritonServer]:
+        loop, triton = asyncio.new_event_loop(), TritonServer(settings)
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(triton.start(), loop).result()
+            watching = asyncio.run_coroutine_threadsafe(triton.watch(), loop)
+            yield triton
+            asyncio.run_coroutine_threadsafe(triton.stop(), loop).result()
+            watching.result()
+        finally:
+            asyncio.run_coroutine_threadsafe(triton.stop(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    return running
+
+
+@pytest.fixture(scope="session")
+def triton(
+    toy_repository: Path,
+    make_settings: Callable[..., Settings],
+    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
+) -> Iterator[TritonServer]:
+    """A Triton that serves the toys; its `settings` name its ports. Leave it and its repository as they are."""
+    with run_triton(make_settings(toy_repository)) as server:
+        yield server
+
+
+def _onnx_blur() -> bytes:
+    import onnx.helper as make  # noqa: PLC0415 - few tests need it
+    from onnx import TensorProto, numpy_helper  # noqa: PLC0415 - as above
+
+    axes = ["batch", "row", "column"]
+    graph = make.make_graph(
+        [
+            make.make_node("Unsqueeze", ["coefficient", "channel"], ["image"]),
+            make.make_node("Conv", ["image", "kernel"], ["smooth"], pads=[1, 1, 1, 1]),
+            make.make_node("Squeeze", ["smooth", "channel"], ["solution"]),
+        ],
+        "blur",
+        [make.make_tensor_value_info("coefficient", TensorProto.FLOAT, axes)],
+        [make.make_tensor_value_info("solution", TensorProto.FLOAT, axes)],
+        [numpy_helper.from_array(np.array([1]), "channel"), numpy_helper.from_array(KERNEL[None, None], "kernel")],
+    )
+    serialised: bytes = make.make_model(
+        graph, opset_imports=[make.make_opsetid("", 18)], ir_version=9
+    ).SerializeToString()
+    return serialised
+
+
+def _traced_blur() -> bytes:
+    import io  # noqa: PLC0415 - as torch
+    import warnings  # noqa: PLC0415 - as torch
+
+    import torch  # noqa: PLC0415 - seconds, and few tests need it
+
+    class Blur(torch.nn.Module):
+        def forward(self, coefficient: torch.Tensor) -> torch.Tensor:
+            kernel = torch.from_numpy(KERNEL)[None, None]
+            return torch.nn.functional.conv2d(coefficient[:, None], kernel, padding=1)[:, 0]
+
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript's own, which we host knowingly
+        torch.jit.save(torch.jit.trace(Blur(), torch.ones(2, 5, 4)), buffer)
+    return buffer.getvalue()
+
+
+def _add(repository: Path, name: str, form: str, artefact: bytes) -> None:
+    """Writes config, artefact, card and certificate of version 1."""
+    backend, file, threads = {
+        "onnx": ("onnxruntime", "model.onnx", "intra_op_thread_count"),
+        "torchscript": ("pytorch", "model.pt", "INTRA_OP_THREAD_COUNT"),
+    }[form]
+    version = repository / name / "1"
+    version.mkdir(parents=True)
+    (repository / name / "config.pbtxt").write_text(CONFIG.format(name=name, backend=backend, threads=threads))
+    (version / file).write_bytes(artefact)
+    (version / "card.json").write_text(json.dumps(_card(name, form)))
+    (version / "certificate.json").write_text(json.dumps(_certificate(name, form, file, artefact)))
+
+
+def _card(name: str, form: str) -> dict[str, Any]:
+    axes = ["batch", "row", "column"]
+    tensor = {"dtype": "FP32", "axes": axes, "units": "1"}
+    return {
+        "model": name,
+        "version": 1,
+        "format": form,
+        "title": "A blur",
+        "problem": "darcy",
+        "equation": "u = k * a",
+        "boundary": "zero outside",
+        "inputs": [{"name": "coefficient", "meaning": "permeability", "positive": True, **tensor}],
+        "outputs": [{"name": "solution", "meaning": "smoothed permeability", "positive": False, **tensor}],
+        "grid": {
+            "axes": axes[1:],
+            "minimum": 4,
+            "maximum": 64,
+            "declared": [16, 24],
+            "points": "x_i = (1/2 + 420 i/(n-1))/421",
+        },
+        "limits": {"batch": 8},
+        "training": {
+            "distribution": "none",
+            "fields": 0,
+            "grids": [],
+            "epochs": 0,
+            "seconds": 0.0,
+            "preset": "tiny",
+            "seed": 0,
+        },
+        "errors": [{"grid": [16, 16], "fields": 1, "relative_l2": 0.0}],
+        "classical": [
+            {"grid": [16, 16], "fields": 1, "relative_l2": 0.0, "milliseconds": 1.0, "method": "convolution"}
+        ],
+        "checkpoint": {"sha256": "0" * 64, "parameters": 9},
+    }
+
+
+def _certificate(name: str, form: str, file: str, artefact: bytes) -> dict[str, Any]:
+    exact = {"max_abs": 0.0, "relative_l2": 0.0}
+    return {
+        "model": name,
+        "version": 1,
+        "format": form,
+        "artefact": {"file": file, "sha256": hashlib.sha256(artefact).hexdigest(), "bytes": len(artefact)},
+        "checkpoint": {"sha256": "0" * 64},
+        "tolerance": 1e-5,
+        "opset": 18,
+        "operators": {"Conv": 1, "Squeeze": 1, "Unsqueeze": 1},
+        "software": {"onnxruntime": "1"},
+        "comparisons": [{"shape": [2, 5, 7], "float32": exact, "float64": exact}],
+        "worst": {"float32": 0.0, "float64": 0.0},
+    }
