@@ -1,0 +1,91 @@
+"""One field at a time: takes the exported `darcy`, gives the time of an answer by every road to it.
+
+All in one run: the roads take turns round by round, so that whatever else the machine does slows them alike; ratios count.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime
+import tritonclient.grpc as triton
+from numpy.typing import NDArray
+
+import physics.darcy
+from benchmarks.service import Addresses, running
+from petrov_client import Client
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Road = Callable[[], NDArray[Any]]
+MODEL, ROUNDS, WARM_UP = "darcy", 60, 5
+
+
+def measure(repository: Path, points: int = 141) -> dict[str, Any]:
+    """Give median and 95th percentile of each road in milliseconds, and its difference to the gateway's answer."""
+    field = physics.darcy.example(points, seed=0).astype(np.float32)
+    with running(repository) as service, Client(service.gateway) as petrov:
+        roads = {
+            "gateway, npy": lambda: petrov.predict(MODEL, field),
+            "Triton, gRPC": triton_road(service, field),
+            "ONNX Runtime, in process": runtime_road(repository, field),
+            "sparse direct solve": lambda: physics.darcy.solve(field),
+        }
+        answers = {name: road() for name, road in roads.items()}
+        times = interleave(roads)
+    ours = answers["gateway, npy"]
+    return {
+        "grid": points,
+        "rounds": ROUNDS,
+        "roads": {
+            name: {
+                "p50_ms": round(1000 * statistics.median(seconds), 2),
+                "p95_ms": round(1000 * statistics.quantiles(seconds, n=20)[-1], 2),
+                "from_gateway": float(f"{np.linalg.norm(answers[name] - ours) / np.linalg.norm(ours):.1e}"),
+            }
+            for name, seconds in times.items()
+        },
+    }
+
+
+def interleave(roads: dict[str, Road]) -> dict[str, list[float]]:
+    """Time every road once a round; the first rounds are not counted."""
+    times: dict[str, list[float]] = {name: [] for name in roads}
+    for _ in range(WARM_UP + ROUNDS):
+        for name, road in roads.items():
+            started = time.perf_counter()
+            road()
+            times[name].append(time.perf_counter() - started)
+    return {name: seconds[WARM_UP:] for name, seconds in times.items()}
+
+
+def triton_road(service: Addresses, field: NDArray[np.float32]) -> Road:
+    """Ask Triton itself, as any of its clients would."""
+    client = triton.InferenceServerClient(service.triton_grpc)
+    question = triton.InferInput("coefficient", [1, *field.shape], "FP32")
+
+    def ask() -> NDArray[Any]:
+        question.set_data_from_numpy(field[None])
+        answer: NDArray[Any] = client.infer(MODEL, [question]).as_numpy("solution")[0]
+        return answer
+
+    return ask
+
+
+def runtime_road(repository: Path, field: NDArray[np.float32]) -> Road:
+    """Run the newest exported graph with the threads that Triton gives it."""
+    newest = max((repository / MODEL).glob("[0-9]*"), key=lambda folder: int(folder.name))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(newest / "model.onnx", options, providers=["CPUExecutionProvider"])
+
+    def run() -> NDArray[Any]:
+        answer: NDArray[Any] = session.run(None, {"coefficient": field[None]})[0][0]
+        return answer
+
+    return run

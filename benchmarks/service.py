@@ -1,0 +1,75 @@
+"""Takes a model repository, gives a service (Triton and gateway) on free ports while it is measured."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httpx2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+START_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where the parts of a running service answer, and the process at its root."""
+
+    gateway: str
+    triton_grpc: str
+    pid: int
+
+
+@contextmanager
+def running(repository: Path) -> Iterator[Addresses]:
+    """Run `python -m serving` on `repository` until the block ends.
+
+    Raises:
+        TimeoutError: the service was not ready within two minutes.
+    """
+    port, http, grpc, metrics = free_ports(4)
+    settings = {
+        "PETROV_REPOSITORY": str(repository),
+        "PETROV_PORT": str(port),
+        "PETROV_TRITON_HTTP_PORT": str(http),
+        "PETROV_TRITON_GRPC_PORT": str(grpc),
+        "PETROV_TRITON_METRICS_PORT": str(metrics),
+        "PETROV_LOG_LEVEL": "warning",
+    }
+    with subprocess.Popen([sys.executable, "-m", "serving"], env=os.environ | settings) as process:
+        try:
+            wait_until_ready(f"http://127.0.0.1:{port}")
+            yield Addresses(f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc}", process.pid)
+        finally:
+            process.terminate()
+
+
+def wait_until_ready(url: str) -> None:
+    """Return once every model is loaded and warm."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if httpx2.get(f"{url}/health/ready").status_code == httpx2.codes.OK:
+                return
+        except httpx2.ConnectError:
+            pass
+        time.sleep(0.2)
+    raise TimeoutError(f"{url} was not ready within {START_SECONDS:g} s")
+
+
+def free_ports(count: int) -> list[int]:
+    """Give ports that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
