@@ -1,0 +1,286 @@
+"""The gateway over HTTP, on a real port before a real Triton."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from physics import darcy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.serving.conftest import Gateway, Toy
+
+NPY = {"Content-Type": "application/x-npy"}
+JSON = {"Content-Type": "application/json"}
+INPUT, OUTPUT = "coefficient", "solution"
+Array = NDArray[Any]
+
+
+@pytest.fixture(scope="module")
+def http(gateway: Gateway) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=gateway.url, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def path(toy: Toy) -> str:
+    return f"/v1/models/{toy.name}/predict"
+
+
+def npy(array: Array) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=True)
+    return file.getvalue()
+
+
+def loaded(response: httpx2.Response) -> Array:
+    assert response.status_code == 200, response.text
+    return np.load(io.BytesIO(response.content), allow_pickle=False)
+
+
+def permeability(*shape: int) -> NDArray[np.float32]:
+    return np.random.default_rng(7).uniform(3, 12, shape).astype(np.float32)
+
+
+def base64_array(array: Array) -> dict[str, Any]:
+    text = base64.b64encode(array.tobytes()).decode()
+    return {"shape": list(array.shape), "dtype": array.dtype.name, "base64": text}
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f8", ">f8", "<f2", "<i8", "u1"])
+@pytest.mark.parametrize("shape", [(25, 31), (1, 25, 31), (3, 25, 31)])
+def test_npy_answers_in_the_rank_of_the_question(
+    http: httpx2.Client, path: str, toy: Toy, shape: tuple[int, ...], dtype: str
+) -> None:
+    array = permeability(*shape).astype(dtype)
+    response = http.post(path, content=npy(array), headers=NPY)
+    answer = loaded(response)
+    assert answer.dtype == np.dtype("<f4")
+    np.testing.assert_allclose(answer, toy.answer(array), rtol=1e-5)
+    assert response.headers["petrov-model"] == toy.name
+    assert int(response.headers["petrov-version"]) == 1
+
+
+def test_json_answers_as_it_was_asked(http: httpx2.Client, path: str, toy: Toy) -> None:
+    array = permeability(2, 23, 25)
+    lists = http.post(path, content=_question(array), headers=JSON).json()
+    assert (lists["model"], lists["version"]) == (toy.name, 1)
+    np.testing.assert_allclose(np.array(lists["outputs"][OUTPUT]), toy.answer(array), rtol=1e-5)
+    coded = http.post(path, content=_question(base64_array(array)), headers=JSON).json()["outputs"][OUTPUT]
+    answer = np.frombuffer(base64.b64decode(coded["base64"]), coded["dtype"]).reshape(coded["shape"])
+    np.testing.assert_allclose(answer, toy.answer(array), rtol=1e-5)
+
+
+def test_accept_chooses_the_answer(http: httpx2.Client, path: str, toy: Toy) -> None:
+    array = permeability(25, 25)
+    listed = http.post(path, content=npy(array), headers={**NPY, "Accept": "application/json"}).json()
+    np.testing.assert_allclose(np.array(listed["outputs"][OUTPUT]), toy.answer(array), rtol=1e-5)
+    headers = {**JSON, "Accept": "application/x-npy"}
+    raw = http.post(path, content=_question(array), headers=headers)
+    np.testing.assert_allclose(loaded(raw), toy.answer(array), rtol=1e-5)
+
+
+def test_a_large_batch_comes_back_in_order(http: httpx2.Client, path: str, toy: Toy) -> None:
+    count = 25  # three batches of the model's eight, and one more
+    array = np.broadcast_to(np.arange(1, count + 1, dtype=np.float32)[:, None, None], (count, 22, 22))
+    answer = loaded(http.post(path, content=npy(array), headers=NPY))
+    np.testing.assert_allclose(answer, toy.answer(array), rtol=1e-5)
+
+
+def test_models_describe_themselves(http: httpx2.Client, toy: Toy) -> None:
+    summaries = {summary["name"]: summary for summary in http.get("/v1/models").json()["models"]}
+    assert summaries[toy.name]["version"] == 1
+    assert summaries[toy.name]["versions"] == [1]
+    model = http.get(f"/v1/models/{toy.name}").json()
+    assert model["version"] == model["card"]["version"] == 1
+    assert model["card"] == toy.card
+    assert model["certificate"] == toy.certificate
+
+
+GRID = "grid-out-of-limits"
+BAD: dict[str, tuple[Any, dict[str, str], int, str, str]] = {
+    "nan": (lambda a: npy(_with(a, np.nan)), NPY, 422, "non-finite", r"\[0,17,3\] is nan"),
+    "nan in json": (lambda a: _question(_with(a, np.nan)), JSON, 400, "unreadable-body", "column .* JSON has no NaN"),
+    "null in json": (lambda a: _question(_with(a, None)), JSON, 422, "non-finite", r"\[0,17,3\] is nan"),
+    "infinite": (lambda a: npy(_with(a, np.inf)), NPY, 422, "non-finite", r"\[0,17,3\] is inf"),
+    "beyond float32": (lambda a: npy(_with(a.astype(float), 1e300)), NPY, 422, "non-finite", "float32"),
+    "negative": (lambda a: npy(_with(a, -2)), NPY, 422, "non-positive", r"\[0,17,3\] is -2.0; a .* must be positive"),
+    "zero": (lambda a: _question(_with(a, 0)), JSON, 422, "non-positive", r"\[0,17,3\] is 0.0"),
+    "rank 1": (lambda a: npy(a[0, 0]), NPY, 422, "wrong-shape", r"but got shape \(25,\)"),
+    "rank 4": (lambda a: npy(a[None]), NPY, 422, "wrong-shape", r"but got shape \(1, 2, 25, 25\)"),
+    "no field": (lambda a: npy(a[:0]), NPY, 422, "wrong-shape", "at least one field"),
+    "ragged": (lambda _: _question([[1, 2], [3]]), JSON, 422, "wrong-shape", r"\[1\] has 1 entries"),
+    "3 x 3": (lambda a: npy(a[:, :3, :3]), NPY, 422, GRID, '3 points along "row"'),
+    "5000 x 5000": (lambda _: npy(np.ones((5000, 5000), "?")), NPY, 413, "body-too-large", r"\(5000, 5000\)"),
+    "5000 x 25": (lambda _: npy(np.ones((5000, 25), "?")), NPY, 422, GRID, '5000 points along "row"'),
+    "truncated": (lambda a: npy(a)[:-9], NPY, 400, "unreadable-body", "takes 5000 bytes, but 4991 follow"),
+    "truncated json": (lambda a: _question(a.tolist())[:-9], JSON, 400, "unreadable-body", "line 1 column"),
+    "pickled": (lambda _: npy(np.array([[{}]])), NPY, 422, "wrong-dtype", "pickle"),
+    "complex": (lambda a: npy(a + 1j), NPY, 422, "wrong-dtype", "complex"),
+    "strings": (lambda _: _question([["1"]]), JSON, 422, "wrong-dtype", r"\[0,0\] is a string"),
+    "empty": (lambda _: b"", NPY, 400, "unreadable-body", "starts with b''"),
+    "other input": (lambda _: b'{"inputs": {"viscosity": [1]}}', JSON, 422, "wrong-input", "viscosity"),
+    "no type": (npy, {}, 415, "unsupported-media-type", "application/x-npy"),
+    "gzip": (npy, {**NPY, "Content-Encoding": "gzip"}, 415, "unsupported-media-type", "gzip"),
+    "accept html": (npy, {**NPY, "Accept": "text/html"}, 406, "not-acceptable", "text/html"),
+}
+
+
+def _with(array: Array, value: Any) -> Any:
+    """The array with a bad value in its first field; as lists if numpy cannot hold it."""
+    changed: Any = array.astype(object) if value is None else array.copy()
+    changed[0, 17, 3] = value
+    return changed
+
+
+def _question(array: Any) -> bytes:
+    return json.dumps({"inputs": {INPUT: array.tolist() if isinstance(array, np.ndarray) else array}}).encode()
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_request_names_the_place_and_the_next_succeeds(
+    http: httpx2.Client, path: str, toy: Toy, case: str
+) -> None:
+    content, headers, status, kind, words = BAD[case]
+    array = permeability(2, 25, 25)
+    response = http.post(path, content=content(array), headers=headers)
+    problem = response.json()
+    assert response.headers["content-type"] == "application/problem+json"
+    assert (response.status_code, problem["status"], problem["type"]) == (status, status, f"urn:petrov:problem:{kind}")
+    assert re.search(words, problem["detail"]), problem["detail"]
+    if status == 422:
+        assert problem["where"]["array"]
+    np.testing.assert_allclose(loaded(http.post(path, content=npy(array), headers=NPY)), toy.answer(array), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "status", "kind"),
+    [
+        ("POST", "/v1/models/nobody/predict", 404, "unknown-model"),
+        ("GET", "/v1/models/nobody", 404, "unknown-model"),
+        ("GET", "/v1/models/nobody/example", 404, "unknown-model"),
+        ("GET", "/v1/models/..%2f..%2fetc", 404, "unknown-route"),
+        ("POST", "/v1/models/TOY/versions/99/predict", 404, "unknown-version"),
+        ("POST", "/v1/models/TOY/versions/newest/predict", 422, "invalid-parameter"),
+        ("GET", "/v1/models/TOY/predict", 405, "method-not-allowed"),
+        ("DELETE", "/v1/models/TOY", 405, "method-not-allowed"),
+        ("GET", "/v2/repository/index", 404, "unknown-route"),
+        ("GET", "/nothing/here", 404, "unknown-route"),
+        ("GET", "/v1/models/TOY/example?grid=1", 422, "invalid-parameter"),
+        ("GET", "/v1/models/TOY/example?seed=-1", 422, "invalid-parameter"),
+    ],
+)
+def test_what_is_not_there_is_a_problem_too(
+    http: httpx2.Client, toy: Toy, method: str, url: str, status: int, kind: str
+) -> None:
+    response = http.request(method, url.replace("TOY", toy.name))
+    assert (response.status_code, response.json()["type"]) == (status, f"urn:petrov:problem:{kind}")
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_request_ids_come_back(http: httpx2.Client, path: str) -> None:
+    given = http.post(path, content=npy(permeability(25, 25)), headers={**NPY, "X-Request-Id": "mine-1"})
+    assert given.headers["x-request-id"] == "mine-1"
+    replaced = http.get("/health/live", headers={"X-Request-Id": "no good: {}"})
+    assert re.fullmatch("[0-9a-f]{32}", replaced.headers["x-request-id"])
+    assert "x-request-id" in http.get("/nothing").headers
+
+
+def test_health(http: httpx2.Client) -> None:
+    assert http.get("/health/live").json() == {"status": "live"}
+    ready = http.get("/health/ready")
+    assert (ready.status_code, ready.json()) == (200, {"ready": True, "missing": []})
+
+
+def test_draining_is_not_ready(gateway: Gateway, http: httpx2.Client) -> None:
+    gateway.service.catalogue.draining = True
+    try:
+        response = http.get("/health/ready")
+        assert (response.status_code, response.json()["reason"]) == (503, "shutting down")
+        assert http.get("/health/live").status_code == 200
+    finally:
+        gateway.service.catalogue.draining = False
+
+
+def test_the_documentation_needs_no_other_host(http: httpx2.Client) -> None:
+    page = http.get("/docs").text
+    assets = re.findall(r"""(?:src|href)=["']([^"']+)["']""", page)
+    assert len(assets) >= 2
+    for asset in assets:
+        assert asset.startswith("/")
+        assert http.get(asset).status_code == 200
+    paths = http.get("/openapi.json").json()["paths"]
+    assert "application/x-npy" in paths["/v1/models/{model}/predict"]["post"]["requestBody"]["content"]
+    assert 'href="docs"' in http.get("/").text
+
+
+def sample(text: str, name: str, **labels: str) -> float:
+    """The sum of a metric's samples that carry these labels."""
+    total = 0.0
+    for line in text.splitlines():
+        match = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
+        if (
+            match
+            and match[1] == name
+            and labels.items() <= dict(re.findall(r'(\w+)="([^"]*)"', match[2] or "")).items()
+        ):
+            total += float(match[3])
+    return total
+
+
+def test_metrics_count_what_happened(http: httpx2.Client, path: str, toy: Toy) -> None:
+    grid = "16x16"
+    before = http.get("/metrics").text
+    http.post(path, content=npy(permeability(3, 16, 16)), headers=NPY)
+    http.post(path, content=npy(permeability(25, 27)), headers=NPY)
+    http.post(path, content=b"", headers=NPY)
+    http.get("/v1/models/surely-not-a-model")
+    after = http.get("/metrics").text
+
+    def grown(name: str, **labels: str) -> float:
+        return sample(after, name, **labels) - sample(before, name, **labels)
+
+    template = "/v1/models/{model}/predict"
+    assert grown("petrov_request_duration_seconds_count", model=toy.name, route=template, code="200") == 2
+    assert grown("petrov_request_duration_seconds_count", model=toy.name, route=template, code="400") == 1
+    assert grown("petrov_request_duration_seconds_count", model="unknown", code="404") == 1
+    assert grown("petrov_fields_total", model=toy.name, grid=grid) == 3
+    assert grown("petrov_fields_total", model=toy.name, grid="other") == 1
+    assert grown("petrov_triton_duration_seconds_count", model=toy.name) == 2
+    assert grown("petrov_batch_fields_sum", model=toy.name) == 4
+    assert grown("petrov_rejected_total", reason="unreadable-body") == 1
+    assert grown("petrov_request_bytes_count") == 3
+    for phase in ("parse", "queue", "triton", "encode"):
+        assert grown("petrov_phase_duration_seconds_count", model=toy.name, grid=grid, phase=phase) == 1
+    assert sample(after, "petrov_inflight_requests") == 1  # the one that asks
+    assert sample(after, "petrov_build_info") == 1
+    assert "surely-not-a-model" not in after
+
+
+def test_an_example_can_be_posted_as_it_is(http: httpx2.Client, path: str, toy: Toy) -> None:
+    url = f"/v1/models/{toy.name}/example?seed=3&grid=25"
+    document = http.get(url)
+    array = np.array(document.json()["inputs"][INPUT], np.float32)
+    assert array.shape == (25, 25)
+    np.testing.assert_array_equal(array, loaded(http.get(url, headers={"Accept": "application/x-npy"})))
+    answer = http.post(path, content=document.content, headers=JSON).json()["outputs"][OUTPUT]
+    np.testing.assert_allclose(np.array(answer), toy.answer(array), rtol=1e-5)
+
+
+def test_the_reference_is_the_classical_answer(http: httpx2.Client, toy: Toy) -> None:
+    url = f"/v1/models/{toy.name}/reference"
+    array = permeability(2, 30, 25)
+    answer = loaded(http.post(url, content=npy(array), headers=NPY))
+    np.testing.assert_allclose(answer, np.stack([darcy.solve(field) for field in array]), rtol=1e-5)
+    huge = http.post(url, content=npy(np.ones((2, 64, 64), "?")), headers=NPY)
+    assert (huge.status_code, huge.json()["type"]) == (413, "urn:petrov:problem:body-too-large")
