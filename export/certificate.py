@@ -1,0 +1,48 @@
+"""Takes a written graph and its comparisons, gives `certificate.json`: which bytes were proven, against what, and how well.
+
+It carries no time, so the same graph has the same certificate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from importlib.metadata import version as installed
+from typing import TYPE_CHECKING, Any
+
+from export import to_onnx
+from export.parity import TOLERANCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from export.parity import Comparison
+
+#: Whose arithmetic stood in the comparison.
+SOFTWARE = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy")
+
+
+def certificate(
+    artefact: Path,
+    operators: dict[str, int],
+    comparisons: Sequence[Comparison],
+    card: dict[str, Any],
+) -> dict[str, Any]:
+    """Compose the certificate that lies beside `card`."""
+    return {
+        **{key: card[key] for key in ("model", "version", "format")},
+        "artefact": {"file": artefact.name, "sha256": sha256(artefact), "bytes": artefact.stat().st_size},
+        "checkpoint": {"sha256": card["checkpoint"]["sha256"]},
+        "tolerance": TOLERANCE,
+        "opset": to_onnx.OPSET if card["format"] == "onnx" else None,
+        "operators": operators,
+        "software": {name: installed(name) for name in SOFTWARE},
+        "comparisons": [{**asdict(one), "shape": list(one.shape)} for one in comparisons],
+        "worst": {dtype: max(getattr(one, dtype).relative_l2 for one in comparisons) for dtype in ("float32", "float64")},
+    }
+
+
+def sha256(path: Path) -> str:
+    """Give the hex digest of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,65 @@
+"""What is deployed: takes an operator in physical units, gives a module that can be traced and that names its argument as the wire does.
+
+Normalisation and the boundary factor live inside the operator, so nothing is left for the server to do.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import jaxtyping
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from export.signature import Signature
+
+
+class Deployable(nn.Module):
+    """An operator in evaluation mode, without gradients, on the processor.
+
+    Args:
+        operator: maps a field `[batch, *grid]` in physical units to another. It is copied.
+        argument: the input's name on the wire; Triton's PyTorch backend finds inputs by the names of forward's arguments.
+        dtype: float32 as deployed, or float64 to judge rounding.
+    """
+
+    def __init__(self, operator: nn.Module, argument: str, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.operator = copy.deepcopy(operator).to("cpu", dtype).requires_grad_(requires_grad=False)
+        self.forward = renamed(self.operator, argument)
+        self.eval()
+
+
+def renamed(call: Callable[[Tensor], Tensor], argument: str) -> Callable[[Tensor], Tensor]:
+    """Give a function whose signature names its one argument `argument`."""
+
+    def forward(field: Tensor) -> Tensor:
+        return call(field)
+
+    parameter = inspect.Parameter(argument, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    vars(forward)["__signature__"] = inspect.Signature([parameter])
+    return forward
+
+
+def example(signature: Signature) -> Tensor:
+    """Give the field a graph is traced with: two of an unequal, small grid. Comparisons never use this shape."""
+    sides = (signature.grid.minimum + step for step in range(3, 3 + 2 * len(signature.grid.axes), 2))
+    return torch.ones(2, *sides)
+
+
+@contextmanager
+def shape_checks_off() -> Iterator[None]:
+    """Suspend jaxtyping's checks of shapes: they branch on the values of shapes, which a trace would freeze."""
+    config: Any = jaxtyping.config
+    before = config.jaxtyping_disable
+    config.update("jaxtyping_disable", True)  # noqa: FBT003 - jaxtyping's own signature
+    try:
+        yield
+    finally:
+        config.update("jaxtyping_disable", before)

@@ -1,0 +1,135 @@
+"""Takes a deployable, gives `model.onnx`: one self-contained graph of standard operators with free batch and grid axes."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import onnx
+import onnxruntime
+import torch
+from torch.export import Dim
+
+from export.deployable import example, shape_checks_off
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from export.deployable import Deployable
+    from export.signature import Signature
+
+FILE = "model.onnx"
+OPSET = 20  # the first with Gelu; ONNX Runtime reads it since 1.17
+
+#: Slow, on the processor only, and wrong in some releases of ONNX Runtime.
+FORBIDDEN = frozenset({"DFT", "STFT", "Rfft", "Irfft"})
+
+
+class GraphError(ValueError):
+    """A graph was made that must not be deployed: the message says what it holds."""
+
+
+def write(module: Deployable, signature: Signature, path: Path) -> None:
+    """Export by the dynamo exporter, check and write; the same module gives the same bytes.
+
+    Raises:
+        GraphError: the graph needs a forbidden operator, or an axis that should be free is fixed.
+    """
+    model = convert(module, signature)
+    strip(model)
+    onnx.checker.check_model(model, full_check=True)
+    check(model, signature)
+    path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def convert(module: Deployable, signature: Signature) -> onnx.ModelProto:
+    """Give the optimised graph."""
+    with shape_checks_off(), quiet():
+        program = torch.onnx.export(
+            module,
+            (example(signature),),
+            dynamo=True,
+            dynamic_shapes=(free_axes(signature),),
+            input_names=[signature.input.name],
+            output_names=[signature.output.name],
+            opset_version=OPSET,
+            optimize=True,
+            external_data=False,
+            verbose=False,
+        )
+    if program is None:
+        raise GraphError("the exporter gave no graph")
+    return program.model_proto
+
+
+def free_axes(signature: Signature) -> dict[int, Dim]:
+    """Name the axes of the input and give each its limits."""
+    grid = signature.grid
+    sides = {axis: Dim(name, min=grid.minimum, max=grid.maximum) for axis, name in enumerate(grid.axes, start=1)}
+    return {0: Dim("batch", min=1, max=signature.batch), **sides}
+
+
+def strip(model: onnx.ModelProto) -> None:
+    """Drop what the exporter notes for its own debugging: stack traces, with the paths of the exporting machine."""
+    for part in (model, model.graph, *model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output):
+        del part.metadata_props[:]
+        part.doc_string = ""
+
+
+def check(model: onnx.ModelProto, signature: Signature) -> None:
+    """Refuse graphs that run in one place only or for one shape only.
+
+    Raises:
+        GraphError: see `write`.
+    """
+    if domains := {node.domain for node in model.graph.node} - {"", "ai.onnx"}:
+        raise GraphError(f"expected standard operators but found the domains {sorted(domains)}")
+    if banned := FORBIDDEN & operators(model).keys():
+        raise GraphError(f"expected no Fourier operators but found {sorted(banned)}")
+    tensors = zip((*model.graph.input, *model.graph.output), (signature.input, signature.output), strict=True)
+    for value, spec in tensors:
+        sizes = value.type.tensor_type.shape.dim
+        if value.name != spec.name or len(sizes) != len(spec.axes) or any(size.HasField("dim_value") for size in sizes):
+            found = [size.dim_param or size.dim_value for size in sizes]
+            raise GraphError(f"expected free axes {spec.axes} for {spec.name!r} but found {found} for {value.name!r}")
+
+
+def operators(model: onnx.ModelProto) -> dict[str, int]:
+    """Count the graph's operators, by name."""
+    return dict(sorted(Counter(node.op_type for node in model.graph.node).items()))
+
+
+def read(path: Path) -> tuple[Callable[[NDArray[np.float32]], NDArray[np.float32]], dict[str, int]]:
+    """Open a written graph in ONNX Runtime: the function it computes, and its operators."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # the order of sums, and so the certificate, does not depend on the machine's cores
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+
+    def run(field: NDArray[np.float32]) -> NDArray[np.float32]:
+        answer: NDArray[np.float32] = session.run(None, {name: field})[0]
+        return answer
+
+    return run, operators(onnx.load(path))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence what torch says about itself and about packages that no graph of ours needs."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # "torchvision is not installed", once for each of its operators
+    try:
+        with warnings.catch_warnings():
+            # torch 2.13 copies its own pytree specifications, which warns of a class that it replaced itself.
+            warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,94 @@
+"""Takes a deployable, gives `model.pt`: a frozen trace that accepts every batch and grid, on the processor and on a GPU.
+
+Tracing, because scripting rejects typed shapes. TorchScript is deprecated upstream; ONNX is the first-class artefact.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from export.deployable import example, shape_checks_off
+from export.to_onnx import GraphError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from export.deployable import Deployable
+    from export.signature import Signature
+
+FILE = "model.pt"
+
+
+def write(module: Deployable, signature: Signature, path: Path) -> None:
+    """Trace, freeze and write.
+
+    Raises:
+        GraphError: the graph would run a Fourier transform, or its argument has not the wire's name.
+    """
+    with shape_checks_off(), quiet():
+        # Shapes not traced are compared afterwards (`export.parity`), which says more than torch's own check of the same one.
+        traced = torch.jit.freeze(torch.jit.trace(module, example(signature), check_trace=False))
+        follow_input_device(traced.graph)
+        check(traced, signature)
+        traced.save(str(path))
+
+
+def follow_input_device(graph: Any) -> None:
+    """Create tensors where the input is: a trace writes down the device it ran on, and would mix two devices on a GPU."""
+    field, first = list(graph.inputs())[1], next(iter(graph.nodes()))
+    device = graph.create("prim::device", [field], 1).insertBefore(first).output()
+    device.setType(torch._C.DeviceObjType.get())  # noqa: SLF001 - the graph's types have no public name
+    for node in graph.findAllNodes("prim::Constant"):
+        if node.output().type().kind() == "DeviceObjType":
+            node.output().replaceAllUsesWith(device)
+
+
+def check(traced: Any, signature: Signature) -> None:
+    """Refuse a graph that Triton's backend would feed wrongly or that rests on an FFT.
+
+    Raises:
+        GraphError: see `write`.
+    """
+    arguments = [argument.name for argument in traced.forward.schema.arguments][1:]
+    if arguments != [signature.input.name]:
+        raise GraphError(f"expected forward({signature.input.name}) but found forward({', '.join(arguments)})")
+    if banned := [name for name in operators(traced) if name.startswith("aten::fft")]:
+        raise GraphError(f"expected no Fourier operators but found {banned}")
+
+
+def operators(traced: Any) -> dict[str, int]:
+    """Count the graph's tensor operators, by name."""
+    kinds = (node.kind() for node in traced.inlined_graph.nodes())
+    return dict(sorted(Counter(kind for kind in kinds if kind.startswith("aten::")).items()))
+
+
+def read(path: Path) -> tuple[Callable[[NDArray[np.float32]], NDArray[np.float32]], dict[str, int]]:
+    """Open a written graph: the function it computes, and its operators."""
+    with quiet():
+        traced: Any = torch.jit.load(str(path))
+
+    @torch.inference_mode()
+    def run(field: NDArray[np.float32]) -> NDArray[np.float32]:
+        # As in Triton: profiled execution compiles anew for every shape it meets.
+        with torch.jit.optimized_execution(should_optimize=False):
+            answer: NDArray[np.float32] = traced(torch.from_numpy(field)).numpy()
+        return answer
+
+    return run, operators(traced)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the one warning we answer for: every call into TorchScript says that it is deprecated."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"`torch\.jit\.", category=DeprecationWarning)
+        yield
