@@ -1,0 +1,173 @@
+"""The four clients on a real gateway and a real Triton: one answer, one shape, one fault, whichever way it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from petrov_client import (
+    AsyncClient,
+    AsyncGrpcClient,
+    Client,
+    GridInfo,
+    GrpcClient,
+    InvalidInput,
+    PetrovError,
+    TensorInfo,
+    UnknownModel,
+    Where,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MODELS = ["blur", "blur_torchscript"]
+
+
+def permeability(*shape: int) -> Any:
+    return np.random.default_rng(5).uniform(3, 12, shape)
+
+
+@pytest.fixture(scope="session")
+def addresses(gateway: Any, triton: Any) -> tuple[str, str]:
+    """HOST:PORT of the gateway, and of the Triton behind it."""
+    return gateway.url.removeprefix("http://"), f"127.0.0.1:{triton.settings.triton_grpc_port}"
+
+
+@pytest.fixture
+def ask(asker: Any, addresses: tuple[str, str]) -> Callable[..., Any]:
+    """Ask one of the four clients."""
+    http, grpc = addresses
+    return lambda *args, **named: asker.ask(http if asker.http else grpc, *args, **named)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_client_gives_the_model_s_answer(ask: Any, blur: Any, model: str) -> None:
+    fields = permeability(3, 24, 17)
+    np.testing.assert_allclose(ask("predict", model, fields), blur(fields), rtol=1e-5)
+
+
+async def test_four_clients_give_the_same_numbers(addresses: tuple[str, str]) -> None:
+    fields, (http, grpc) = permeability(5, 21, 33), addresses
+    with Client(f"http://{http}") as one, GrpcClient(grpc) as two:
+        answers = [one.predict("blur", fields), two.predict("blur", fields)]
+    async with AsyncClient(f"http://{http}") as three, AsyncGrpcClient(grpc) as four:
+        answers += [await three.predict("blur", fields), await four.predict("blur", fields)]
+    for answer in answers[1:]:
+        np.testing.assert_array_equal(answer, answers[0])
+
+
+@pytest.mark.parametrize("shape", [(16, 24), (1, 16, 24), (7, 16, 24)])
+def test_the_answer_has_the_rank_of_the_question(ask: Any, blur: Any, shape: tuple[int, ...]) -> None:
+    fields = permeability(*shape)
+    answer = ask("predict", "blur", fields)
+    assert answer.shape == shape
+    assert answer.dtype == np.float32
+    np.testing.assert_allclose(answer, blur(fields.reshape(-1, 16, 24)).reshape(shape), rtol=1e-5)
+
+
+def test_a_batch_in_pieces_is_its_fields_one_by_one(ask: Any, blur: Any) -> None:
+    fields, seen = permeability(29, 12, 9), []
+    answer = ask("predict", "blur", fields, progress=lambda done, total: seen.append((done, total)))
+    np.testing.assert_allclose(answer, blur(fields), rtol=1e-5)
+    np.testing.assert_array_equal(answer[20], ask("predict", "blur", fields[20]))
+    assert sorted(total for _, total in seen) == [29] * 4  # 8 + 8 + 8 + 5: the model's batch is 8
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1] == (29, 29)
+
+
+def test_the_caller_s_array_is_left_alone(ask: Any) -> None:
+    fields = permeability(2, 8, 8)
+    kept = fields.copy()
+    answer = ask("predict", "blur", fields)
+    np.testing.assert_array_equal(fields, kept)
+    answer[...] = 0  # the caller's own, to write to
+
+
+def test_a_version_can_be_named(ask: Any) -> None:
+    fields = permeability(8, 8)
+    np.testing.assert_array_equal(ask("predict", "blur", fields, version=1), ask("predict", "blur", fields))
+
+
+def test_models_are_described(ask: Any, asker: Any) -> None:
+    models = {info.name: info for info in ask("models")}
+    assert set(MODELS) <= set(models)
+    blur = models["blur"]
+    assert blur == ask("model", "blur")
+    assert (blur.version, blur.versions, blur.batch) == (1, (1,), 8)
+    assert [tensor.name for tensor in blur.inputs + blur.outputs] == ["coefficient", "solution"]
+    assert [tensor.name for tensor in models["blur_torchscript"].outputs] == ["solution"]
+    if asker.http:
+        axes, free = ("batch", "row", "column"), (None, None, None)
+        assert blur.inputs == (TensorInfo("coefficient", axes, "1", "permeability", positive=True, shape=free),)
+        assert isinstance(blur.grid, GridInfo)
+        assert (blur.grid.minimum, blur.grid.maximum, blur.grid.declared) == (4, 64, (16, 24))
+        assert blur.card["errors"][0]["grid"] == [16, 16]
+        assert blur.certificate["tolerance"] == 1e-5
+    else:
+        assert (blur.inputs[0].axes, blur.inputs[0].units) == (("batch", "axis1", "axis2"), None)
+        assert (blur.grid, blur.card, blur.certificate) == (None, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("fault", "arguments", "named"),
+    [
+        (UnknownModel, ("nobody", np.ones((8, 8))), {}),
+        (UnknownModel, ("", np.ones((8, 8))), {}),
+        (UnknownModel, ("../blur", np.ones((8, 8))), {}),
+        (UnknownModel, ("ünknown model?", np.ones((8, 8))), {}),
+        (UnknownModel, ("blur", np.ones((8, 8))), {"version": 99}),
+        (InvalidInput, ("blur", np.ones(8)), {}),
+        (InvalidInput, ("blur", np.ones((1, 1, 8, 8))), {}),
+        (InvalidInput, ("blur", np.ones((0, 8, 8))), {}),
+        (InvalidInput, ("blur", np.full((8, 8), np.nan)), {}),
+        (InvalidInput, ("blur", np.full((8, 8), "a")), {}),
+    ],
+)
+def test_the_same_fault_is_the_same_class(ask: Any, fault: type[PetrovError], arguments: Any, named: Any) -> None:
+    with pytest.raises(PetrovError) as caught:
+        ask("predict", *arguments, **named)
+    assert type(caught.value) is fault
+    assert ask("predict", "blur", np.ones((8, 8))).shape == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("field", "where"),
+    [
+        (np.full((8, 8), -2.0), Where("coefficient", (0, 0))),
+        (np.ones((3, 3)), Where("coefficient")),
+        (np.ones((80, 80)), Where("coefficient")),
+    ],
+)
+def test_what_the_card_forbids_is_found_here_and_by_the_gateway_alike(
+    http_asker: Any, addresses: tuple[str, str], field: Any, where: Where
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        http_asker.ask(addresses[0], "predict", "blur", field)
+    assert caught.value.where == where
+
+
+def test_the_gateway_s_own_refusal_has_the_same_class_and_place(addresses: tuple[str, str]) -> None:
+    with Client(f"http://{addresses[0]}") as client:
+        call = client._wire.prediction(client.model("blur"), None, np.full((1, 8, 8), -2, np.float32))
+        with pytest.raises(InvalidInput, match="must be positive") as caught:
+            client._perform(call, 10.0)
+    assert caught.value.where == Where("coefficient", (0, 0, 0))
+    assert caught.value.problem["type"] == "urn:petrov:problem:non-positive"
+
+
+@pytest.mark.parametrize("kind", [AsyncClient, AsyncGrpcClient])
+async def test_one_asynchronous_client_answers_many_questions_at_once(
+    addresses: tuple[str, str], blur: Any, kind: type[AsyncClient | AsyncGrpcClient]
+) -> None:
+    questions = [permeability(3, 8 + n, 8) for n in range(12)]
+    address = addresses[1] if kind is AsyncGrpcClient else f"http://{addresses[0]}"
+    async with kind(address) as client:
+        answers = await asyncio.gather(*(client.predict("blur", question) for question in questions))
+        with pytest.raises(UnknownModel):
+            await client.predict("nobody", questions[0])
+    for question, answer in zip(questions, answers, strict=True):
+        np.testing.assert_allclose(answer, blur(question), rtol=1e-5)
