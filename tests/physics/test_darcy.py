@@ -1,0 +1,136 @@
+"""The Darcy solver converges at its order, knows the square's symmetries, and leaves no residual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from physics import darcy, elliptic, volumes
+from physics.grid import WALL
+
+Field = NDArray[np.float64]
+
+SYMMETRIES: list[Callable[[Field], Field]] = [
+    *(lambda f, turns=turns: np.rot90(f, turns) for turns in range(4)),
+    *(lambda f, turns=turns: np.rot90(f, turns).T for turns in range(4)),
+]
+
+
+def places(points: int, wall: float) -> Field:
+    return np.linspace(wall, 1 - wall, points)
+
+
+def manufactured(x: Field, y: Field) -> tuple[Field, Field, Field]:
+    """Give a, u and f = -div(a grad u) for u = sin(pi x) sin(2 pi y) and a smooth a that varies by a factor of 3."""
+    a, ax, ay = 2 + np.sin(2 * x + 3 * y), 2 * np.cos(2 * x + 3 * y), 3 * np.cos(2 * x + 3 * y)
+    u = np.sin(np.pi * x) * np.sin(2 * np.pi * y)
+    ux = np.pi * np.cos(np.pi * x) * np.sin(2 * np.pi * y)
+    uy = 2 * np.pi * np.sin(np.pi * x) * np.cos(2 * np.pi * y)
+    return a, u, 5 * np.pi**2 * a * u - ax * ux - ay * uy
+
+
+def error(rows: int, columns: int, wall: float) -> float:
+    y, x = np.meshgrid(places(rows, wall), places(columns, wall), indexing="ij")
+    a, u, f = manufactured(x, y)
+    difference = darcy.solve(a, f, wall) - u
+    return float(np.sqrt(np.sum(volumes.areas(a.shape, wall) * difference**2)))
+
+
+def order(errors: list[float], points: list[int]) -> float:
+    slope, _ = np.polyfit(np.log(points), np.log(errors), 1)
+    return float(-slope)
+
+
+def test_cell_centred_meshes_converge_with_order_two() -> None:
+    points = [16, 32, 64, 128]
+    assert order([error(n, n, 0.5 / n) for n in points], points) == pytest.approx(2, abs=0.1)
+
+
+def test_benchmark_grids_converge_with_order_two() -> None:
+    points = [22, 43, 85, 141]
+    errors = [error(n, n, WALL) for n in points]
+    assert order(errors, points) == pytest.approx(2, abs=0.15)
+    assert errors[-1] < 3e-4
+
+
+def test_fields_need_not_be_square() -> None:
+    assert error(43, 85, WALL) < 1.1 * error(43, 43, WALL)
+
+
+@given(seed=st.integers(0, 2**32), symmetry=st.sampled_from(SYMMETRIES))
+@settings(max_examples=16, deadline=None)
+def test_the_solution_moves_with_the_symmetries_of_the_square(seed: int, symmetry: Callable[[Field], Field]) -> None:
+    a = np.random.default_rng(seed).choice([3.0, 12.0], size=(17, 23))
+    np.testing.assert_allclose(darcy.solve(symmetry(a)), symmetry(darcy.solve(a)), rtol=1e-8)
+
+
+@given(
+    seed=st.integers(0, 2**32), ratio=st.sampled_from([1.0, 4.0, 20.0, 1e3, 1e6]), wall=st.sampled_from([WALL, 0.02])
+)
+@settings(max_examples=20, deadline=None)
+def test_no_residual_is_left(seed: int, ratio: float, wall: float) -> None:
+    rng = np.random.default_rng(seed)
+    a, source = ratio ** rng.random((25, 31)), rng.standard_normal((25, 31))
+    u = darcy.solve(a, source, wall)
+    assert np.abs(darcy.residual(a, u, source, wall)).max() < 1e-6
+    assert np.abs(darcy.residual(a, 1.01 * u, source, wall)).max() > 1e-3
+
+
+def test_both_solvers_agree() -> None:
+    a = darcy.example(85, 1)
+    load = volumes.areas(a.shape, WALL)
+    iterated, factorised = elliptic._iterate(a, load, WALL), elliptic._factorise(a, load, WALL)
+    np.testing.assert_allclose(iterated, factorised, rtol=1e-8)
+
+
+def test_scaling_the_permeability_divides_the_pressure() -> None:
+    a = darcy.example(43, 2)
+    np.testing.assert_allclose(darcy.solve(7 * a), darcy.solve(a) / 7, rtol=1e-8)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_solves_on_the_strided_grids_are_near_the_fine_solution(seed: int) -> None:
+    coefficient, solution = darcy.sample(seed)
+    assert 0.008 < solution.max() < 0.016
+    for points, bound in ((85, 1e-2), (141, 6e-3)):
+        coarse, fine = darcy.solve(darcy.restrict(coefficient, points)), darcy.restrict(solution, points)
+        assert np.linalg.norm(coarse - fine) / np.linalg.norm(fine) < bound
+
+
+def test_a_sample_depends_on_its_seed_alone() -> None:
+    (a, u), (b, v), (c, _) = (darcy.sample(np.random.SeedSequence(seed), 24) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(u, v)
+    assert (a != c).any()
+
+
+@pytest.mark.parametrize(
+    ("coefficient", "message"),
+    [
+        (np.ones(4), r'expected \(row, column\), at least 2 points each, but got \(4,\) for "coefficient"'),
+        (np.ones((1, 4)), r"got \(1, 4\)"),
+        (
+            np.array([[1.0, 1.0], [1.0, -2.0]]),
+            r"coefficient\[1,1\] is -2.0; a permeability must be finite and positive",
+        ),
+        (np.array([[1.0, np.nan], [1.0, 1.0]]), r"coefficient\[0,1\] is nan"),
+        (np.array([[1.0, 1.0], [np.inf, 1.0]]), r"coefficient\[1,0\] is inf"),
+    ],
+)
+def test_impossible_coefficients_are_named(coefficient: Field, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        darcy.solve(coefficient)
+
+
+def test_mismatched_shapes_are_named() -> None:
+    with pytest.raises(ValueError, match=r'expected a number or \(4, 5\) but got \(5, 4\) for "source"'):
+        darcy.solve(np.ones((4, 5)), np.ones((5, 4)))
+    with pytest.raises(ValueError, match=r'got \(5, 4\) for "solution"'):
+        darcy.residual(np.ones((4, 5)), np.ones((5, 4)))
+    with pytest.raises(ValueError, match="cannot stride 421 points down to 100"):
+        darcy.restrict(np.ones((421, 421)), 100)

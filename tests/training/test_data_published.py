@@ -1,0 +1,82 @@
+"""The published MATLAB files are read under the published protocol where DATA_PATH holds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from training.data import Request, prepare, published, read
+
+
+def fields(count: int, *grid: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((count, *grid))
+
+
+@pytest.fixture
+def matlab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "published"
+    folder.mkdir()
+    monkeypatch.setenv("DATA_PATH", str(folder))
+    for number in (1, 2):
+        darcy = {"coeff": fields(6, 13, 13, seed=number), "sol": fields(6, 13, 13, seed=10 + number)}
+        savemat(folder / f"piececonst_r421_N1024_smooth{number}.mat", darcy | {"Kcoeff": np.zeros((6, 13, 13))})
+    savemat(folder / "burgers_data_R10.mat", {"a": fields(8, 16, seed=20), "u": fields(8, 16, seed=21)})
+    return folder
+
+
+@pytest.mark.usefixtures("matlab")
+def test_darcy_trains_on_the_first_file_and_is_tested_on_the_end_of_the_second(tmp_path: Path) -> None:
+    path = prepare(Request("darcy", 13, train=4, test=2, seed=1), tmp_path, progress=False)
+    train, test = read(path, "train", 4, 13), read(path, "test", 2, 7)
+    assert train.provenance == "published"
+    np.testing.assert_array_equal(train.inputs, fields(6, 13, 13, seed=1)[:4].astype(np.float32))
+    np.testing.assert_array_equal(train.outputs, fields(6, 13, 13, seed=11)[:4].astype(np.float32))
+    np.testing.assert_array_equal(test.outputs, fields(6, 13, 13, seed=12)[-2:, ::2, ::2].astype(np.float32))
+
+
+@pytest.mark.usefixtures("matlab")
+def test_burgers_trains_on_the_start_and_is_tested_on_the_end_of_one_file(tmp_path: Path) -> None:
+    path = prepare(Request("burgers", 16, train=5, test=3, seed=1), tmp_path, progress=False)
+    np.testing.assert_array_equal(read(path, "train", 5, 16).inputs, fields(8, 16, seed=20)[:5].astype(np.float32))
+    np.testing.assert_array_equal(read(path, "test", 3, 8).outputs, fields(8, 16, seed=21)[-3:, ::2].astype(np.float32))
+
+
+def test_another_request_is_converted_anew_and_the_same_one_is_not(matlab: Path, tmp_path: Path) -> None:
+    path = prepare(Request("burgers", 16, train=2, test=2, seed=1), tmp_path, progress=False)
+    prepare(Request("burgers", 16, train=4, test=1, seed=1), tmp_path, progress=False)
+    np.testing.assert_array_equal(read(path, "test", 1, 16).inputs, fields(8, 16, seed=20)[-1:].astype(np.float32))
+    (matlab / "burgers_data_R10.mat").write_bytes(b"")
+    assert prepare(Request("burgers", 16, train=3, test=1, seed=1), tmp_path, progress=False) == path
+    assert read(path, "train", 3, 16).inputs.shape == (3, 16)
+
+
+def test_a_file_of_version_73_has_its_axes_in_reverse(tmp_path: Path) -> None:
+    stored = fields(3, 4, 5, seed=0)
+    with h5py.File(tmp_path / "new.mat", "w", userblock_size=512) as file:
+        file["sol"] = stored.T
+    np.testing.assert_array_equal(published.load(tmp_path / "new.mat", "sol"), stored.astype(np.float32))
+
+
+@pytest.mark.usefixtures("matlab")
+def test_too_few_samples_and_other_meshes_are_refused(tmp_path: Path) -> None:
+    for request in (Request("burgers", 16, 9, 1, seed=1), Request("burgers", 32, 1, 1, seed=1)):
+        with pytest.raises(ValueError, match=r"but got \(8, 16\) for 'a' in burgers_data_R10\.mat"):
+            prepare(request, tmp_path, progress=False)
+    assert not list(tmp_path.glob("*.h5*[!k]"))
+
+
+def test_a_missing_array_is_named(matlab: Path, tmp_path: Path) -> None:
+    savemat(matlab / "burgers_data_R10.mat", {"a": fields(8, 16, seed=20)})
+    with pytest.raises(ValueError, match=r"expected an array 'u' in burgers_data_R10\.mat but found a"):
+        prepare(Request("burgers", 16, 1, 1, seed=1), tmp_path, progress=False)
+
+
+def test_without_the_files_samples_are_generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATA_PATH", str(tmp_path))
+    assert published.find("burgers") is None
+    monkeypatch.delenv("DATA_PATH")
+    assert published.find("darcy") is None
