@@ -67,8 +67,9 @@ class Request:
 def prepare(request: Request, folder: Path, workers: int | None = None, progress: bool = True) -> Path:
     """Make or complete the file that holds the requested samples.
 
-    The published files are used if the environment variable DATA_PATH names the folder that holds them. Otherwise
-    samples are computed; a file is kept for each problem, mesh and seed, and asking for more of them extends it.
+    The published files are used if the environment variable DATA_PATH names a folder that holds them with the wanted
+    mesh. Otherwise samples are computed; a file is kept for each problem, mesh and seed, and extended when more are
+    asked for.
 
     Args:
         request: The samples.
@@ -84,7 +85,7 @@ def prepare(request: Request, folder: Path, workers: int | None = None, progress
         ValueError: a file of that name is from another seed, mesh or version, or a published one holds too little.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if files := published.find(request.problem):
+    if files := published.find(request.problem, request.mesh):
         path = folder / f"{request.problem}-{request.mesh}-published.h5"
         with _alone(path):
             published.convert(files, request.mesh, {"train": request.train, "test": request.test}, path)

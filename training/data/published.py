@@ -54,20 +54,26 @@ BENCHMARKS = (
 )
 
 
-def find(problem: str) -> Published | None:
-    """Give the benchmark whose files DATA_PATH holds for a problem, or none."""
+def find(problem: str, mesh: int) -> Published | None:
+    """Give the benchmark whose files DATA_PATH holds for a problem, or none, also where their fields have another mesh.
+
+    Raises:
+        ValueError: an array is missing.
+    """
     folder = os.environ.get(VARIABLE)
-    if not folder:
-        return None
-    held = (b for b in BENCHMARKS if b.problem == problem and (Path(folder) / b.train).is_file())
-    return next((b for b in held if (Path(folder) / b.test).is_file()), None)
+    for benchmark in BENCHMARKS if folder else ():
+        files = [Path(folder or "") / name for name in (benchmark.train, benchmark.test)]
+        held = benchmark.problem == problem and all(file.is_file() for file in files)
+        if held and mesh in shape(files[0], benchmark.input)[-1:]:
+            return benchmark
+    return None
 
 
 def convert(benchmark: Published, mesh: int, counts: Mapping[str, int], path: Path) -> None:
     """Write the first training and the last test samples to `path`, unless it holds just these already.
 
     Raises:
-        ValueError: the files hold too few samples or another mesh, or an array is missing.
+        ValueError: the files hold too few samples or fields of another shape, or an array is missing.
     """
     if path.exists() and _holds(path, counts):
         return
@@ -87,9 +93,7 @@ def load(path: Path, name: str) -> Array:
     Raises:
         ValueError: the file does not hold it.
     """
-    names = _names(path)
-    if name not in names:
-        raise ValueError(f"expected an array {name!r} in {path.name} but found {', '.join(sorted(names))}")
+    shape(path, name)
     if h5py.is_hdf5(path):
         with h5py.File(path, "r") as file:
             # MATLAB stores columns first, so HDF5 shows the axes in reverse.
@@ -97,11 +101,20 @@ def load(path: Path, name: str) -> Array:
     return np.asarray(loadmat(path, variable_names=[name])[name], dtype=np.float32)
 
 
-def _names(path: Path) -> set[str]:
+def shape(path: Path, name: str) -> tuple[int, ...]:
+    """Give the shape [sample, *grid] of an array of a MATLAB file without reading it.
+
+    Raises:
+        ValueError: the file does not hold it.
+    """
     if h5py.is_hdf5(path):
         with h5py.File(path, "r") as file:
-            return set(file)
-    return {name for name, _, _ in whosmat(path)}
+            shapes = {key: item.shape[::-1] for key, item in file.items() if isinstance(item, h5py.Dataset)}
+    else:
+        shapes = {key: tuple(size) for key, size, _ in whosmat(path)}
+    if name not in shapes:
+        raise ValueError(f"expected an array {name!r} in {path.name} but found {', '.join(sorted(shapes))}")
+    return shapes[name]
 
 
 def _holds(path: Path, counts: Mapping[str, int]) -> bool:
