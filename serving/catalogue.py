@@ -130,6 +130,14 @@ class Catalogue:
         self._reachable = False
         self._served = {}
 
+    def withdraw(self, card: Card) -> None:
+        """Triton unloaded a version: the one before it answers at once, not only after the next look."""
+        self._served = {
+            name: kept
+            for name, versions in self._served.items()
+            if (kept := {n: v for n, v in versions.items() if (name, n) != (card.model, card.version)})
+        }
+
     async def watch(self) -> None:
         """Look again and again, for ever."""
         while True:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from serving import fields
-from serving.problem_details import TritonUnavailable
+from serving.problem_details import ModelNotReady, TritonUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ class Dispatcher:
 
     Args:
         inference: The server.
-        catalogue: Told when the server goes away.
+        catalogue: Told when the server or a version goes away.
         metrics: Where calls, their times and their fields are recorded.
     """
 
@@ -85,6 +85,9 @@ class Dispatcher:
                 )
         except TritonUnavailable:
             self._catalogue.lost()
+            raise
+        except ModelNotReady:
+            self._catalogue.withdraw(card)
             raise
         finally:
             self._turns.release()

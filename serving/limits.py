@@ -20,13 +20,16 @@ class Admission:
     Args:
         max_requests: Requests that may be answered at one time.
         max_bytes: Body bytes that may be held at one time over all requests.
+
+    Attributes:
+        bytes: Body bytes that are held now.
     """
 
     def __init__(self, max_requests: int, max_bytes: int) -> None:
         self._max_requests = max_requests
         self._max_bytes = max_bytes
         self._requests = 0
-        self._bytes = 0
+        self.bytes = 0
 
     @contextmanager
     def admit(self) -> Iterator[Ticket]:
@@ -43,7 +46,7 @@ class Admission:
             yield ticket
         finally:
             self._requests -= 1
-            self._bytes -= ticket.held
+            self.bytes -= ticket.held
 
     def hold(self, count: int) -> None:
         """Count further bytes.
@@ -51,9 +54,9 @@ class Admission:
         Raises:
             Overloaded: As many bytes as may be are in flight.
         """
-        if self._bytes + count > self._max_bytes:
-            raise Overloaded(f"{self._bytes} bytes of requests are in flight, of at most {self._max_bytes}")
-        self._bytes += count
+        if self.bytes + count > self._max_bytes:
+            raise Overloaded(f"{self.bytes} bytes of requests are in flight, of at most {self._max_bytes}")
+        self.bytes += count
 
 
 class Ticket:

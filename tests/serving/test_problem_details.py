@@ -13,7 +13,7 @@ def kinds(problem: type[Problem] = Problem) -> list[type[Problem]]:
     return [problem, *(leaf for child in problem.__subclasses__() for leaf in kinds(child))]
 
 
-def test_the_docstring_lists_every_problem():
+def test_the_docstring_lists_every_problem() -> None:
     rows = re.findall(r"(\w+) +(\d{3})  ([a-z-]+)", problem_details.__doc__ or "")
     documented = {(name, int(status), kind) for name, status, kind in rows}
     defined = {
@@ -24,7 +24,7 @@ def test_the_docstring_lists_every_problem():
     assert documented == defined
 
 
-def test_types_are_unique_and_statuses_exist():
+def test_types_are_unique_and_statuses_exist() -> None:
     named = [leaf.kind for leaf in kinds() if "kind" in vars(leaf)]
     assert len(set(named)) == len(named)
     assert all(HTTPStatus(leaf.status) for leaf in kinds())
@@ -32,7 +32,7 @@ def test_types_are_unique_and_statuses_exist():
     assert all(500 <= leaf.status < 600 for leaf in kinds(Failed))
 
 
-def test_a_body_says_where():
+def test_a_body_says_where() -> None:
     details = WrongShape("a is odd", array="a", index=[0, 3]).details().model_dump(exclude_none=True)
     assert details == {
         "type": "urn:petrov:problem:wrong-shape",
