@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ class Asker:
     def ask(self, address: str, method: str, *args: Any, options: dict[str, Any] | None = None, **named: Any) -> Any:
         """Open a client, call one method, close the client. `address` is HOST:PORT."""
         place = f"http://{address}" if self.http else address
-        make = lambda: KINDS[self.kind](place, **(options or {}))  # noqa: E731  a client belongs to its event loop
+        make = partial(KINDS[self.kind], place, **(options or {}))  # later: a client belongs to its event loop
         if not inspect.iscoroutinefunction(KINDS[self.kind].predict):
             with make() as client:
                 return getattr(client, method)(*args, **named)
@@ -201,6 +202,7 @@ def description() -> Callable[..., Reply]:
             "outputs": [{"name": "solution", "meaning": "pressure", "positive": False, **given}],
             "grid": {"axes": axes[1:], "minimum": minimum, "maximum": maximum, "declared": [8], "points": "x_i = i"},
             "limits": {"batch": batch},
+            "errors": [{"grid": [85, 85], "relative_l2": 0.01234}],
         }
         document = {"name": "toy", "version": 2, "versions": [1, 2], "card": card, "certificate": None}
         return 200, {"Content-Type": "application/json"}, json.dumps(document).encode()

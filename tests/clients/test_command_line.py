@@ -83,6 +83,20 @@ def test_it_is_a_program(toy: Any, source: Path, tmp_path: Path, command: list[A
     np.testing.assert_array_equal(np.load(out, allow_pickle=False), 2 * FIELD)
 
 
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_a_real_service_answers_it(
+    petrov: Callable[..., Done], gateway: Any, triton: Any, blur: Any, tmp_path: Path, scheme: str
+) -> None:
+    url = gateway.url if scheme == "http" else f"grpc://127.0.0.1:{triton.settings.triton_grpc_port}"
+    fields = np.random.default_rng(3).uniform(3, 12, (20, 9, 11))
+    np.save(tmp_path / "in.npy", fields)
+    done = petrov("predict", "blur", tmp_path / "in.npy", tmp_path / "out.npy", "--progress", "--url", url)
+    assert (done.returncode, done.stdout) == (0, f"solution [20, 9, 11] -> {tmp_path / 'out.npy'}\n")
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy", allow_pickle=False), blur(fields), rtol=1e-5)
+    assert "blur_torchscript" in petrov("models", "--url", url).stdout
+    assert "coefficient" in petrov("model", "blur", "--url", url).stdout
+
+
 def test_models_are_listed(petrov: Callable[..., Done], toy: Any) -> None:
     done = petrov("models", "--url", f"http://{toy.address}")
     assert done.returncode == 0, done.stderr
@@ -93,7 +107,8 @@ def test_models_are_listed(petrov: Callable[..., Done], toy: Any) -> None:
 def test_one_model_is_shown(petrov: Callable[..., Done], toy: Any) -> None:
     done = petrov("model", "toy", PETROV_URL=f"http://{toy.address}")
     assert done.returncode == 0, done.stderr
-    assert "coefficient (batch, row, column): permeability in units of 1, positive" in done.stdout
+    for words in ("coefficient (batch, row, column): permeability in units of 1, positive", "85 x 85", "0.0123"):
+        assert words in done.stdout
 
 
 def test_a_file_is_answered_with_a_file(petrov: Callable[..., Done], toy: Any, source: Path, tmp_path: Path) -> None:

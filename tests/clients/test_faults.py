@@ -197,6 +197,19 @@ def test_a_broken_array_is_called_unreadable(
         http_asker.ask(http_service.address, "predict", "toy", FIELD)
 
 
+def test_one_bad_piece_ends_the_batch_with_its_own_fault(
+    http_asker: Any, http_service: Any, description: Callable[..., Any]
+) -> None:
+    piece = (200, NPY, encode(FIELD[np.newaxis]))
+    http_service.replies = {
+        "/v1/models/toy": [description(batch=1)],
+        "/v1/models/toy/predict": [piece, piece, piece, problem(500)],
+    }
+    with pytest.raises(ServerFault, match="said by the server"):
+        http_asker.ask(http_service.address, "predict", "toy", np.ones((50, 4, 4)))
+    assert len(http_service.seen) < 20
+
+
 async def test_an_application_is_asked_without_sockets(description: Callable[..., Any]) -> None:
     async def toy(request: Request) -> Response:
         if request.method == "GET":

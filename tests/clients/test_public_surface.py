@@ -8,11 +8,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import petrov_client
 from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient, PetrovError, Where, _exceptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TREE = {
     "PetrovError": ["RequestError", "ServiceError", "TransportError"],
@@ -67,6 +71,13 @@ async def test_an_asynchronous_client_hides_its_key_too() -> None:
     async with AsyncClient(api_key="secret") as http, AsyncGrpcClient(api_key="secret") as grpc:
         assert "secret" not in repr(http) + repr(grpc)
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("kind", [Client, GrpcClient, AsyncClient, AsyncGrpcClient])
+def test_a_key_that_no_header_can_carry_is_refused_without_a_word_of_it(kind: Callable[..., object]) -> None:
+    with pytest.raises(ValueError, match="expected an API key") as caught:
+        kind(api_key="secret\n")
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["localhost:8080", "ftp://localhost", "http://", "", "http://[::1"])

@@ -13,6 +13,7 @@ from tritonclient.utils import InferenceServerException
 from petrov_client import _grpc, _http
 from petrov_client._arrays import Answer, ask
 from petrov_client._exceptions import PetrovError, RequestError
+from petrov_client._key import bearer, shown
 from petrov_client._models import checked_name
 from petrov_client._progress import Progress, reporting
 from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
@@ -82,7 +83,7 @@ class AsyncPredictor:
 
     async def _predict(self, model: str, array: Any, version: int | None, timeout: float, progress: Progress) -> Fields:  # noqa: ASYNC109  as above
         info = self._known.get((model, version)) or await self._describe(model, version, timeout)
-        question = ask(info, array)
+        question = await asyncio.to_thread(ask, info, array)  # seconds, for a batch of gigabytes
         answer = Answer(question)
 
         async def work(pieces: Iterator[slice], advance: Advance) -> None:
@@ -135,11 +136,11 @@ class AsyncClient(AsyncPredictor):
     ) -> None:
         super().__init__(_http.HttpWire(), timeout)
         self._url = _http.checked_url(url)
-        self._key = api_key
-        self._http = httpx2.AsyncClient(base_url=self._url, headers=_http.headers(api_key), transport=transport)
+        self._key = bearer(api_key)
+        self._http = httpx2.AsyncClient(base_url=self._url, headers=_http.HEADERS | self._key, transport=transport)
 
     def __repr__(self) -> str:
-        return _http.describe("AsyncClient", self._url, self._key)
+        return shown("AsyncClient", _http.address(self._url), self._key)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -168,11 +169,11 @@ class AsyncGrpcClient(AsyncPredictor):
     ) -> None:
         super().__init__(_grpc.GrpcWire(), timeout)
         self._address = _grpc.checked_address(address)
-        self._key = api_key
+        self._key = bearer(api_key)
         self._stub = InferenceServerClient(self._address, ssl=tls, channel_args=_grpc.CHANNEL)
 
     def __repr__(self) -> str:
-        return _grpc.describe("AsyncGrpcClient", self._address, self._key)
+        return shown("AsyncGrpcClient", self._address, self._key)
 
     async def close(self) -> None:
         """Close the connection."""

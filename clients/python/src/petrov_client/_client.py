@@ -16,6 +16,7 @@ from tritonclient.utils import InferenceServerException
 from petrov_client import _grpc, _http
 from petrov_client._arrays import Answer, ask
 from petrov_client._exceptions import PetrovError, RequestError
+from petrov_client._key import bearer, shown
 from petrov_client._models import checked_name
 from petrov_client._progress import Progress, reporting
 from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
@@ -150,7 +151,7 @@ class Client(SyncPredictor):
         transport: What carries the requests, in place of sockets: the one seam for proxies, certificates and tests.
 
     Raises:
-        ValueError: `url` is not an address of HTTP.
+        ValueError: `url` is not an address of HTTP, or no header can carry the key.
     """
 
     def __init__(
@@ -162,11 +163,11 @@ class Client(SyncPredictor):
     ) -> None:
         super().__init__(_http.HttpWire(), timeout)
         self._url = _http.checked_url(url)
-        self._key = api_key
-        self._http = httpx2.Client(base_url=self._url, headers=_http.headers(api_key), transport=transport)
+        self._key = bearer(api_key)
+        self._http = httpx2.Client(base_url=self._url, headers=_http.HEADERS | self._key, transport=transport)
 
     def __repr__(self) -> str:
-        return _http.describe("Client", self._url, self._key)
+        return shown("Client", _http.address(self._url), self._key)
 
     def close(self) -> None:
         """Close the connections."""
@@ -193,7 +194,7 @@ class GrpcClient(SyncPredictor):
         tls: Whether to encrypt, with the certificates that the system trusts.
 
     Raises:
-        ValueError: `address` is not HOST:PORT.
+        ValueError: `address` is not HOST:PORT, or no header can carry the key.
     """
 
     def __init__(
@@ -205,11 +206,11 @@ class GrpcClient(SyncPredictor):
     ) -> None:
         super().__init__(_grpc.GrpcWire(), timeout)
         self._address = _grpc.checked_address(address)
-        self._key = api_key
+        self._key = bearer(api_key)
         self._stub = InferenceServerClient(self._address, ssl=tls, channel_args=_grpc.CHANNEL)
 
     def __repr__(self) -> str:
-        return _grpc.describe("GrpcClient", self._address, self._key)
+        return shown("GrpcClient", self._address, self._key)
 
     def close(self) -> None:
         """Close the connection."""

@@ -98,15 +98,9 @@ class GrpcWire:
         return Call(GrpcRequest("infer", arguments), _solution)
 
 
-def arguments(request: GrpcRequest, api_key: str | None, remaining: float) -> dict[str, Any]:
+def arguments(request: GrpcRequest, metadata: Mapping[str, str], remaining: float) -> dict[str, Any]:
     """What `tritonclient` wants to send a call that has `remaining` seconds."""
-    metadata = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
     return {**request.arguments, "headers": metadata, "client_timeout": remaining}
-
-
-def describe(kind: str, address: str, api_key: str | None) -> str:
-    """A client in a line, its secrets masked."""
-    return f"{kind}({address!r})" if api_key is None else f"{kind}({address!r}, api_key='***')"
 
 
 def checked_address(address: str) -> str:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from petrov_client._wire import Flow
 
 CONNECT_SECONDS = 5.0
+#: Of every request. Fields of numbers do not shrink by compression: none is asked for.
+HEADERS = {"accept-encoding": "identity", "user-agent": "petrov-client"}
 PROBLEM = "application/problem+json"
 #: No answer of a piece of ours comes near; a stranger's endless one ends here.
 LONGEST_ANSWER = 256 * 2**20
@@ -129,16 +131,9 @@ def arguments(request: HttpRequest, remaining: float) -> dict[str, Any]:
     }
 
 
-def headers(api_key: str | None) -> dict[str, str]:
-    """Headers of every request. Fields of numbers do not shrink by compression: none is asked for."""
-    common = {"accept-encoding": "identity", "user-agent": "petrov-client"}
-    return common if api_key is None else {**common, "authorization": f"Bearer {api_key}"}
-
-
-def describe(kind: str, url: httpx2.URL, api_key: str | None) -> str:
-    """A client in a line, its secrets masked."""
-    address = str(url.copy_with(password="***")) if url.password else str(url)  # noqa: S106  the mask itself
-    return f"{kind}({address!r})" if api_key is None else f"{kind}({address!r}, api_key='***')"
+def address(url: httpx2.URL) -> str:
+    """The gateway's address as it may be shown."""
+    return str(url.copy_with(password="***")) if url.password else str(url)  # noqa: S106  the mask itself
 
 
 def checked_url(url: str) -> httpx2.URL:

@@ -43,9 +43,10 @@ def _bar(title: str, total: int) -> Iterator[Advance]:
         with tqdm(desc=title, total=total, unit="field") as bar:
             yield bar.update
     elif find_spec("rich"):
+        from rich.console import Console  # noqa: PLC0415  optional
         from rich.progress import Progress as RichProgress  # noqa: PLC0415  optional
 
-        with RichProgress() as display:
+        with RichProgress(console=Console(stderr=True)) as display:
             task = display.add_task(title, total=total)
             yield lambda count: display.advance(task, count)
     else:

@@ -1,0 +1,53 @@
+"""A report of a long batch: to a function, on a bar of whichever library is there, or not at all."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from petrov_client import _progress
+from petrov_client._progress import reporting
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
+    """As on a machine where these libraries are not installed."""
+    monkeypatch.setattr(
+        _progress, "find_spec", lambda name: None if name in missing else importlib.util.find_spec(name)
+    )
+
+
+def test_a_function_is_told_what_is_done_of_all() -> None:
+    seen: list[tuple[int, int]] = []
+    with reporting(lambda done, total: seen.append((done, total)), "toy", 5) as advance:
+        advance(2)
+        advance(3)
+    assert seen == [(2, 5), (5, 5)]
+
+
+def test_no_report_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    with reporting(progress=False, title="toy", total=5) as advance:
+        advance(5)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_is_drawn_with_tqdm(capsys: pytest.CaptureFixture[str]) -> None:
+    with reporting(progress=True, title="toy", total=5) as advance:
+        advance(5)
+    assert "5/5" in capsys.readouterr().err
+
+
+def test_a_bar_is_drawn_with_rich(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    without(monkeypatch, "tqdm")
+    with reporting(progress=True, title="toy", total=5) as advance:
+        advance(5)
+    assert "100%" in capsys.readouterr().err
+
+
+def test_a_bar_without_either_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "tqdm", "rich")
+    with (
+        pytest.raises(ModuleNotFoundError, match="petrov-client\\[cli\\]"),
+        reporting(progress=True, title="toy", total=5),
+    ):
+        pass
