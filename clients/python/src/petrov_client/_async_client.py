@@ -137,7 +137,7 @@ class AsyncClient(AsyncPredictor):
         super().__init__(_http.HttpWire(), timeout)
         self._url = _http.checked_url(url)
         self._key = bearer(api_key)
-        self._http = httpx2.AsyncClient(base_url=self._url, headers=_http.HEADERS | self._key, transport=transport)
+        self._http = httpx2.AsyncClient(transport=transport, **_http.settings(self._url, self._key))
 
     def __repr__(self) -> str:
         return shown("AsyncClient", _http.address(self._url), self._key)

@@ -164,7 +164,7 @@ class Client(SyncPredictor):
         super().__init__(_http.HttpWire(), timeout)
         self._url = _http.checked_url(url)
         self._key = bearer(api_key)
-        self._http = httpx2.Client(base_url=self._url, headers=_http.HEADERS | self._key, transport=transport)
+        self._http = httpx2.Client(transport=transport, **_http.settings(self._url, self._key))
 
     def __repr__(self) -> str:
         return shown("Client", _http.address(self._url), self._key)
