@@ -24,7 +24,9 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         CardError: the checkpoint's card does not tell how it was trained and measured.
     """
     if missing := [key for key in MEASURED if key not in checkpoint.card]:
-        raise CardError(f"expected {', '.join(MEASURED)} in the checkpoint's card.json but {', '.join(missing)} is missing")
+        raise CardError(
+            f"expected {', '.join(MEASURED)} in the checkpoint's card.json but {', '.join(missing)} is missing"
+        )
     problem, signature = checkpoint.problem, Signature.of(checkpoint.problem)
     return {
         "model": model,

@@ -39,7 +39,9 @@ def certificate(
         "operators": operators,
         "software": {name: installed(name) for name in SOFTWARE},
         "comparisons": [{**asdict(one), "shape": list(one.shape)} for one in comparisons],
-        "worst": {dtype: max(getattr(one, dtype).relative_l2 for one in comparisons) for dtype in ("float32", "float64")},
+        "worst": {
+            dtype: max(getattr(one, dtype).relative_l2 for one in comparisons) for dtype in ("float32", "float64")
+        },
     }
 
 

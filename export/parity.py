@@ -59,7 +59,7 @@ def compare_at(
     field = realistic(shape, positive=signature.input.positive)
     answer = run(field)
     with torch.inference_mode():
-        eager32, eager64 = (module(x).numpy() for module, x in ((single, torch.from_numpy(field)), (double, wide(field))))
+        eager32, eager64 = single(torch.from_numpy(field)).numpy(), double(wide(field)).numpy()
     if answer.shape != eager32.shape:
         raise ParityError(f"for the input {shape}: expected an answer {eager32.shape} but got {answer.shape}")
     return Comparison(shape, difference(answer, eager32), difference(answer, eager64))

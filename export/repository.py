@@ -19,7 +19,6 @@ import re
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from export import parity, to_onnx, to_torchscript, triton_config
@@ -31,6 +30,7 @@ from training import checkpoint as checkpoints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
     from types import ModuleType
 
     from training.checkpoint import Checkpoint
@@ -94,7 +94,9 @@ def model_name(word: str) -> str:
     """
     name = word.lower().replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name.endswith(FORMATS["torchscript"][0]):
-        raise RepositoryError(f"expected a model name of letters, digits and '_', without a format's suffix, but got {word!r}")
+        raise RepositoryError(
+            f"expected a model name of letters, digits and '_', without a format's suffix, but got {word!r}"
+        )
     return name
 
 

@@ -6,7 +6,7 @@ import logging
 import warnings
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnxruntime
@@ -78,7 +78,9 @@ def free_axes(signature: Signature) -> dict[int, Dim]:
 
 def strip(model: onnx.ModelProto) -> None:
     """Drop what the exporter notes for its own debugging: stack traces, with the paths of the exporting machine."""
-    for part in (model, model.graph, *model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output):
+    graph = model.graph
+    parts: list[Any] = [model, graph, *graph.node, *graph.value_info, *graph.input, *graph.output]
+    for part in parts:
         del part.metadata_props[:]
         part.doc_string = ""
 
@@ -109,7 +111,8 @@ def operators(model: onnx.ModelProto) -> dict[str, int]:
 def read(path: Path) -> tuple[Callable[[NDArray[np.float32]], NDArray[np.float32]], dict[str, int]]:
     """Open a written graph in ONNX Runtime: the function it computes, and its operators."""
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # the order of sums, and so the certificate, does not depend on the machine's cores
+    # One thread: the order of sums, and so the certificate, does not depend on the machine's cores.
+    options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
 

@@ -79,7 +79,7 @@ def read(path: Path) -> tuple[Callable[[NDArray[np.float32]], NDArray[np.float32
     @torch.inference_mode()
     def run(field: NDArray[np.float32]) -> NDArray[np.float32]:
         # As in Triton: profiled execution compiles anew for every shape it meets.
-        with torch.jit.optimized_execution(should_optimize=False):
+        with torch.jit.optimized_execution(should_optimize=False):  # type: ignore[attr-defined] # public, not re-exported
             answer: NDArray[np.float32] = traced(torch.from_numpy(field)).numpy()
         return answer
 

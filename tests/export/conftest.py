@@ -1,0 +1,69 @@
+"""Small, untrained checkpoints and what is published of them; exports take seconds, so the tests share them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from export.repository import Publication, publish
+from training import checkpoint
+from training.config import DataConfig, FitConfig, Recipe
+from training.operators import BurgersConfig, DarcyConfig, build
+from training.problems import PROBLEMS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SMALL = {
+    "darcy": DarcyConfig(
+        layers=1, working=15, middle=9, tokens=7, channels=12, stem=6, feedforward=16, decoder=8, modes=4, heads=2
+    ),
+    "burgers": BurgersConfig(layers=1, tokens=32, band=12, channels=12, feedforward=16, decoder=8, modes=4),
+}
+CARD: dict[str, Any] = {
+    "training": {"distribution": "none", "fields": 8, "grids": [85], "epochs": 1, "seconds": 1.0, "preset": "tiny"},
+    "errors": [{"grid": [85, 85], "fields": 4, "relative_l2": 1.0}],
+    "classical": [],
+}
+
+
+@pytest.fixture(scope="session")
+def save_checkpoint() -> Callable[[Path, str, int], Path]:
+    """Saves an untrained operator of a problem, drawn from a seed, as a checkpoint folder."""
+
+    def save(folder: Path, problem: str, seed: int = 0) -> Path:
+        torch.manual_seed(seed)
+        recipe = Recipe(
+            model=problem,
+            preset="tiny",
+            problem=problem,
+            data=DataConfig(mesh=421, train=8, test=4, grids=(85,)),
+            operator=SMALL[problem],
+            fit=FitConfig(epochs=1, batch=2, learning_rate=1e-3),
+        )
+        checkpoint.save(folder, build(SMALL[problem]), recipe, PROBLEMS[problem], CARD)
+        return folder
+
+    return save
+
+
+@pytest.fixture(scope="session")
+def checkpoints(
+    tmp_path_factory: pytest.TempPathFactory, save_checkpoint: Callable[[Path, str, int], Path]
+) -> dict[str, Path]:
+    """One checkpoint folder for each problem."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    return {problem: save_checkpoint(folder / problem, problem, 0) for problem in SMALL}
+
+
+@pytest.fixture(scope="session")
+def published(
+    tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]
+) -> tuple[Path, dict[str, Publication]]:
+    """A repository with both checkpoints in both formats, and the publications by model; copy it before changing it."""
+    repository = tmp_path_factory.mktemp("published") / "model_repository"
+    done = [one for folder in checkpoints.values() for one in publish(folder, repository)]
+    return repository, {one.model: one for one in done}

@@ -1,0 +1,113 @@
+"""Both formats compute what the network computes, on every grid, and hold nothing that runs in one place only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from export import parity, to_onnx, to_torchscript
+from export.deployable import Deployable, example
+from export.parity import ParityError
+from export.repository import FORMATS
+from export.signature import Signature
+from training import checkpoint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from export.repository import Publication
+
+Published = "tuple[Path, dict[str, Publication]]"
+
+
+@pytest.mark.parametrize("problem", ["darcy", "burgers"])
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_graph_answers_like_its_network_on_any_grid(
+    problem: str, form: str, checkpoints: dict[str, Path], published: Published
+) -> None:
+    suffix, writer = FORMATS[form]
+    run, _ = writer.read(published[0] / f"{problem}{suffix}" / "1" / writer.FILE)
+    loaded = checkpoint.load(checkpoints[problem])
+    signature = Signature.of(loaded.problem)
+    modules = [Deployable(loaded.operator, signature.input.name, dtype) for dtype in (torch.float32, torch.float64)]
+    sides = st.integers(signature.grid.minimum, min(signature.grid.maximum, 150))
+
+    @given(
+        batch=st.integers(1, 5), grid=st.tuples(*[sides for _ in signature.grid.axes]), seed=st.integers(0, 2**32 - 1)
+    )
+    @settings(max_examples=15, deadline=None)
+    def check(batch: int, grid: tuple[int, ...], seed: int) -> None:
+        field = parity.realistic((batch, *grid), positive=signature.input.positive, seed=seed)
+        answer = run(field)
+        with torch.inference_mode():
+            single, double = (module(torch.from_numpy(field).to(kind)) for module, kind in zip(modules, KINDS, strict=True))
+        assert answer.dtype == np.float32
+        assert parity.difference(answer, single.numpy()).relative_l2 <= parity.TOLERANCE
+        assert parity.difference(answer, double.numpy()).relative_l2 <= parity.TOLERANCE
+
+    check()
+
+
+KINDS = (torch.float32, torch.float64)
+
+
+@pytest.mark.parametrize("problem", ["darcy", "burgers"])
+def test_no_comparison_uses_the_traced_shape(problem: str, checkpoints: dict[str, Path]) -> None:
+    signature = Signature.of(checkpoint.load(checkpoints[problem]).problem)
+    shapes = parity.shapes(signature)
+    assert tuple(example(signature).shape) not in shapes
+    assert {shape[0] for shape in shapes} == {1, 2, 3}
+    assert {signature.grid.minimum, signature.grid.maximum} <= {shape[1] for shape in shapes}
+
+
+def test_comparisons_of_a_plane_hold_unequal_sides(checkpoints: dict[str, Path]) -> None:
+    shapes = parity.shapes(Signature.of(checkpoint.load(checkpoints["darcy"]).problem))
+    assert any(rows != columns and rows % 2 and columns % 2 for _, rows, columns in shapes)
+
+
+@pytest.mark.parametrize("problem", ["darcy", "burgers"])
+def test_the_onnx_graph_is_self_contained_and_says_nothing_of_this_machine(problem: str, published: Published) -> None:
+    path = published[0] / problem / "1" / to_onnx.FILE
+    model = onnx.load(path, load_external_data=False)
+    assert [file.name for file in sorted(path.parent.iterdir())] == ["card.json", "certificate.json", "model.onnx"]
+    assert {node.domain for node in model.graph.node} == {""}
+    assert not to_onnx.FORBIDDEN & to_onnx.operators(model).keys()
+    assert str(to_onnx.__file__).encode().rpartition(b"/")[0] not in path.read_bytes()
+
+
+def test_the_same_module_gives_the_same_graph(tmp_path: Path, checkpoints: dict[str, Path], published: Published) -> None:
+    loaded = checkpoint.load(checkpoints["burgers"])
+    signature = Signature.of(loaded.problem)
+    again = tmp_path / to_onnx.FILE
+    to_onnx.write(Deployable(loaded.operator, signature.input.name), signature, again)
+    assert again.read_bytes() == (published[0] / "burgers" / "1" / to_onnx.FILE).read_bytes()
+
+
+def test_torchscript_makes_its_tensors_where_the_input_is(published: Published) -> None:
+    with to_torchscript.quiet():
+        graph = torch.jit.load(published[0] / "darcy_torchscript" / "1" / to_torchscript.FILE).inlined_graph
+    assert "prim::device" in str(graph)
+    assert 'value="cpu"' not in str(graph)
+
+
+def test_a_perturbed_weight_is_found(tmp_path: Path, checkpoints: dict[str, Path], published: Published) -> None:
+    model = onnx.load(published[0] / "burgers" / "1" / to_onnx.FILE)
+    weight = max(model.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+    weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * np.float32(1.01), weight.name))
+    onnx.save(model, tmp_path / "broken.onnx")
+    loaded = checkpoint.load(checkpoints["burgers"])
+    run, _ = to_onnx.read(tmp_path / "broken.onnx")
+    with pytest.raises(ParityError, match="at most 1e-05"):
+        parity.gate(parity.compare(run, loaded.operator, Signature.of(loaded.problem)))
+
+
+def test_an_answer_that_is_not_finite_is_refused() -> None:
+    nothing = parity.difference(np.full((1, 4), np.nan, np.float32), np.ones((1, 4), np.float32))
+    with pytest.raises(ParityError, match="nan"):
+        parity.gate([parity.Comparison((1, 4), nothing, nothing)])

@@ -1,0 +1,176 @@
+"""A version is published whole or not at all, once, beside one older one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+from export import __main__ as command
+from export import repository as repositories
+from export import to_onnx, triton_config
+from export.repository import RepositoryError, publish
+from export.signature import Signature
+from training import checkpoint
+from training.problems import PROBLEMS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from export.deployable import Deployable
+    from export.repository import Publication
+
+ROOT = Path(__file__).parents[2]
+Published = "tuple[Path, dict[str, Publication]]"
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Digest every file below a folder."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def copied(published: Published, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(published[0], tmp_path / "model_repository"))
+
+
+def test_card_and_certificate_say_what_was_published(checkpoints: dict[str, Path], published: Published) -> None:
+    loaded = checkpoint.load(checkpoints["darcy"])
+    folder = published[0] / "darcy_torchscript" / "1"
+    card, certificate = (json.loads((folder / name).read_text()) for name in ("card.json", "certificate.json"))
+    assert (card["model"], card["version"], card["format"]) == ("darcy_torchscript", 1, "torchscript")
+    assert card["inputs"][0]["axes"] == ["batch", "row", "column"]
+    assert card["checkpoint"] == {
+        "sha256": loaded.digest,
+        "parameters": sum(p.numel() for p in loaded.operator.parameters()),
+    }
+    assert certificate["artefact"]["sha256"] == contents(folder)["model.pt"]
+    assert certificate["worst"]["float32"] <= certificate["tolerance"] == 1e-5
+    assert certificate["operators"]
+
+
+def test_the_config_reads_back_and_has_the_same_bytes_at_every_export(published: Published) -> None:
+    signature = Signature.of(PROBLEMS["darcy"])
+    for name, form in (("darcy", "onnx"), ("darcy_torchscript", "torchscript")):
+        document = (published[0] / name / "config.pbtxt").read_text()
+        config = triton_config.parse(document)
+        assert document == triton_config.text(name, signature, form)
+        assert (config.name, config.max_batch_size, config.version_policy.latest.num_versions) == (name, 64, 2)
+        assert [(tensor.name, list(tensor.dims)) for tensor in (*config.input, *config.output)] == [
+            ("coefficient", [-1, -1]),
+            ("solution", [-1, -1]),
+        ]
+        assert config.dynamic_batching.max_queue_delay_microseconds == 0
+        assert not config.dynamic_batching.preferred_batch_size
+
+
+def test_an_unchanged_checkpoint_is_left_alone(
+    checkpoints: dict[str, Path], published: Published, tmp_path: Path
+) -> None:
+    repository = copied(published, tmp_path)
+    before = contents(repository)
+    assert [one.new for one in publish(checkpoints["burgers"], repository)] == [False, False]
+    assert contents(repository) == before
+
+
+def test_a_corrupted_artefact_is_published_anew(
+    checkpoints: dict[str, Path], published: Published, tmp_path: Path
+) -> None:
+    repository = copied(published, tmp_path)
+    (repository / "burgers_torchscript" / "1" / "model.pt").write_bytes(b"")
+    done = {one.model: one for one in publish(checkpoints["burgers"], repository)}
+    assert (done["burgers"].version, done["burgers"].new) == (1, False)
+    assert (done["burgers_torchscript"].version, done["burgers_torchscript"].new) == (2, True)
+
+
+def test_the_two_newest_versions_are_kept(
+    published: Published, tmp_path: Path, save_checkpoint: Callable[[Path, str, int], Path]
+) -> None:
+    repository = copied(published, tmp_path)
+    config = (repository / "burgers" / "config.pbtxt").stat().st_mtime_ns
+    for seed in (1, 2):
+        publish(save_checkpoint(tmp_path / "burgers", "burgers", seed), repository)
+    for name in ("burgers", "burgers_torchscript"):
+        assert repositories.versions(repository / name) == [2, 3]
+        assert sorted(path.name for path in (repository / name).iterdir()) == ["2", "3", "config.pbtxt"]
+    assert (repository / "burgers" / "config.pbtxt").stat().st_mtime_ns == config
+
+
+def test_a_name_keeps_its_tensors(checkpoints: dict[str, Path], published: Published, tmp_path: Path) -> None:
+    repository = copied(published, tmp_path)
+    before = contents(repository)
+    with pytest.raises(RepositoryError, match="coefficient -> solution but this checkpoint is initial -> final"):
+        publish(checkpoints["burgers"], repository, "darcy")
+    assert contents(repository) == before
+
+
+@pytest.mark.parametrize("name", ["../darcy", "darcy_torchscript", "2d", ""])
+def test_a_name_is_a_name(name: str) -> None:
+    with pytest.raises(RepositoryError, match="model name"):
+        repositories.model_name(name)
+
+
+def test_a_folder_gives_its_model_the_name() -> None:
+    assert repositories.model_name("darcy-quick") == "darcy_quick"
+
+
+def test_above_tolerance_nothing_changes(
+    published: Published,
+    tmp_path: Path,
+    save_checkpoint: Callable[[Path, str, int], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    repository = copied(published, tmp_path)
+    before, write = contents(repository), to_onnx.write
+
+    def write_perturbed(module: Deployable, signature: Signature, path: Path) -> None:
+        write(module, signature, path)
+        model = onnx.load(path)
+        weight = max(model.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+        array = onnx.numpy_helper.to_array(weight) * 1.01
+        weight.CopyFrom(onnx.numpy_helper.from_array(array.astype("float32"), weight.name))
+        onnx.save(model, path)
+
+    monkeypatch.setattr(to_onnx, "write", write_perturbed)
+    folder = save_checkpoint(tmp_path / "burgers", "burgers", 3)
+    done = CliRunner().invoke(command.app, [str(folder), "--repository", str(repository)])
+    assert done.exit_code == 1
+    assert contents(repository) == before
+
+
+def test_a_folder_that_misses_a_file_is_named(
+    checkpoints: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(checkpoints["burgers"], tmp_path / "burgers"))
+    (folder / "weights.safetensors").unlink()
+    ran = subprocess.run(
+        [sys.executable, "-m", "export", folder, "--repository", tmp_path / "repository"], cwd=ROOT, check=False
+    )
+    assert ran.returncode == 1
+    assert "weights.safetensors" in "".join(capfd.readouterr().err.split())
+
+
+def test_a_killed_export_leaves_nothing_half_written(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    repository = tmp_path / "model_repository"
+    staged = tmp_path / ".model_repository.staging" / "work" / "burgers" / "1"
+    exporting = subprocess.Popen(
+        [sys.executable, "-m", "export", checkpoints["burgers"], "--repository", repository], cwd=ROOT
+    )
+    while not (staged / "model.onnx").exists():
+        assert exporting.poll() is None
+        time.sleep(0.01)
+    exporting.send_signal(signal.SIGKILL)
+    exporting.wait()
+    assert contents(repository) == {}
+    assert [one.version for one in publish(checkpoints["burgers"], repository)] == [1, 1]
+    assert not staged.exists()
