@@ -20,6 +20,7 @@ from serving.app import create_app
 from serving.inference import TritonInference
 from serving.preflight import PreflightError, free
 from serving.settings import Settings
+from serving.triton_pool import TritonPool
 from serving.triton_server import TritonServer, TritonServerError
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class Gateway(uvicorn.Server):
     def __init__(self, settings: Settings) -> None:
         if not free(settings.host, settings.port):
             raise PreflightError(f"port {settings.port} is in use: set PETROV_PORT, or --port, to a free one")
-        app = create_app(settings, TritonInference(settings.triton_addresses[0], settings.max_body_bytes))
+        tritons = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_addresses]
+        app = create_app(settings, TritonPool(tritons))
         deadline = max(1, round(settings.drain_seconds))
         super().__init__(
             uvicorn.Config(

@@ -48,7 +48,7 @@ def platform(wheel: Path | None) -> Iterator[str]:
     if not triton_runtime.stub(wheel).exists():
         yield f"nvidia-pytriton has no stub for Python {triton_runtime.PYTHON}: use Python 3.11 or 3.12; {ELSEWHERE}"
     if (found := glibc()) < GLIBC:
-        yield f"glibc 2.35 or newer is needed but this is {'.'.join(map(str, found))}; {ELSEWHERE}"
+        yield f"glibc {_dotted(GLIBC)} or newer is needed but this is {_dotted(found)}; {ELSEWHERE}"
     if not libpython(wheel):
         name = f"libpython{triton_runtime.PYTHON}"
         yield f"{name}.so.1.0 is missing: apt-get install {name} (or a Python built with --enable-shared); {ELSEWHERE}"
@@ -59,6 +59,10 @@ def glibc() -> tuple[int, ...]:
     with suppress(ValueError, OSError):
         return tuple(int(part) for part in (os.confstr("CS_GNU_LIBC_VERSION") or "").split()[-1].split("."))
     return (0,)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 def libpython(wheel: Path) -> bool:

@@ -8,6 +8,8 @@ both. So it runs under this small warden, which outlives it and cleans up whiche
 - SIGTERM is passed on, and Triton drains;
 - standard input closes: our parent is gone, even by SIGKILL, and everything is killed at once. (A pipe closes with its
   process; Linux's parent-death signal would come with the end of the *thread* that started us.)
+- an instance dies (killed for memory, say): Triton would neither replace nor miss it, and requests would hang. So
+  Triton is killed, and whoever watches us starts it anew;
 - should the warden itself be killed, the kernel kills Triton (parent-death signal), and its stubs end within seconds.
 
 It runs as a script, alone, so that it starts in milliseconds and holds nothing that could fail.
@@ -25,6 +27,7 @@ import sys
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LOOK_SECONDS = 1.0
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lives on Linux; nothing is created here
 
 
@@ -40,7 +43,6 @@ def main(prefix: str, command: list[str]) -> int:
     """
     process_control = ctypes.CDLL(None, use_errno=True).prctl
     process_control(PR_SET_CHILD_SUBREAPER, 1)  # stubs that Triton leaves become ours to reap
-    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     # Between fork and exec runs only the one call: this process has a single thread, so the fork is safe.
     child = subprocess.Popen(  # noqa: S603 - the command is our caller's own
         command,
@@ -48,16 +50,35 @@ def main(prefix: str, command: list[str]) -> int:
         process_group=0,
         preexec_fn=lambda: process_control(PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 - see above
     )
-    _wait_for_either(child)
+    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    _wait(child)
     _end(child)
     _forget(prefix)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
-def _wait_for_either(child: subprocess.Popen[bytes]) -> None:
-    """Until the child ends or standard input closes."""
-    ended = os.pidfd_open(child.pid)
-    select.select([ended, sys.stdin.fileno()], [], [])
+def _wait(child: subprocess.Popen[bytes]) -> None:
+    """Until the child ends, standard input closes, or a process that the child started has died unnoticed."""
+    ended, dead = os.pidfd_open(child.pid), set[str]()
+    while not select.select([ended, sys.stdin.fileno()], [], [], LOOK_SECONDS)[0]:
+        before, dead = dead, _unreaped(child.pid)
+        if lost := dead & before:  # seen twice: the dead of an ordinary unload are reaped at once
+            sys.stderr.write(f"E instances died, so Triton is ended: processes {', '.join(sorted(lost))}\n")
+            return
+
+
+def _unreaped(parent: int) -> set[str]:
+    """The children of a process that are dead while it has not taken notice."""
+    dead = set()
+    for children in Path(f"/proc/{parent}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # threads and processes come and go while we look
+            dead |= {pid for pid in children.read_text().split() if _state(pid) == "Z"}
+    return dead
+
+
+def _state(pid: str) -> str:
+    """One letter: the field after the program's name, which may itself hold spaces and parentheses."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -150,9 +150,14 @@ def _traced_blur() -> bytes:
     import torch  # noqa: PLC0415 - seconds, and few tests need it
 
     class Blur(torch.nn.Module):
+        kernel: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kernel", torch.from_numpy(KERNEL)[None, None])
+
         def forward(self, coefficient: torch.Tensor) -> torch.Tensor:
-            kernel = torch.from_numpy(KERNEL)[None, None]
-            return torch.nn.functional.conv2d(coefficient[:, None], kernel, padding=1)[:, 0]
+            return torch.nn.functional.conv2d(coefficient[:, None], self.kernel, padding=1)[:, 0]
 
     buffer = io.BytesIO()
     with warnings.catch_warnings():

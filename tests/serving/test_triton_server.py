@@ -37,7 +37,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Triton's regions are look
 def settings(toy_repository: Path, tmp_path: Path, make_settings: Any) -> Settings:
     """For a Triton of the test's own, with a repository that it may change."""
     shutil.copytree(toy_repository / "blur", tmp_path / "repository" / "blur")
-    made: Settings = make_settings(tmp_path / "repository")
+    made: Settings = make_settings(tmp_path / "repository", drain_seconds=1)  # nothing is in flight in most tests
     return made
 
 
@@ -192,8 +192,12 @@ async def test_a_new_model_is_served_without_a_restart(watched: TritonServer, to
     await until(lambda: answers(settings, "blur_quick"))
 
 
-async def test_a_broken_new_version_leaves_the_old_one_in_service_even_through_a_crash(watched: TritonServer) -> None:
+async def test_a_broken_new_version_harms_nobody_and_after_a_crash_nobody_else(watched: TritonServer) -> None:
     settings = watched.settings
+    shutil.copytree(settings.repository / "blur", settings.repository.with_name("other"))
+    config = settings.repository.with_name("other") / "config.pbtxt"
+    config.write_text(config.read_text().replace('"blur"', '"other"'))
+    settings.repository.with_name("other").rename(settings.repository / "other")
     broken = settings.repository.with_name("aside")
     shutil.copytree(settings.repository / "blur" / "1", broken)
     (broken / "model.onnx").write_bytes(b"no graph")
@@ -203,9 +207,10 @@ async def test_a_broken_new_version_leaves_the_old_one_in_service_even_through_a
         return b"failed to load 'blur' version 2" in watched.log.read_bytes()
 
     await until(refused)
-    assert await answers(settings, version="1")
+    assert await answers(settings, "blur", version="1")
+    await until(lambda: answers(settings, "other"))
     server(settings).kill()
-    await until(lambda: answers(settings, version="1"))
+    await until(lambda: answers(settings, "other"))
 
 
 async def test_a_broken_model_fails_the_start_and_is_named(settings: Settings) -> None:
@@ -261,7 +266,7 @@ async def test_requests_in_flight_are_finished_when_triton_stops(settings: Setti
     config = settings.repository / "blur" / "config.pbtxt"
     waiting = "dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 1500000 }"
     config.write_text(config.read_text().replace("dynamic_batching { }", waiting))
-    async with TritonServer(settings):
+    async with TritonServer(settings.model_copy(update={"drain_seconds": 10.0})):
         asking = asyncio.create_task(infer(settings))
         await asyncio.sleep(0.3)  # it is in Triton's queue now
         assert not asking.done()

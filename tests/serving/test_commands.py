@@ -1,0 +1,120 @@
+"""`python -m serving` as an operator runs it: from the start-up message to the last process."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from serving.settings import Settings
+    from serving.triton_server import TritonServer
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def settings(toy_repository: Path, tmp_path: Path, make_settings: Callable[..., Settings]) -> Settings:
+    """With one model alone, whose backend starts fast."""
+    shutil.copytree(toy_repository / "blur", tmp_path / "repository" / "blur")
+    return make_settings(tmp_path / "repository")
+
+
+@contextmanager
+def command(settings: Settings, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """The program with these settings in its environment, and the file of what it says."""
+    fields = json.loads(settings.model_dump_json(exclude_defaults=True))
+    environment = os.environ | {f"PETROV_{name.upper()}": str(value) for name, value in fields.items()}
+    said = settings.repository.with_name("said")
+    with (
+        said.open("wb") as stderr,
+        subprocess.Popen(
+            [sys.executable, "-m", "serving", *arguments], cwd=ROOT, env=environment, stderr=stderr
+        ) as service,
+    ):
+        try:
+            yield service, said
+        finally:
+            service.kill()
+
+
+def status(settings: Settings, path: str) -> int:
+    """Of a GET; 0 where nobody listens."""
+    connection = http.client.HTTPConnection("127.0.0.1", settings.port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_the_service_comes_up_and_ends_in_order(settings: Settings, ending: signal.Signals) -> None:
+    with command(settings) as (service, said):
+        wait_for(lambda: status(settings, "/health/live") == 200)
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        wait_for(lambda: "Ready: blur." in said.read_text())
+        assert f"http://127.0.0.1:{settings.port}" in said.read_text()
+        family = psutil.Process(service.pid).children(recursive=True)
+        service.send_signal(ending)
+        assert service.wait(30) == 0
+    assert not any(process.is_running() for process in family)
+
+
+def test_readiness_is_false_before_the_gateway_stops_listening(settings: Settings) -> None:
+    with command(settings.model_copy(update={"notice_seconds": 3.0})) as (service, _):
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        service.terminate()
+        wait_for(lambda: status(settings, "/health/ready") == 503)
+        assert status(settings, "/v1/models") == 200
+        assert service.wait(30) == 0
+
+
+def test_the_gateway_alone_serves_through_a_triton_that_runs_elsewhere(
+    triton: TritonServer, settings: Settings
+) -> None:
+    with command(settings, "gateway", "--triton", triton.settings.triton_addresses[0]) as (service, _):
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        service.terminate()
+        assert service.wait(30) == 0
+
+
+def test_a_start_that_cannot_be_says_why(settings: Settings) -> None:
+    shutil.rmtree(settings.repository / "blur")
+    with command(settings) as (service, said):
+        assert service.wait(30) == 1
+    words = " ".join(said.read_text().split())
+    assert "holds no model: make export" in words
+    assert "Traceback" not in words
+
+
+def test_a_port_of_the_gateway_in_use_is_named(settings: Settings) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", settings.port))
+        taken.listen()
+        with command(settings) as (service, said):
+            assert service.wait(30) == 1
+    assert f"port {settings.port} is in use" in said.read_text()

@@ -1,0 +1,39 @@
+"""The operator's choices, from the environment."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from serving.settings import Settings
+
+
+def test_every_setting_is_described() -> None:
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+
+
+def test_a_local_triton_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PETROV_TRITON_GRPC_PORT", "9001")
+    settings = Settings()
+    assert settings.embedded
+    assert settings.triton_addresses == ("127.0.0.1:9001",)
+
+
+def test_addresses_of_a_remote_triton_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PETROV_TRITON", "one:8001, 10.0.0.2:8001")
+    settings = Settings()
+    assert not settings.embedded
+    assert settings.triton_addresses == ("one:8001", "10.0.0.2:8001")
+
+
+@pytest.mark.parametrize("address", ["host", ":8001", "host:", "host:0", "host:99999", "a:1,b"])
+def test_an_address_without_host_and_port_is_refused(address: str) -> None:
+    with pytest.raises(ValidationError, match="expected HOST:PORT"):
+        Settings.model_validate({"triton": address})
+
+
+def test_settings_cannot_be_changed_and_unknown_ones_are_refused() -> None:
+    with pytest.raises(ValidationError):
+        Settings().port = 1  # type: ignore[misc]  # that is the point
+    with pytest.raises(ValidationError):
+        Settings.model_validate({"prot": 1})
