@@ -1,1 +1,1 @@
-"""Takes a checkpoint, gives the next version of a Triton model: one graph for every grid, proven against the network it came from."""
+"""Takes a checkpoint, gives a Triton model version: one graph for every grid, proven against its network."""

@@ -30,8 +30,8 @@ def export(
 ) -> None:
     """Publish checkpoints as the next versions of their models, in ONNX and TorchScript.
 
-    A checkpoint that is already published unchanged is left alone. A graph that differs from its network is refused, and the
-    repository stays as it was.
+    A checkpoint that is already published unchanged is left alone. A graph that differs from its network is refused,
+    and the repository stays as it was.
     """
     if name is not None and len(folders) > 1:
         raise typer.BadParameter(f"one name cannot serve {len(folders)} checkpoints", param_hint="--name")

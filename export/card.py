@@ -1,4 +1,4 @@
-"""Takes a checkpoint and a version number, gives `card.json`: what the model answers, within which limits, and how well."""
+"""Takes a checkpoint and a version number, gives `card.json`: what is answered, within which limits, how well."""
 
 from __future__ import annotations
 

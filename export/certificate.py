@@ -1,4 +1,4 @@
-"""Takes a written graph and its comparisons, gives `certificate.json`: which bytes were proven, against what, and how well.
+"""Takes a written graph and its comparisons, gives `certificate.json`: which bytes are proven, against what, how well.
 
 It carries no time, so the same graph has the same certificate.
 """

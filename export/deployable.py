@@ -1,6 +1,7 @@
-"""What is deployed: takes an operator in physical units, gives a module that can be traced and that names its argument as the wire does.
+"""Takes an operator in physical units, gives a module that can be traced.
 
-Normalisation and the boundary factor live inside the operator, so nothing is left for the server to do.
+Normalisation and the boundary factor live inside the operator, so nothing is left for the server to do; the module's
+one argument has the wire's name.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Deployable(nn.Module):
 
     Args:
         operator: maps a field `[batch, *grid]` in physical units to another. It is copied.
-        argument: the input's name on the wire; Triton's PyTorch backend finds inputs by the names of forward's arguments.
+        argument: the input's name on the wire; Triton's PyTorch backend finds inputs by forward's argument names.
         dtype: float32 as deployed, or float64 to judge rounding.
     """
 

@@ -26,7 +26,7 @@ Graph: TypeAlias = "Callable[[NDArray[np.float32]], NDArray[np.float32]]"
 
 @dataclass(frozen=True)
 class Difference:
-    """How far two answers are apart: the largest entry in physical units, and the worst field of the batch in relative L2."""
+    """How far two answers are apart: the largest entry in physical units, and the worst field in relative L2."""
 
     max_abs: float
     relative_l2: float
@@ -34,7 +34,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A graph beside float32 eager, which is the gate, and float64 eager, which also shows what float32 itself loses."""
+    """A graph beside float32 eager, the gate, and float64 eager, which also shows what float32 itself loses."""
 
     shape: tuple[int, ...]
     float32: Difference
@@ -93,7 +93,7 @@ def difference(answer: NDArray[np.float32], eager: NDArray[Any]) -> Difference:
 
 
 def shapes(signature: Signature) -> list[tuple[int, ...]]:
-    """Give batches 1, 2, 3 on the smallest and largest grid, the declared ones, and odd, prime and unequal sides between."""
+    """Give batches 1, 2, 3 on the smallest, the largest and the declared grids, and on odd, prime and unequal sides."""
     drawn = [(1 + step % 3, *grid) for step, grid in enumerate(grids(signature.grid))]
     return [shape for shape in drawn if shape != tuple(example(signature).shape)]
 
@@ -112,7 +112,7 @@ def prime(start: int) -> int:
 
 
 def realistic(shape: tuple[int, ...], *, positive: bool, seed: int = 0) -> NDArray[np.float32]:
-    """Draw fields like those the models meet: smooth ones of unit deviation or, where they must be positive, two-valued ones."""
+    """Draw smooth fields of unit deviation or, where they must be positive, two-valued ones."""
     rng = np.random.default_rng(seed)
     smooth = np.stack([waves(shape[1:], rng) for _ in range(shape[0])])
     return (np.where(smooth >= 0, 12.0, 3.0) if positive else smooth).astype(np.float32)

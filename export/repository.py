@@ -1,4 +1,4 @@
-"""Takes a checkpoint folder, gives the next version of a model in a Triton model repository, or leaves the repository as it was.
+"""Takes a checkpoint folder, gives the next version of a model in a Triton repository, or changes nothing.
 
 .. code-block:: text
 
@@ -7,8 +7,9 @@
       darcy_torchscript/  config.pbtxt   1/{model.pt, card.json, certificate.json}     2/...
     .model_repository.staging/           lock, and what is not finished yet
 
-A version is built and proven in the staging folder and then renamed into its place, so a server that polls the repository sees all
-of it or nothing. The staging folder lies beside the repository, because Triton takes every folder inside for a model.
+A version is built and proven in the staging folder and then renamed into its place, so a server that polls the
+repository sees all of it or nothing. The staging folder lies beside the repository, because Triton takes every folder
+inside for a model.
 """
 
 from __future__ import annotations
@@ -137,8 +138,8 @@ def check_names(place: Path, signature: Signature) -> None:
     published = tuple(tensor.name for tensor in (*config.input, *config.output))
     if published != signature.names:
         raise RepositoryError(
-            f"{place.name!r} is published as {' -> '.join(published)} but this checkpoint is {' -> '.join(signature.names)}: "
-            "give it a name of its own with --name"
+            f"{place.name!r} is published as {' -> '.join(published)} "
+            f"but this checkpoint is {' -> '.join(signature.names)}: give it a name of its own with --name"
         )
 
 

@@ -1,4 +1,4 @@
-"""Names, types, axes and limits of a deployed model: takes a problem, gives the one description that every artefact derives from.
+"""Takes a problem, gives names, types, axes and limits of its models: the one description all else derives from.
 
 The axes of the ONNX graph, Triton's config and the card's inputs, outputs and grid are all read off a `Signature`.
 """

@@ -1,4 +1,4 @@
-"""Takes a deployable, gives `model.onnx`: one self-contained graph of standard operators with free batch and grid axes."""
+"""Takes a deployable, gives `model.onnx`: one graph of standard operators with free batch and grid axes."""
 
 from __future__ import annotations
 

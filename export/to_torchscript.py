@@ -1,4 +1,4 @@
-"""Takes a deployable, gives `model.pt`: a frozen trace that accepts every batch and grid, on the processor and on a GPU.
+"""Takes a deployable, gives `model.pt`: a frozen trace for every batch and grid, on the processor and on a GPU.
 
 Tracing, because scripting rejects typed shapes. TorchScript is deprecated upstream; ONNX is the first-class artefact.
 """
@@ -35,7 +35,7 @@ def write(module: Deployable, signature: Signature, path: Path) -> None:
         GraphError: the graph would run a Fourier transform, or its argument has not the wire's name.
     """
     with shape_checks_off(), quiet():
-        # Shapes not traced are compared afterwards (`export.parity`), which says more than torch's own check of the same one.
+        # Shapes not traced are compared afterwards (`export.parity`): more than torch's own check of this one says.
         traced = torch.jit.freeze(torch.jit.trace(module, example(signature), check_trace=False))
         follow_input_device(traced.graph)
         check(traced, signature)
@@ -43,7 +43,7 @@ def write(module: Deployable, signature: Signature, path: Path) -> None:
 
 
 def follow_input_device(graph: Any) -> None:
-    """Create tensors where the input is: a trace writes down the device it ran on, and would mix two devices on a GPU."""
+    """Create tensors where the input is: a trace notes the device it ran on, and would mix two devices on a GPU."""
     field, first = list(graph.inputs())[1], next(iter(graph.nodes()))
     device = graph.create("prim::device", [field], 1).insertBefore(first).output()
     device.setType(torch._C.DeviceObjType.get())  # noqa: SLF001 - the graph's types have no public name

@@ -1,6 +1,7 @@
 """Takes a model's name and signature, gives its `config.pbtxt`, the same bytes every time.
 
-Built and printed by Triton's own protobuf, so that no key can be misspelt."""
+Built and printed by Triton's own protobuf, so that no key can be misspelt.
+"""
 
 from __future__ import annotations
 

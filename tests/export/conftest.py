@@ -19,9 +19,19 @@ if TYPE_CHECKING:
 
 SMALL = {
     "darcy": DarcyConfig(
-        layers=1, working=15, middle=9, tokens=7, channels=12, stem=6, feedforward=16, decoder=8, modes=4, heads=2
+        layers=1,
+        working=15,
+        middle=9,
+        tokens=7,
+        channels=12,
+        stem=6,
+        feedforward=16,
+        decoder=8,
+        modes=4,
+        spectral=1,
+        heads=2,
     ),
-    "burgers": BurgersConfig(layers=1, tokens=32, band=12, channels=12, feedforward=16, decoder=8, modes=4),
+    "burgers": BurgersConfig(layers=1, tokens=32, band=12, channels=12, feedforward=16, decoder=8, modes=4, spectral=1),
 }
 CARD: dict[str, Any] = {
     "training": {"distribution": "none", "fields": 8, "grids": [85], "epochs": 1, "seconds": 1.0, "preset": "tiny"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import onnx
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from export.repository import Publication
 
-Published = "tuple[Path, dict[str, Publication]]"
+Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
 
 
 @pytest.mark.parametrize("problem", ["darcy", "burgers"])
@@ -46,7 +46,9 @@ def test_a_graph_answers_like_its_network_on_any_grid(
         field = parity.realistic((batch, *grid), positive=signature.input.positive, seed=seed)
         answer = run(field)
         with torch.inference_mode():
-            single, double = (module(torch.from_numpy(field).to(kind)) for module, kind in zip(modules, KINDS, strict=True))
+            single, double = (
+                module(torch.from_numpy(field).to(kind)) for module, kind in zip(modules, KINDS, strict=True)
+            )
         assert answer.dtype == np.float32
         assert parity.difference(answer, single.numpy()).relative_l2 <= parity.TOLERANCE
         assert parity.difference(answer, double.numpy()).relative_l2 <= parity.TOLERANCE
@@ -81,7 +83,9 @@ def test_the_onnx_graph_is_self_contained_and_says_nothing_of_this_machine(probl
     assert str(to_onnx.__file__).encode().rpartition(b"/")[0] not in path.read_bytes()
 
 
-def test_the_same_module_gives_the_same_graph(tmp_path: Path, checkpoints: dict[str, Path], published: Published) -> None:
+def test_the_same_module_gives_the_same_graph(
+    tmp_path: Path, checkpoints: dict[str, Path], published: Published
+) -> None:
     loaded = checkpoint.load(checkpoints["burgers"])
     signature = Signature.of(loaded.problem)
     again = tmp_path / to_onnx.FILE

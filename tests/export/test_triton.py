@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from serving.settings import Settings
     from serving.triton_server import TritonServer
 
-Published = "tuple[Path, dict[str, Publication]]"
+Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
 
 
 def ask(client: triton_grpc.InferenceServerClient, model: str, signature: Signature, field: np.ndarray) -> np.ndarray:
@@ -35,8 +35,8 @@ def ask(client: triton_grpc.InferenceServerClient, model: str, signature: Signat
     return client.infer(model, [tensor]).as_numpy(signature.output.name)
 
 
-@pytest.mark.timeout(180)
-def test_triton_serves_every_format_and_takes_a_new_version(
+@pytest.mark.timeout(240)  # an export, on a busy machine
+def test_triton_serves_every_format_and_the_two_newest_versions(
     published: Published,
     checkpoints: dict[str, Path],
     tmp_path: Path,
@@ -45,6 +45,10 @@ def test_triton_serves_every_format_and_takes_a_new_version(
     run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
 ) -> None:
     repository = Path(shutil.copytree(published[0], tmp_path / "model_repository"))
+    for model in ("burgers", "burgers_torchscript"):
+        shutil.copytree(repository / model / "1", repository / model / "2")
+    config = repository / "burgers" / "config.pbtxt"
+    written = config.stat().st_mtime_ns, config.stat().st_ino
     settings = make_settings(repository)
     with (
         run_triton(settings),
@@ -62,8 +66,11 @@ def test_triton_serves_every_format_and_takes_a_new_version(
                 assert parity.difference(answer, wanted).relative_l2 <= parity.TOLERANCE
         publish(save_checkpoint(tmp_path / "burgers", "burgers", 4), repository)
         for model in ("burgers", "burgers_torchscript"):
-            wait(lambda model=model: client.is_model_ready(model, "2"))
-            assert client.is_model_ready(model, "1")
+            wait(lambda model=model: client.is_model_ready(model, "3"))
+            wait(lambda model=model: not client.is_model_ready(model, "1"))
+            assert client.is_model_ready(model, "2")
+            assert sorted(path.name for path in (repository / model).iterdir()) == ["2", "3", "config.pbtxt"]
+    assert (config.stat().st_mtime_ns, config.stat().st_ino) == written
 
 
 def wait(condition: Callable[[], bool], seconds: float = 60) -> None:
