@@ -59,7 +59,7 @@ class TritonPool:
         seconds: float,
         request_id: str = "",
     ) -> dict[str, NDArray[np.float32]]:
-        """Asks the next member, and the ones after it while none can answer: a model has no memory, so twice is safe."""
+        """Asks the next member, or those after it while none can answer: models have no memory, so twice is safe."""
         start, end = next(self._starts), asyncio.get_running_loop().time() + seconds
         *others, last = self._members[start:] + self._members[:start]
         for member in others:

@@ -109,11 +109,12 @@ class TritonServer:
             return
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
-        try:
-            # Triton keeps to the same deadline; the addition is for the end of its processes.
-            await asyncio.wait_for(process.wait(), self.settings.drain_seconds + 3.0)
-        except TimeoutError:
-            await self._kill()
+        with contextlib.suppress(TimeoutError):
+            try:
+                # Triton keeps to the same deadline; the addition is for the end of its processes.
+                await asyncio.wait_for(process.wait(), self.settings.drain_seconds + 3.0)
+            finally:
+                await self._kill()
 
     async def _launch(self, *, every_model: bool) -> None:
         """Starts the process and waits until it answers; a process that does not is ended."""

@@ -255,10 +255,11 @@ async def test_two_servers_start_side_by_side_on_one_runtime_folder(
     settings: Settings, make_settings: Any, tmp_path: Path
 ) -> None:
     runtime = tmp_path / "runtime"
-    first, second = (make_settings(settings.repository, triton_runtime=runtime) for _ in range(2))
-    async with asyncio.TaskGroup() as together, TritonServer(first), TritonServer(second):
-        together.create_task(infer(first))
-        together.create_task(infer(second))
+    both = [make_settings(settings.repository, triton_runtime=runtime, drain_seconds=1) for _ in range(2)]
+    servers = [TritonServer(each) for each in both]
+    await asyncio.gather(*(each.start() for each in servers))
+    assert all(await asyncio.gather(*(answers(each) for each in both)))
+    await asyncio.gather(*(each.stop() for each in servers))
     assert [folder.name for folder in runtime.iterdir() if folder.name.startswith(".")] == []
 
 
