@@ -1,6 +1,6 @@
 """One field at a time: takes the exported `darcy`, gives the time of an answer by every road to it.
 
-All in one run: the roads take turns round by round, so that whatever else the machine does slows them alike; ratios count.
+The roads take turns round by round, so that whatever else the machine does slows them alike: ratios count.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import physics.burgers
 import physics.darcy
 from training.config import DataConfig
-from training.data import Samples, read
+from training.data import Samples, grids, read
 from training.losses import relative_l2
 from training.operators import Operator
 from training.problems import Problem
@@ -26,13 +26,7 @@ CLASSICAL_FIELDS = 10  # the direct solve's error hardly varies with their numbe
 
 def measured_grids(problem: Problem, data: DataConfig) -> list[int]:
     """Give the trained and the declared grids that the stored mesh can be strided to."""
-    wanted = {*data.grids, *problem.grid.declared}
-    return sorted(n for n in wanted if strideable(problem, data.mesh, n))
-
-
-def strideable(problem: Problem, mesh: int, points: int) -> bool:
-    """Tell whether striding the mesh gives `points`; a periodic line has no far end to keep, a square has."""
-    return (mesh % points == 0) if problem.axes == ("point",) else ((mesh - 1) % (points - 1) == 0)
+    return sorted({*data.grids, *problem.grid.declared}.intersection(grids(problem, data.mesh)))
 
 
 @torch.inference_mode()
@@ -73,7 +67,7 @@ def classical(problem: Problem, samples: Samples, mesh: int) -> dict[str, Any]:
 
 
 METHODS = {
-    "darcy": "five-point finite volumes on the same grid, sparse direct solve",
+    "darcy": "five-point finite volumes on the same grid, conjugate gradients preconditioned by fast diagonalisation",
     "burgers": "ETDRK4 spectral integration on the same grid",
 }
 
@@ -87,8 +81,8 @@ def solve(problem: Problem, field: Array, mesh: int) -> NDArray[np.float64]:
 
 def report(operator: Operator, problem: Problem, data: DataConfig, path: Path) -> dict[str, list[dict[str, Any]]]:
     """Measure an operator on every grid its data offers: the `errors` and `classical` parts of a card."""
-    grids = {n: read(path, "test", data.test, n) for n in measured_grids(problem, data)}
+    tests = [read(path, "test", data.test, n) for n in measured_grids(problem, data)]
     return {
-        "errors": [errors(operator, samples) for samples in grids.values()],
-        "classical": [classical(problem, samples, data.mesh) for samples in grids.values()],
+        "errors": [errors(operator, samples) for samples in tests],
+        "classical": [classical(problem, samples, data.mesh) for samples in tests],
     }

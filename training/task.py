@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -48,14 +48,14 @@ class Task(pl.LightningModule):
         """Draw dropout from (seed, epoch), so that a resumed run draws the same."""
         torch.manual_seed(self.plan.seed + self.current_epoch)
 
-    def training_step(self, batch: Batch) -> torch.Tensor:
+    def training_step(self, batch: Sequence[torch.Tensor]) -> torch.Tensor:
         """Give the loss of a batch."""
         inputs, outputs = batch
         loss = training_loss(self.operator(inputs), outputs, self.config.h1)
         self.log("loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=len(inputs))
         return loss
 
-    def validation_step(self, batch: Batch) -> None:
+    def validation_step(self, batch: Sequence[torch.Tensor]) -> None:
         """Log the relative L2 error of watched samples."""
         inputs, outputs = batch
         error = relative_l2(self.operator(inputs), outputs).mean()

@@ -70,16 +70,26 @@ def read(path: Path, split: Split, count: int, points: int) -> Samples:
 
 
 def stride(problem: Problem, mesh: int, points: int) -> int:
-    """Give the step from `mesh` to `points` points; a periodic line has no far end to keep, a square has.
+    """Give the step from `mesh` to `points` points.
 
     Raises:
         ValueError: there is none.
     """
-    end = 0 if problem.axes == ("point",) else 1
-    if not end < points <= mesh or (mesh - end) % (points - end):
-        sizes = [n for n in range(end + 1, mesh + 1) if (mesh - end) % (n - end) == 0]
+    if points not in (sizes := grids(problem, mesh)):
         raise ValueError(f"cannot stride {mesh} points of {problem.name} to {points}; possible are {sizes}")
+    end = far_ends(problem)
     return (mesh - end) // (points - end)
+
+
+def grids(problem: Problem, mesh: int) -> list[int]:
+    """List the points per axis of the grids that striding `mesh` points gives."""
+    end = far_ends(problem)
+    return [n for n in range(end + 1, mesh + 1) if (mesh - end) % (n - end) == 0]
+
+
+def far_ends(problem: Problem) -> int:
+    """Count the far ends of an axis that striding has to keep: a periodic line has none, a square has one."""
+    return 0 if problem.axes == ("point",) else 1
 
 
 def finished(file: h5py.File, split: str) -> int:

@@ -1,0 +1,44 @@
+"""The committed checkpoints keep their promises on fields that nobody trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import physics.burgers
+import physics.darcy
+from training import checkpoint
+
+RELEASED = Path(__file__).parents[2] / "checkpoints"
+
+
+def relative_l2(found: np.ndarray, truth: np.ndarray) -> float:
+    return float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
+
+
+@pytest.mark.parametrize("points", [85, 141, 211])
+def test_darcy_is_near_a_finite_volume_solve(points: int) -> None:
+    coefficient, solution = (physics.darcy.restrict(field, points) for field in physics.darcy.sample(2**31))
+    operator = checkpoint.load(RELEASED / "darcy").operator
+    with torch.inference_mode():
+        found = operator(torch.from_numpy(coefficient.astype("float32"))[None])[0].numpy()
+    assert relative_l2(found, solution) < 5e-2
+
+
+@pytest.mark.parametrize("points", [512, 1024, 8192])
+def test_burgers_is_near_a_spectral_solve(points: int) -> None:
+    initial, final = (field[:: 8192 // points] for field in physics.burgers.sample(2**31))
+    operator = checkpoint.load(RELEASED / "burgers").operator
+    with torch.inference_mode():
+        found = operator(torch.from_numpy(initial.astype("float32"))[None])[0].numpy()
+    assert relative_l2(found, final) < 5e-2
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in RELEASED.iterdir()))
+def test_the_card_reports_what_the_files_hold(name: str) -> None:
+    found = checkpoint.load(RELEASED / name)
+    assert found.card["checkpoint"]["parameters"] == sum(p.numel() for p in found.operator.parameters())
+    assert {row["fields"] for row in found.card["errors"]} == {found.recipe.data.test}
