@@ -71,7 +71,7 @@ class TritonServer:
             PreflightError: Something is missing on this machine.
             TritonServerError: It ended, or was not ready in time.
         """
-        preflight.check(self.settings)
+        self._wheel = preflight.check(self.settings)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_bytes(b"")
         await self._launch(every_model=True)
@@ -121,11 +121,11 @@ class TritonServer:
         start = self.log.stat().st_size
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *_command(self.settings, every_model=every_model),
+                *_command(self._wheel, self.settings, every_model=every_model),
                 stdin=asyncio.subprocess.PIPE,  # closes with us; the warden waits for that
                 stdout=log,
                 stderr=log,
-                env=triton_runtime.environment(_wheel()),
+                env=triton_runtime.environment(self._wheel),
                 start_new_session=True,  # Ctrl-C is for us; Triton is told to stop when the gateway has drained
             )
         try:
@@ -179,16 +179,8 @@ class TritonServer:
         return "\n".join((errors or lines)[-QUOTED_LINES:])
 
 
-def _wheel() -> Path:
-    wheel = triton_runtime.installation()
-    if wheel is None:
-        raise preflight.PreflightError("nvidia-pytriton is not installed")
-    return wheel
-
-
-def _command(settings: Settings, *, every_model: bool) -> list[str]:
+def _command(wheel: Path, settings: Settings, *, every_model: bool) -> list[str]:
     """The whole command line: the warden's, then Triton's."""
-    wheel = _wheel()
     prefix = f"petrov-{secrets.token_hex(8)}-"
     options: dict[str, object] = {
         "model-repository": settings.repository.resolve(),

@@ -31,6 +31,7 @@ max_batch_size: 8
 input { name: "index" data_type: TYPE_INT64 dims: [ -1 ] }
 output { name: "value" data_type: TYPE_FP32 dims: [ -1 ] }
 dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 1000000 }
+parameters { key: "a_remark" value { string_value: "that is nobody's number" } }
 """
 
 
