@@ -1,8 +1,7 @@
-"""Takes a model repository, prints the tables and writes them to benchmarks/results/ as JSON."""
+"""Takes a model repository, prints the tables of the README and writes them there."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,20 +9,25 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import latency
+from benchmarks import latency, models, readme, settings
 
-RESULTS = Path(__file__).parent / "results"
+README, CHECKPOINTS = Path("README.md"), Path("checkpoints")
 
 
 def main(repository: Annotated[Path, typer.Option(help="Exported models.")] = Path("model_repository")) -> None:
-    """Measure the time of one answer by every road."""
-    found = latency.measure(repository)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "latency.json").write_text(json.dumps(found, indent=2) + "\n")
-    table = Table("road", "p50 ms", "p95 ms", "from the gateway's answer", title=f"one {found['grid']}² field")
-    for road, row in found["roads"].items():
-        table.add_row(road, *map(str, row.values()))
+    """Measure everything the README prints."""
+    readme.write(README, "settings", settings.HEADER, settings.rows())
+    publish("models", models.HEADER, models.rows(CHECKPOINTS))
+    publish("latency", latency.HEADER, latency.rows(repository))
+
+
+def publish(name: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Show a table and put it into the README."""
+    table = Table(*header)
+    for row in rows:
+        table.add_row(*row)
     Console().print(table)
+    readme.write(README, name, header, rows)
 
 
 if __name__ == "__main__":
