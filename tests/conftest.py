@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import socket
 import threading
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -19,6 +20,9 @@ from serving.triton_server import TritonServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+# Tests run many processes on few cores: threads that wait for one another would spend most of the time waiting.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 KERNEL = np.outer([1, 2, 1], [1, 2, 1]).astype(np.float32) / 16
 CONFIG = """\
