@@ -45,7 +45,7 @@ format: $(DEV) ## let ruff lay out the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(APP) export ## measure the figures that the README prints
+bench: $(DEV) export ## measure the figures that the README prints
 	$(BIN)/python -m benchmarks
 
 clean: ## delete everything that can be made again, except data/ and runs/

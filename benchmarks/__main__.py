@@ -9,13 +9,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import latency, models, readme, settings
+from benchmarks import latency, models, picture, readme, settings
 
 README, CHECKPOINTS = Path("README.md"), Path("checkpoints")
 
 
 def main(repository: Annotated[Path, typer.Option(help="Exported models.")] = Path("model_repository")) -> None:
     """Measure everything the README prints."""
+    picture.draw(repository, Path("docs/darcy.png"))
     readme.write(README, "settings", settings.HEADER, settings.rows())
     publish("models", models.HEADER, models.rows(CHECKPOINTS))
     publish("latency", latency.HEADER, latency.rows(repository))

@@ -1,4 +1,4 @@
-"""What the released models are worth: takes the committed cards, gives errors by grid and the classical solver's beside."""
+"""What the released models are worth: takes the committed cards, gives errors by grid and the classical solver's."""
 
 from __future__ import annotations
 

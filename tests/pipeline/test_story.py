@@ -127,7 +127,8 @@ BAD = {
     ),
     "rank": (npy(np.ones(43, np.float32)), 422, "coefficient"),
     "small": (npy(np.ones((3, 3), np.float32)), 422, "grid"),
-    "large": (npy(np.ones((5000, 5000), np.float16)), 422, "grid"),
+    "large": (npy(np.ones((500, 500), np.float32)), 422, "grid"),
+    "huge": (npy(np.ones((5000, 5000), np.float32)), 413, "bytes"),
     "truncated": (npy(np.ones((43, 43), np.float32))[:-7], 400, "byte"),
     "pickled": (npy(np.array([{}], dtype=object)), 400, "object"),
 }

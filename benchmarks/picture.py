@@ -1,0 +1,52 @@
+"""One field to look at: takes a released checkpoint, gives a picture of question, answer, truth and difference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import onnxruntime
+
+import physics.darcy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+SEED, POINTS = 20, 141
+
+
+def draw(repository: Path, target: Path) -> None:
+    """Draw the newest exported `darcy` on a field of its training distribution that it never saw."""
+    coefficient, truth = (physics.darcy.restrict(field, POINTS) for field in physics.darcy.sample(SEED))
+    found = predict(repository, coefficient.astype(np.float32))
+    mpl.use("agg")
+    figure, axes = plt.subplots(1, 4, figsize=(13, 3.1), layout="constrained")
+    error = np.linalg.norm(found - truth) / np.linalg.norm(truth)
+    panels = [
+        ("permeability (asked)", coefficient, "cividis", None),
+        ("pressure (answered)", found, "viridis", truth.max()),
+        ("pressure (solved on 421 x 421)", truth, "viridis", truth.max()),
+        (f"difference, relative L2 {error:.1e}", found - truth, "RdBu", None),
+    ]
+    for axis, (title, field, colours, top) in zip(axes, panels, strict=True):
+        bound = np.abs(field).max() if top is None else top
+        low = -bound if colours == "RdBu" else 0
+        image = axis.imshow(field, cmap=colours, vmin=low, vmax=bound, origin="lower", extent=(0, 1, 0, 1))
+        axis.set_title(title, fontsize=10)
+        axis.set_xticks([0, 1])
+        axis.set_yticks([0, 1])
+        figure.colorbar(image, ax=axis, shrink=0.85)
+    figure.savefig(target, dpi=110, metadata={"Software": None})
+    plt.close(figure)
+
+
+def predict(repository: Path, field: NDArray[Any]) -> NDArray[Any]:
+    """Run the newest exported graph on one field."""
+    newest = max((repository / "darcy").glob("[0-9]*"), key=lambda folder: int(folder.name))
+    session = onnxruntime.InferenceSession(newest / "model.onnx", providers=["CPUExecutionProvider"])
+    answer: NDArray[Any] = session.run(None, {"coefficient": field[None]})[0][0]
+    return answer
