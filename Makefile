@@ -49,7 +49,8 @@ bench: $(DEV) export ## measure the figures that the README prints
 	$(BIN)/python -m benchmarks
 
 clean: ## delete everything that can be made again, except data/ and runs/
-	rm -rf .venv .runtime .third_party test-artefacts model_repository/*/[0-9]*
+	rm -rf .venv .runtime .third_party test-artefacts
+	git clean -fdxq model_repository
 
 # Environments: what the application runs on, and the tools of its developers on top.
 $(APP): pyproject.toml constraints.txt clients/python/pyproject.toml
