@@ -76,11 +76,9 @@ def triton_road(service: Addresses, field: NDArray[np.float32]) -> Road:
 
 
 def runtime_road(repository: Path, field: NDArray[np.float32]) -> Road:
-    """Run the newest exported graph with the threads that Triton gives it."""
+    """Run the newest exported graph in this process, with ONNX Runtime's default threads, as its config asks Triton to."""
     newest = max((repository / MODEL).glob("[0-9]*"), key=lambda folder: int(folder.name))
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(newest / "model.onnx", options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(newest / "model.onnx", providers=["CPUExecutionProvider"])
 
     def run() -> NDArray[Any]:
         answer: NDArray[Any] = session.run(None, {"coefficient": field[None]})[0][0]

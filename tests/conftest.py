@@ -1,4 +1,4 @@
-"""What every stage's tests may stand on: a toy model repository, free ports, and a real Triton that serves the toys."""
+"""What every stage's tests may stand on: a toy model repository, free ports, a real Triton and gateway for the toys."""
 
 from __future__ import annotations
 
@@ -8,18 +8,26 @@ import json
 import os
 import socket
 import threading
+import time
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import numpy as np
 import pytest
+import uvicorn
 
+from serving.app import create_app
+from serving.inference import TritonInference
 from serving.settings import Settings
 from serving.triton_server import TritonServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from serving.service import Service
 
 # Tests run many processes on few cores: threads that wait for one another would spend most of the time waiting.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -36,6 +44,15 @@ instance_group {{ count: 1 kind: KIND_CPU }}
 dynamic_batching {{ }}
 parameters {{ key: "{threads}" value {{ string_value: "1" }} }}
 """
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A gateway that listens."""
+
+    url: str
+    settings: Settings
+    service: Service
 
 
 @pytest.fixture(scope="session")
@@ -123,6 +140,59 @@ def triton(
     """A Triton that serves the toys; its `settings` name its ports. Leave it and its repository as they are."""
     with run_triton(make_settings(toy_repository)) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def run_gateway() -> Callable[[Settings], AbstractContextManager[Gateway]]:
+    """Gives a context in which a gateway listens, from a thread of its own, before the Triton of the settings."""
+
+    @contextmanager
+    def running(settings: Settings) -> Iterator[Gateway]:
+        app = create_app(settings, TritonInference(settings.triton_addresses[0], settings.max_body_bytes))
+        config = uvicorn.Config(
+            app, host=settings.host, port=settings.port, log_config=None, timeout_graceful_shutdown=1
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        url = f"http://{settings.host}:{settings.port}"
+        try:
+            wait_until(lambda: ready(url))
+            yield Gateway(url, settings, app.state.service)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+    return running
+
+
+@pytest.fixture(scope="session")
+def gateway(
+    triton: TritonServer, run_gateway: Callable[[Settings], AbstractContextManager[Gateway]]
+) -> Iterator[Gateway]:
+    """The gateway before the shared Triton."""
+    with run_gateway(triton.settings) as running:
+        yield running
+
+
+def ready(url: str) -> bool:
+    try:
+        return httpx2.get(f"{url}/health/ready").status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Poll until the condition holds.
+
+    Raises:
+        TimeoutError: It did not in time.
+    """
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError
+        time.sleep(0.05)
 
 
 def _onnx_blur() -> bytes:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import httpx2
 import pytest
 
 from serving.settings import Settings
+from tests.conftest import ready, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,30 +49,13 @@ class Service:
         return f"http://{self.settings.host}:{self.settings.port}"
 
     def ready(self) -> bool:
-        try:
-            return httpx2.get(f"{self.url}/health/ready").status_code == httpx2.codes.OK
-        except httpx2.TransportError:
-            return False
+        return ready(self.url)
 
 
 def command(*arguments: object) -> None:
     """Run `python -m …` from the root, and fail with its words."""
     done = subprocess.run([sys.executable, "-m", *map(str, arguments)], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def poll(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    """Wait until the condition holds; fail if it does not."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"still false after {seconds:g} s"
-        time.sleep(0.1)
-
-
-@pytest.fixture(scope="session")
-def wait_until() -> Callable[[Callable[[], bool]], None]:
-    """Gives the function that waits for a condition."""
-    return poll
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +80,7 @@ def serve(make_settings: Callable[..., Settings]) -> Callable[[Path], Iterator[S
         with subprocess.Popen([sys.executable, "-m", "serving"], env=environment) as process:
             try:
                 service = Service(process, settings)
-                poll(service.ready)
+                wait_until(service.ready, 120)
                 yield service
             finally:
                 process.terminate()

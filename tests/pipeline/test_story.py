@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 import physics.darcy
 from petrov_client import Client, GrpcClient, PetrovError
+from tests.conftest import wait_until
 from training import checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Service = Story = Any  # tests/pipeline/conftest.py; pytest imports it under no name
+    from tests.pipeline.conftest import Service, Story
 
 MODEL = "darcy_tiny"
 TOLERANCE = 1e-5
@@ -145,7 +146,7 @@ def test_bad_input_is_named_and_harms_nothing(case: str, service: Service, field
 
 
 def test_a_release_answers_without_a_restart_and_the_version_before_stays(
-    story: Story, service: Service, field: NDArray[np.float32], tmp_path: Path, wait_until: Any
+    story: Story, service: Service, field: NDArray[np.float32], tmp_path: Path
 ) -> None:
     before = by_client(service, field)
     story.train(tmp_path / "again", "fit.epochs=1")
@@ -157,7 +158,7 @@ def test_a_release_answers_without_a_restart_and_the_version_before_stays(
 
 
 def test_killing_triton_under_load_loses_only_what_was_in_flight(
-    story: Story, serve: Any, field: NDArray[np.float32], wait_until: Any
+    story: Story, serve: Any, field: NDArray[np.float32]
 ) -> None:
     with serve(story.repository) as service, Client(service.url, retries=0) as petrov:
         stop, lost, workers = threading.Event(), [], 4

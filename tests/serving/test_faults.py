@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.serving.conftest import wait_until
+from tests.conftest import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from serving.settings import Settings
     from serving.triton_server import TritonServer
-    from tests.serving.conftest import Gateway
+    from tests.conftest import Gateway
 
 MODEL = "blur"
 PATH = f"/v1/models/{MODEL}/predict"

@@ -18,7 +18,8 @@ from physics import darcy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.serving.conftest import Gateway, Toy
+    from tests.conftest import Gateway
+    from tests.serving.conftest import Toy
 
 NPY = {"Content-Type": "application/x-npy"}
 JSON = {"Content-Type": "application/json"}
