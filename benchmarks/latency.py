@@ -76,7 +76,7 @@ def triton_road(service: Addresses, field: NDArray[np.float32]) -> Road:
 
 
 def runtime_road(repository: Path, field: NDArray[np.float32]) -> Road:
-    """Run the newest exported graph in this process, with ONNX Runtime's default threads, as its config asks Triton to."""
+    """Run the newest exported graph in this process, with the default threads, as its config asks of Triton."""
     newest = max((repository / MODEL).glob("[0-9]*"), key=lambda folder: int(folder.name))
     session = onnxruntime.InferenceSession(newest / "model.onnx", providers=["CPUExecutionProvider"])
 
