@@ -8,7 +8,7 @@ APP := .venv/.app
 DEV := .venv/.dev
 CORPUS := .third_party/neuraloperator-0.3.0-py3-none-any.whl
 
-.PHONY: help data train release export serve test check format bench clean
+.PHONY: help data train release export serve test check format bench clean programs
 .NOTPARALLEL:
 
 help: ## print this table
@@ -32,7 +32,7 @@ export: $(APP) ## publish released checkpoints, and the run of MODEL and PRESET 
 serve: export ## Triton and the gateway on http://127.0.0.1:8080, from a fresh clone too
 	$(BIN)/python -m serving
 
-test: $(DEV) $(CORPUS) export ## the whole suite, real Triton included, from a fresh clone too
+test: $(DEV) $(CORPUS) programs export ## the whole suite, real Triton included, from a fresh clone too
 	$(BIN)/python -m pytest
 
 check: $(DEV) ## ruff, mypy --strict, import-linter
@@ -66,6 +66,10 @@ $(APP): pyproject.toml constraints.txt clients/python/pyproject.toml
 $(DEV): $(APP)
 	$(BIN)/python -m pip install --group dev -c constraints.txt
 	touch $@
+
+# Debian's programs that some tests start: installed where we may, else those tests are skipped and say so.
+programs:
+	@command -v curl >/dev/null || { test "$$(id -u)" = 0 && apt-get -qq update && apt-get -qq --yes install curl; } || true
 
 # Fields made by others, which the physics is held against.
 $(CORPUS): $(APP)
