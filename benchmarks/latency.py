@@ -1,6 +1,7 @@
 """One field at a time: takes the exported `darcy`, gives the time of an answer by every road to it.
 
-The roads take turns round by round, so that whatever else the machine does slows them alike: ratios count.
+The roads take turns in short blocks, so that whatever else the machine does slows them alike: ratios count. The first
+answers of a block are not counted, because the threads of the road before may still be spinning for work.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Road = Callable[[], NDArray[Any]]
-MODEL, ROUNDS, WARM_UP = "darcy", 60, 5
+MODEL, TURNS, BLOCK, WARM_UP = "darcy", 5, 15, 4
 HEADER = ("road to one 141 x 141 answer", "p50 ms", "p95 ms", "difference to the gateway's answer")
 
 
@@ -43,23 +44,28 @@ def rows(repository: Path, points: int = 141) -> list[tuple[str, ...]]:
     return [
         (
             name,
-            f"{1000 * statistics.median(seconds):.1f}",
-            f"{1000 * statistics.quantiles(seconds, n=20)[-1]:.1f}",
+            f"{1000 * statistics.median(samples):.1f}",
+            f"{1000 * statistics.quantiles(samples, n=20)[-1]:.1f}",
             f"{np.linalg.norm(answers[name] - ours) / np.linalg.norm(ours):.0e}",
         )
-        for name, seconds in times.items()
+        for name, samples in times.items()
     ]
 
 
 def interleave(roads: dict[str, Road]) -> dict[str, list[float]]:
-    """Time every road once a round; the first rounds are not counted."""
+    """Time every road block by block, in turns."""
     times: dict[str, list[float]] = {name: [] for name in roads}
-    for _ in range(WARM_UP + ROUNDS):
+    for _ in range(TURNS):
         for name, road in roads.items():
-            started = time.perf_counter()
-            road()
-            times[name].append(time.perf_counter() - started)
-    return {name: seconds[WARM_UP:] for name, seconds in times.items()}
+            times[name] += [seconds(road) for _ in range(BLOCK)][WARM_UP:]
+    return times
+
+
+def seconds(road: Road) -> float:
+    """Time one answer."""
+    started = time.perf_counter()
+    road()
+    return time.perf_counter() - started
 
 
 def triton_road(service: Addresses, field: NDArray[np.float32]) -> Road:
