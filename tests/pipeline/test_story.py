@@ -131,7 +131,7 @@ BAD = {
     "large": (npy(np.ones((500, 500), np.float32)), 422, "grid"),
     "huge": (npy(np.ones((5000, 5000), np.float32)), 413, "bytes"),
     "truncated": (npy(np.ones((43, 43), np.float32))[:-7], 400, "byte"),
-    "pickled": (npy(np.array([{}], dtype=object)), 400, "object"),
+    "pickled": (npy(np.array([{}], dtype=object)), 422, "pickle"),
 }
 
 
