@@ -66,11 +66,12 @@ class Task(pl.LightningModule):
         optimiser = torch.optim.AdamW(
             self.operator.parameters(), lr=self.config.learning_rate, weight_decay=self.config.weight_decay
         )
+        total = self.config.epochs * steps(self.train_samples, self.plan)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimiser,
             max_lr=self.config.learning_rate,
-            total_steps=self.config.epochs * steps(self.train_samples, self.plan),
-            pct_start=self.config.warmup,
+            total_steps=total,
+            pct_start=max(self.config.warmup, 2 / total),  # torch divides by zero where a run of few steps rises in one
             cycle_momentum=False,
         )
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
