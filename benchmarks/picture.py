@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
-import onnxruntime
 
 import physics.darcy
+from benchmarks.latency import runtime_road
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from numpy.typing import NDArray
 
 SEED, POINTS = 20, 141
 
@@ -22,7 +20,7 @@ SEED, POINTS = 20, 141
 def draw(repository: Path, target: Path) -> None:
     """Draw the newest exported `darcy` on a field of its training distribution that it never saw."""
     coefficient, truth = (physics.darcy.restrict(field, POINTS) for field in physics.darcy.sample(SEED))
-    found = predict(repository, coefficient.astype(np.float32))
+    found = runtime_road(repository, coefficient.astype(np.float32))()
     mpl.use("agg")
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.1), layout="constrained")
     error = np.linalg.norm(found - truth) / np.linalg.norm(truth)
@@ -42,11 +40,3 @@ def draw(repository: Path, target: Path) -> None:
         figure.colorbar(image, ax=axis, shrink=0.85)
     figure.savefig(target, dpi=110, metadata={"Software": None})
     plt.close(figure)
-
-
-def predict(repository: Path, field: NDArray[Any]) -> NDArray[Any]:
-    """Run the newest exported graph on one field."""
-    newest = max((repository / "darcy").glob("[0-9]*"), key=lambda folder: int(folder.name))
-    session = onnxruntime.InferenceSession(newest / "model.onnx", providers=["CPUExecutionProvider"])
-    answer: NDArray[Any] = session.run(None, {"coefficient": field[None]})[0][0]
-    return answer

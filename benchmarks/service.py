@@ -22,11 +22,10 @@ START_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the parts of a running service answer, and the process at its root."""
+    """Where the parts of a running service answer."""
 
     gateway: str
     triton_grpc: str
-    pid: int
 
 
 @contextmanager
@@ -48,7 +47,7 @@ def running(repository: Path) -> Iterator[Addresses]:
     with subprocess.Popen([sys.executable, "-m", "serving"], env=os.environ | settings) as process:
         try:
             wait_until_ready(f"http://127.0.0.1:{port}")
-            yield Addresses(f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc}", process.pid)
+            yield Addresses(f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc}")
         finally:
             process.terminate()
 
