@@ -58,7 +58,7 @@ def _iterate(coefficient: NDArray[np.float64], load: NDArray[np.float64], wall: 
 def _constant_inverse(
     shape: tuple[int, ...], wall: float, scale: float
 ) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-    (down, Y), (across, X) = (_modes(points, wall) for points in shape)
+    (down, Y), (across, X) = (modes(points, wall) for points in shape)
     divisor = (scale / np.add.outer(down, across)).astype(np.float32)
 
     def invert(load: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -70,7 +70,7 @@ def _constant_inverse(
 
 
 @lru_cache(maxsize=16)
-def _modes(points: int, wall: float) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+def modes(points: int, wall: float) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
     """Solve K v = lambda W v for the three-point stiffness K and the widths W, so that V^T W V = 1."""
     stiffness, root = 1 / volumes.distances(points, wall), np.sqrt(volumes.widths(points, wall))
     diagonal = (stiffness[1:] + stiffness[:-1]) / root**2
