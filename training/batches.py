@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +18,13 @@ from torch.utils.data import IterableDataset
 from training.data import Samples
 from training.symmetries import transform
 
-Batch = tuple[Tensor, Tensor]
+
+class Batch(NamedTuple):
+    """Fields of some samples `[batch, *grid]` in physical units; the outputs' gradients if the loss asks for them."""
+
+    inputs: Tensor
+    outputs: Tensor
+    gradients: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,10 @@ class Epoch(IterableDataset[Batch]):
         """Give the samples `rows` on a drawn grid, each moved by a symmetry of its own."""
         samples = self.samples[int(rng.choice(list(self.samples)))]
         inputs, outputs = torch.from_numpy(samples.inputs[rows]), torch.from_numpy(samples.outputs[rows])
-        return transform(samples.problem, inputs, outputs, rng) if self.plan.symmetries else (inputs, outputs)
+        if self.plan.symmetries:
+            return Batch(*transform(samples.problem, inputs, outputs, rng))
+        gradients = None if samples.gradients is None else torch.from_numpy(samples.gradients[rows])
+        return Batch(inputs, outputs, gradients)
 
 
 def steps(samples: Mapping[int, Samples], plan: Plan) -> int:

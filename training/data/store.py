@@ -20,6 +20,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data import derivatives
 from training.problems import PROBLEMS, Problem
 
 Split = Literal["train", "test"]
@@ -28,12 +29,16 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs and outputs of a problem [sample, *grid] in physical units, and where they come from."""
+    """Inputs and outputs of a problem [sample, *grid] in physical units, and where they come from.
+
+    `gradients` are those of the outputs on the stored mesh, as `training.data.derivatives` gives them, if asked for.
+    """
 
     inputs: Array
     outputs: Array
     problem: str
     provenance: str
+    gradients: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,8 @@ class Layout:
         return (self.mesh,) * len(self.problem.axes)
 
 
-def read(path: Path, split: Split, count: int, points: int) -> Samples:
-    """Read the first `count` samples of a split, strided to `points` points per axis.
+def read(path: Path, split: Split, count: int, points: int, *, gradients: bool = False) -> Samples:
+    """Read the first `count` samples of a split, strided to `points` points per axis; with the outputs' gradients if asked.
 
     One stored field at a time is in memory besides the result, and a file that is still being filled may be read.
 
@@ -66,7 +71,8 @@ def read(path: Path, split: Split, count: int, points: int) -> Samples:
             raise ValueError(f"expected {count} samples in {split} of {path} but {ready} are there: prepare them first")
         names = (problem.input.name, problem.output.name)
         inputs, outputs = (_strided(file[split][name], count, step, points) for name in names)
-        return Samples(inputs, outputs, problem.name, str(file.attrs["provenance"]))
+        slopes = _slopes(file[split][problem.output.name], count, step) if gradients else None
+        return Samples(inputs, outputs, problem.name, str(file.attrs["provenance"]), slopes)
 
 
 def stride(problem: Problem, mesh: int, points: int) -> int:
@@ -181,3 +187,8 @@ def _strided(dataset: h5py.Dataset, count: int, step: int, points: int) -> Array
     for index in range(count):
         coarse[index] = dataset[index][(slice(None, None, step),) * axes]
     return coarse
+
+
+def _slopes(dataset: h5py.Dataset, count: int, step: int) -> Array:
+    axes = (slice(None, None, step),) * (dataset.ndim - 1)
+    return np.stack([derivatives.gradient(dataset[index])[axes] for index in range(count)])
