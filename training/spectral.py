@@ -7,35 +7,42 @@ Only the lowest modes survive a spectral convolution, so no FFT is needed: with 
 
 the coefficients of :math:`x` are :math:`(C - iS)^T x/n`. :math:`jk \bmod n` is reduced in integers before the cast to
 float, or the angles lose digits. Convention, the same on every device: the inverse keeps the real part only, so the
-imaginary part of the zero mode has no effect, and a Nyquist mode counts once.
+imaginary parts of the zero mode and of a Nyquist mode have no effect, and a Nyquist mode counts once.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.shapes import Line
+from training.activations import ACTIVATION, Activation
+from training.shapes import Carried, Channels, Line
 
 Basis = Float[Tensor, "point mode"]
-Down = tuple[Float[Tensor, "row row_mode"], Float[Tensor, "row row_mode"]]
-Across = tuple[Float[Tensor, "column column_mode"], Float[Tensor, "column column_mode"]]
+Waves = Int[Tensor, " mode"]
+Points = Int[Tensor, " point"]
+Weight = Float[Tensor, " mode"]
+
+#: The pointwise linear map over 1, 2 and 3 axes is a convolution of width one.
+CONVOLUTION = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
-def bases(points: Tensor, modes: Tensor, dtype: torch.dtype) -> tuple[Basis, Basis]:
+def bases(points: Points, modes: Waves, dtype: torch.dtype) -> tuple[Basis, Basis]:
     """Give cos and sin of 2 pi j k / n for the indices j = 0..n-1 in `points` and the wave numbers k in `modes`."""
     n = points[-1:] + 1
     angle = (2 * math.pi) * (torch.remainder(points[:, None] * modes, n).to(dtype) / n.to(dtype))
     return torch.cos(angle), torch.sin(angle)
 
 
-def hermitian(modes: Tensor, dtype: torch.dtype) -> Tensor:
-    """Weigh each mode of a half spectrum by how often it stands in the whole one: zero once, the others twice."""
-    return torch.where(modes > 0, 2, 1).to(dtype)
+def hermitian(points: Points, modes: Waves, dtype: torch.dtype) -> Weight:
+    """Weigh each mode of a half spectrum by how often the whole one holds it: zero and Nyquist once, others twice."""
+    return torch.where((modes > 0) & (2 * modes <= points[-1:]), 2, 1).to(dtype)
 
 
 def resample_periodic(x: Line, points: Tensor, modes: int) -> Float[Tensor, "batch _"]:
@@ -45,69 +52,84 @@ def resample_periodic(x: Line, points: Tensor, modes: int) -> Float[Tensor, "bat
     """
     source, wave = torch.arange(x.shape[-1], device=x.device), torch.arange(modes, device=x.device)
     resolved = (2 * wave <= source[-1:]) & (2 * wave <= points[-1:])
-    weight = hermitian(wave, x.dtype) * resolved.to(x.dtype) / (source[-1:] + 1).to(x.dtype)
+    weight = hermitian(source, wave, x.dtype) * resolved.to(x.dtype) / (source[-1:] + 1).to(x.dtype)
     (from_cos, from_sin), (to_cos, to_sin) = bases(source, wave, x.dtype), bases(points, wave, x.dtype)
     return (x @ from_cos * weight) @ to_cos.T + (x @ from_sin * weight) @ to_sin.T
 
 
-class SpectralConv1d(nn.Module):
-    """Multiply the lowest modes of periodic features by learned complex matrices and add a pointwise linear map.
+class SpectralConv(nn.Module):
+    r"""Multiply the lowest modes of periodic features by learned complex matrices and add a pointwise linear map.
 
-    y = act(F^-1(W F x) + A x); wave numbers above `modes` are dropped from the first term.
+    .. math::
+        y = \mathrm{act}(F^{-1}(W\,F x) + A x + b)
 
-    Args:
-        inputs: channels in.
-        outputs: channels out.
-        modes: wave numbers 0..modes-1 that are kept; the grid needs at least 2 * modes - 1 points.
-    """
-
-    def __init__(self, inputs: int, outputs: int, modes: int) -> None:
-        super().__init__()
-        self.weight = mode_weights(modes, inputs, outputs)
-        self.residual = nn.Conv1d(inputs, outputs, 1)
-
-    def forward(self, x: Float[Tensor, "batch channel point"]) -> Float[Tensor, "batch _ point"]:
-        wave = torch.arange(self.weight.shape[0], device=x.device)
-        cos, sin = bases(torch.arange(x.shape[-1], device=x.device), wave, x.dtype)
-        real, imaginary = (functional.linear(x, basis.T).permute(2, 0, 1) for basis in (cos, -sin))
-        real, imaginary = (y.permute(1, 2, 0) for y in multiply(real, imaginary, self.weight))
-        weight = hermitian(wave, x.dtype) / x.shape[-1]
-        return functional.silu(
-            functional.linear(real * weight, cos) - functional.linear(imaginary * weight, sin) + self.residual(x)
-        )
-
-
-class SpectralConv2d(nn.Module):
-    """The same on a plane: rows keep the wave numbers -modes..modes-1, columns 0..modes-1.
+    over one, two or three axes. The last axis keeps the wave numbers 0..M-1, every other one -M..M-1; the rest is
+    dropped from the first term. On an axis of n points the layer needs :math:`M \le \lfloor n/2\rfloor + 1`; a coarser
+    grid is answered with the modes that it resolves, as if M were :math:`\lfloor n/2\rfloor + 1` there. Where
+    2M > n, both ends of a full axis meet and the negative wave numbers win, as in the published code. After Li et al.,
+    Fourier neural operator, arXiv 2010.08895, in the form of Cao, NeurIPS 2021, appendix C.
 
     Args:
         inputs: channels in.
         outputs: channels out.
-        modes: per axis; each side of the grid needs at least 2 * modes points.
+        modes: M, wave numbers kept on each axis.
+        dimensions: number of axes, 1 to 3.
+        activation: applied to the sum.
+        dropout: rate on what is transformed, not on the pointwise map; 0 in evaluation.
+        deviation: of the initial spectral weights; None is 1 / sqrt(inputs * outputs).
     """
 
-    def __init__(self, inputs: int, outputs: int, modes: int) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        modes: int,
+        dimensions: int,
+        *,
+        activation: Activation = "silu",
+        dropout: float = 0.0,
+        deviation: float | None = None,
+    ) -> None:
         super().__init__()
         self.modes = modes
-        self.weight = mode_weights(2 * modes * modes, inputs, outputs)
-        self.residual = nn.Conv2d(inputs, outputs, 1)
+        scale = (inputs * outputs) ** -0.5 if deviation is None else deviation
+        # One complex matrix a mode, real and imaginary part last; the modes of the last axis vary slowest.
+        self.weight = nn.Parameter(scale * torch.randn(modes * (2 * modes) ** (dimensions - 1), inputs, outputs, 2))
+        self.residual = CONVOLUTION[dimensions](inputs, outputs, 1)
+        self.dropout = nn.Dropout(dropout)
+        self.activation = ACTIVATION[activation]()
 
-    def forward(self, x: Float[Tensor, "batch channel row column"]) -> Float[Tensor, "batch _ row column"]:
-        height, width = x.shape[-2:]
-        rows = torch.arange(-self.modes, self.modes, device=x.device)
-        columns = torch.arange(self.modes, device=x.device)
-        down = bases(torch.arange(height, device=x.device), rows, x.dtype)
-        across = bases(torch.arange(width, device=x.device), columns, x.dtype)
-        real, imaginary = (part.permute(2, 3, 0, 1).flatten(0, 1) for part in forward_2d(x, down, across))
-        shape = (self.modes, 2 * self.modes)
-        real, imaginary = (y.unflatten(0, shape).permute(2, 3, 0, 1) for y in multiply(real, imaginary, self.weight))
-        weight = (hermitian(columns, x.dtype) / (height * width))[:, None]
-        return functional.silu(inverse_2d(real * weight, imaginary * weight, down, across) + self.residual(x))
+    def forward(self, x: Channels) -> Carried:
+        *others, last = (torch.arange(side, device=x.device) for side in x.shape[2:])
+        axes = [*(full_axis(axis, self.modes, x.dtype) for axis in others), half_axis(last, self.modes, x.dtype)]
+        real, imaginary = transform(self.dropout(x), axes)
+        shape = real.shape[2:]
+        real, imaginary = (part.flatten(2).permute(2, 0, 1) for part in (real, imaginary))
+        mixed = (part.permute(1, 2, 0).unflatten(2, shape) for part in multiply(real, imaginary, self.weight))
+        return self.activation(inverse(*mixed, axes) + self.residual(x))
 
 
-def mode_weights(modes: int, inputs: int, outputs: int) -> nn.Parameter:
-    """Draw one complex matrix a mode, real and imaginary part along the last axis: [mode, in, out, 2]."""
-    return nn.Parameter(torch.randn(modes, inputs, outputs, 2) / (inputs * outputs) ** 0.5)
+class Axis(NamedTuple):
+    """One axis of a transform: its basis, and what each mode counts for on the way back (0 drops it)."""
+
+    cos: Basis
+    sin: Basis
+    weight: Weight
+
+
+def half_axis(points: Points, modes: int, dtype: torch.dtype) -> Axis:
+    """Give the axis of the half spectrum, wave numbers 0..modes-1; those the grid does not resolve count nothing."""
+    waves, n = torch.arange(modes, device=points.device), points[-1:] + 1
+    weight = hermitian(points, waves, dtype) * (2 * waves <= n).to(dtype) / n.to(dtype)
+    return Axis(*bases(points, waves, dtype), weight)
+
+
+def full_axis(points: Points, modes: int, dtype: torch.dtype) -> Axis:
+    """Give an axis of the whole spectrum, wave numbers -modes..modes-1, each alias at most once."""
+    waves, n = torch.arange(-modes, modes, device=points.device), points[-1:] + 1
+    held = torch.clamp(torch.div(n, 2, rounding_mode="floor") + 1, max=modes)
+    weight = ((waves >= -held) & (waves < n - held)).to(dtype) / n.to(dtype)
+    return Axis(*bases(points, waves, dtype), weight)
 
 
 def multiply(real: Tensor, imaginary: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,25 +144,40 @@ def multiply(real: Tensor, imaginary: Tensor, weight: Tensor) -> tuple[Tensor, T
 
 
 # Every transform is `linear` on the last axis, one large matrix product; a broadcast product would loop over batch
-# and channels.
+# and channels. So each axis is moved to the end before its turn, and the order of the axes is reversed by the way.
 
 
-def forward_2d(x: Tensor, down: Down, across: Across) -> tuple[Tensor, Tensor]:
-    """Transform columns, then rows: [..., row, column] -> real and imaginary [..., column mode, row mode]."""
-    (cos, sin), (cos_across, sin_across) = ((a.T, b.T) for a, b in (down, across))
-    real = functional.linear(x, cos_across).transpose(-2, -1)
-    imaginary = -functional.linear(x, sin_across).transpose(-2, -1)
-    return (
-        functional.linear(real, cos) + functional.linear(imaginary, sin),
-        functional.linear(imaginary, cos) - functional.linear(real, sin),
-    )
+def transform(x: Channels, axes: Sequence[Axis]) -> tuple[Tensor, Tensor]:
+    """Transform the last axis first: [..., *points] -> real and imaginary [..., last mode, ..., first mode]."""
+    *others, last = axes
+    real, imaginary = functional.linear(x, last.cos.T), -functional.linear(x, last.sin.T)
+    for place, axis in enumerate(reversed(others), start=2):
+        real, imaginary = (part.movedim(-1, place) for part in (real, imaginary))
+        real, imaginary = (
+            functional.linear(real, axis.cos.T) + functional.linear(imaginary, axis.sin.T),
+            functional.linear(imaginary, axis.cos.T) - functional.linear(real, axis.sin.T),
+        )
+    return real, imaginary
 
 
-def inverse_2d(real: Tensor, imaginary: Tensor, down: Down, across: Across) -> Tensor:
-    """Transform back and keep the real part: [..., column mode, row mode] -> [..., row, column]."""
-    cos, sin = down
-    along = functional.linear(real, cos) - functional.linear(imaginary, sin)
-    beside = functional.linear(imaginary, cos) + functional.linear(real, sin)
-    return functional.linear(along.transpose(-2, -1), across[0]) - functional.linear(
-        beside.transpose(-2, -1), across[1]
-    )
+def inverse(real: Tensor, imaginary: Tensor, axes: Sequence[Axis]) -> Carried:
+    """Transform back and keep the real part: [..., last mode, ..., first mode] -> [..., *points]."""
+    scaled = [(axis.cos * axis.weight, axis.sin * axis.weight) for axis in axes]
+    *others, (last_cos, last_sin) = scaled
+    for place, (cos, sin) in zip(range(len(axes), 1, -1), others, strict=True):
+        real, imaginary = (
+            functional.linear(real, cos) - functional.linear(imaginary, sin),
+            functional.linear(imaginary, cos) + functional.linear(real, sin),
+        )
+        real, imaginary = (part.movedim(place, -1) for part in (real, imaginary))
+    return functional.linear(real, last_cos) - functional.linear(imaginary, last_sin)
+
+
+def published_deviation(inputs: int, outputs: int, modes: int, dimensions: int) -> float:
+    r"""Give the deviation that the published layers start their spectral weights with.
+
+    Xavier's normal rule on the tensor [in, out, \*modes, 2] with the gain 1/(in out) on a line and
+    :math:`\sqrt{in + out}/(in\,out)` on a plane (here also in space).
+    """
+    gain = (1 if dimensions == 1 else math.sqrt(inputs + outputs)) / (inputs * outputs)
+    return gain * math.sqrt(2 / ((inputs + outputs) * 2 * modes**dimensions))

@@ -25,7 +25,7 @@ from training.attention import ATTENTION, AttentionType
 from training.encoder import EncoderLayer, LocalMixing, Norm, circle_positions
 from training.normaliser import Normaliser
 from training.shapes import Line
-from training.spectral import SpectralConv1d, resample_periodic
+from training.spectral import SpectralConv, resample_periodic
 
 
 class BurgersConfig(BaseModel):
@@ -62,7 +62,7 @@ class BurgersOperator(nn.Module):
         self.register_buffer("positions", circle_positions(config.tokens), persistent=False)
         self.encoder = nn.ModuleList(encoder_layer(config) for _ in range(config.layers))
         widths = [config.channels] + [config.decoder] * config.spectral
-        self.spectral = nn.Sequential(*(SpectralConv1d(a, b, config.modes) for a, b in pairwise(widths)))
+        self.spectral = nn.Sequential(*(SpectralConv(a, b, config.modes, 1) for a, b in pairwise(widths)))
         self.head = nn.Sequential(
             nn.Conv1d(widths[-1], 2 * config.decoder, 1), nn.SiLU(), nn.Conv1d(2 * config.decoder, 1, 1)
         )

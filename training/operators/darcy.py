@@ -26,7 +26,7 @@ from training.encoder import EncoderLayer, LocalMixing, Norm, square_positions
 from training.normaliser import Normaliser
 from training.scaling import Downscaler, Upscaler, convolution, coordinates, resample
 from training.shapes import Carried, Channels, Plane
-from training.spectral import SpectralConv2d
+from training.spectral import SpectralConv
 
 #: Distance of the outermost grid points from the wall: half a cell of the benchmark's mesh, in units of the square.
 WALL = 0.5 / 421
@@ -71,7 +71,7 @@ class DarcyOperator(nn.Module):
         self.detail = convolution(1, config.decoder)
         self.join = nn.Conv2d(2 * config.decoder + 2, config.decoder, 1)
         self.spectral = nn.Sequential(
-            *(SpectralConv2d(config.decoder, config.decoder, config.modes) for _ in range(config.spectral))
+            *(SpectralConv(config.decoder, config.decoder, config.modes, 2) for _ in range(config.spectral))
         )
         self.head = nn.Sequential(
             nn.Conv2d(config.decoder, 2 * config.decoder, 1), nn.SiLU(), nn.Conv2d(2 * config.decoder, 1, 1)
