@@ -1,0 +1,8 @@
+"""Takes predicted and true fields, gives what training minimises and what is reported."""
+
+from training.losses.relative import relative_h1, relative_l2, training_loss
+from training.losses.weighted import Reduction, Terms
+from training.losses.weighted_line import LineLoss
+from training.losses.weighted_plane import PlaneLoss
+
+__all__ = ["LineLoss", "PlaneLoss", "Reduction", "Terms", "relative_h1", "relative_l2", "training_loss"]

@@ -1,0 +1,46 @@
+r"""What both weighted losses share: takes squared relative errors of the samples of a batch, gives their means.
+
+With :math:`e_b` the squared error of sample b, the loss is the mean of :math:`\sqrt{e_b}` (or of :math:`e_b` itself),
+and the metric is one of
+
+.. math::
+    L1 = \mathrm{mean}_b \sqrt{e_b}, \qquad L2 = \sqrt{\mathrm{mean}_b\, e_b}, \qquad Linf = \max_b \sqrt{e_b}.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor
+
+PerSample = Float[Tensor, " batch"]
+Number = Float[Tensor, ""]
+Reduction = Literal["L1", "L2", "Linf"]
+
+
+class Terms(NamedTuple):
+    """The parts of a weighted loss: training minimises `total`, the sum of the first three; the metric is read."""
+
+    error: Tensor
+    regulariser: Tensor
+    orthogonality: Tensor
+    metric: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        """The sum that training minimises."""
+        return self.error + self.regulariser + self.orthogonality
+
+
+def mean(squared: PerSample, *, root: bool) -> Number:
+    """Give the mean over the batch of the errors, or of their squares."""
+    return (squared.sqrt() if root else squared).mean()
+
+
+def reduce(squared: PerSample, reduction: Reduction) -> Number:
+    """Give the metric of a batch; see the module's formulas."""
+    if reduction == "L2":
+        return squared.mean().sqrt()
+    errors = squared.sqrt()
+    return errors.mean() if reduction == "L1" else errors.max()
