@@ -1,8 +1,8 @@
 """Standardisation as part of the network: takes physical units, gives mean 0 and deviation 1, and back.
 
 The statistics are buffers, so they are saved with the weights and exported with the graph. They are single numbers
-for the whole field, or one per point of a grid; per-point statistics follow a field to another grid by linear
-interpolation.
+for the whole field, one per channel, or one per point of a grid; per-point statistics of a plane follow a field to
+another grid by linear interpolation.
 """
 
 from __future__ import annotations
@@ -13,33 +13,37 @@ from torch import Tensor, nn
 from training.scaling import resample
 from training.shapes import Field
 
-EPSILON = (
-    1e-5  # relative to the deviation: a point that never varies (a wall) is then divided by a small number, not by zero
-)
+#: A point that never varies (a wall) is divided by a small number, not by zero.
+EPSILON = 1e-5
 
 
 class Normaliser(nn.Module):
     """Standardise: z = (x - mean) / deviation.
 
     Args:
-        grid: shape of per-point statistics, or () for one pair of numbers.
+        grid: shape of the statistics of a sample, () for one pair of numbers; an axis of one point is averaged over.
+        relative: add `EPSILON` times the deviation of the whole set to each deviation, or else `EPSILON` itself in
+            physical units, as the published code does.
     """
 
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, grid: tuple[int, ...] = ()) -> None:
+    def __init__(self, grid: tuple[int, ...] = (), *, relative: bool = True) -> None:
         super().__init__()
+        self.relative = relative
         self.register_buffer("mean", torch.zeros(grid))
         self.register_buffer("deviation", torch.ones(grid))
 
     @torch.no_grad()
     def fit(self, fields: Field) -> None:
         """Take mean and deviation from samples `[sample, *grid]` in physical units."""
-        axis = tuple(range(fields.ndim)) if self.mean.ndim == 0 else (0,)
-        deviation, mean = torch.std_mean(fields.double(), dim=axis, correction=0)
-        self.mean.copy_(mean)
-        self.deviation.copy_(deviation + EPSILON * fields.double().std(correction=0))
+        fields, grid = fields.double(), self.mean.shape or (1,) * (fields.ndim - 1)
+        axis = (0, *(place for place, side in enumerate(grid, start=1) if side == 1))
+        deviation, mean = torch.std_mean(fields, dim=axis, correction=0, keepdim=True)
+        self.mean.copy_(mean.reshape(self.mean.shape))
+        floor = EPSILON * (fields.std(correction=0) if self.relative else 1)
+        self.deviation.copy_((deviation + floor).reshape(self.mean.shape))
 
     def forward(self, x: Field) -> Field:
         return (x - self.at(self.mean, x)) / self.at(self.deviation, x)
@@ -50,7 +54,7 @@ class Normaliser(nn.Module):
 
     def at(self, statistic: Tensor, x: Field) -> Tensor:
         """Give a statistic on the grid of `x`."""
-        if statistic.ndim == 0:
+        if statistic.ndim < 2 or 1 in statistic.shape[-2:]:
             return statistic
-        rows, columns = (torch.arange(side, device=x.device) for side in x.shape[1:])
+        rows, columns = (torch.arange(side, device=x.device) for side in x.shape[-2:])
         return resample(statistic, rows, columns)

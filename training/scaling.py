@@ -20,7 +20,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.activations import ACTIVATION, Activation
 from training.shapes import Carried, Channels
+
+Size = int | tuple[int, int]
 
 
 def resample(x: Float[Tensor, "*batch row column"], rows: Tensor, columns: Tensor) -> Float[Tensor, "*batch _ _"]:
@@ -30,13 +33,25 @@ def resample(x: Float[Tensor, "*batch row column"], rows: Tensor, columns: Tenso
     return down @ x @ across.T
 
 
-def hat_matrix(source: Tensor, target: Tensor, dtype: torch.dtype) -> Float[Tensor, "target source"]:
-    """Give the weights of each target point over the source points; both grids reach from 0 to 1."""
+def sample(x: Float[Tensor, "*batch row column"], rows: Tensor, columns: Tensor) -> Float[Tensor, "*batch _ _"]:
+    """Interpolate `x` linearly at the points of the grid with the indices `rows` and `columns`, finer or coarser."""
+    down = hat_matrix(torch.arange(x.shape[-2], device=x.device), rows, x.dtype, average=False)
+    across = hat_matrix(torch.arange(x.shape[-1], device=x.device), columns, x.dtype, average=False)
+    return down @ x @ across.T
+
+
+def hat_matrix(
+    source: Tensor, target: Tensor, dtype: torch.dtype, *, average: bool = True
+) -> Float[Tensor, "target source"]:
+    """Give the weights of each target point over the source points; both grids reach from 0 to 1.
+
+    The hat is as wide as the coarser spacing or, without `average`, as the source's.
+    """
     cells, wanted = source[-1:].to(dtype), target[-1:].to(dtype)
-    # In units of the coarser spacing; whole numbers are multiplied before the one division, so equal grids match
+    # In units of the hat's half width; whole numbers are multiplied before the one division, so equal grids match
     # exactly.
-    distance = (target[:, None] * source[-1:] - source[None, :] * target[-1:]).abs().to(dtype) / torch.maximum(
-        cells, wanted
+    distance = (target[:, None] * source[-1:] - source[None, :] * target[-1:]).abs().to(dtype) / (
+        torch.maximum(cells, wanted) if average else wanted
     )
     weight = torch.relu(1 - distance)
     return weight / weight.sum(dim=1, keepdim=True)
@@ -47,9 +62,13 @@ def interpolate(x: Channels, size: tuple[int, int]) -> Carried:
     return functional.interpolate(x, size=size, mode="bilinear", align_corners=True)
 
 
-def convolution(inputs: int, outputs: int) -> nn.Sequential:
-    """Give a 3 x 3 convolution that keeps the size, with its activation."""
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.SiLU())
+def convolution(
+    inputs: int, outputs: int, *, bias: bool = True, activation: Activation = "silu", dropout: float = 0.0
+) -> nn.Sequential:
+    """Give a 3 x 3 convolution that keeps the size, with dropout and activation behind it."""
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, padding=1, bias=bias), nn.Dropout(dropout), ACTIVATION[activation]()
+    )
 
 
 class Downscaler(nn.Module):
@@ -61,25 +80,41 @@ class Downscaler(nn.Module):
         inputs: channels in.
         channels: features of a token, shared among the three chained convolutions.
         stem: channels at the fine size, where convolutions are dear.
-        middle: intermediate side length.
-        side: side of the token grid.
+        middle: intermediate size, (rows, columns) or the side of a square.
+        side: size of the token grid, likewise.
+        bias: of the convolutions.
+        activation: behind every convolution.
+        reactivate: apply the activation again behind each interpolation, as the published network does.
+        dropout: rate behind every convolution; 0 in evaluation.
     """
 
-    def __init__(self, inputs: int, channels: int, stem: int, middle: int, side: int) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        channels: int,
+        stem: int,
+        middle: Size,
+        side: Size,
+        *,
+        bias: bool = True,
+        activation: Activation = "silu",
+        reactivate: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         third = channels // 3
-        self.middle, self.side = (middle, middle), (side, side)
-        self.stem = convolution(inputs, stem)
-        self.chain = nn.ModuleList(
-            [convolution(stem, third), convolution(third, third), convolution(third, channels - 2 * third)]
-        )
+        self.middle, self.side = rectangle(middle), rectangle(side)
+        widths = [(inputs, stem), (stem, third), (third, third), (third, channels - 2 * third)]
+        self.stem, *chain = (convolution(a, b, bias=bias, activation=activation, dropout=dropout) for a, b in widths)
+        self.chain = nn.ModuleList(chain)
+        self.reactivation = ACTIVATION[activation if reactivate else "none"]()
 
     def forward(self, x: Channels) -> Carried:
-        x, features = interpolate(self.stem(x), self.middle), []
+        x, features = self.reactivation(interpolate(self.stem(x), self.middle)), []
         for link in self.chain:
             x = link(x)
             features.append(x)
-        return interpolate(torch.cat(features, dim=1), self.side)
+        return self.reactivation(interpolate(torch.cat(features, dim=1), self.side))
 
 
 class Upscaler(nn.Module):
@@ -88,17 +123,40 @@ class Upscaler(nn.Module):
     Args:
         inputs: features of a token.
         outputs: channels at the fine size.
-        middle: intermediate side length.
-        side: fine side length.
+        middle: intermediate size, (rows, columns) or the side of a square.
+        side: fine size, likewise.
+        bias: of the convolution.
+        activation: behind the convolution.
+        reactivate: drop and apply the activation once more behind it, as the published network does.
+        dropout: rate behind the convolution; 0 in evaluation.
     """
 
-    def __init__(self, inputs: int, outputs: int, middle: int, side: int) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        middle: Size,
+        side: Size,
+        *,
+        bias: bool = True,
+        activation: Activation = "silu",
+        reactivate: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
-        self.middle, self.side = (middle, middle), (side, side)
-        self.convolution = convolution(inputs, outputs)
+        self.middle, self.side = rectangle(middle), rectangle(side)
+        self.convolution = convolution(inputs, outputs, bias=bias, activation=activation, dropout=dropout)
+        self.reactivation = (
+            nn.Sequential(nn.Dropout(dropout), ACTIVATION[activation]()) if reactivate else nn.Identity()
+        )
 
     def forward(self, x: Channels) -> Carried:
-        return interpolate(self.convolution(interpolate(x, self.middle)), self.side)
+        return interpolate(self.reactivation(self.convolution(interpolate(x, self.middle))), self.side)
+
+
+def rectangle(size: Size) -> tuple[int, int]:
+    """Give (rows, columns) of a size that may be the side of a square."""
+    return (size, size) if isinstance(size, int) else size
 
 
 def coordinates(rows: Tensor, columns: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -1,13 +1,14 @@
 """The one vocabulary of tensor shapes: takes nothing, gives the names that signatures across `training` use.
 
 Axes by name: `batch` samples, `row column` the two axes of a field, `point` the axis of a periodic line, `token` the
-points the encoder sees (flattened over the token grid), `channel` features, `head` attention heads, `coordinate`
-position components. Annotations are checked while the tests run (jaxtyping's import hook) and cost nothing otherwise.
+points the encoder sees (flattened over the token grid), `source` the tokens that keys and values stand for where they
+are others than the queries', `channel` features, `head` attention heads, `coordinate` position components. Annotations
+are checked while the tests run (jaxtyping's import hook) and cost nothing otherwise.
 """
 
 from __future__ import annotations
 
-from jaxtyping import Float
+from jaxtyping import Float, Real, Shaped
 from torch import Tensor
 
 Line = Float[Tensor, "batch point"]
@@ -15,8 +16,29 @@ Plane = Float[Tensor, "batch row column"]
 Field = Float[Tensor, "batch *grid"]
 Channels = Float[Tensor, "batch channel *grid"]
 Tokens = Float[Tensor, "batch token channel"]
+Sources = Float[Tensor, "batch source channel"]
 Heads = Float[Tensor, "batch head token width"]
+Mixed = Float[Tensor, "batch head _ _"]  # heads of queries or sources, with or without the coordinates
 Carried = Float[Tensor, "batch _ ..."]  # the same samples with other channels or on another grid
-Positions = Float[Tensor, "token coordinate"]
+Places = Float[Tensor, "coordinate *grid"]
+Positions = Real[Tensor, "... token coordinate"]  # of all samples, or sample by sample
+SourcePositions = Real[Tensor, "... source coordinate"]
+Mask = Shaped[Tensor, "#batch #token source"]  # bool or 0/1; true where a query sees a source
+Weight = Float[Tensor, "#batch #token #channel"]
 
-__all__ = ["Carried", "Channels", "Field", "Heads", "Line", "Plane", "Positions", "Tokens"]
+__all__ = [
+    "Carried",
+    "Channels",
+    "Field",
+    "Heads",
+    "Line",
+    "Mask",
+    "Mixed",
+    "Places",
+    "Plane",
+    "Positions",
+    "SourcePositions",
+    "Sources",
+    "Tokens",
+    "Weight",
+]
