@@ -11,11 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from training.data import Samples
+from training.data.noise import add_noise
+from training.data.store import answer
 from training.symmetries import transform
 
 
@@ -29,11 +32,19 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """How batches are drawn: their size, the seed, and whether samples are moved by a random symmetry."""
+    """How batches are drawn.
+
+    Attributes:
+        batch: samples in one.
+        seed: of all that is drawn.
+        symmetries: whether samples are moved by a random symmetry.
+        noise: levels to draw each sample's noise from, in units of the inputs' deviation; none where empty.
+    """
 
     batch: int
     seed: int
     symmetries: bool
+    noise: tuple[float, ...] = ()
 
 
 class Epoch(IterableDataset[Batch]):
@@ -57,14 +68,23 @@ class Epoch(IterableDataset[Batch]):
         for start in range(0, len(self) * self.plan.batch, self.plan.batch):
             yield self.draw(np.sort(order[start : start + self.plan.batch]), rng)
 
-    def draw(self, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
-        """Give the samples `rows` on a drawn grid, each moved by a symmetry of its own."""
+    def draw(self, rows: NDArray[np.int64], rng: Generator) -> Batch:
+        """Give the samples `rows` on a drawn grid, each moved by a symmetry of its own, then measured."""
         samples = self.samples[int(rng.choice(list(self.samples)))]
         inputs, outputs = torch.from_numpy(samples.inputs[rows]), torch.from_numpy(samples.outputs[rows])
-        if self.plan.symmetries:
-            return Batch(*transform(samples.problem, inputs, outputs, rng))
         gradients = None if samples.gradients is None else torch.from_numpy(samples.gradients[rows])
-        return Batch(inputs, outputs, gradients)
+        if self.plan.symmetries:
+            inputs, outputs, gradients = *transform(samples.problem, inputs, outputs, rng), None
+        if self.plan.noise:
+            inputs = measured(inputs, samples.deviation, self.plan.noise, rng)
+        return Batch(inputs, torch.from_numpy(answer(samples.problem, outputs.numpy())), gradients)
+
+
+def measured(inputs: Tensor, deviation: NDArray[np.float32], levels: tuple[float, ...], rng: Generator) -> Tensor:
+    """Give inputs `[batch, *grid]` with fresh noise, each of a level of its own."""
+    drawn = rng.choice(np.asarray(levels, dtype=np.float32), len(inputs))
+    normals = rng.standard_normal(inputs.shape, dtype=np.float32)
+    return torch.from_numpy(add_noise(inputs.numpy(), drawn, deviation, normals))
 
 
 def steps(samples: Mapping[int, Samples], plan: Plan) -> int:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 from training.operators import OperatorConfig
+from training.problems import PROBLEMS
 
 RECIPES = Path(__file__).parent / "recipes"
 FROZEN = ConfigDict(frozen=True, extra="forbid")
@@ -38,7 +39,11 @@ class DataConfig(BaseModel):
 
 
 class FitConfig(BaseModel):
-    """How to train: AdamW under a one-cycle schedule with gradient clipping, loss = relative L2 + h1 * relative H1."""
+    """How to train: AdamW (Adam where `weight_decay` is 0) under a one-cycle schedule with gradient clipping.
+
+    The loss is `relative`, relative L2 + h1 * relative H1, or `weighted`, the published one, whose gradients are those of
+    the finest mesh and whose mesh width is 1/n for n points an axis; see `training.losses`.
+    """
 
     model_config = FROZEN
 
@@ -47,9 +52,28 @@ class FitConfig(BaseModel):
     learning_rate: PositiveFloat
     weight_decay: float = 1e-4
     warmup: float = 0.2  # share of the steps during which the rate rises
+    div_factor: PositiveFloat = 25.0  # the rate begins at learning_rate / div_factor
+    final_div_factor: PositiveFloat = 1e4  # and ends at a final_div_factor-th of where it began
+    cycle_momentum: bool = False  # Adam's beta1 falls from 0.95 to 0.85 while the rate rises, and rises while it falls
     clip: PositiveFloat = 1.0
-    h1: float = 0.1
+    loss: Literal["relative", "weighted"] = "relative"
+    h1: float = 0.1  # of the relative loss
+    gamma: NonNegativeFloat = 0.1  # of the weighted loss
+    keep: Literal["last", "best"] = "last"  # the last epoch's weights, or those of the least error on the test set
     symmetries: bool = True  # draw a random exact symmetry of the problem for every sample
+    noise: tuple[NonNegativeFloat, ...] = ()  # levels to draw from for every sample, relative to the inputs' deviation
+
+    @property
+    def gradients(self) -> bool:
+        """Whether the loss compares with gradients that the samples bring along."""
+        return self.loss == "weighted" and self.gamma > 0
+
+    @model_validator(mode="after")
+    def keep_gradients_true(self) -> Self:
+        """Refuse to move samples whose gradients would stay behind."""
+        if self.gradients and self.symmetries:
+            raise ValueError("symmetries move the fields but not their gradients, which the weighted loss needs: use one")
+        return self
 
 
 class Recipe(BaseModel):
@@ -64,6 +88,18 @@ class Recipe(BaseModel):
     data: DataConfig
     operator: OperatorConfig
     fit: FitConfig
+
+    @model_validator(mode="after")
+    def refuse_what_has_no_loss(self) -> Self:
+        """Let only those problems have a weighted loss for which one is published."""
+        problem = PROBLEMS.get(self.problem)
+        if problem is None:
+            raise ValueError(f"expected a problem among {', '.join(PROBLEMS)} but got {self.problem!r}")
+        if self.fit.loss == "weighted" and len(problem.axes) > 2:
+            raise ValueError(f"the weighted loss is for lines and planes but {problem.name} has axes {problem.axes}")
+        if self.fit.gradients and problem.answer is not None:
+            raise ValueError(f"the {problem.output.name} of {problem.name} has no gradient: set fit.gamma = 0")
+        return self
 
     @property
     def name(self) -> str:

@@ -32,7 +32,7 @@ from training.operators import Operator, build
 from training.problems import PROBLEMS
 from training.task import Task
 
-STATE, METRICS = "state", "metrics.csv"
+STATE, BEST, METRICS = "state", "best.ckpt", "metrics.csv"
 EXPECTED_WARNINGS = (
     "Checkpoint directory .* exists and is not empty",  # a resumed run writes where it wrote before
     ".*does not have many workers",  # the samples are in memory: workers would only copy them
@@ -40,7 +40,8 @@ EXPECTED_WARNINGS = (
     "Your `IterableDataset` has `__len__` defined",  # meant for several loader workers, of which there are none
     ".*isinstance.treespec, LeafSpec.. is deprecated",  # Lightning's own use of torch
 )
-WATCHED = 16  # test fields whose error is logged after every epoch
+WATCHED = 16  # test fields whose error is logged after every epoch; all of them where they choose the epoch
+KEPT = {"last": "the last epoch", "best": "the epoch of the least error on the test set"}
 
 
 def fit(recipe: Recipe, folder: Path, data: Path, *, resume: bool = False, init: Path | None = None) -> Path:
@@ -68,6 +69,8 @@ def fit(recipe: Recipe, folder: Path, data: Path, *, resume: bool = False, init:
         for message in EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message)
         make_trainer(recipe, folder).fit(task, ckpt_path=state, weights_only=True)
+    if recipe.fit.keep == "best":
+        task.load_state_dict(torch.load(folder / STATE / BEST, weights_only=True)["state_dict"])
     operator = task.operator.eval()
     card = describe(recipe, operator, folder) | report(operator, PROBLEMS[recipe.problem], recipe.data, samples)
     checkpoint.save(folder, operator, recipe, PROBLEMS[recipe.problem], card)
@@ -102,17 +105,21 @@ def request(recipe: Recipe) -> Request:
 
 def prepare_task(recipe: Recipe, path: Path, init: Path | None) -> Task:
     """Read the samples and build the network, with fitted normalisers."""
-    train = {n: read(path, "train", recipe.data.train, n) for n in recipe.data.grids}
-    watch = read(path, "test", min(WATCHED, recipe.data.test), recipe.data.grids[0])
-    operator = initial_operator(recipe, train[recipe.data.grids[0]], init)
-    return Task(operator, recipe.fit, Plan(recipe.fit.batch, recipe.seed, recipe.fit.symmetries), train, watch)
+    data, fit = recipe.data, recipe.fit
+    train = {
+        n: read(path, "train", data.train, n, problem=recipe.problem, gradients=fit.gradients) for n in data.grids
+    }
+    watched = data.test if fit.keep == "best" else min(WATCHED, data.test)
+    watch = read(path, "test", watched, data.grids[0], problem=recipe.problem)
+    operator = initial_operator(recipe, train[data.grids[0]], init)
+    return Task(operator, fit, Plan(fit.batch, recipe.seed, fit.symmetries, fit.noise), train, watch)
 
 
 def initial_operator(recipe: Recipe, samples: Samples, init: Path | None) -> Operator:
     """Build the network with weights drawn from the seed, or taken from a checkpoint."""
     torch.manual_seed(recipe.seed)
     operator = build(recipe.operator)
-    operator.fit_normalisers(torch.from_numpy(samples.inputs), torch.from_numpy(samples.outputs))
+    operator.fit_normalisers(torch.from_numpy(samples.inputs), torch.from_numpy(samples.answers))
     if init is not None:
         checkpoint.restore(operator, init / checkpoint.WEIGHTS)
     return operator
@@ -130,16 +137,21 @@ class ProgressBar(TQDMProgressBar):
 
 
 def make_trainer(recipe: Recipe, folder: Path) -> pl.Trainer:
-    """Configure Lightning: progress bar, CSV log, state saved at every epoch's end (the newest two are kept)."""
-    states = ModelCheckpoint(
-        folder / STATE, "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True
-    )
+    """Configure Lightning: progress bar, CSV log, state saved at every epoch's end (the newest two, the best if asked)."""
+    states = [
+        ModelCheckpoint(
+            folder / STATE, "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True
+        )
+    ]
+    if recipe.fit.keep == "best":
+        name = Path(BEST).stem
+        states.append(ModelCheckpoint(folder / STATE, name, "relative_l2", save_weights_only=True, **OVERWRITING))
     return pl.Trainer(
         max_epochs=recipe.fit.epochs,
         gradient_clip_val=recipe.fit.clip,
         reload_dataloaders_every_n_epochs=1,
         num_sanity_val_steps=0,
-        callbacks=[states, runlog.RunLog(folder / METRICS), ProgressBar()],
+        callbacks=[*states, runlog.RunLog(folder / METRICS), ProgressBar()],
         logger=False,
         enable_model_summary=False,
         accelerator="auto",
@@ -156,6 +168,7 @@ def describe(recipe: Recipe, operator: Operator, folder: Path) -> dict[str, Any]
             "fields": recipe.data.train,
             "grids": list(recipe.data.grids),
             "epochs": recipe.fit.epochs,
+            "kept": KEPT[recipe.fit.keep],
             "seconds": round(seconds, 1),
             "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
             "threads": torch.get_num_threads(),

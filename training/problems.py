@@ -33,7 +33,8 @@ class GridLimits(BaseModel):
 class Problem(BaseModel):
     """A map from one field to another on a grid.
 
-    `axes` names the axes of a field; `points` says in words where the grid points lie.
+    `axes` names the axes of a field; `points` says in words where the grid points lie. The answer lies on the question's
+    grid, unless `answer` fixes its points per axis.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,6 +49,7 @@ class Problem(BaseModel):
     points: str
     grid: GridLimits
     distribution: str
+    answer: tuple[int, ...] | None = None
 
 
 DARCY = Problem(
@@ -66,6 +68,23 @@ DARCY = Problem(
     ),
 )
 
+DARCY_INVERSE = Problem(
+    name="darcy_inverse",
+    title="Darcy flow inverted: measured pressure to permeability",
+    equation=DARCY.equation,
+    boundary=DARCY.boundary,
+    input=DARCY.output,
+    output=Quantity(name="coefficient", meaning="permeability averaged over blocks", units="1", positive=True),
+    axes=DARCY.axes,
+    points=(
+        f"{DARCY.points}; the answer's block j of 36 covers the cells 12j-4 to 12j+7 of the 421 on each axis, "
+        "as far as they are inside"
+    ),
+    grid=DARCY.grid,
+    distribution=f"{DARCY.distribution}; u is the pressure to it",
+    answer=(36, 36),
+)
+
 BURGERS = Problem(
     name="burgers",
     title="Burgers' equation: initial velocity to velocity at t = 1",
@@ -79,4 +98,4 @@ BURGERS = Problem(
     distribution="a Gaussian field with covariance 625 (-Laplace + 25)^-2, periodic, zero mean",
 )
 
-PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in (DARCY, BURGERS)}
+PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in (DARCY, DARCY_INVERSE, BURGERS)}

@@ -28,7 +28,11 @@ def circle(side_lengths: tuple[int, ...], rng: np.random.Generator) -> Move:
     return lambda field: (-field.flip(0) if reflect else field).roll(shift)
 
 
-SYMMETRIES: dict[str, Callable[[tuple[int, ...], np.random.Generator], Move]] = {"darcy": square, "burgers": circle}
+SYMMETRIES: dict[str, Callable[[tuple[int, ...], np.random.Generator], Move]] = {
+    "darcy": square,
+    "darcy_inverse": square,
+    "burgers": circle,
+}
 
 
 def transform(problem: str, inputs: Tensor, outputs: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch.utils.data import DataLoader, TensorDataset
 
-from training.batches import Batch, Epoch, Plan, steps
+from training.batches import Batch, Epoch, Plan, measured, steps
 from training.config import FitConfig
 from training.data import Samples
-from training.losses import relative_l2, training_loss
+from training.losses import LineLoss, PlaneLoss, relative_l2, training_loss
 from training.operators import Operator
+from training.problems import DARCY
 
 
 class Task(pl.LightningModule):
@@ -25,8 +27,7 @@ class Task(pl.LightningModule):
         config: epochs, rate, loss weights.
         plan: how batches are drawn.
         train: training samples by grid.
-        watch: a few test samples whose error is logged each epoch; nothing is selected by it, the last weights are
-        kept.
+        watch: test samples whose error is logged each epoch; the best epoch by it is kept only if the config says so.
     """
 
     def __init__(
@@ -40,29 +41,41 @@ class Task(pl.LightningModule):
         return DataLoader(Epoch(self.train_samples, self.plan, self.current_epoch), batch_size=None)
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """Give the watched samples."""
-        fields = TensorDataset(torch.from_numpy(self.watch.inputs), torch.from_numpy(self.watch.outputs))
+        """Give the watched samples, once at every level of noise that is trained; the noise is always the same."""
+        inputs, outputs = torch.from_numpy(self.watch.inputs), torch.from_numpy(self.watch.answers)
+        deviation, rng = self.train_samples[inputs.shape[1]].deviation, np.random.default_rng(self.plan.seed)
+        noisy = [measured(inputs, deviation, (level,), rng) for level in self.plan.noise] or [inputs]
+        fields = TensorDataset(torch.cat(noisy), torch.cat([outputs] * len(noisy)))
         return DataLoader(fields, batch_size=self.plan.batch)
 
     def on_train_epoch_start(self) -> None:
         """Draw dropout from (seed, epoch), so that a resumed run draws the same."""
         torch.manual_seed(self.plan.seed + self.current_epoch)
 
-    def training_step(self, batch: Sequence[torch.Tensor]) -> torch.Tensor:
+    def training_step(self, batch: Batch) -> torch.Tensor:
         """Give the loss of a batch."""
-        inputs, outputs = batch
-        loss = training_loss(self.operator(inputs), outputs, self.config.h1)
-        self.log("loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=len(inputs))
+        loss = self.loss(self.operator(batch.inputs), batch)
+        self.log("loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=len(batch.inputs))
         return loss
 
-    def validation_step(self, batch: Sequence[torch.Tensor]) -> None:
+    def loss(self, prediction: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Give what the config asks to minimise; Darcy's input is the coefficient of its energy."""
+        if self.config.loss == "relative":
+            return training_loss(prediction, batch.outputs, self.config.h1)
+        h, gamma = 1 / batch.outputs.shape[-1], self.config.gamma
+        if prediction.ndim == 2:
+            return LineLoss(h, gamma=gamma)(prediction, batch.outputs, batch.gradients).total
+        K = batch.inputs if self.watch.problem == DARCY.name else None
+        return PlaneLoss(h, gamma=gamma)(prediction, batch.outputs, batch.gradients, coefficient=K).total
+
+    def validation_step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
         """Log the relative L2 error of watched samples."""
         inputs, outputs = batch
         error = relative_l2(self.operator(inputs), outputs).mean()
         self.log("relative_l2", error, prog_bar=True, batch_size=len(inputs))
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """AdamW; the rate rises and falls once over the run, by cosine."""
+        """Give AdamW, whose rate rises and falls once over the run, by cosine."""
         optimiser = torch.optim.AdamW(
             self.operator.parameters(), lr=self.config.learning_rate, weight_decay=self.config.weight_decay
         )
@@ -72,6 +85,8 @@ class Task(pl.LightningModule):
             max_lr=self.config.learning_rate,
             total_steps=total,
             pct_start=max(self.config.warmup, 2 / total),  # torch divides by zero where a run of few steps rises in one
-            cycle_momentum=False,
+            div_factor=self.config.div_factor,
+            final_div_factor=self.config.final_div_factor,
+            cycle_momentum=self.config.cycle_momentum,
         )
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fcntl import LOCK_EX, flock
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
@@ -44,7 +44,7 @@ class Request:
     """Which samples are wanted.
 
     Attributes:
-        problem: "darcy" or "burgers".
+        problem: "darcy", "burgers", or one that is served by the samples of another (`store.SOURCES`).
         mesh: Points per axis of the stored fields; the benchmarks have 421 and 8192.
         train: Training samples.
         test: Test samples, drawn from other streams.
@@ -58,7 +58,7 @@ class Request:
     seed: int
 
     def __post_init__(self) -> None:
-        if self.problem not in SAMPLERS:
+        if store.source(self.problem) not in SAMPLERS:
             raise ValueError(f"expected one of {', '.join(SAMPLERS)} but got {self.problem!r} for problem")
         if self.mesh < 2 or min(self.train, self.test, self.seed) < 0:
             raise ValueError(f"expected at least 2 mesh points and no negative number but got {self}")
@@ -85,6 +85,7 @@ def prepare(request: Request, folder: Path, workers: int | None = None, progress
         ValueError: a file of that name is from another seed, mesh or version, or a published one holds too little.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    request = replace(request, problem=store.source(request.problem))
     if files := published.find(request.problem, request.mesh):
         path = folder / f"{request.problem}-{request.mesh}-published.h5"
         with _alone(path):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -21,10 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data import derivatives
+from training.data.pooling import block_mean, common_grid
 from training.problems import PROBLEMS, Problem
 
 Split = Literal["train", "test"]
 Array = NDArray[np.float32]
+Points = int | tuple[int, ...]
+
+SOURCES = {"darcy_inverse": "darcy"}
+"""Problems whose samples are those of another one, with input and output exchanged."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,8 @@ class Samples:
     """Inputs and outputs of a problem [sample, *grid] in physical units, and where they come from.
 
     `gradients` are those of the outputs on the stored mesh, as `training.data.derivatives` gives them, if asked for.
+    The outputs of a problem that fixes its answer's grid lie on the common grid of `training.data.pooling`, where
+    symmetries are exact; `answers` are what a network is to give.
     """
 
     inputs: Array
@@ -39,6 +47,16 @@ class Samples:
     problem: str
     provenance: str
     gradients: Array | None = None
+
+    @property
+    def answers(self) -> Array:
+        """The outputs on the grid of the answer."""
+        return answer(self.problem, self.outputs)
+
+    @cached_property
+    def deviation(self) -> Array:
+        """The inputs' deviation at each grid point: the unit of noise."""
+        return self.inputs.std(axis=0)
 
 
 @dataclass(frozen=True)
@@ -56,23 +74,58 @@ class Layout:
         return (self.mesh,) * len(self.problem.axes)
 
 
-def read(path: Path, split: Split, count: int, points: int, *, gradients: bool = False) -> Samples:
-    """Read the first `count` samples of a split, strided to `points` points per axis; with the outputs' gradients if asked.
+def read(
+    path: Path, split: Split, count: int, points: Points, *, problem: str | None = None, gradients: bool = False
+) -> Samples:
+    """Read the first `count` samples of a split, strided to `points` points per axis.
 
     One stored field at a time is in memory besides the result, and a file that is still being filled may be read.
 
+    Args:
+        path: The file.
+        split: Which samples.
+        count: How many.
+        points: Points per axis, one number for all axes or one for each.
+        problem: What the samples are for, where the file serves several problems; by default the file's own.
+        gradients: Give the outputs' gradients too.
+
     Raises:
-        ValueError: the stored mesh cannot be strided to `points`, or fewer than `count` samples are there.
+        ValueError: the stored mesh cannot be strided to `points`, fewer than `count` samples are there, or they are for
+            another problem.
     """
     with opened(path) as file:
-        problem, mesh = PROBLEMS[str(file.attrs["problem"])], int(file.attrs["mesh"])
-        step, ready = stride(problem, mesh, points), finished(file, split)
+        asked, mesh, ready = _asked(file, problem), int(file.attrs["mesh"]), finished(file, split)
+        steps = strides(asked, mesh, points)
         if ready < count:
             raise ValueError(f"expected {count} samples in {split} of {path} but {ready} are there: prepare them first")
-        names = (problem.input.name, problem.output.name)
-        inputs, outputs = (_strided(file[split][name], count, step, points) for name in names)
-        slopes = _slopes(file[split][problem.output.name], count, step) if gradients else None
-        return Samples(inputs, outputs, problem.name, str(file.attrs["provenance"]), slopes)
+        group = file[split]
+        inputs = _strided(group[asked.input.name], count, steps)
+        outputs = _outputs(group[asked.output.name], count, steps, asked)
+        slopes = _slopes(group[asked.output.name], count, steps) if gradients else None
+        return Samples(inputs, outputs, asked.name, str(file.attrs["provenance"]), slopes)
+
+
+def answer(problem: str, outputs: Array) -> Array:
+    """Give outputs `[sample, *grid]`, as they were read, on the grid of the problem's answer."""
+    sides = PROBLEMS[problem].answer
+    return outputs if sides is None else block_mean(outputs, sides)
+
+
+def source(problem: str) -> str:
+    """Name the problem whose files hold the samples of `problem`."""
+    return SOURCES.get(problem, problem)
+
+
+def strides(problem: Problem, mesh: int, points: Points) -> tuple[int, ...]:
+    """Give the step along each axis from `mesh` points to `points`.
+
+    Raises:
+        ValueError: there is none, or `points` has another number of axes.
+    """
+    sides = points if isinstance(points, tuple) else (points,) * len(problem.axes)
+    if len(sides) != len(problem.axes):
+        raise ValueError(f"expected points for the axes {problem.axes} of {problem.name} but got {points}")
+    return tuple(stride(problem, mesh, side) for side in sides)
 
 
 def stride(problem: Problem, mesh: int, points: int) -> int:
@@ -181,14 +234,35 @@ def _copy(source: h5py.Group, target: h5py.Group) -> None:
             target[name][index] = source[name][index]
 
 
-def _strided(dataset: h5py.Dataset, count: int, step: int, points: int) -> Array:
-    axes = dataset.ndim - 1
-    coarse = np.empty((count, *(points,) * axes), dtype=np.float32)
+def _asked(file: h5py.File, problem: str | None) -> Problem:
+    own = str(file.attrs["problem"])
+    if source(problem or own) != own:
+        raise ValueError(f"expected samples of {problem} but {file.filename} holds those of {own}")
+    return PROBLEMS[problem or own]
+
+
+def _strided(dataset: h5py.Dataset, count: int, steps: tuple[int, ...]) -> Array:
+    sides = (-(-points // step) for points, step in zip(dataset.shape[1:], steps, strict=True))
+    coarse = np.empty((count, *sides), dtype=np.float32)
     for index in range(count):
-        coarse[index] = dataset[index][(slice(None, None, step),) * axes]
+        coarse[index] = dataset[index][_every(steps)]
     return coarse
 
 
-def _slopes(dataset: h5py.Dataset, count: int, step: int) -> Array:
-    axes = (slice(None, None, step),) * (dataset.ndim - 1)
-    return np.stack([derivatives.gradient(dataset[index])[axes] for index in range(count)])
+def _outputs(dataset: h5py.Dataset, count: int, steps: tuple[int, ...], problem: Problem) -> Array:
+    if problem.answer is None:
+        return _strided(dataset, count, steps)
+    common = common_grid(problem.answer)
+    strides(problem, dataset.shape[1], common)  # a common grid of other points would lie elsewhere
+    fields = np.empty((count, *common), dtype=np.float32)
+    for index in range(count):
+        fields[index] = block_mean(dataset[index], common)
+    return fields
+
+
+def _slopes(dataset: h5py.Dataset, count: int, steps: tuple[int, ...]) -> Array:
+    return np.stack([derivatives.gradient(dataset[index])[_every(steps)] for index in range(count)])
+
+
+def _every(steps: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(None, None, step) for step in steps)
