@@ -25,7 +25,7 @@ from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 
 from training import checkpoint, runlog
 from training.batches import Plan
-from training.config import Recipe, RecipeError
+from training.config import FitConfig, Recipe, RecipeError
 from training.data import Request, Samples, prepare, read
 from training.evaluation import report
 from training.operators import Operator, build
@@ -106,9 +106,7 @@ def request(recipe: Recipe) -> Request:
 def prepare_task(recipe: Recipe, path: Path, init: Path | None) -> Task:
     """Read the samples and build the network, with fitted normalisers."""
     data, fit = recipe.data, recipe.fit
-    train = {
-        n: read(path, "train", data.train, n, problem=recipe.problem, gradients=fit.gradients) for n in data.grids
-    }
+    train = {n: read(path, "train", data.train, n, problem=recipe.problem, gradients=fit.gradients) for n in data.grids}
     watched = data.test if fit.keep == "best" else min(WATCHED, data.test)
     watch = read(path, "test", watched, data.grids[0], problem=recipe.problem)
     operator = initial_operator(recipe, train[data.grids[0]], init)
@@ -136,22 +134,23 @@ class ProgressBar(TQDMProgressBar):
         return Tqdm(disable=True)
 
 
+def savers(config: FitConfig, folder: Path) -> list[ModelCheckpoint]:
+    """Save the state at every epoch's end, keep the newest two; and the best epoch's weights if asked for."""
+    newest = ModelCheckpoint(folder, "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True)
+    best = ModelCheckpoint(
+        folder, Path(BEST).stem, monitor="relative_l2", save_weights_only=True, enable_version_counter=False
+    )
+    return [newest, best] if config.keep == "best" else [newest]
+
+
 def make_trainer(recipe: Recipe, folder: Path) -> pl.Trainer:
-    """Configure Lightning: progress bar, CSV log, state saved at every epoch's end (the newest two, the best if asked)."""
-    states = [
-        ModelCheckpoint(
-            folder / STATE, "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True
-        )
-    ]
-    if recipe.fit.keep == "best":
-        name = Path(BEST).stem
-        states.append(ModelCheckpoint(folder / STATE, name, "relative_l2", save_weights_only=True, **OVERWRITING))
+    """Configure Lightning: progress bar, CSV log, saved states."""
     return pl.Trainer(
         max_epochs=recipe.fit.epochs,
         gradient_clip_val=recipe.fit.clip,
         reload_dataloaders_every_n_epochs=1,
         num_sanity_val_steps=0,
-        callbacks=[*states, runlog.RunLog(folder / METRICS), ProgressBar()],
+        callbacks=[*savers(recipe.fit, folder / STATE), runlog.RunLog(folder / METRICS), ProgressBar()],
         logger=False,
         enable_model_summary=False,
         accelerator="auto",
