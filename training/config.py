@@ -49,8 +49,8 @@ class DataConfig(BaseModel):
 class FitConfig(BaseModel):
     """How to train: AdamW (Adam where `weight_decay` is 0) under a one-cycle schedule with gradient clipping.
 
-    The loss is `relative`, relative L2 + h1 * relative H1, or `weighted`, the published one with gradients of the finest
-    mesh and a mesh width of 1/n for n points an axis; see `training.losses`.
+    The loss is `relative`, relative L2 + h1 * relative H1, or `weighted`, the published one, with the finest mesh's
+    gradients and a mesh width of 1/n for n points an axis; see `training.losses`.
     """
 
     model_config = FROZEN
@@ -80,9 +80,7 @@ class FitConfig(BaseModel):
     def keep_gradients_true(self) -> Self:
         """Refuse to move samples whose gradients would stay behind."""
         if self.gradients and self.symmetries:
-            raise ValueError(
-                "symmetries move the fields but not their gradients, which the weighted loss needs: use one"
-            )
+            raise ValueError("symmetries move fields, not the gradients that the weighted loss needs: use one or none")
         return self
 
 
