@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -77,7 +77,7 @@ class FitConfig(BaseModel):
         return self.loss == "weighted" and self.gamma > 0
 
     @model_validator(mode="after")
-    def keep_gradients_true(self) -> Self:
+    def keep_gradients_true(self) -> FitConfig:
         """Refuse to move samples whose gradients would stay behind."""
         if self.gradients and self.symmetries:
             raise ValueError("symmetries move fields, not the gradients that the weighted loss needs: use one or none")
@@ -98,7 +98,7 @@ class Recipe(BaseModel):
     fit: FitConfig
 
     @model_validator(mode="after")
-    def refuse_what_has_no_loss(self) -> Self:
+    def refuse_what_has_no_loss(self) -> Recipe:
         """Let only those problems have a weighted loss for which one is published."""
         problem = PROBLEMS.get(self.problem)
         if problem is None:
