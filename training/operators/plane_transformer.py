@@ -15,7 +15,7 @@ those of the published code, `FourierTransformer2D`.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal
 
 from jaxtyping import Float
 from pydantic import PositiveInt, model_validator
@@ -28,10 +28,11 @@ from training.decoders import DecoderConfig, SpectralDecoderConfig, build_decode
 from training.encoder import EncoderConfig, LocalMixing, encoder_stack
 from training.normaliser import Normaliser
 from training.scaling import Downscaler, Upscaler, sample
-from training.shapes import Carried, Channels, Plane
+from training.shapes import Carried, Channels
 
 Sides = tuple[PositiveInt, PositiveInt]
 Planes = Float[Tensor, "batch *channel row column"]
+Answer = Float[Tensor, "batch _ _"]
 
 
 class PlaneTransformerConfig(EncoderConfig):
@@ -53,7 +54,7 @@ class PlaneTransformerConfig(EncoderConfig):
     decoder: DecoderConfig = SpectralDecoderConfig(joined=32)
 
     @model_validator(mode="after")
-    def sizes_fit(self) -> Self:
+    def sizes_fit(self) -> PlaneTransformerConfig:
         """Refuse sizes that do not meet where a scaler is left out, and more modes than the answer's grid has."""
         if self.down_middle is None and self.tokens != self.grid:
             raise ValueError(f"without down_middle, expected tokens to be the grid {self.grid} but got {self.tokens}")
@@ -79,12 +80,12 @@ class PlaneTransformer(nn.Module):
         self.encoder = encoder_stack(config, 2, lambda: local_mixing(config))
         self.decoder = build_decoder(config.decoder, config.channels, 2)
 
-    def fit_normalisers(self, fields: Planes, answers: Plane) -> None:
+    def fit_normalisers(self, fields: Planes, answers: Answer) -> None:
         """Take the statistics of the training fields, interpolated to the native grid, and of the answers."""
         self.input_normaliser.fit(sample(fields, *indices(self.config.grid, fields.device)))
         self.output_normaliser.fit(sample(answers, *indices(self.config.answer, answers.device)))
 
-    def forward(self, field: Planes, boundary: Plane | None = None) -> Plane:
+    def forward(self, field: Planes, boundary: Answer | None = None) -> Answer:
         """Answer `field`; `boundary`, of the answer's shape, is added to the whole answer."""
         native = self.input_normaliser(sample(field, *indices(self.config.grid, field.device)))
         answer = self.output_normaliser.inverse(self.solve(native[:, None] if self.config.inputs == 1 else native))
@@ -94,7 +95,7 @@ class PlaneTransformer(nn.Module):
             answer = sample(answer, *indices(field.shape[-2:], field.device))
         return answer if boundary is None else answer + boundary
 
-    def solve(self, field: Channels) -> Plane:
+    def solve(self, field: Channels) -> Answer:
         """Give the standardised answer of a standardised field, both on their native grids."""
         tokens = self.encode(field)
         latent = tokens.transpose(1, 2).unflatten(2, self.config.tokens)
