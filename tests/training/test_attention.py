@@ -49,7 +49,7 @@ def by_hand(attention: GalerkinAttention | FourierAttention, x: torch.Tensor, po
 @pytest.mark.parametrize("kind", ["galerkin", "fourier"])
 def test_equals_the_formula(kind: AttentionType, tokens: torch.Tensor, positions: torch.Tensor) -> None:
     attention = build(kind)
-    torch.testing.assert_close(attention(tokens, positions), by_hand(attention, tokens, positions))
+    torch.testing.assert_close(attention(tokens, positions=positions), by_hand(attention, tokens, positions))
 
 
 @pytest.mark.parametrize("kind", ["galerkin", "fourier"])
@@ -57,7 +57,7 @@ def test_permuted_tokens_give_permuted_answers(
     kind: AttentionType, tokens: torch.Tensor, positions: torch.Tensor
 ) -> None:
     attention, order = build(kind), torch.randperm(N)
-    torch.testing.assert_close(attention(tokens[:, order], positions[order]), attention(tokens, positions)[:, order])
+    torch.testing.assert_close(attention(tokens[:, order], positions=positions[order]), attention(tokens, positions=positions)[:, order])
 
 
 @pytest.mark.parametrize("kind", ["galerkin", "fourier"])
@@ -66,7 +66,7 @@ def test_repeating_every_token_changes_nothing(
 ) -> None:
     """The mixing is a mean over the domain, so a grid refined by repetition gives the same field."""
     attention = build(kind)
-    doubled = attention(tokens.repeat_interleave(2, dim=1), positions.repeat_interleave(2, dim=0))
+    doubled = attention(tokens.repeat_interleave(2, dim=1), positions=positions.repeat_interleave(2, dim=0))
     torch.testing.assert_close(doubled[:, ::2], attention(tokens, positions))
 
 

@@ -90,8 +90,8 @@ def test_local_mixing_is_a_shift_invariant_stencil() -> None:
 
 def test_an_encoder_layer_keeps_the_shape() -> None:
     class Mean(torch.nn.Module):
-        def forward(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-            del positions
+        def forward(self, tokens: torch.Tensor, **places: torch.Tensor | None) -> torch.Tensor:
+            del places
             return tokens.mean(dim=1, keepdim=True).expand_as(tokens)
 
     layer = EncoderLayer(Mean(), 8, 16, local=LocalMixing(8, (5, 5), 3))

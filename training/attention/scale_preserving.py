@@ -1,14 +1,12 @@
 r"""Attention without softmax: takes tokens and their positions, gives tokens.
 
-Cao, NeurIPS 2021, arXiv 2105.14995, section 3.
-Both members project :math:`Q = xW_Q, K = xW_K, V = xW_V` per head, normalise two of the three by a layer norm per
-head, put the coordinates in front of every head's features, mix, and project back:
+Cao, NeurIPS 2021, arXiv 2105.14995, section 3:
 
 .. math::
-    \text{Galerkin:}\quad z = Q\,(\tilde K^T \tilde V)/n, \qquad
-    \text{Fourier:}\quad z = (\tilde Q \tilde K^T)\,V / (n\sqrt{w}),
+    \text{Galerkin:}\quad z = \tilde Q\,(\tilde K^T \tilde V)/n, \qquad
+    \text{Fourier:}\quad z = (\tilde Q \tilde K^T)\,\tilde V / (n\sqrt{w}),
 
-with :math:`n` tokens and :math:`w` the head's width *after* the coordinates joined. Neither has a softmax, so matrix
+with :math:`n` sources and :math:`w` the head's width *after* the coordinates joined. Neither has a softmax, so matrix
 products may be re-bracketed: both cost :math:`O(n w^2)` time and :math:`O(nw)` memory, and the mixing approximates an
 integral over the domain.
 """
@@ -17,111 +15,37 @@ from __future__ import annotations
 
 import math
 
-import torch
-from jaxtyping import Float
-from torch import Tensor, nn
-from torch.nn import functional
-
-from training.shapes import Heads, Positions, Tokens
+from training.attention.heads import HeadAttention, refuse_mask
+from training.shapes import Mask, Mixed
 
 
-class HeadNorm(nn.Module):
-    """Normalise every head's features with an affine map of the head's own."""
+class GalerkinAttention(HeadAttention):
+    r"""Mix as a Petrov-Galerkin projection, :math:`z = Q(\tilde K^T\tilde V)/n`; keys and values are normalised.
 
-    def __init__(self, heads: int, width: int, eps: float) -> None:
-        super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(heads, 1, width))
-        self.bias = nn.Parameter(torch.zeros(heads, 1, width))
-
-    def forward(self, x: Heads) -> Heads:
-        return functional.layer_norm(x, x.shape[-1:], eps=self.eps) * self.weight + self.bias
-
-
-class ScalePreservingAttention(nn.Module):
-    """Project, normalise, join the coordinates, mix, project back.
-
-    The two members differ in what is normalised and how they mix.
-
-    Args:
-        channels: features of a token; must be a multiple of `heads`.
-        heads: number of heads.
-        coordinates: components of a position, put in front of the features of every head; 0 leaves positions out.
-        eps: of the layer norms.
-        gain: Xavier gain of the projections' initial weights.
-        diagonal: multiple of the identity added to them. With the small gain it starts the layer near a scaled
-        identity, which
-            the paper found to matter by 30 % and more (section 4 and appendix).
-
-    Raises:
-        ValueError: `channels` is not a multiple of `heads`.
+    `n` counts the sources, over which the sum is a mean.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        heads: int,
-        coordinates: int,
-        *,
-        eps: float = 1e-5,
-        gain: float = 1e-2,
-        diagonal: float = 1e-2,
-    ) -> None:
-        super().__init__()
-        if channels % heads:
-            raise ValueError(
-                f"expected channels to be a multiple of heads but got {channels} channels and {heads} heads"
-            )
-        self.heads = heads
-        self.query, self.key, self.value = (projection(channels, gain, diagonal) for _ in range(3))
-        self.first_norm, self.second_norm = (HeadNorm(heads, channels // heads, eps) for _ in range(2))
-        self.output = nn.Linear(channels + heads * coordinates, channels)
+    pairwise = False
 
-    def forward(self, tokens: Tokens, positions: Positions) -> Tokens:
-        Q, K, V = (self.split(project(tokens)) for project in (self.query, self.key, self.value))
-        Q, K, V = (join(positions, x) for x in self.normalise(Q, K, V))
-        return self.output(self.mix(Q, K, V).transpose(1, 2).flatten(2))
-
-    def split(self, x: Tokens) -> Heads:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-
-    def normalise(self, Q: Heads, K: Heads, V: Heads) -> tuple[Tensor, Tensor, Tensor]:
-        raise NotImplementedError
-
-    def mix(self, Q: Heads, K: Heads, V: Heads) -> Heads:
-        raise NotImplementedError
+    def mix(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
+        refuse_mask(mask, "galerkin")
+        return Q @ self.drop(K.transpose(-2, -1) @ V / K.shape[-2])
 
 
-class GalerkinAttention(ScalePreservingAttention):
-    r"""Mix as a Petrov-Galerkin projection, :math:`z = Q(\tilde K^T\tilde V)/n`; keys and values are normalised."""
+class FourierAttention(HeadAttention):
+    r"""Mix as a learned integral kernel, :math:`z = (\tilde Q\tilde K^T)V/(n\sqrt w)`; queries, keys are normalised.
 
-    def normalise(self, Q: Heads, K: Heads, V: Heads) -> tuple[Tensor, Tensor, Tensor]:
-        return Q, self.first_norm(K), self.second_norm(V)
+    The product is bracketed as :math:`\tilde Q(\tilde K^T V)`, linear in :math:`n`, unless a mask or dropout acts on
+    the :math:`n \times n` scores: a hidden pair's score is 0.
+    """
 
-    def mix(self, Q: Heads, K: Heads, V: Heads) -> Heads:
-        return Q @ (K.transpose(-2, -1) @ V / K.shape[-2])
+    pairwise = True
 
-
-class FourierAttention(ScalePreservingAttention):
-    r"""Mix as a learned integral kernel, :math:`z = (\tilde Q\tilde K^T)V/(n\sqrt w)`; queries, keys are normalised."""
-
-    def normalise(self, Q: Heads, K: Heads, V: Heads) -> tuple[Tensor, Tensor, Tensor]:
-        return self.first_norm(Q), self.second_norm(K), V
-
-    def mix(self, Q: Heads, K: Heads, V: Heads) -> Heads:
-        return Q @ (K.transpose(-2, -1) @ V / (K.shape[-2] * math.sqrt(K.shape[-1])))
-
-
-def projection(channels: int, gain: float, diagonal: float) -> nn.Linear:
-    """Give a square linear map with weights Xavier(gain) + diagonal * identity and no initial bias."""
-    layer = nn.Linear(channels, channels)
-    nn.init.xavier_uniform_(layer.weight, gain=gain)
-    nn.init.zeros_(layer.bias)
-    with torch.no_grad():
-        layer.weight += diagonal * torch.eye(channels)
-    return layer
-
-
-def join(positions: Positions, x: Heads) -> Float[Tensor, "batch head token _"]:
-    """Put the coordinates in front of the features of every head."""
-    return torch.cat([positions.expand(*x.shape[:2], *positions.shape), x], dim=-1)
+    def mix(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
+        scale = K.shape[-2] * math.sqrt(self.width)
+        if mask is None and not self.rate:
+            return Q @ (K.transpose(-2, -1) @ V / scale)
+        scores = Q @ K.transpose(-2, -1) / scale
+        if mask is not None:
+            scores = scores.masked_fill(mask[:, None] == 0, 0.0)
+        return self.drop(scores) @ V

@@ -18,24 +18,18 @@ from itertools import pairwise
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from training.attention import ATTENTION, AttentionType
-from training.encoder import EncoderLayer, LocalMixing, Norm, circle_positions
+from training.encoder import EncoderConfig, LocalMixing, circle_positions, encoder_stack
 from training.normaliser import Normaliser
 from training.shapes import Line
 from training.spectral import SpectralConv, resample_periodic
 
 
-class BurgersConfig(BaseModel):
+class BurgersConfig(EncoderConfig):
     """Sizes of a Burgers operator."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     kind: Literal["burgers"] = "burgers"
-    attention: AttentionType = "galerkin"
-    norm: Norm = "pre"
     tokens: int = 256  # T
     band: int = 128  # wave numbers carried in and out; at most half the tokens
     channels: int = 64  # features of a token, C
@@ -60,7 +54,11 @@ class BurgersOperator(nn.Module):
         self.input_normaliser, self.output_normaliser = Normaliser(), Normaliser()
         self.lift = nn.Linear(1 + 2, config.channels)
         self.register_buffer("positions", circle_positions(config.tokens), persistent=False)
-        self.encoder = nn.ModuleList(encoder_layer(config) for _ in range(config.layers))
+        self.encoder = encoder_stack(
+            config,
+            coordinates=2,
+            local=lambda: LocalMixing(config.channels, (config.tokens,), config.local, periodic=True),
+        )
         widths = [config.channels] + [config.decoder] * config.spectral
         self.spectral = nn.Sequential(*(SpectralConv(a, b, config.modes, 1) for a, b in pairwise(widths)))
         self.head = nn.Sequential(
@@ -86,15 +84,3 @@ class BurgersOperator(nn.Module):
         for layer in self.encoder:
             tokens = layer(tokens, positions)
         return self.head(self.spectral(tokens.transpose(1, 2)))[:, 0]
-
-
-def encoder_layer(config: BurgersConfig) -> EncoderLayer:
-    """Give one layer of the encoder."""
-    return EncoderLayer(
-        ATTENTION[config.attention](config.channels, config.heads, coordinates=2),
-        config.channels,
-        config.feedforward,
-        norm=config.norm,
-        local=LocalMixing(config.channels, (config.tokens,), config.local, periodic=True) if config.local else None,
-        dropout=config.dropout,
-    )

@@ -18,11 +18,9 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from training.attention import ATTENTION, AttentionType
-from training.encoder import EncoderLayer, LocalMixing, Norm, square_positions
+from training.encoder import EncoderConfig, LocalMixing, encoder_stack, square_positions
 from training.normaliser import Normaliser
 from training.scaling import Downscaler, Upscaler, convolution, coordinates, resample
 from training.shapes import Carried, Channels, Plane
@@ -32,14 +30,10 @@ from training.spectral import SpectralConv
 WALL = 0.5 / 421
 
 
-class DarcyConfig(BaseModel):
+class DarcyConfig(EncoderConfig):
     """Sizes of a Darcy operator."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     kind: Literal["darcy"] = "darcy"
-    attention: AttentionType = "galerkin"
-    norm: Norm = "pre"
     working: int = 85  # side of the working grid, F
     middle: int = 49  # side between working and token grid
     tokens: int = 29  # side of the token grid, T
@@ -66,7 +60,11 @@ class DarcyOperator(nn.Module):
         self.input_normaliser, self.output_normaliser = Normaliser(), Normaliser()
         self.downscaler = Downscaler(1, config.channels, config.stem, config.middle, config.tokens)
         self.register_buffer("positions", square_positions(config.tokens), persistent=False)
-        self.encoder = nn.ModuleList(encoder_layer(config) for _ in range(config.layers))
+        self.encoder = encoder_stack(
+            config,
+            coordinates=2,
+            local=lambda: LocalMixing(config.channels, (config.tokens, config.tokens), config.local),
+        )
         self.upscaler = Upscaler(config.channels, config.decoder, config.middle, config.working)
         self.detail = convolution(1, config.decoder)
         self.join = nn.Conv2d(2 * config.decoder + 2, config.decoder, 1)
@@ -106,19 +104,6 @@ class DarcyOperator(nn.Module):
         places = places.expand(fine.shape[0], -1, -1, -1)
         joined = self.join(torch.cat([self.upscaler(latent), self.detail(fine), places], dim=1))
         return self.head(self.spectral(joined))[:, 0]
-
-
-def encoder_layer(config: DarcyConfig) -> EncoderLayer:
-    """Give one layer of the encoder."""
-    grid = (config.tokens, config.tokens)
-    return EncoderLayer(
-        ATTENTION[config.attention](config.channels, config.heads, coordinates=2),
-        config.channels,
-        config.feedforward,
-        norm=config.norm,
-        local=LocalMixing(config.channels, grid, config.local) if config.local else None,
-        dropout=config.dropout,
-    )
 
 
 def wall_factor(rows: Tensor, columns: Tensor, dtype: torch.dtype) -> Plane:

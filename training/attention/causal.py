@@ -1,0 +1,56 @@
+r"""Attention that looks back only: takes tokens in an order and their positions, gives tokens.
+
+.. math::
+    z_t = \frac{\phi(\tilde Q_t)^T S_t}{\phi(\tilde Q_t)^T(s_t + \epsilon)}, \qquad
+    S_t = \frac1n\sum_{u\le t}\phi(\tilde K_u)\tilde V_u^T, \quad s_t = \frac1n\sum_{u\le t}\phi(\tilde K_u),
+
+with :math:`\phi(x) = \mathrm{elu}(x) + 1 > 0` (Katharopoulos et al., ICML 2020, arXiv 2006.16236). Tokens are taken
+in blocks of :math:`c`: pairs within a block directly, all earlier blocks through their sums, which costs
+:math:`O(n w (w + c))` time and :math:`O(nw(1 + w/c))` memory.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+from training.attention.heads import HeadAttention
+from training.shapes import Mask, Mixed
+
+BLOCK = 64  # tokens of a block, c: about the width of a head, where both parts of the cost are alike
+
+
+class CausalAttention(HeadAttention):
+    """Mix every token with itself and its predecessors; queries and keys are normalised.
+
+    A mask hides further pairs; with one, or with dropout, the n x n matrix of weights is formed. A query that sees
+    no key gets 0. Queries and keys are tokens of the same sequence, or at least as many.
+    """
+
+    pairwise = True
+
+    def mix(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
+        Q, K = functional.elu(Q) + 1, functional.elu(K) + 1
+        if mask is None and not self.rate:
+            return causal_attention(Q, K, V)
+        scores = (Q @ K.transpose(-2, -1)).tril() / K.shape[-2]
+        if mask is not None:
+            scores = scores.masked_fill(mask[:, None] == 0, 0.0)
+        weights = scores / (scores.sum(dim=-1, keepdim=True) + 1e-7 * Q.sum(dim=-1, keepdim=True))
+        return self.drop(weights) @ V
+
+
+def causal_attention(Q: Mixed, K: Mixed, V: Mixed, eps: float = 1e-7) -> Mixed:
+    """Give the module's formula for positive features of queries and keys `[batch, head, token, _]`, phi left out."""
+    tokens = Q.shape[-2]
+    # A column of ones beside the values carries the denominator along.
+    q, k, v = blocks(Q), blocks(K / tokens), blocks(functional.pad(V, (0, 1), value=1.0))
+    sums = k.transpose(-2, -1) @ v
+    earlier = sums.cumsum(dim=2) - sums
+    sums_to_here = (q @ earlier + (q @ k.transpose(-2, -1)).tril() @ v).flatten(2, 3)[:, :, :tokens]
+    return sums_to_here[..., :-1] / (sums_to_here[..., -1:] + eps * Q.sum(dim=-1, keepdim=True))
+
+
+def blocks(x: Mixed) -> torch.Tensor:
+    """Give the tokens in blocks, the last one filled with zeros: [batch, head, block, BLOCK, width]."""
+    return functional.pad(x, (0, 0, 0, -x.shape[-2] % BLOCK)).unflatten(2, (-1, BLOCK))
