@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 from pydantic import ValidationError
 
-from serving import npy
+from serving import npy, raw, safetensors
 from serving.problem_details import (
-    BodyTooLarge,
     NotAcceptable,
     UnreadableBody,
     UnsupportedMediaType,
@@ -35,7 +33,9 @@ if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
 JSON = "application/json"
-MEDIA_TYPES = (npy.MEDIA_TYPE, JSON)
+JSON_SHARE = 4  # numbers in JSON take some eight times their text in memory, so JSON bodies get a part of the limit
+MEDIA_TYPES = (npy.MEDIA_TYPE, JSON, safetensors.MEDIA_TYPE)
+_SEVERAL = (JSON, safetensors.MEDIA_TYPE)  # formats that hold more than one array
 DTYPES = frozenset(
     {"float16", "float32", "float64", "bool"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
@@ -49,11 +49,37 @@ class Coding:
     base64: bool = False
 
 
+class Body:
+    """A question of `/v1` and the writing of its answer; an `Exchange` of `serving.prediction`.
+
+    Args:
+        content: The request's body.
+        question_type: Its media type.
+        answer_type: The media type to answer in.
+    """
+
+    def __init__(self, content: bytearray, question_type: str, answer_type: str) -> None:
+        self.size = len(content)
+        self._content = content
+        self._question_type = question_type
+        self._answer = Coding(answer_type)
+
+    def read(self, names: Sequence[str], max_bytes: int) -> dict[str, NDArray[Any]]:
+        """The arrays of the body; see the function `read`."""
+        found, coding = read(self._content, self._question_type, names, max_bytes)
+        self._answer = replace(self._answer, base64=coding.base64)
+        return found
+
+    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]]) -> bytes:
+        """The body of the answer; see the function `write`."""
+        return write(model, version, outputs, self._answer)
+
+
 def question_type(headers: Headers) -> str:
     """The media type of the body.
 
     Raises:
-        UnsupportedMediaType: Neither .npy nor JSON, or compressed.
+        UnsupportedMediaType: None of `MEDIA_TYPES`, or compressed.
     """
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
@@ -71,7 +97,7 @@ def answer_type(headers: Headers, question: str) -> str:
     """The media type that `Accept` prefers; the question's own where it leaves the choice.
 
     Raises:
-        NotAcceptable: `Accept` names neither .npy nor JSON.
+        NotAcceptable: `Accept` names none of `MEDIA_TYPES`.
     """
     accept = headers.get("accept", "*/*")
     weights = dict(_weight(part) for part in accept.split(",")[:32])
@@ -111,8 +137,12 @@ def read(
     """
     if media_type == JSON:
         return _read_json(body, names, max_bytes)
+    if media_type == safetensors.MEDIA_TYPE:
+        return _read_safetensors(body, names, max_bytes), Coding(media_type)
     if len(names) != 1:
-        raise UnsupportedMediaType(f"the model takes {', '.join(names)}: one .npy file cannot hold them, send {JSON}")
+        raise UnsupportedMediaType(
+            f"the model takes {', '.join(names)}: one .npy file cannot hold them, send {' or '.join(_SEVERAL)}"
+        )
     return {names[0]: npy.read(body, names[0], max_bytes)}, Coding(npy.MEDIA_TYPE)
 
 
@@ -125,6 +155,8 @@ def write(model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], 
     if coding.media_type == JSON:
         arrays = {name: _base64(array) if coding.base64 else array for name, array in outputs.items()}
         return orjson.dumps({"model": model, "version": version, "outputs": arrays}, option=orjson.OPT_SERIALIZE_NUMPY)
+    if coding.media_type == safetensors.MEDIA_TYPE:
+        return safetensors.write(outputs, {"model": model, "version": str(version)})
     return _write_npy(outputs, "answers")
 
 
@@ -136,12 +168,22 @@ def write_question(inputs: Mapping[str, NDArray[np.float32]], media_type: str) -
     """
     if media_type == JSON:
         return orjson.dumps({"inputs": dict(inputs)}, option=orjson.OPT_SERIALIZE_NUMPY)
+    if media_type == safetensors.MEDIA_TYPE:
+        return safetensors.write(inputs, {})
     return _write_npy(inputs, "takes")
+
+
+def _read_safetensors(body: bytes | bytearray, names: Sequence[str], max_bytes: int) -> dict[str, NDArray[Any]]:
+    found = safetensors.read(body, max_bytes)
+    check_names(found, names)
+    return found
 
 
 def _write_npy(named: Mapping[str, NDArray[np.float32]], verb: str) -> bytes:
     if len(named) != 1:
-        raise NotAcceptable(f"the model {verb} {', '.join(named)}: one .npy file cannot hold them, accept {JSON}")
+        raise NotAcceptable(
+            f"the model {verb} {', '.join(named)}: one .npy file cannot hold them, accept {' or '.join(_SEVERAL)}"
+        )
     [array] = named.values()
     return npy.write(array)
 
@@ -172,13 +214,22 @@ def _inputs(body: bytes | bytearray, names: Sequence[str]) -> dict[str, Any]:
     if not isinstance(document, dict) or set(document) != {"inputs"} or not isinstance(document["inputs"], dict):
         raise UnreadableBody(f'expected {{"inputs": {{"{names[0]}": <array>}}}} as the JSON body')
     inputs: dict[str, Any] = document["inputs"]
+    check_names(inputs, names)
+    return inputs
+
+
+def check_names(sent: Mapping[str, Any] | Sequence[str], names: Sequence[str]) -> None:
+    """Compare what was sent with the inputs of the model.
+
+    Raises:
+        WrongInput: One is missing, or there is one that the model does not have.
+    """
     for name in names:
-        if name not in inputs:
-            raise WrongInput(f'input "{name}" is missing; got {_quoted(inputs)}', array=name)
-    for name in inputs:
+        if name not in sent:
+            raise WrongInput(f'input "{name}" is missing; got {_quoted(sent)}', array=name)
+    for name in sent:
         if name not in names:
             raise WrongInput(f'there is no input "{name[:64]}"; the model takes {_quoted(names)}', array=name[:64])
-    return inputs
 
 
 def _quoted(names: Mapping[str, Any] | Sequence[str]) -> str:
@@ -198,22 +249,7 @@ def _decode(value: dict[str, Any], name: str, max_bytes: int) -> NDArray[Any]:
         raise UnreadableBody(f"inputs.{name}.base64: {error}") from error
     if coded.dtype not in DTYPES:
         raise WrongDtype(f'{name}: dtype "{coded.dtype[:32]}" is not read; use one such as "float32"', array=name)
-    dtype = np.dtype(coded.dtype).newbyteorder("<")
-    return _view(data, dtype, coded.shape, name, max_bytes)
-
-
-def _view(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], name: str, max_bytes: int) -> NDArray[Any]:
-    if len(shape) > npy.MAX_RANK or any(size < 0 for size in shape):
-        raise WrongShape(f"{name}: shape {str(list(shape))[:64]} is not the shape of a field", array=name)
-    values = math.prod(shape)
-    if values * dtype.itemsize != len(data):
-        raise UnreadableBody(
-            f"inputs.{name}: shape {list(shape)} of {dtype.name} takes {values * dtype.itemsize} bytes, "
-            f"but base64 holds {len(data)}"
-        )
-    if values * 4 > max_bytes:
-        raise BodyTooLarge(f"{name}: shape {list(shape)} takes {values * 4} bytes as float32; the limit is {max_bytes}")
-    return np.frombuffer(data, dtype).reshape(shape)
+    return raw.view(data, np.dtype(coded.dtype), coded.shape, name, max_bytes, "base64")
 
 
 def _nested(value: Any, name: str, *, strings: bool) -> NDArray[Any]:

@@ -1,45 +1,71 @@
-"""A model's card, a body and its coding in; the answer's body out: parse, check, dispatch, check, encode.
+"""A card and a question in its wire format in; the answer in the same format out: parse, check, dispatch, encode.
 
-Large bodies are parsed and encoded in a worker thread, so that one of them does not keep the others waiting.
+Large questions are parsed and encoded in a worker thread, so that one of them does not keep the others waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from serving import arrays, fields
+from serving import fields
+from serving.problem_details import DeadlineExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from serving.arrays import Coding
     from serving.metrics import Metrics
     from serving.schemas import Card
 
 Result = TypeVar("Result")
+Written_co = TypeVar("Written_co", covariant=True)
 _LARGE_BYTES = 2**20  # some ten milliseconds of JSON; a thread costs a tenth of one
+
+
+class Exchange(Protocol[Written_co]):
+    """A question in some wire format, and the writing of its answer.
+
+    Attributes:
+        size: Bytes of the question.
+    """
+
+    size: int
+
+    def read(self, names: Sequence[str], max_bytes: int) -> dict[str, NDArray[Any]]:
+        """Exactly the arrays of these names, each of at most so many bytes as float32.
+
+        Raises:
+            Refused: One of its kinds.
+        """
+        ...
+
+    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]]) -> Written_co:
+        """The answer; called after `read`.
+
+        Raises:
+            Refused: It cannot be had as it was asked for.
+        """
+        ...
 
 
 @dataclass(frozen=True)
 class Question:
-    """A body that was understood.
+    """A question that was understood.
 
     Attributes:
         inputs: Batches `[B, ...]` by name.
         single: Whether it was one field, without a batch axis.
-        coding: How its arrays were written.
         grid: Its grid as a metrics label.
     """
 
     inputs: dict[str, NDArray[np.float32]]
     single: bool
-    coding: Coding
     grid: str
 
 
@@ -54,63 +80,70 @@ class Solver(Protocol):
 
 
 class Predictor:
-    """Answers questions, from bytes to bytes.
+    """Answers questions, from wire to wire.
 
     Args:
         solver: Knows the answers.
         metrics: Where the phases are recorded.
         max_bytes: The most that one input may take as float32.
+        seconds: The most that one answer may take.
     """
 
-    def __init__(self, solver: Solver, metrics: Metrics, max_bytes: int) -> None:
+    def __init__(self, solver: Solver, metrics: Metrics, max_bytes: int, seconds: float) -> None:
         self._solver = solver
         self._metrics = metrics
         self._max_bytes = max_bytes
+        self._seconds = seconds
 
     async def answer(
-        self, card: Card, body: bytearray, question_type: str, answer_type: str, deadline: float, request_id: str
-    ) -> bytes:
-        """The body of the answer.
+        self, card: Card, exchange: Exchange[Result], request_id: str, seconds: float = math.inf
+    ) -> Result:
+        """What the exchange writes.
 
         Args:
             card: Of the version to ask.
-            body: The request's body.
-            question_type: Its media type.
-            answer_type: The media type to answer in.
-            deadline: On the clock of the event loop.
+            exchange: The question.
             request_id: For Triton's log.
+            seconds: How long the caller will wait.
 
         Raises:
             Problem: One of its kinds.
         """
-        question = await self._understand(card, body, question_type)
+        limit = min(seconds, self._seconds)
+        deadline = asyncio.get_running_loop().time() + limit
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._answer(card, exchange, request_id, deadline)
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"no answer within {limit:g} s") from error
+
+    async def _answer(self, card: Card, exchange: Exchange[Result], request_id: str, deadline: float) -> Result:
+        question = await self._understand(card, exchange)
         outputs = await self._solver.predict(card, question.inputs, deadline, request_id)
         with self._metrics.phase(card.model, question.grid, "encode"):
             size = sum(array.nbytes for array in outputs.values())
-            coding = arrays.Coding(answer_type, base64=question.coding.base64)
-            return await _aside(size, encode, card, outputs, coding, question.single)
+            return await _aside(size, encode, card, exchange, outputs, question.single)
 
-    async def _understand(self, card: Card, body: bytearray, media_type: str) -> Question:
+    async def _understand(self, card: Card, exchange: Exchange[Any]) -> Question:
         start = time.perf_counter()
-        question = await _aside(len(body), understand, card, body, media_type, self._max_bytes)
+        question = await _aside(exchange.size, understand, card, exchange, self._max_bytes)
         elapsed = time.perf_counter() - start
         self._metrics.phase_seconds.labels(card.model, question.grid, "parse").observe(elapsed)
         return question
 
 
-def understand(card: Card, body: bytearray, media_type: str, max_bytes: int) -> Question:
-    """Parse a body and check it against the card.
+def understand(card: Card, exchange: Exchange[Any], max_bytes: int) -> Question:
+    """Parse a question and check it against the card.
 
     Raises:
         Refused: One of its kinds.
     """
     names = [tensor.name for tensor in card.inputs]
-    sent, coding = arrays.read(body, media_type, names, max_bytes)
-    inputs, single = fields.batch(sent, card)
-    return Question(inputs, single, coding, fields.grid_label(inputs[names[0]].shape[1:], card))
+    inputs, single = fields.batch(exchange.read(names, max_bytes), card)
+    return Question(inputs, single, fields.grid_label(inputs[names[0]].shape[1:], card))
 
 
-def encode(card: Card, outputs: dict[str, NDArray[np.float32]], coding: Coding, single: bool) -> bytes:
+def encode(card: Card, exchange: Exchange[Result], outputs: dict[str, NDArray[np.float32]], single: bool) -> Result:
     """Check what the model answered and write it down in the question's rank.
 
     Raises:
@@ -118,7 +151,7 @@ def encode(card: Card, outputs: dict[str, NDArray[np.float32]], coding: Coding, 
     """
     fields.check_output(outputs)
     shown = {name: array[0] if single else array for name, array in outputs.items()}
-    return arrays.write(card.model, card.version, shown, coding)
+    return exchange.write(card.model, card.version, shown)
 
 
 async def _aside(size: int, function: Callable[..., Result], *args: Any) -> Result:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from serving import arrays, body, npy
-from serving.problem_details import MEDIA_TYPE, DeadlineExceeded
+from serving import arrays, body, npy, safetensors
+from serving.problem_details import MEDIA_TYPE
 from serving.schemas import Answer, Liveness, Model, ModelList, ProblemDetails, Question, Readiness
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
-    from serving.limits import Ticket
     from serving.prediction import Predictor
     from serving.schemas import Card
 
-JSON_SHARE = 4  # numbers in JSON take some eight times their text in memory, so JSON bodies get a part of the limit
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _PREDICTION: dict[str, Any] = {
     "openapi_extra": {
@@ -27,6 +24,7 @@ _PREDICTION: dict[str, Any] = {
             "required": True,
             "content": {
                 npy.MEDIA_TYPE: _BINARY,
+                safetensors.MEDIA_TYPE: _BINARY,
                 arrays.JSON: {"schema": Question.model_json_schema(ref_template="#/components/schemas/{model}")},
             },
         }
@@ -34,7 +32,7 @@ _PREDICTION: dict[str, Any] = {
     "response_model": Answer,
     "responses": {
         200: {
-            "content": {npy.MEDIA_TYPE: _BINARY},
+            "content": {npy.MEDIA_TYPE: _BINARY, safetensors.MEDIA_TYPE: _BINARY},
             "headers": {
                 "Petrov-Model": {"schema": {"type": "string"}},
                 "Petrov-Version": {"schema": {"type": "integer"}},
@@ -80,7 +78,7 @@ async def predict_with_version(model: str, version: int, request: Request, servi
 @router.get(
     "/v1/models/{model}/example",
     response_model=Question,
-    responses={200: {"content": {npy.MEDIA_TYPE: _BINARY}}},
+    responses={200: {"content": {npy.MEDIA_TYPE: _BINARY, safetensors.MEDIA_TYPE: _BINARY}}},
 )
 async def example(
     model: str,
@@ -128,28 +126,18 @@ async def index() -> HTMLResponse:
 
 
 async def _answer(card: Card, predictor: Predictor, request: Request, service: Service) -> Response:
-    """Read, answer within the deadline, and stop when nobody listens any more."""
+    """Read, answer, and stop when nobody listens any more."""
     question = arrays.question_type(request.headers)
     answer = arrays.answer_type(request.headers, question)
+    limit = service.settings.max_body_bytes // (arrays.JSON_SHARE if question == arrays.JSON else 1)
     with service.admission.admit() as ticket:
-        content = await _receive(request, question, ticket, service)
-        deadline = asyncio.get_running_loop().time() + service.settings.request_seconds
-        work = predictor.answer(card, content, question, answer, deadline, request.state.request_id)
-        try:
-            async with asyncio.timeout_at(deadline):
-                written = await body.unless_disconnected(request, work)
-        except TimeoutError as error:
-            raise DeadlineExceeded(f"no answer within {service.settings.request_seconds:g} s") from error
+        content = await body.read(request, ticket, limit, service.settings.receive_seconds)
+        service.metrics.request_bytes.observe(len(content))
+        work = predictor.answer(card, arrays.Body(content, question, answer), request.state.request_id)
+        written = await body.unless_disconnected(request, work)
     return Response(written, media_type=answer, headers=_origin(card))
 
 
 def _origin(card: Card) -> dict[str, str]:
     """Who answered, for answers whose body has no room for it."""
     return {"Petrov-Model": card.model, "Petrov-Version": str(card.version)}
-
-
-async def _receive(request: Request, media_type: str, ticket: Ticket, service: Service) -> bytearray:
-    limit = service.settings.max_body_bytes // (JSON_SHARE if media_type == arrays.JSON else 1)
-    content = await body.read(request, ticket, limit, service.settings.receive_seconds)
-    service.metrics.request_bytes.observe(len(content))
-    return content

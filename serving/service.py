@@ -38,8 +38,9 @@ class Service:
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
         dispatcher = Dispatcher(inference, self.catalogue, self.metrics)
         self.classics = Classics()
-        self.predictor = Predictor(dispatcher, self.metrics, settings.max_body_bytes)
-        self.reference = Predictor(self.classics, self.metrics, settings.max_body_bytes)
+        limits = (settings.max_body_bytes, settings.request_seconds)
+        self.predictor = Predictor(dispatcher, self.metrics, *limits)
+        self.reference = Predictor(self.classics, self.metrics, *limits)
         self._inference = inference
 
     @asynccontextmanager
