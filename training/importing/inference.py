@@ -1,0 +1,252 @@
+"""Takes a state dict of the reference, gives the constructor arguments that its keys and shapes tell.
+
+What they cannot tell is the attention's type within its family, everything that only acts on numbers (activations,
+signs, eps), and the grids: see `arguments`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from training.importing import layout
+from training.importing.arguments import EFFECTIVE, QUADRATIC, Arguments, Example, validate
+from training.importing.refusal import ReferenceImportError
+
+State = dict[str, Tensor]
+
+#: Parts of the reference that no network here has.
+FOREIGN = {
+    r"downscaler\.downsample\.\d": "the old downscaler of convolutions and pooling (downsample_mode 'conv')",
+    r"upscaler\.upsample\.\d+\.deconv": "the upscaler of transposed convolutions (upsample_mode 'conv')",
+    r"feat_extract\.(edge_learner|gcn_)": "a graph-convolution feature map (feat_extract_type 'gcn')",
+    r"feat_extract\.gat_": "a graph-attention feature map (feat_extract_type 'gat')",
+    r"freq_regressor\.": "a frequency head (n_freq_targets > 0)",
+    r".*\.self_attn\.": "torch's own attention (attention_type 'official')",
+    r".*(\.res\.shortcut\.|\.conv\d?\.1\.weight)": "residual or double convolution blocks",
+}
+
+
+@dataclass(frozen=True)
+class Inference:
+    """All arguments of a network, and where each that matters comes from.
+
+    `told` were read off the file, `given` by the user or a whole model's attributes, `assumed` are the example's.
+    """
+
+    arguments: Arguments
+    line: bool
+    convolutional: bool
+    told: dict[str, Any]
+    given: dict[str, Any]
+    assumed: dict[str, Any]
+
+
+def infer(example: Example, state: State, given: dict[str, Any]) -> Inference:
+    """Complete a network's arguments and check every key and shape of the file against them.
+
+    Args:
+        example: which of the reference's examples the file comes from.
+        state: the state dict.
+        given: constructor arguments for what shapes cannot tell; what they can tell has to agree.
+
+    Raises:
+        ReferenceImportError: the file holds parts that no network here has, is another example's, contradicts `given`,
+            or has missing, further or misshapen entries.
+    """
+    refuse_foreign(state)
+    line = example == "burgers"
+    expect_kind(example, state, line=line)
+    convolutional = "downscaler.downsample.conv0.conv.0.weight" in state
+    told = tell(Shapes(state), line=line) | ({} if line or convolutional else {"downscaler_size": None})
+    stated = normal(given)
+    refuse_contradictions(told, stated, state)
+    guessed = {name: value for name, value in assume(example, state, told).items() if stated.get(name) is None}
+    a = validate(guessed | {name: v for name, v in stated.items() if v is not None} | told, "the file and the config")
+    compare(layout.entries(a, line=line, convolutional=convolutional), state)
+    shown = {name: value for name, value in guessed.items() if matters(name, a, line=line)}
+    return Inference(a, line, convolutional, told, given, shown)
+
+
+def refuse_foreign(state: State) -> None:
+    """Refuse parts that no network here has, by name."""
+    for pattern, words in FOREIGN.items():
+        if key := next((key for key in state if re.match(pattern, key)), None):
+            raise ReferenceImportError(f"found {key!r}: {words}, which no network here has")
+
+
+def expect_kind(example: Example, state: State, *, line: bool) -> None:
+    """Refuse the network of another example."""
+    on_line = "feat_extract.id.weight" in state
+    if on_line and any(key.endswith("fourier_weight.0") for key in state):
+        raise ReferenceImportError("found the reference's 2D lite network, which belongs to none of the examples")
+    if line and not on_line:
+        raise ReferenceImportError(f"expected 'feat_extract.id.weight' for {example} but there is none")
+    if not line and not any(key.startswith("downscaler.") for key in state):
+        raise ReferenceImportError(f"expected entries 'downscaler.…' for {example} but there are none")
+
+
+class Shapes:
+    """Shapes by key; a missing one is an error that names it."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def __call__(self, key: str, axes: int) -> tuple[int, ...]:
+        """Give the shape of an entry that has to have `axes` axes.
+
+        Raises:
+            ReferenceImportError: it is missing, or has not.
+        """
+        if key not in self.state:
+            raise ReferenceImportError(f"expected an entry {key!r} but there is none")
+        if self.state[key].ndim != axes:
+            raise ReferenceImportError(f"expected {axes} axes for {key!r} but found {tuple(self.state[key].shape)}")
+        return tuple(self.state[key].shape)
+
+    def has(self, key: str) -> bool:
+        """Tell whether there is an entry."""
+        return key in self.state
+
+    def count(self, pattern: str) -> int:
+        """Give the number of distinct first groups of `pattern` among the keys."""
+        return len({found[1] for key in self.state if (found := re.fullmatch(pattern, key))})
+
+
+def tell(shape: Shapes, *, line: bool) -> dict[str, Any]:
+    """Read off what keys and shapes tell."""
+    first = "encoder_layers.0."
+    E = shape(f"{first}attn.linears.0.weight", 2)[0]
+    joined = shape(f"{first}attn.fc.weight", 2)[1] - E
+    heads = shape.count(r"encoder_layers\.0\.attn\.norm_K\.(\d+)\.weight")
+    coordinates = joined // heads if heads else (1 if line else 2)
+    return {
+        "n_hidden": E,
+        "n_head": heads or max(joined // coordinates, 1),
+        "pos_dim": coordinates,
+        "dim_feedforward": shape(f"{first}ff.lr1.weight", 2)[0],
+        "num_encoder_layers": shape.count(r"encoder_layers\.(\d+)\..*"),
+        "attn_norm": heads > 0,
+        "layer_norm": shape.has(f"{first}layer_norm1.weight"),
+        "batch_norm": shape.has(f"{first}ff.bn.weight"),
+        **tell_entry(shape, E, line=line),
+        **tell_decoder(shape, E, coordinates, line=line),
+    }
+
+
+def tell_entry(shape: Shapes, E: int, *, line: bool) -> dict[str, Any]:
+    """Read off the channels that go in."""
+    del E
+    if line:
+        return {"node_feats": shape("feat_extract.id.weight", 2)[1]}
+    if shape.has("downscaler.id.weight"):
+        return {"node_feats": shape("downscaler.id.weight", 2)[1] - 2}
+    return {"node_feats": shape("downscaler.downsample.conv0.conv.0.weight", 4)[1]}
+
+
+def tell_decoder(shape: Shapes, E: int, coordinates: int, *, line: bool) -> dict[str, Any]:
+    """Read off the decoder's kind and sizes."""
+    joined = shape.has("regressor.fc.weight")
+    grid = shape("regressor.fc.weight", 2)[1] - E if joined else coordinates
+    common = {"spacial_fc": joined, "spacial_dim": grid}
+    if shape.has("regressor.out.weight"):
+        layers = shape.count(r"regressor\.ff\.(\d+)\.0\.weight")
+        targets = shape("regressor.out.weight", 2)[0]
+        return {**common, "decoder_type": "pointwise", "num_regressor_layers": layers, "n_targets": targets}
+    weight = "regressor.spectral_conv.0.fourier_weight"
+    modes = shape(weight, 4)[2] if line else shape(f"{weight}.0", 5)[3]
+    return {
+        **common,
+        "decoder_type": "ifft" if line else "ifft2",
+        "freq_dim": shape("regressor.regressor.0.weight", 2)[1],
+        "fourier_modes": modes,
+        "num_regressor_layers": shape.count(r"regressor\.spectral_conv\.(\d+)\..*"),
+        "n_targets": shape("regressor.regressor.2.weight", 2)[0],
+    }
+
+
+def normal(given: dict[str, Any]) -> dict[str, Any]:
+    """Give the user's arguments as the reference understands them: what is None is left to it."""
+    stated = {name: value for name, value in given.items() if value is not None}
+    if stated.get("layer_norm") is False and not stated.get("attn_norm", True):
+        stated["attn_norm"] = True  # the reference forces it where both are off
+    return stated
+
+
+def refuse_contradictions(told: dict[str, Any], stated: dict[str, Any], state: State) -> None:
+    """Report every given argument that the file does not have.
+
+    Raises:
+        ReferenceImportError: there is one.
+    """
+    pairs = [(name, stated[name], value) for name, value in told.items() if name in stated and stated[name] != value]
+    lines = [f"{name} is {given!r} but the file has {found!r}" for name, given, found in pairs if effective(name, told)]
+    if wrong := family_fault(stated.get("attention_type"), state):
+        lines.append(wrong)
+    if lines:
+        raise ReferenceImportError("the config contradicts the file: " + "; ".join(lines))
+
+
+def effective(name: str, told: dict[str, Any]) -> bool:
+    """Tell whether the reference would look at an argument: spectral sizes mean nothing to a pointwise decoder."""
+    return told["decoder_type"] != "pointwise" or name not in {"freq_dim", "fourier_modes"}
+
+
+def family_fault(attention: str | None, state: State) -> str | None:
+    """Say how an attention's type contradicts the norms inside the attention, if it does."""
+    quadratic = is_quadratic(state)
+    if attention is None or quadratic is None or (attention in QUADRATIC) == quadratic:
+        return None
+    return f"attention_type is {attention!r} but the file normalises {'queries' if quadratic else 'values'} beside keys"
+
+
+def is_quadratic(state: State) -> bool | None:
+    """Tell the family of the attention, None where no norm tells it."""
+    for letter, answer in (("Q", True), ("V", False)):
+        if f"encoder_layers.0.attn.norm_{letter}.0.weight" in state:
+            return answer
+    return None
+
+
+def assume(example: Example, state: State, told: dict[str, Any]) -> dict[str, Any]:
+    """Give the example's own arguments, with an attention of the family that the file shows."""
+    guessed = {name: value for name, value in EFFECTIVE[example].items() if name not in told}
+    if family_fault(guessed["attention_type"], state):
+        guessed["attention_type"] = "fourier" if is_quadratic(state) else "galerkin"
+    return guessed
+
+
+def matters(name: str, a: Arguments, *, line: bool) -> bool:
+    """Tell whether an assumed argument changes an answer (a dropout does not)."""
+    return not name.endswith("dropout") and not (line and name == "norm_eps") and getattr(a, name) is not None
+
+
+def compare(expected: dict[str, tuple[int, ...]], state: State) -> None:
+    """Report every entry that is missing, further or of another shape.
+
+    Raises:
+        ReferenceImportError: there is one.
+    """
+    found = {key: tuple(tensor.shape) for key, tensor in state.items()}
+    faults = [
+        *listed("missing", expected.keys() - found.keys(), repr),
+        *listed("unknown", found.keys() - expected.keys(), repr),
+        *listed(
+            "misshapen",
+            (key for key in expected.keys() & found.keys() if expected[key] != found[key]),
+            lambda key: f"{key!r} (expected {expected[key]}, found {found[key]})",
+        ),
+    ]
+    if faults:
+        raise ReferenceImportError("the file is no network of the inferred sizes: " + "; ".join(faults))
+
+
+def listed(word: str, keys: Iterable[str], text: Callable[[str], str], most: int = 6) -> list[str]:
+    """Put keys under a word, the first few by name."""
+    keys = sorted(keys)
+    more = f" and {len(keys) - most} more" if len(keys) > most else ""
+    return [f"{word}: {', '.join(map(text, keys[:most]))}{more}"] if keys else []

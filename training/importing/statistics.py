@@ -1,0 +1,137 @@
+r"""The normalisers, which the reference keeps outside of its state dict: takes where they may be found, gives them.
+
+Mean and deviation at every point of the native grid for the input, of the answer's grid for the output: from a file,
+from a whole pickled model, or from the training fields as the reference computes them,
+
+.. math::
+    z = (x - \mathrm{mean}) / (\mathrm{std} + \mathrm{eps}), \qquad \mathrm{eps} = 10^{-5}.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data import Samples, store
+from training.data.pooling import block_mean
+from training.importing.refusal import ReferenceImportError
+from training.normaliser import EPSILON
+from training.problems import PROBLEMS
+
+Array = NDArray[np.float64]
+
+FIELDS = 1024  # of the training set, as published
+NAMES = ("mean", "std", "eps")
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Mean and deviation (eps included) at every point of a square grid, [row, column]."""
+
+    mean: Array
+    deviation: Array
+
+    @property
+    def side(self) -> int:
+        """Points per axis."""
+        return len(self.mean)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The statistics of input and output, as far as they are known."""
+
+    input: Statistics | None = None
+    output: Statistics | None = None
+
+    def completed(self, other: Pair) -> Pair:
+        """Fill in what is missing."""
+        return Pair(self.input or other.input, self.output or other.output)
+
+
+def read(path: Path) -> Pair:
+    """Read arrays mean, std, eps (of the output) and input_mean, input_std, input_eps from an .npz file; no pickles.
+
+    Raises:
+        ReferenceImportError: the file cannot be read, holds other arrays, or statistics that do not fit each other.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: np.asarray(file[name], dtype=np.float64) for name in file.files}
+    except (OSError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise ReferenceImportError(f"{path}: expected an .npz file of numbers but {error}") from error
+    known = {f"{prefix}{name}" for prefix in ("", "input_") for name in NAMES}
+    if not arrays or not arrays.keys() <= known:
+        found = ", ".join(sorted(arrays)) or "nothing"
+        raise ReferenceImportError(f"{path}: expected arrays of {', '.join(sorted(known))} but found {found}")
+    return Pair(statistics(arrays, f"{path}: input_"), statistics(arrays, f"{path}: "))
+
+
+def statistics(arrays: Mapping[str, Array], place: str) -> Statistics | None:
+    """Give the statistics in `arrays` under the prefix that ends `place`, None if there are none.
+
+    Raises:
+        ReferenceImportError: one of the three is missing, misshapen, not finite or not positive.
+    """
+    prefix = place.rpartition(" ")[2]
+    found = {name: arrays[prefix + name] for name in NAMES if prefix + name in arrays}
+    if not found:
+        return None
+    if missing := [name for name in NAMES if name not in found]:
+        raise ReferenceImportError(f"{place}{', '.join(missing)}: expected beside {', '.join(found)} but there is none")
+    mean, deviation = (planar(array, place) for array in (found["mean"], found["std"] + found["eps"]))
+    if mean.shape != deviation.shape:
+        raise ReferenceImportError(f"{place}std: expected the mean's shape {mean.shape} but found {deviation.shape}")
+    if not (np.isfinite(mean).all() and np.isfinite(deviation).all() and (deviation > 0).all()):
+        raise ReferenceImportError(f"{place}mean, std, eps: expected finite numbers and std + eps above 0 everywhere")
+    return Statistics(mean, deviation)
+
+
+def planar(array: Array, place: str) -> Array:
+    """Give an array [row, column] or, as the reference has it, [row, column, 1] as [row, column].
+
+    Raises:
+        ReferenceImportError: it has another shape or is not square.
+    """
+    plane = array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array
+    if plane.ndim != 2 or plane.shape[0] != plane.shape[1]:
+        raise ReferenceImportError(f"{place}mean, std: expected the shape (n, n) or (n, n, 1) but found {array.shape}")
+    return plane
+
+
+def of(fields: NDArray[Any]) -> Statistics:
+    """Take the statistics of fields [sample, row, column]."""
+    return Statistics(fields.mean(0, dtype=np.float64), fields.std(0, dtype=np.float64) + EPSILON)
+
+
+def samples(path: Path, split: store.Split, most: int, problem: str, grid: int, answer: int) -> Samples:
+    """Read the first samples of a split as the reference has them: strided, and for the inverse problem pooled twice.
+
+    Raises:
+        ReferenceImportError: the file cannot be read, is another problem's, or cannot be strided to the grid.
+    """
+    try:
+        with store.opened(path) as file:
+            count = min(store.finished(file, split), most)
+        if not count:
+            raise ValueError(f"there are no finished samples in {split}")  # noqa: TRY301 - one refusal for all faults
+        found = store.read(path, split, count, grid, problem=store.source(problem))
+        if problem == store.source(problem):
+            return found
+        pooled = coarse(path, split, count, problem, grid, answer)
+        return Samples(found.outputs, pooled, problem, found.provenance)
+    except (OSError, ValueError, KeyError) as error:
+        raise ReferenceImportError(f"{path}: expected samples of {problem} but {error}") from error
+
+
+def coarse(path: Path, split: store.Split, count: int, problem: str, grid: int, answer: int) -> NDArray[np.float32]:
+    """Average the finest outputs to the native grid and from there to the answer's."""
+    with store.opened(path) as file:
+        fields = file[split][PROBLEMS[problem].output.name]
+        return np.stack([block_mean(block_mean(fields[i], (grid,) * 2), (answer,) * 2) for i in range(count)])
