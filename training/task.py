@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -68,7 +68,7 @@ class Task(pl.LightningModule):
         K = batch.inputs if self.watch.problem == DARCY.name else None
         return PlaneLoss(h, gamma=gamma)(prediction, batch.outputs, batch.gradients, coefficient=K).total
 
-    def validation_step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    def validation_step(self, batch: Sequence[torch.Tensor]) -> None:
         """Log the relative L2 error of watched samples."""
         inputs, outputs = batch
         error = relative_l2(self.operator(inputs), outputs).mean()
