@@ -1,0 +1,108 @@
+"""The inversion descends along the true gradient, and finds what made a pressure, within its bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from physics import darcy, fields
+from physics.averages import block_mean
+from physics.grid import WALL, axis
+from physics.inversion import Inverse, invert
+
+Field = NDArray[np.float64]
+
+
+def measured(rows: int = 15, columns: int = 18) -> Inverse:
+    rng = np.random.default_rng(3)
+    data = darcy.solve(rng.uniform(3, 12, (rows, columns)))
+    return Inverse(data, 0.1 * data.mean() * rng.uniform(1, 2, data.shape))
+
+
+def smooth(points: int) -> Field:
+    y, x = np.meshgrid(axis(points), axis(points), indexing="ij")
+    return np.asarray(7 + 2 * np.cos(np.pi * x) * np.cos(2 * np.pi * y))
+
+
+def materials(points: int) -> Field:
+    coefficients = fields.neumann_coefficients(64, np.random.default_rng(5))
+    return darcy.permeability(fields.cosine_series(coefficients, axis(points), axis(points)))
+
+
+def distance(found: Field, truth: Field) -> float:
+    return float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
+
+
+def test_central_differences_approach_the_gradient_with_order_two() -> None:
+    inverse, rng = measured(), np.random.default_rng(4)
+    t, way = rng.uniform(0.2, 0.8, inverse.data.shape), rng.standard_normal(inverse.data.shape)
+    slope = float((inverse.objective(t)[1] * way).sum())
+    steps = [4e-3, 2e-3, 1e-3]
+    central = [(inverse.objective(t + h * way)[0] - inverse.objective(t - h * way)[0]) / (2 * h) for h in steps]
+    errors = [abs(value - slope) for value in central]
+    order, _ = np.polyfit(np.log(steps), np.log(errors), 1)
+    assert order == pytest.approx(2, abs=0.1)
+    assert errors[-1] < 1e-3 * abs(slope)
+
+
+def test_a_smooth_coefficient_is_recovered() -> None:
+    truth = smooth(21)
+    found = invert(darcy.solve(truth), mismatch=1e-5)
+    assert distance(found, truth) < 0.05
+    assert distance(found, truth) < 0.3 * distance(np.full_like(truth, truth.mean()), truth)
+
+
+def test_less_noise_is_less_error() -> None:
+    truth, rng = materials(21), np.random.default_rng(6)
+    u = darcy.solve(truth)
+    xi, errors = rng.standard_normal(u.shape), []
+    for level in (0.001, 0.01, 0.1):
+        deviation = level * u.std()
+        found = invert(u + deviation * xi, noise=deviation, points=(6, 6), mismatch=1e-3)
+        errors.append(distance(found, block_mean(truth, (6, 6), WALL)))
+    assert errors[0] < errors[1] < errors[2] < 0.25
+
+
+def test_the_bounds_are_kept_and_narrow_ones_reached() -> None:
+    found = invert(darcy.solve(smooth(15)), low=6.0, high=8.0, mismatch=1e-3, iterations=60)
+    assert found.min() == 6.0
+    assert found.max() == 8.0
+
+
+def test_noise_may_differ_from_point_to_point() -> None:
+    u = darcy.solve(materials(15))
+    everywhere, one = invert(u, noise=np.full(u.shape, 1e-4), iterations=20), invert(u, noise=1e-4, iterations=20)
+    np.testing.assert_array_equal(everywhere, one)
+
+
+def test_blocks_of_the_common_grid_are_plain_means() -> None:
+    field = np.random.default_rng(7).random((29, 13))
+    padded = np.pad(field, ((1, 2), (1, 2)), constant_values=np.nan).reshape(8, 4, 4, 4)
+    np.testing.assert_allclose(block_mean(field, (8, 4), WALL), np.nanmean(padded, axis=(1, 3)), rtol=1e-12)
+
+
+def test_blocks_of_other_grids_cover_the_same_places() -> None:
+    np.testing.assert_allclose(block_mean(np.full((22, 15), 3.0), (8, 8), WALL), 3.0, rtol=1e-12)
+    assert distance(block_mean(smooth(85), (8, 8), WALL), block_mean(smooth(29), (8, 8), WALL)) < 3e-3
+
+
+@pytest.mark.parametrize(
+    ("solution", "options", "message"),
+    [
+        (np.ones(4), {}, "row, column"),
+        (np.array([[1.0, np.nan], [1, 1]]), {}, r"solution\[0,1\] is nan"),
+        (np.zeros((4, 4)), {}, "zero everywhere"),
+        (np.ones((4, 4)), {"noise": np.ones(3)}, r"got \(3,\)"),
+        (np.ones((4, 4)), {"noise": -1.0}, "at least zero for noise"),
+        (np.ones((4, 4)), {"low": 5.0, "high": 4.0}, "0 < low < high"),
+        (np.ones((4, 4)), {"mismatch": 0.0}, "for mismatch"),
+        (np.ones((4, 4)), {"iterations": 0}, "for iterations"),
+        (np.ones((4, 4)), {"points": (1, 2), "iterations": 1}, "at least 2 blocks"),
+    ],
+)
+def test_faults_are_named(solution: Field, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        invert(solution, **options)
