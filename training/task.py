@@ -79,12 +79,12 @@ class Task(pl.LightningModule):
         optimiser = torch.optim.AdamW(
             self.operator.parameters(), lr=self.config.learning_rate, weight_decay=self.config.weight_decay
         )
-        total = self.config.epochs * steps(self.train_samples, self.plan)
+        total = max(3, self.config.epochs * steps(self.train_samples, self.plan))  # a step up, and one down
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimiser,
             max_lr=self.config.learning_rate,
             total_steps=total,
-            pct_start=max(self.config.warmup, 2 / total),  # torch divides by zero where a run of few steps rises in one
+            pct_start=max(self.config.warmup, 2 / total),  # torch divides by zero where it rises or falls in one
             div_factor=self.config.div_factor,
             final_div_factor=self.config.final_div_factor,
             cycle_momentum=self.config.cycle_momentum,
