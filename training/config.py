@@ -72,6 +72,11 @@ class FitConfig(BaseModel):
     noise: tuple[NonNegativeFloat, ...] = ()  # levels to draw from for every sample, relative to the inputs' deviation
 
     @property
+    def levels(self) -> tuple[float, ...]:
+        """Levels of noise to measure at: none, and those that are trained."""
+        return tuple(sorted({0.0, *self.noise}))
+
+    @property
     def gradients(self) -> bool:
         """Whether the loss compares with gradients that the samples bring along."""
         return self.loss == "weighted" and self.gamma > 0

@@ -72,7 +72,8 @@ def fit(recipe: Recipe, folder: Path, data: Path, *, resume: bool = False, init:
     if recipe.fit.keep == "best":
         task.load_state_dict(torch.load(folder / STATE / BEST, weights_only=True)["state_dict"])
     operator = task.operator.eval()
-    card = describe(recipe, operator, folder) | report(operator, PROBLEMS[recipe.problem], recipe.data, samples)
+    measured = report(operator, PROBLEMS[recipe.problem], recipe.data, samples, recipe.fit.levels)
+    card = describe(recipe, operator, folder) | measured
     checkpoint.save(folder, operator, recipe, PROBLEMS[recipe.problem], card)
     shutil.rmtree(folder / STATE)
     (folder / "recipe.json").unlink()
