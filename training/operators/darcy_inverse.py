@@ -14,7 +14,7 @@ grid of the question. How noisy a measurement is shows in its finest curvatures,
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from pydantic import model_validator
@@ -46,7 +46,7 @@ class DarcyInverseConfig(EncoderConfig):
     local: int = 3  # stencil of the depthwise convolution beside the attention; 0 leaves it out
 
     @model_validator(mode="after")
-    def blocks_fit(self) -> Self:
+    def blocks_fit(self) -> DarcyInverseConfig:
         """Refuse blocks that would lie outside the working grid."""
         if (self.tokens - 1) * self.block >= self.working:
             raise ValueError(f"cannot lay {self.tokens} blocks of {self.block} points over {self.working}")
@@ -108,7 +108,7 @@ class DarcyInverseOperator(nn.Module):
         pressure, narrow, wide = self.measure(solution)
         narrow, wide = narrow / self.narrow_sizes, wide / self.wide_sizes
         roughness = torch.log(narrow[:, FEATURES - 1 : FEATURES].abs().mean(dim=(2, 3), keepdim=True))
-        fine = torch.cat([self.input_normaliser(pressure)[:, None], bounded(narrow)], dim=1)
+        fine = bounded(torch.cat([self.input_normaliser(pressure)[:, None], narrow], dim=1))
         coarse = torch.cat([bounded(wide), roughness.expand_as(wide[:, :1])], dim=1)
         return self.low + (self.high - self.low) * self.solve(fine, coarse)
 
