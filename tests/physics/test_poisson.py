@@ -1,0 +1,84 @@
+"""The Poisson solver converges at its order, leaves no residual and knows the cube's symmetries."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from physics import poisson
+
+Field = NDArray[np.float64]
+
+
+def error(*points: int) -> float:
+    """Compare with u = x (1-x) sin(pi y) sin(2 pi z), whose f = (2 + 5 pi^2 x (1-x)) sin(pi y) sin(2 pi z)."""
+    x, y, z = np.meshgrid(*(poisson.axis_points(n) for n in points), indexing="ij")
+    waves = np.sin(np.pi * y) * np.sin(2 * np.pi * z)
+    found = poisson.solve((2 + 5 * np.pi**2 * x * (1 - x)) * waves)
+    return float(np.abs(found - x * (1 - x) * waves).max())
+
+
+def test_the_solution_converges_with_order_two() -> None:
+    points = [9, 17, 33, 65]
+    slope, _ = np.polyfit(np.log([n - 1 for n in points]), np.log([error(n, n, n) for n in points]), 1)
+    assert -slope == pytest.approx(2, abs=0.1)
+
+
+def test_axes_may_have_points_of_their_own() -> None:
+    assert error(9, 17, 33) < error(9, 9, 17)
+
+
+@given(seed=st.integers(0, 2**32), sides=st.tuples(*[st.integers(3, 12)] * 3))
+@settings(max_examples=20, deadline=None)
+def test_no_residual_is_left(seed: int, sides: tuple[int, int, int]) -> None:
+    f = np.random.default_rng(seed).standard_normal(sides)
+    u = poisson.solve(f)
+    assert np.abs(poisson.residual(f, u)).max() < 1e-11
+    assert not any(u.take(end, axis).any() for axis in range(3) for end in (0, -1))
+
+
+@given(
+    seed=st.integers(0, 2**32), order=st.sampled_from(list(permutations(range(3)))), flips=st.sets(st.integers(0, 2))
+)
+@settings(max_examples=16, deadline=None)
+def test_the_solution_moves_with_the_symmetries_of_the_cube(seed: int, order: tuple[int, ...], flips: set[int]) -> None:
+    def move(field: Field) -> Field:
+        return np.flip(field.transpose(order), tuple(flips))
+
+    f = np.random.default_rng(seed).standard_normal((7, 7, 7))
+    np.testing.assert_allclose(poisson.solve(move(f)), move(poisson.solve(f)), rtol=1e-10, atol=1e-14)
+
+
+def test_the_same_seed_is_the_same_source_on_every_grid() -> None:
+    f, u = poisson.sample(3, 17)
+    np.testing.assert_allclose(poisson.example(9, 3), f[::2, ::2, ::2], rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(poisson.solve(f), u)
+    assert not np.allclose(poisson.example(9, 4), poisson.example(9, 3))
+
+
+def test_sources_vary_as_their_covariance_says() -> None:
+    rng = np.random.default_rng(1)
+    centre = [poisson.source(3, rng)[1, 1, 1] for _ in range(2000)]
+    k = np.arange(poisson.MODES)
+    middle = np.where(k == 0, 1.0, 2 * np.cos(np.pi * k / 2) ** 2)
+    eigenvalues = np.pi**2 * (k[:, None, None] ** 2 + k[:, None] ** 2 + k**2)
+    expected = np.einsum("i,j,k,ijk->", middle, middle, middle, 100 / (eigenvalues + 9) ** 2)
+    assert np.var(centre) == pytest.approx(expected, rel=0.15)
+
+
+def test_faults_are_named() -> None:
+    with pytest.raises(ValueError, match=r"at least 3 points each, but got \(3, 3\)"):
+        poisson.solve(np.ones((3, 3)))
+    with pytest.raises(ValueError, match=r"at least 3 points each, but got \(3, 2, 3\)"):
+        poisson.solve(np.ones((3, 2, 3)))
+    with pytest.raises(ValueError, match=r"source\[1, 2, 0\] is not finite"):
+        poisson.solve(np.where(np.arange(27).reshape(3, 3, 3) == 15, np.nan, 1.0))
+    with pytest.raises(ValueError, match=r"\(3, 3, 4\) for \"solution\""):
+        poisson.residual(np.ones((3, 3, 3)), np.ones((3, 3, 4)))
+    with pytest.raises(ValueError, match="at least 3 points on an axis but got 2"):
+        poisson.example(2, 0)
