@@ -1,8 +1,7 @@
 """Standardisation as part of the network: takes physical units, gives mean 0 and deviation 1, and back.
 
 The statistics are buffers, so they are saved with the weights and exported with the graph. They are single numbers
-for the whole field, one per channel, or one per point of a grid; per-point statistics of a plane follow a field to
-another grid by linear interpolation.
+for the whole field, one per channel, or one per point of the one grid on which a network standardises.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from training.scaling import resample
 from training.shapes import Field
 
 #: A point that never varies (a wall) is divided by a small number, not by zero.
@@ -46,15 +44,8 @@ class Normaliser(nn.Module):
         self.deviation.copy_((deviation + floor).reshape(self.mean.shape))
 
     def forward(self, x: Field) -> Field:
-        return (x - self.at(self.mean, x)) / self.at(self.deviation, x)
+        return (x - self.mean) / self.deviation
 
     def inverse(self, z: Field) -> Field:
         """Give back physical units."""
-        return z * self.at(self.deviation, z) + self.at(self.mean, z)
-
-    def at(self, statistic: Tensor, x: Field) -> Tensor:
-        """Give a statistic on the grid of `x`."""
-        if statistic.ndim < 2 or 1 in statistic.shape[-2:]:
-            return statistic
-        rows, columns = (torch.arange(side, device=x.device) for side in x.shape[-2:])
-        return resample(statistic, rows, columns)
+        return z * self.deviation + self.mean

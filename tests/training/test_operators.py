@@ -76,11 +76,13 @@ def test_normalising_and_back(grid: tuple[int, ...]) -> None:
     torch.testing.assert_close(normaliser.inverse(normaliser(fields)), fields)
 
 
-def test_statistics_by_point_follow_the_grid() -> None:
-    ramp = torch.linspace(0, 1, 29).expand(29, 29)
-    normaliser = Normaliser((29, 29))
-    normaliser.fit(torch.stack([ramp, ramp + 2]))
-    assert normaliser.inverse(torch.zeros(1, 57, 57))[0, 3].allclose(torch.linspace(1, 2, 57), atol=1e-5)
+def test_statistics_of_channels_and_the_published_floor() -> None:
+    fields = torch.randn(50, 3, 8, 8) * torch.tensor([1.0, 10.0, 0.0])[:, None, None] + 7
+    channels, points = Normaliser((3, 1, 1)), Normaliser((3, 8, 8), relative=False)
+    channels.fit(fields)
+    points.fit(fields)
+    assert channels(fields).std(dim=(0, 2, 3)).tolist() == pytest.approx([1, 1, 0], abs=1e-2)
+    torch.testing.assert_close(points.deviation, fields.std(dim=0, correction=0) + 1e-5)
 
 
 def test_local_mixing_is_a_shift_invariant_stencil() -> None:

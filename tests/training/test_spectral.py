@@ -3,41 +3,71 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
 
-from training.spectral import SpectralConv1d, SpectralConv2d, bases, resample_periodic
-
-
-def reference_1d(layer: SpectralConv1d, x: torch.Tensor) -> torch.Tensor:
-    modes, points = layer.weight.shape[0], x.shape[-1]
-    spectrum = torch.zeros(x.shape[0], layer.weight.shape[2], points // 2 + 1, dtype=torch.complex128)
-    weight = torch.view_as_complex(layer.weight)
-    spectrum[..., :modes] = torch.einsum("bik,kio->bok", torch.fft.rfft(x)[..., :modes], weight)
-    return torch.nn.functional.silu(torch.fft.irfft(spectrum, n=points) + layer.residual(x))
+from training.spectral import SpectralConv, bases, published_deviation, resample_periodic
 
 
-def reference_2d(layer: SpectralConv2d, x: torch.Tensor) -> torch.Tensor:
-    modes, (height, width) = layer.modes, x.shape[-2:]
-    weight = torch.view_as_complex(layer.weight).unflatten(0, (modes, 2 * modes))  # [column, row, in, out]
-    rows = torch.arange(-modes, modes) % height
-    spectrum = torch.zeros(x.shape[0], weight.shape[-1], height, width // 2 + 1, dtype=torch.complex128)
-    kept = torch.fft.rfft2(x)[:, :, rows, :modes]
-    spectrum[:, :, rows, :modes] = torch.einsum("birc,crio->borc", kept, weight)
-    return torch.nn.functional.silu(torch.fft.irfft2(spectrum, s=(height, width)) + layer.residual(x))
+def by_fft(layer: SpectralConv, x: Tensor) -> Tensor:
+    """The layer as published: blocks of the spectrum, assigned one after the other; negative wave numbers last."""
+    sides, M, letters = x.shape[2:], layer.modes, "xyz"[: x.ndim - 2]
+    weight = torch.view_as_complex(layer.weight).unflatten(0, (M, *[2 * M] * (len(sides) - 1)))
+    weight = weight.permute(*reversed(range(len(sides))), -2, -1)  # [first mode, ..., last mode, in, out]
+    spectrum = torch.fft.rfftn(x, dim=tuple(range(2, x.ndim)))
+    kept = torch.zeros(x.shape[0], weight.shape[-1], *spectrum.shape[2:], dtype=spectrum.dtype)
+    for signs in product(*[(1, -1)] * (len(sides) - 1)):
+        full = zip(signs, sides, strict=False)
+        rows = [torch.arange(M) if sign > 0 else torch.arange(-M, 0) % side for sign, side in full]
+        place = (slice(None), slice(None), *torch.meshgrid(*rows, torch.arange(M), indexing="ij"))
+        block = weight[tuple(slice(M, None) if sign > 0 else slice(M) for sign in signs)]
+        kept[place] = torch.einsum(f"bi{letters},{letters}io->bo{letters}", spectrum[place], block)
+    return torch.nn.functional.silu(torch.fft.irfftn(kept, s=sides) + layer.residual(x))
 
 
-@pytest.mark.parametrize("points", [9, 16, 43])
-def test_1d_layer_equals_the_fft(points: int) -> None:
-    layer, x = SpectralConv1d(3, 4, modes=5).double(), torch.randn(2, 3, points, dtype=torch.float64)
-    torch.testing.assert_close(layer(x), reference_1d(layer, x), rtol=1e-10, atol=1e-12)
+@given(st.data())
+@settings(deadline=None, max_examples=60)
+def test_a_layer_equals_the_fft_on_every_grid_that_resolves_its_modes(data: st.DataObject) -> None:
+    sides = data.draw(st.lists(st.integers(3, 12), min_size=1, max_size=3))
+    modes = data.draw(st.integers(1, min(sides) // 2 + 1))  # up to the Nyquist mode of the shortest axis
+    torch.manual_seed(data.draw(st.integers(0, 2**32 - 1)))
+    layer = SpectralConv(3, 2, modes, len(sides)).double()
+    x = torch.randn(2, 3, *sides, dtype=torch.float64)
+    torch.testing.assert_close(layer(x), by_fft(layer, x), rtol=1e-10, atol=1e-11)
 
 
-@pytest.mark.parametrize("grid", [(8, 8), (9, 11), (29, 16)])
-def test_2d_layer_equals_the_fft(grid: tuple[int, int]) -> None:
-    layer, x = SpectralConv2d(3, 2, modes=4).double(), torch.randn(2, 3, *grid, dtype=torch.float64)
-    torch.testing.assert_close(layer(x), reference_2d(layer, x), rtol=1e-10, atol=1e-12)
+@pytest.mark.parametrize("grid", [(7,), (6, 9), (5, 4, 6)])
+def test_a_coarse_grid_is_answered_with_the_modes_that_it_resolves(grid: tuple[int, ...]) -> None:
+    axes, few = len(grid), min(grid) // 2 + 1
+    layer, coarse = SpectralConv(2, 3, 8, axes).double(), SpectralConv(2, 3, few, axes).double()
+    shared = layer.weight.detach().unflatten(0, (8, *[16] * (axes - 1)))
+    for axis in range(axes):
+        shared = shared.narrow(axis, 8 - few if axis else 0, 2 * few if axis else few)
+    coarse.load_state_dict(layer.state_dict() | {"weight": shared.flatten(0, axes - 1)})
+    x = torch.randn(2, 2, *[min(grid)] * axes, dtype=torch.float64)
+    torch.testing.assert_close(layer(x), coarse(x))
+    assert layer(torch.randn(2, 2, *grid, dtype=torch.float64)).isfinite().all()
+
+
+def test_dropout_spares_the_pointwise_map() -> None:
+    layer, x = SpectralConv(3, 4, 2, 1, activation="none", dropout=1 - 1e-9), torch.randn(2, 3, 8)
+    torch.testing.assert_close(layer(x), layer.residual(x))
+    assert not torch.allclose(layer.eval()(x), layer.residual(x), atol=1e-3)
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_weights_start_with_the_asked_deviation(dimensions: int) -> None:
+    deviation = published_deviation(16, 8, 3, dimensions)
+    layer = SpectralConv(16, 8, 3, dimensions, deviation=deviation)
+    assert layer.weight.std().item() == pytest.approx(deviation, rel=0.1)
+    shape = (16, 8, *[3] * dimensions, 2)
+    gain = (1 if dimensions == 1 else 24**0.5) / 128
+    assert torch.nn.init.xavier_normal_(torch.empty(shape), gain).std().item() == pytest.approx(deviation, rel=0.1)
 
 
 def test_angles_keep_their_digits_on_long_grids() -> None:
