@@ -28,6 +28,9 @@ FEATURES = 4
 class Axis:
     """One axis of a grid and its finite differences, seen from a grid of `working` points between the same ends.
 
+    Places are in units of 1/((n-1)(m-1)) of the way between the ends: those of both grids are whole numbers, so that
+    equal places are equal in every arithmetic.
+
     Args:
         index: 0..n-1, of which only the length matters.
         working: 0..m-1 likewise.
@@ -36,21 +39,25 @@ class Axis:
     """
 
     def __init__(self, index: Tensor, working: Tensor, wall: float, dtype: torch.dtype) -> None:
-        self.last = index[-1:].to(dtype)
-        self.spacing = (1 - 2 * wall) / self.last
+        cells, self.cells = index[-1:].to(dtype), working[-1:].to(dtype)
         faces = torch.cat([index, index[-1:] + 1])
         at_wall = (faces == 0) | (faces == faces[-1:])
-        self.distances = torch.where(at_wall, torch.full_like(self.spacing, wall), self.spacing)
+        spacing = (1 - 2 * wall) / cells
+        self.distances = torch.where(at_wall, torch.full_like(spacing, wall), spacing)
         self.widths = (self.distances[1:] + self.distances[:-1]) / 2
-        overhang = wall / (2 * self.spacing)  # from the outermost points to the middle of the way to the wall
-        self.points = index.to(dtype)
-        self.faces = torch.minimum(torch.maximum(faces - 0.5, -overhang), self.last + overhang)
-        self.working = working * index[-1:] / working[-1:].to(dtype)
-        self.step = self.last / working[-1:].to(dtype)
+        overhang = wall / (2 * spacing)  # from the outermost points to the middle of the way to the wall
+        self.step = cells
+        self.working = working.to(dtype) * cells
+        self.points = index.to(dtype) * self.cells
+        middles = torch.minimum(torch.maximum(faces.to(dtype) - 0.5, -overhang), cells + overhang)
+        self.faces = middles * self.cells
 
     def average(self, places: Tensor, width: float) -> Float[Tensor, "working _"]:
-        """Give each working point's weights over `places`; `width` is in steps of the working grid."""
-        reach = torch.clamp(width * self.step, min=1.0)
+        """Give each working point's weights over `places`; `width` is in steps of the working grid.
+
+        It is widened to a step of the question's grid, if that is coarser.
+        """
+        reach = torch.maximum(width * self.step, self.cells)
         weight = torch.relu(1 - (self.working[:, None] - places[None, :]).abs() / reach)
         return weight / weight.sum(dim=1, keepdim=True)
 
