@@ -17,24 +17,26 @@ BATCH = 64
 
 
 class TensorSpec(BaseModel):
-    """One tensor on the wire."""
+    """One tensor on the wire; `shape` gives the points per axis, none where any number will do."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     dtype: str
     axes: tuple[str, ...]
+    shape: tuple[int | None, ...]
     meaning: str
     units: str
     positive: bool
 
     @classmethod
-    def of(cls, quantity: Quantity, axes: tuple[str, ...]) -> Self:
-        """Describe a physical quantity sampled on the grid `axes`."""
+    def of(cls, quantity: Quantity, axes: tuple[str, ...], points: tuple[int, ...] | None = None) -> Self:
+        """Describe a physical quantity sampled on the grid `axes`, on any or with `points` points per axis."""
         return cls(
             name=quantity.name,
             dtype="FP32",
             axes=("batch", *axes),
+            shape=(None, *(points or (None,) * len(axes))),
             meaning=quantity.meaning,
             units=quantity.units,
             positive=quantity.positive,
@@ -42,7 +44,7 @@ class TensorSpec(BaseModel):
 
 
 class GridSpec(BaseModel):
-    """Which grids are accepted: points per axis, and where they lie."""
+    """Which grids of the question are accepted: points per axis, and where they lie."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -68,7 +70,7 @@ class Signature(BaseModel):
         """Derive the signature of a model that answers `problem`."""
         return cls(
             input=TensorSpec.of(problem.input, problem.axes),
-            output=TensorSpec.of(problem.output, problem.axes),
+            output=TensorSpec.of(problem.output, problem.axes, problem.answer),
             grid=GridSpec(axes=problem.axes, points=problem.points, **problem.grid.model_dump()),
         )
 

@@ -40,7 +40,7 @@ def write(module: Deployable, signature: Signature, path: Path) -> None:
     """Export by the dynamo exporter, check and write; the same module gives the same bytes.
 
     Raises:
-        GraphError: the graph needs a forbidden operator, or an axis that should be free is fixed.
+        GraphError: the graph needs a forbidden operator, or an axis that should be free is fixed, or the other way round.
     """
     model = convert(module, signature)
     strip(model)
@@ -98,9 +98,11 @@ def check(model: onnx.ModelProto, signature: Signature) -> None:
     tensors = zip((*model.graph.input, *model.graph.output), (signature.input, signature.output), strict=True)
     for value, spec in tensors:
         sizes = value.type.tensor_type.shape.dim
-        if value.name != spec.name or len(sizes) != len(spec.axes) or any(size.HasField("dim_value") for size in sizes):
-            found = [size.dim_param or size.dim_value for size in sizes]
-            raise GraphError(f"expected free axes {spec.axes} for {spec.name!r} but found {found} for {value.name!r}")
+        found = tuple(size.dim_value if size.HasField("dim_value") else None for size in sizes)
+        if value.name != spec.name or found != spec.shape:
+            raise GraphError(
+                f"expected {spec.shape} for {spec.name!r}, axes {spec.axes}, but found {found} for {value.name!r}"
+            )
 
 
 def operators(model: onnx.ModelProto) -> dict[str, int]:

@@ -53,8 +53,9 @@ def config(name: str, signature: Signature, format_: str) -> Any:
 
 
 def tensor(spec: TensorSpec) -> dict[str, Any]:
-    """Give name, type and free grid axes; the batch is Triton's own axis."""
-    return {"name": spec.name, "data_type": f"TYPE_{spec.dtype}", "dims": [-1] * (len(spec.axes) - 1)}
+    """Give name, type and the grid's points, -1 where they are free; the batch is Triton's own axis."""
+    dims = [-1 if points is None else points for points in spec.shape[1:]]
+    return {"name": spec.name, "data_type": f"TYPE_{spec.dtype}", "dims": dims}
 
 
 def batching() -> Any:

@@ -23,6 +23,9 @@ class Tensor(Document):
     name: str
     dtype: str
     axes: tuple[str, ...] = Field(description="The first is the batch, the rest are the grid's.")
+    shape: tuple[int | None, ...] | None = Field(
+        default=None, description="Points per axis, null where any number will do; null as a whole if all are such."
+    )
     meaning: str = Field(examples=["permeability"])
     units: str
     positive: bool

@@ -135,13 +135,14 @@ def _from_card(document: Mapping[str, Any], card: Mapping[str, Any]) -> ModelInf
 
 def _tensor(document: Mapping[str, Any]) -> TensorInfo:
     axes = tuple(str(axis) for axis in document["axes"])
+    sizes = document.get("shape") or [None] * len(axes)
     return TensorInfo(
         name=str(document["name"]),
         axes=axes,
         units=str(document["units"]),
         meaning=str(document["meaning"]),
         positive=bool(document["positive"]),
-        shape=(None,) * len(axes),
+        shape=tuple(None if points is None else int(points) for points in sizes),
     )
 
 
