@@ -99,11 +99,13 @@ def shapes(signature: Signature) -> list[tuple[int, ...]]:
 
 
 def grids(grid: GridSpec) -> list[tuple[int, ...]]:
-    """Give sides in pairs (on a plane) of unlike arithmetic; the large ones are few, so that a proof takes seconds."""
+    """Give sides (two on a plane) of unlike arithmetic; the large ones are few, so that a proof takes seconds."""
     low, high, declared = grid.minimum, grid.maximum, grid.declared
     p, q = prime(2 * low), prime(3 * low)
-    pairs = [(low, low), (p, q), (q + 1, low), (declared[0], p), *((n, n) for n in declared), (high, low)]
-    return list(dict.fromkeys(pair[: len(grid.axes)] for pair in pairs if max(pair) <= high))
+    even = ((n, n, n) for n in declared)
+    sides = [(low, low, low), (p, q, low), (q + 1, low, p), (declared[0], p, q), *even, (high, low, p)]
+    cut = (some[: len(grid.axes)] for some in sides)
+    return list(dict.fromkeys(some for some in cut if max(some) <= high))
 
 
 def prime(start: int) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from physics import burgers, darcy
+from physics import burgers, darcy, poisson
 from serving.problem_details import BodyTooLarge, InvalidParameter, ModelFailed, NotImplementedHere, Overloaded
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Problem:
 PROBLEMS: Mapping[str, Problem] = {
     "darcy": Problem(darcy.example, darcy.solve),
     "burgers": Problem(burgers.example, burgers.solve),
+    "poisson": Problem(poisson.example, poisson.solve),
 }
 
 

@@ -98,4 +98,20 @@ BURGERS = Problem(
     distribution="a Gaussian field with covariance 625 (-Laplace + 25)^-2, periodic, zero mean",
 )
 
-PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in (DARCY, DARCY_INVERSE, BURGERS)}
+POISSON = Problem(
+    name="poisson",
+    title="Poisson's equation: source to potential in space",
+    equation="-Laplace u = f on the unit cube",
+    boundary="u = 0 on the boundary",
+    input=Quantity(name="source", meaning="source", units="1"),
+    output=Quantity(name="potential", meaning="potential", units="1"),
+    axes=("depth", "row", "column"),
+    points="x_i = i/(n-1) per axis, walls included",
+    grid=GridLimits(minimum=8, maximum=33, declared=(9, 17, 33)),
+    distribution=(
+        "the 8 lowest cosines per axis of a Gaussian field with covariance 100 (-Laplace + 9)^-2 "
+        "and zero Neumann conditions"
+    ),
+)
+
+PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in (DARCY, DARCY_INVERSE, BURGERS, POISSON)}

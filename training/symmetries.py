@@ -7,6 +7,7 @@ Drawing s at random for every sample multiplies the training set for free.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 
 import numpy as np
 import torch
@@ -28,10 +29,20 @@ def circle(side_lengths: tuple[int, ...], rng: np.random.Generator) -> Move:
     return lambda field: (-field.flip(0) if reflect else field).roll(shift)
 
 
+def cube(side_lengths: tuple[int, ...], rng: np.random.Generator) -> Move:
+    """Draw one of the cube's 48 symmetries for a field `[depth, row, column]`; of a box, one that keeps its sides."""
+    axes = range(len(side_lengths))
+    orders = [order for order in permutations(axes) if tuple(side_lengths[axis] for axis in order) == side_lengths]
+    order = orders[rng.integers(len(orders))]
+    flips = [axis for axis in axes if rng.random() < 0.5]
+    return lambda field: field.permute(order).flip(flips)
+
+
 SYMMETRIES: dict[str, Callable[[tuple[int, ...], np.random.Generator], Move]] = {
     "darcy": square,
     "darcy_inverse": square,
     "burgers": circle,
+    "poisson": cube,
 }
 
 

@@ -31,7 +31,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     return fit(recipe, tmp_path_factory.mktemp("runs") / recipe.name, data)
 
 
-@pytest.mark.parametrize("model", ["darcy", "burgers"])
+@pytest.mark.parametrize("model", ["darcy", "burgers", "poisson"])
 def test_a_tiny_run_beats_the_mean_field(model: str, data: Path, tmp_path: Path) -> None:
     recipe = config.read(config.find(f"{model}-tiny"))
     found = checkpoint.load(fit(recipe, tmp_path, data))

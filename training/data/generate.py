@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from physics import burgers, darcy
+from physics import burgers, darcy, poisson
 from training.data import published, store
 from training.data.store import Array, Layout
 from training.problems import PROBLEMS
@@ -35,6 +35,7 @@ Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 SAMPLERS: dict[str, Callable[[np.random.SeedSequence, int], Pair]] = {
     "darcy": darcy.sample,
     "burgers": burgers.sample,
+    "poisson": poisson.sample,
 }
 SPLITS = ("test", "train")  # the short one first: a file that is being filled can soon be used
 
@@ -44,7 +45,7 @@ class Request:
     """Which samples are wanted.
 
     Attributes:
-        problem: "darcy", "burgers", or one that is served by the samples of another (`store.SOURCES`).
+        problem: "darcy", "burgers", "poisson", or one that is served by the samples of another (`store.SOURCES`).
         mesh: Points per axis of the stored fields; the benchmarks have 421 and 8192.
         train: Training samples.
         test: Test samples, drawn from other streams.
@@ -122,10 +123,13 @@ def _make_room(request: Request, path: Path) -> None:
 
 def _layout(request: Request, counts: dict[str, int]) -> Layout:
     attributes: dict[str, str | int | float] = {"provenance": "regenerated", "seed": request.seed, "version": VERSION}
-    if request.problem == "burgers":
-        attributes |= {"viscosity": burgers.VISCOSITY, "points": f"x_i = i/{request.mesh}"}
-    else:
-        attributes |= {"points": f"x_i = (i + 1/2)/{request.mesh} on each axis: cell centres"}
+    match request.problem:
+        case "burgers":
+            attributes |= {"viscosity": burgers.VISCOSITY, "points": f"x_i = i/{request.mesh}"}
+        case "poisson":
+            attributes |= {"points": f"x_i = i/{request.mesh - 1} on each axis, walls included"}
+        case _:
+            attributes |= {"points": f"x_i = (i + 1/2)/{request.mesh} on each axis: cell centres"}
     return Layout(PROBLEMS[request.problem], request.mesh, counts, attributes)
 
 

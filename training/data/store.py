@@ -164,7 +164,7 @@ def grids(problem: Problem, mesh: int) -> list[int]:
 
 
 def far_ends(problem: Problem) -> int:
-    """Count the far ends of an axis that striding has to keep: a periodic line has none, a square has one."""
+    """Count the far ends of an axis that striding has to keep: a periodic line has none, a square or cube has one."""
     return 0 if problem.axes == ("point",) else 1
 
 
