@@ -40,7 +40,7 @@ def write(module: Deployable, signature: Signature, path: Path) -> None:
     """Export by the dynamo exporter, check and write; the same module gives the same bytes.
 
     Raises:
-        GraphError: the graph needs a forbidden operator, or an axis that should be free is fixed, or the other way round.
+        GraphError: the graph needs a forbidden operator, or an axis that should be free is fixed or vice versa.
     """
     model = convert(module, signature)
     strip(model)

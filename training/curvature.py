@@ -15,6 +15,8 @@ cancels, cancels exactly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -62,8 +64,18 @@ class Axis:
         return weight / weight.sum(dim=1, keepdim=True)
 
 
-def derivatives(u: Plane, rows: Axis, columns: Axis, widths: tuple[float, ...]) -> Carried:
-    """Give the averaged slopes and curvatures of `u`, `FEATURES` for each width: `[batch, feature, working, working]`."""
+def derivatives(u: Plane, axes: Sequence[Axis], widths: tuple[float, ...]) -> Carried:
+    """Give the averaged slopes and curvatures of `u`, `FEATURES` for each width, on the working grid.
+
+    Args:
+        u: the field.
+        axes: its rows and its columns.
+        widths: of the averages, in steps of the working grid.
+
+    Returns:
+        `[batch, feature, *working grid]`.
+    """
+    rows, columns = axes
     down = torch.diff(walled(u, -2), dim=-2) / rows.distances[:, None]
     across = torch.diff(walled(u, -1), dim=-1) / columns.distances
     bends = torch.diff(down, dim=-2) / rows.widths[:, None], torch.diff(across, dim=-1) / columns.widths

@@ -72,7 +72,7 @@ def fit(recipe: Recipe, folder: Path, data: Path, *, resume: bool = False, init:
     if recipe.fit.keep == "best":
         task.load_state_dict(torch.load(folder / STATE / BEST, weights_only=True)["state_dict"])
     operator = task.operator.eval()
-    measured = report(operator, PROBLEMS[recipe.problem], recipe.data, samples, recipe.fit.levels)
+    measured = report(operator, PROBLEMS[recipe.problem], recipe.data, samples, recipe.fit.levels, patient=False)
     card = describe(recipe, operator, folder) | measured
     checkpoint.save(folder, operator, recipe, PROBLEMS[recipe.problem], card)
     shutil.rmtree(folder / STATE)

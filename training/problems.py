@@ -33,8 +33,8 @@ class GridLimits(BaseModel):
 class Problem(BaseModel):
     """A map from one field to another on a grid.
 
-    `axes` names the axes of a field; `points` says in words where the grid points lie. The answer lies on the question's
-    grid, unless `answer` fixes its points per axis.
+    `axes` names the axes of a field; `points` says in words where the grid points lie. The answer lies on the
+    question's grid, unless `answer` fixes its points per axis.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -57,7 +57,7 @@ def test_noise_is_the_published_one(golden: Callable[[str], Any]) -> None:
     case = golden("darcy_dataset_inverse_noise")
     pressure = case.inputs["train_sol"][:, ::3, ::3].numpy()
     mean, deviation = (case.outputs[f"norm_x_{name}"][..., 0].numpy() for name in ("mean", "std"))
-    normals = np.random.RandomState(LEGACY_SEED).standard_normal((*pressure.shape, 1))[..., 0]  # noqa: NPY002 - as published
+    normals = np.random.RandomState(LEGACY_SEED).standard_normal((*pressure.shape, 1))[..., 0]
     noisy = add_noise(pressure, np.full(len(pressure), case.config["noise"]), deviation + EPS, normals)
     standardised = (noisy - mean) / (deviation + EPS)
     np.testing.assert_allclose(standardised, case.outputs["train_node"][..., 0].numpy(), rtol=1e-5, atol=1e-6)
@@ -81,7 +81,7 @@ def test_one_file_serves_both_problems(stored: Path) -> None:
     assert inverse.outputs.shape == (3, 141, 141)
     assert inverse.answers.shape == (3, 36, 36)
     np.testing.assert_allclose(inverse.answers[:, 1, 2], forward.inputs[:, 8:20, 20:32].mean(axis=(1, 2)), rtol=1e-6)
-    with pytest.raises(ValueError, match="expected samples of burgers but .* holds those of darcy"):
+    with pytest.raises(ValueError, match=r"expected samples of burgers but .* holds those of darcy"):
         read(stored, "train", 1, 85, problem="burgers")
 
 
@@ -107,7 +107,7 @@ def test_a_batch_is_moved_on_the_common_grid_and_then_averaged(stored: Path) -> 
 
 
 def test_noise_is_fresh_in_every_epoch_and_the_same_on_a_resume(stored: Path) -> None:
-    samples, plan = read(stored, "train", 3, 141, problem="darcy_inverse"), Plan(3, 1, False, (0.1,))
+    samples, plan = read(stored, "train", 3, 141, problem="darcy_inverse"), Plan(3, 1, symmetries=False, noise=(0.1,))
     first, again, next_ = (next(iter(Epoch({141: samples}, plan, epoch))) for epoch in (0, 0, 1))
     assert torch.equal(first.inputs, again.inputs)
     assert not torch.equal(first.inputs.sort(0)[0], next_.inputs.sort(0)[0])

@@ -3,8 +3,8 @@ r"""Takes fields and levels of noise, gives fields as an instrument would have m
 .. math::
     \tilde u_i = u_i + \epsilon\, \sigma_i\, \xi_i, \qquad \xi_i \sim N(0, 1),
 
-with :math:`\sigma_i` the deviation at grid point `i` over the training fields, so that a level :math:`\epsilon` means the
-same at every point (Cao, NeurIPS 2021, adds :math:`\epsilon \xi` to inputs standardised by point).
+with :math:`\sigma_i` the deviation at grid point `i` over the training fields, so that a level :math:`\epsilon` means
+the same at every point (Cao, NeurIPS 2021, adds :math:`\epsilon \xi` to inputs standardised by point).
 """
 
 from __future__ import annotations

@@ -117,13 +117,13 @@ class DarcyInverseOperator(nn.Module):
         config, device = self.config, solution.device
         index = [torch.arange(side, device=device) for side in solution.shape[1:]]
         working, answer = (torch.arange(side, device=device) for side in (config.working, config.tokens))
-        fine, coarse = ([Axis(i, target, WALL, solution.dtype) for i in index] for target in (working, answer))
+        fine, coarse = ([Axis(along, target, WALL, solution.dtype) for along in index] for target in (working, answer))
         # One step of the working grid is `block` times finer than one of the answer's.
         wide = tuple(width / config.block for width in config.wide)
         return (
             resample(solution, working, working),
-            derivatives(solution, *fine, config.narrow),
-            derivatives(solution, *coarse, wide),
+            derivatives(solution, fine, config.narrow),
+            derivatives(solution, coarse, wide),
         )
 
     def solve(self, fine: Carried, coarse: Carried) -> Plane:
