@@ -7,6 +7,7 @@ error says what was found instead.
 from __future__ import annotations
 
 import pickle  # for the name of the error that torch raises; nothing is unpickled here
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,9 @@ def read_state(path: Path) -> State:
     """
     archive.check(path)
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Detected pickle protocol")  # what it cannot read is refused
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ReferenceImportError(f"{path}: {pickled(path)}") from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, IndexError, AttributeError, TypeError) as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +124,8 @@ def samples(path: Path, split: store.Split, most: int, problem: str, grid: int, 
         found = store.read(path, split, count, grid, problem=store.source(problem))
         if problem == store.source(problem):
             return found
-        pooled = coarse(path, split, count, problem, grid, answer)
-        return Samples(found.outputs, pooled, problem, found.provenance)
+        # By the name of the forward problem: its answers are taken as they are, these are pooled already.
+        return replace(found, inputs=found.outputs, outputs=coarse(path, split, count, problem, grid, answer))
     except (OSError, ValueError, KeyError) as error:
         raise ReferenceImportError(f"{path}: expected samples of {problem} but {error}") from error
 

@@ -184,7 +184,7 @@ def array(thing: Any, archive: Archive) -> NDArray[np.float64]:
     """
     match thing:
         case float() | int():
-            return np.float64(thing).reshape(())
+            return np.array(thing, dtype=np.float64)
         case Call(function=Global(module=module, name="_reconstruct"), state=(_, shape, kind, fortran, data)) if (
             module in NUMPY
         ):
