@@ -65,6 +65,8 @@ class Gateway(uvicorn.Server):
     def __init__(self, settings: Settings) -> None:
         if not free(settings.host, settings.port):
             raise PreflightError(f"port {settings.port} is in use: set PETROV_PORT, or --port, to a free one")
+        if settings.grpc_port and not free(settings.host, settings.grpc_port):
+            raise PreflightError(f"port {settings.grpc_port} is in use: set PETROV_GRPC_PORT to a free one, or to 0")
         tritons = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_addresses]
         app = create_app(settings, TritonPool(tritons))
         deadline = max(1, round(settings.drain_seconds))
@@ -81,6 +83,7 @@ class Gateway(uvicorn.Server):
             )
         )
         self.settings = settings
+        self.state = app.state
         self.service = app.state.service
         self.loop = asyncio.get_running_loop()
 
@@ -95,6 +98,8 @@ class Gateway(uvicorn.Server):
 
     def _stop_listening(self) -> None:
         self.should_exit = True
+        if self.state.grpc is not None:  # both sides finish side by side
+            self.finishing = asyncio.create_task(self.state.grpc.stop())
 
     async def run_here(self) -> None:
         """Serves until told to leave."""
@@ -107,9 +112,10 @@ class Gateway(uvicorn.Server):
     async def _announce(self) -> None:
         """Says where the service is, and then what it serves."""
         url = f"http://{self.settings.host}:{self.settings.port}"
+        grpc = f" and speaks gRPC on port {self.settings.grpc_port}" if self.settings.grpc_port else ""
         while not self.started:  # noqa: ASYNC110 - uvicorn has a flag, no event
             await asyncio.sleep(0.05)
-        console.print(f"Petrov listens on [bold]{url}[/] and loads its models …")
+        console.print(f"Petrov listens on [bold]{url}[/]{grpc}, and loads its models …")
         while not self.service.catalogue.readiness().ready:  # noqa: ASYNC110 - a sentence for people may be late
             await asyncio.sleep(0.1)
         names = ", ".join(model.name for model in self.service.catalogue.models())

@@ -32,6 +32,11 @@ HUNG_UP = 499  # no status of HTTP: the client left before there was one
 _HARMLESS = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 
+def request_id(given: str) -> str:
+    """The id of a request: what its client calls it, if that is a harmless word, else a new one."""
+    return given if _HARMLESS.fullmatch(given) else uuid.uuid4().hex
+
+
 class Access:
     """ASGI middleware around everything else.
 
@@ -50,16 +55,15 @@ class Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get(HEADER, "")
-        request_id = given if _HARMLESS.fullmatch(given) else uuid.uuid4().hex
-        scope.setdefault("state", {})["request_id"] = request_id
+        name = request_id(Headers(scope=scope).get(HEADER, ""))
+        scope.setdefault("state", {})["request_id"] = name
         status = HUNG_UP
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)[HEADER] = request_id
+                MutableHeaders(scope=message)[HEADER] = name
             await send(message)
 
         start = time.perf_counter()
@@ -67,19 +71,19 @@ class Access:
             try:
                 await self._app(scope, receive, sending)
             except Exception:
-                logger.exception("%s %s id=%s", scope["method"], quote(scope["path"][:128]), request_id)
+                logger.exception("%s %s id=%s", scope["method"], quote(scope["path"][:128]), name)
                 if status != HUNG_UP:
                     raise  # too late for another answer; the server closes the connection
-                problem = InternalError(f"a fault of ours; our log has it under the id {request_id}")
-                await problem_response(problem)(scope, receive, sending)
+                problem = InternalError(f"a fault of ours; our log has it under the id {name}")
+                await problem_response(problem, scope["path"])(scope, receive, sending)
             finally:
-                self._record(scope, status, time.perf_counter() - start, request_id)
+                self._record(scope, status, time.perf_counter() - start, name)
 
-    def _record(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+    def _record(self, scope: Scope, status: int, seconds: float, called: str) -> None:
         route = getattr(scope.get("route"), "path", UNKNOWN)
         name = scope.get("path_params", {}).get("model", "")
         model = name if self._knows(name) else UNKNOWN
         self._metrics.request_seconds.labels(model, route, status).observe(seconds)
         logger.info(
-            "%s %s %d %.1f ms id=%s", scope["method"], quote(scope["path"][:128]), status, seconds * 1e3, request_id
+            "%s %s %d %.1f ms id=%s", scope["method"], quote(scope["path"][:128]), status, seconds * 1e3, called
         )

@@ -14,6 +14,8 @@ from starlette.responses import Response
 
 from serving import rendering, routes
 from serving.access import HUNG_UP, Access
+from serving.open_inference import routes as open_inference
+from serving.open_inference.grpc_server import GrpcServer
 from serving.problem_details import Problem
 from serving.service import Service
 
@@ -37,21 +39,28 @@ def create_app(settings: Settings, inference: Inference) -> FastAPI:
         inference: Where models run. It is opened when the application starts and closed when it stops.
 
     Returns:
-        The application; `app.state.service` has its parts, `app.state.service.drain()` takes it out of rotation.
+        The application; `app.state.service` has its parts, `app.state.service.drain()` takes it out of rotation. Its
+        gRPC side, which listens while the application runs, is `app.state.grpc`, if the settings want one.
     """
     service = Service(settings, inference, VERSION)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with service.run():
-            yield
+            if not settings.grpc_port:
+                yield
+                return
+            app.state.grpc = GrpcServer(service)  # here, since it belongs to the event loop that runs
+            async with app.state.grpc.run():
+                yield
 
     # The interactive documentation with its scripts on board: FastAPI's own page loads them from a CDN.
     app = FastAPIOffline(
         title="Petrov", version=VERSION, summary="Neural operators, served.", redoc_url=None, lifespan=lifespan
     )
-    app.state.service = service
+    app.state.service, app.state.grpc = service, None
     app.include_router(routes.router)
+    app.include_router(open_inference.router)
     app.add_middleware(Access, metrics=service.metrics, knows=service.catalogue.knows)
     _handle_errors(app, service)
     return app
@@ -60,21 +69,21 @@ def create_app(settings: Settings, inference: Inference) -> FastAPI:
 def _handle_errors(app: FastAPI, service: Service) -> None:
     """Every error leaves as a problem, and is counted by its kind."""
 
-    def respond(problem: Problem) -> Response:
+    def respond(request: Request, problem: Problem) -> Response:
         service.metrics.rejected.labels(problem.kind).inc()
-        return rendering.problem_response(problem)
+        return rendering.problem_response(problem, request.url.path)
 
     @app.exception_handler(Problem)
-    async def problem(_: Request, error: Problem) -> Response:
-        return respond(error)
+    async def problem(request: Request, error: Problem) -> Response:
+        return respond(request, error)
 
     @app.exception_handler(HTTPException)
     async def router(request: Request, error: HTTPException) -> Response:
-        return respond(rendering.from_router(request, error))
+        return respond(request, rendering.from_router(request, error))
 
     @app.exception_handler(RequestValidationError)
-    async def validation(_: Request, error: RequestValidationError) -> Response:
-        return respond(rendering.from_validation(error))
+    async def validation(request: Request, error: RequestValidationError) -> Response:
+        return respond(request, rendering.from_validation(error))
 
     @app.exception_handler(ClientDisconnect)
     async def disconnect(_: Request, __: ClientDisconnect) -> Response:

@@ -81,9 +81,7 @@ def question_type(headers: Headers) -> str:
     Raises:
         UnsupportedMediaType: None of `MEDIA_TYPES`, or compressed.
     """
-    encoding = headers.get("content-encoding", "identity").strip().lower()
-    if encoding != "identity":
-        raise UnsupportedMediaType(f'Content-Encoding "{encoding[:32]}" is not read; send the body uncompressed')
+    check_uncompressed(headers)
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in MEDIA_TYPES:
         raise UnsupportedMediaType(
@@ -91,6 +89,17 @@ def question_type(headers: Headers) -> str:
             headers={"Accept-Post": ", ".join(MEDIA_TYPES)},
         )
     return media_type
+
+
+def check_uncompressed(headers: Headers) -> None:
+    """Fields of numbers do not shrink, and what was compressed has no size until it is too late.
+
+    Raises:
+        UnsupportedMediaType: A `Content-Encoding`.
+    """
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise UnsupportedMediaType(f'Content-Encoding "{encoding[:32]}" is not read; send the body uncompressed')
 
 
 def answer_type(headers: Headers, question: str) -> str:
@@ -195,10 +204,8 @@ def _base64(array: NDArray[np.float32]) -> dict[str, Any]:
 
 def _read_json(body: bytes | bytearray, names: Sequence[str], max_bytes: int) -> tuple[dict[str, NDArray[Any]], Coding]:
     inputs = _inputs(body, names)
-    # A string needs two quotes and so does every key: where there are no more quotes than keys, no number is a string.
-    strings = body.count(b'"') > 2 * (1 + len(inputs))
     arrays = {
-        name: _decode(value, name, max_bytes) if isinstance(value, dict) else _nested(value, name, strings=strings)
+        name: _decode(value, name, max_bytes) if isinstance(value, dict) else nested(value, name)
         for name, value in inputs.items()
     }
     return arrays, Coding(JSON, base64=any(isinstance(value, dict) for value in inputs.values()))
@@ -252,11 +259,16 @@ def _decode(value: dict[str, Any], name: str, max_bytes: int) -> NDArray[Any]:
     return raw.view(data, np.dtype(coded.dtype), coded.shape, name, max_bytes, "base64")
 
 
-def _nested(value: Any, name: str, *, strings: bool) -> NDArray[Any]:
-    """An array from nested lists of numbers; null becomes NaN, which no model takes."""
+def nested(value: Any, name: str) -> NDArray[Any]:
+    """An array from nested lists of numbers; null becomes NaN, which no model takes.
+
+    Raises:
+        InvalidArray: The first place that is no number, or where a list is longer or shorter than those before it.
+        UnreadableBody: A number that no float64 holds.
+    """
     if not isinstance(value, list):
         raise WrongShape(f"{name}: expected nested lists of numbers or base64 but got {_kind(value)}", array=name)
-    if strings:
+    if not _numbers(value):
         _search(value, name)
     try:
         return np.array(value, np.float64)
@@ -265,15 +277,23 @@ def _nested(value: Any, name: str, *, strings: bool) -> NDArray[Any]:
         raise UnreadableBody(f"inputs.{name}: nested lists of numbers of equal length expected") from None
 
 
+def _numbers(value: list[Any], depth: int = raw.MAX_RANK) -> bool:
+    """Whether nothing but numbers is in these lists: one look at each list, and no loop over its numbers."""
+    kinds = set(map(type, value))
+    if kinds == {list}:
+        return depth > 1 and all(_numbers(item, depth - 1) for item in value)
+    return kinds <= {int, float}
+
+
 def _search(value: list[Any], name: str) -> None:
     """Raise for the first place that is not as its elder siblings are, or is no number."""
     shape: list[int] = []
     first: Any = value
-    while isinstance(first, list) and len(shape) <= npy.MAX_RANK:
+    while isinstance(first, list) and len(shape) <= raw.MAX_RANK:
         shape.append(len(first))
         first = first[0] if first else 0.0
-    if len(shape) > npy.MAX_RANK:
-        raise WrongShape(f"{name}: lists nested deeper than {npy.MAX_RANK}", array=name)
+    if len(shape) > raw.MAX_RANK:
+        raise WrongShape(f"{name}: lists nested deeper than {raw.MAX_RANK}", array=name)
     _visit(value, shape, (), name)
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from serving.problem_details import BodyTooLarge, UnreadableBody, WrongDtype, WrongShape
+from serving import raw
+from serving.problem_details import BodyTooLarge, UnreadableBody, WrongDtype
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 MEDIA_TYPE = "application/x-npy"
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 10_000
-MAX_RANK = 8
 
 _ENTRY = re.compile(
     r"""\s*(?P<quote>['"])(?P<key>\w{1,32})(?P=quote)\s*:\s*
@@ -56,7 +56,7 @@ def read(body: bytes | bytearray, name: str, max_bytes: int) -> NDArray[Any]:
     Raises:
         UnreadableBody: Not an .npy file, or its header and its length disagree.
         WrongDtype: Objects, records, strings, complex numbers.
-        WrongShape: More than `MAX_RANK` axes.
+        WrongShape: More axes than any field has, or sizes that no array has.
         BodyTooLarge: The array is small as it was sent and too large as float32.
     """
     text, start = _header_text(body, name)
@@ -72,7 +72,7 @@ def read(body: bytes | bytearray, name: str, max_bytes: int) -> NDArray[Any]:
     if values * 4 > max_bytes:
         raise BodyTooLarge(f"{name}: shape {shape} takes {values * 4} bytes as float32; the limit is {max_bytes}")
     flat = np.frombuffer(body, dtype, values, start) if values else np.empty(0, dtype)
-    return flat.reshape(shape, order="F" if entries["fortran_order"] == "True" else "C")
+    return raw.shaped(flat, shape, name, "F" if entries["fortran_order"] == "True" else "C")
 
 
 def write(array: NDArray[Any]) -> bytes:
@@ -135,7 +135,4 @@ def _dtype(descr: str, name: str) -> np.dtype[Any]:
 def _shape(source: str, name: str) -> tuple[int, ...]:
     if not source.startswith("(") or (source.count(",") == 0 and source.strip("() \t\n")):
         raise UnreadableBody(f"{name}: expected a tuple as shape in the .npy header")
-    shape = tuple(int(size) for size in source.strip("()").split(",") if size.strip())
-    if len(shape) > MAX_RANK:
-        raise WrongShape(f"{name}: {len(shape)} axes; no model takes more than {MAX_RANK}", array=name)
-    return shape
+    return tuple(int(size) for size in source.strip("()").split(",") if size.strip())

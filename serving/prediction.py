@@ -122,11 +122,11 @@ class Predictor:
         outputs = await self._solver.predict(card, question.inputs, deadline, request_id)
         with self._metrics.phase(card.model, question.grid, "encode"):
             size = sum(array.nbytes for array in outputs.values())
-            return await _aside(size, encode, card, exchange, outputs, question.single)
+            return await aside(size, encode, card, exchange, outputs, question.single)
 
     async def _understand(self, card: Card, exchange: Exchange[Any]) -> Question:
         start = time.perf_counter()
-        question = await _aside(exchange.size, understand, card, exchange, self._max_bytes)
+        question = await aside(exchange.size, understand, card, exchange, self._max_bytes)
         elapsed = time.perf_counter() - start
         self._metrics.phase_seconds.labels(card.model, question.grid, "parse").observe(elapsed)
         return question
@@ -154,6 +154,6 @@ def encode(card: Card, exchange: Exchange[Result], outputs: dict[str, NDArray[np
     return exchange.write(card.model, card.version, shown)
 
 
-async def _aside(size: int, function: Callable[..., Result], *args: Any) -> Result:
+async def aside(size: int, function: Callable[..., Result], *args: Any) -> Result:
     """Call a function, in a worker thread if its data are large."""
     return await asyncio.to_thread(function, *args) if size > _LARGE_BYTES else function(*args)

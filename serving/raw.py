@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from serving.npy import MAX_RANK
 from serving.problem_details import BodyTooLarge, UnreadableBody, WrongShape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Literal
 
     from numpy.typing import NDArray
 
 Buffer = bytes | bytearray | memoryview
+MAX_RANK = 8
 
 
 def view(
@@ -35,12 +36,10 @@ def view(
         holder: What holds the bytes, for messages.
 
     Raises:
-        WrongShape: More than `MAX_RANK` axes, or a negative size.
+        WrongShape: More than `MAX_RANK` axes, or sizes that no array has.
         UnreadableBody: The shape promises more or fewer bytes.
         BodyTooLarge: The array is small as it was sent and too large as float32.
     """
-    if len(shape) > MAX_RANK or any(size < 0 for size in shape):
-        raise WrongShape(f"{name}: shape {str(list(shape))[:64]} is not the shape of a field", array=name)
     values = math.prod(shape)
     if values * dtype.itemsize != len(data):
         raise UnreadableBody(
@@ -49,7 +48,21 @@ def view(
         )
     if values * 4 > max_bytes:
         raise BodyTooLarge(f"{name}: shape {list(shape)} takes {values * 4} bytes as float32; the limit is {max_bytes}")
-    return np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape)
+    return shaped(np.frombuffer(data, dtype.newbyteorder("<")), shape, name)
+
+
+def shaped(values: NDArray[Any], shape: Sequence[int], name: str, order: Literal["C", "F"] = "C") -> NDArray[Any]:
+    """Values in a shape that holds as many.
+
+    Raises:
+        WrongShape: More than `MAX_RANK` axes, or sizes that no array has.
+    """
+    try:
+        if len(shape) <= MAX_RANK and min(shape, default=0) >= 0:
+            return values.reshape(shape, order=order)
+    except ValueError:  # sizes beyond any address, beside one that is zero
+        pass
+    raise WrongShape(f"{name}: shape {str(list(shape))[:64]} is not the shape of a field", array=name)
 
 
 def _digits(count: int) -> str:

@@ -1,4 +1,4 @@
-"""Exceptions in, `application/problem+json` responses out; the handlers that FastAPI is given."""
+"""Exceptions in, responses out: `application/problem+json`, and under `/v2` the error that its protocol knows."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from starlette.exceptions import HTTPException
 
 
-def problem_response(problem: Problem) -> Response:
-    """A problem as a response."""
-    details = problem.details()
-    return Response(
-        orjson.dumps(details.model_dump(exclude_none=True)),
-        status_code=details.status,
-        headers=problem.headers,
-        media_type=problem_details.MEDIA_TYPE,
-    )
+def problem_response(problem: Problem, path: str) -> Response:
+    """A problem as a response to a request for a path."""
+    if f"{path}/".startswith("/v2/"):
+        document, media_type = {"error": problem.detail}, "application/json"
+    else:
+        document, media_type = problem.details().model_dump(exclude_none=True), problem_details.MEDIA_TYPE
+    return Response(orjson.dumps(document), status_code=problem.status, headers=problem.headers, media_type=media_type)
 
 
 def from_router(request: Request, error: HTTPException) -> Problem:

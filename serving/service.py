@@ -28,11 +28,12 @@ class Service:
     Args:
         settings: The operator's choices.
         inference: Where models run; opened and closed by `run`.
-        version: Of the software, for the metrics.
+        version: Of the software.
     """
 
     def __init__(self, settings: Settings, inference: Inference, version: str) -> None:
         self.settings = settings
+        self.version = version
         self.metrics = Metrics(version)
         self.catalogue = Catalogue(settings.repository, inference, settings.request_seconds)
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)

@@ -24,6 +24,9 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address on which the gateway listens.")
     port: Port = Field(8080, description="Port of the gateway.")
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] = Field(
+        8081, description="Port of the gateway's gRPC (Open Inference Protocol); 0: none."
+    )
     repository: Path = Field(
         Path("model_repository"), description="Model repository: read by Triton, and for its cards."
     )

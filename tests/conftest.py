@@ -98,7 +98,7 @@ def make_settings(
     """Gives settings for a repository on free ports; further fields by name."""
 
     def make(repository: Path, **changes: object) -> Settings:
-        names = ("port", "triton_http_port", "triton_grpc_port", "triton_metrics_port")
+        names = ("port", "grpc_port", "triton_http_port", "triton_grpc_port", "triton_metrics_port")
         ports = dict(zip(names, free_ports(len(names)), strict=True))
         runtime = tmp_path_factory.getbasetemp() / "triton"
         chosen = {"repository": repository, "triton_runtime": runtime, "triton_poll_seconds": 1, **ports, **changes}
@@ -256,7 +256,7 @@ def _add(repository: Path, name: str, form: str, artefact: bytes) -> None:
 
 def _card(name: str, form: str) -> dict[str, Any]:
     axes = ["batch", "row", "column"]
-    tensor = {"dtype": "FP32", "axes": axes, "units": "1"}
+    tensor = {"dtype": "FP32", "axes": axes, "shape": [None] * len(axes), "units": "1"}
     return {
         "model": name,
         "version": 1,

@@ -152,13 +152,13 @@ def test_bytes_in_flight_are_bounded(house: Gateway, http: httpx2.Client) -> Non
 
 
 def test_a_hanging_triton_is_given_up_at_the_deadline(house: Gateway, http: httpx2.Client) -> None:
-    with stopped(house):
+    with stopped(house.settings):
         response = ask(http)
         assert (response.status_code, kind(response)) == (504, "deadline-exceeded")
 
 
 def test_a_client_that_hangs_up_is_forgotten(house: Gateway, http: httpx2.Client) -> None:
-    with stopped(house):
+    with stopped(house.settings):
         with pytest.raises(httpx2.ReadTimeout):
             httpx2.post(house.url + PATH, content=_ones(), headers=NPY, timeout=0.2)
         wait_until(lambda: inflight(http) == 1, 1.0)  # well before the deadline
@@ -176,7 +176,7 @@ def test_a_killed_triton_costs_only_what_was_in_flight(house: Gateway, http: htt
     with ThreadPoolExecutor(2) as pool:
         workers = [pool.submit(load) for _ in range(2)]
         wait_until(lambda: statuses.count(200) > 20)
-        for process in tritons(house):
+        for process in tritons(house.settings):
             process.send_signal(signal.SIGKILL)
         wait_until(lambda: http.get("/health/ready").status_code == 503)
         killed = len(statuses)
@@ -231,17 +231,17 @@ def inflight(client: httpx2.Client) -> int:
     return int(float(value))
 
 
-def tritons(house: Gateway) -> list[psutil.Process]:
-    """The processes of this gateway's Triton, its model stubs not among them."""
-    port = f"--grpc-port={house.settings.triton_grpc_port}"
+def tritons(settings: Settings) -> list[psutil.Process]:
+    """The processes of these settings' Triton, its model stubs not among them."""
+    port = f"--grpc-port={settings.triton_grpc_port}"
     found = [child for child in psutil.Process().children(recursive=True) if child.name() == "tritonserver"]
     return [child for child in found if port in child.cmdline()]
 
 
 @contextmanager
-def stopped(house: Gateway) -> Iterator[None]:
+def stopped(settings: Settings) -> Iterator[None]:
     """Triton as a process that is there and does nothing."""
-    processes = tritons(house)
+    processes = tritons(settings)
     assert processes
     for process in processes:
         process.suspend()

@@ -175,7 +175,6 @@ def test_a_bad_request_names_the_place_and_the_next_succeeds(
         ("POST", "/v1/models/TOY/versions/newest/predict", 422, "invalid-parameter"),
         ("GET", "/v1/models/TOY/predict", 405, "method-not-allowed"),
         ("DELETE", "/v1/models/TOY", 405, "method-not-allowed"),
-        ("GET", "/v2/repository/index", 404, "unknown-route"),
         ("GET", "/nothing/here", 404, "unknown-route"),
         ("GET", "/v1/models/TOY/example?grid=1", 422, "invalid-parameter"),
         ("GET", "/v1/models/TOY/example?seed=-1", 422, "invalid-parameter"),

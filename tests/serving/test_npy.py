@@ -126,7 +126,7 @@ def test_a_shape_allocates_nothing() -> None:
 
 def test_ranks_are_bounded() -> None:
     text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'1, ' * 9})}}"
-    with pytest.raises(WrongShape, match="9 axes"):
+    with pytest.raises(WrongShape, match=r"1, 1\] is not the shape of a field"):
         npy.read(header(text) + bytes(4), "a", LIMIT)
 
 

@@ -1,0 +1,91 @@
+"""A `ModelInferRequest` in, arrays out; arrays in, a `ModelInferResponse` as bytes out."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tritonclient.grpc import service_pb2
+
+from serving import raw
+from serving.open_inference import tensors
+from serving.problem_details import BodyTooLarge, UnreadableBody, WrongShape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+_CONTENTS = {"FP32": "fp32_contents", "FP64": "fp64_contents"}
+
+
+class GrpcExchange:
+    """A question over gRPC and the writing of its answer; an `Exchange` of `serving.prediction`.
+
+    Args:
+        request: The message.
+        size: Its bytes.
+        outputs: The outputs of the model.
+    """
+
+    def __init__(self, request: Any, size: int, outputs: Sequence[str]) -> None:
+        self.size = size
+        self._request = request
+        self._outputs = outputs
+
+    def read(self, names: Sequence[str], max_bytes: int) -> dict[str, NDArray[Any]]:
+        """The arrays of the message: its raw contents, or else its typed ones.
+
+        Raises:
+            Refused: One of its kinds.
+        """
+        request = self._request
+        tensors.check_inputs([tensor.name for tensor in request.inputs], names)
+        tensors.check_outputs([output.name for output in request.outputs], self._outputs)
+        for tensor in (*request.inputs, *request.outputs):
+            tensors.check_parameters(tensor.parameters, tensor.name)
+        contents = request.raw_input_contents
+        if not contents:
+            return {tensor.name: _typed(tensor, max_bytes) for tensor in request.inputs}
+        if len(contents) != len(request.inputs):
+            raise UnreadableBody(f"{len(contents)} raw_input_contents for {len(request.inputs)} inputs")
+        return {
+            tensor.name: _raw(tensor, data, max_bytes) for tensor, data in zip(request.inputs, contents, strict=True)
+        }
+
+    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]]) -> bytes:
+        """The outputs that were asked for, all of them if none were named."""
+        asked = [output.name for output in self._request.outputs] or list(outputs)
+        described = [{"name": name, "datatype": tensors.FLOAT32, "shape": outputs[name].shape} for name in asked]
+        contents = [np.ascontiguousarray(outputs[name], "<f4").tobytes() for name in asked]
+        response = service_pb2.ModelInferResponse(
+            id=self._request.id,
+            model_name=model,
+            model_version=str(version),
+            outputs=described,
+            raw_output_contents=contents,
+        )
+        written: bytes = response.SerializeToString()
+        return written
+
+
+def _raw(tensor: Any, data: bytes, max_bytes: int) -> NDArray[Any]:
+    dtype = tensors.dtype(tensor.datatype, tensor.name)
+    if tensor.HasField("contents"):
+        raise UnreadableBody(f"{tensor.name}: contents beside raw_input_contents")
+    return raw.view(data, dtype, tensor.shape, tensor.name, max_bytes, "raw_input_contents")
+
+
+def _typed(tensor: Any, max_bytes: int) -> NDArray[Any]:
+    dtype = tensors.dtype(tensor.datatype, tensor.name)
+    field = _CONTENTS[tensor.datatype]
+    values = getattr(tensor.contents, field)
+    if len(values) * 4 > max_bytes:
+        raise BodyTooLarge(f"{tensor.name}: {len(values)} numbers take more than {max_bytes} bytes as float32")
+    if len(values) != math.prod(tensor.shape):
+        raise WrongShape(
+            f"{tensor.name}: {field} has {len(values)} numbers, not those of shape {str(list(tensor.shape))[:256]}",
+            array=tensor.name,
+        )
+    return raw.shaped(np.fromiter(values, dtype, len(values)), tensor.shape, tensor.name)

@@ -1,0 +1,234 @@
+"""Calls over gRPC in, the same answers as over HTTP out: one catalogue, one set of checks, limits and metrics.
+
+The methods are listed one by one, and any other is UNIMPLEMENTED. A fault has the sentence that HTTP has as `detail`;
+its status becomes one of gRPC's:
+
+    400 422  INVALID_ARGUMENT     404  NOT_FOUND      413 429  RESOURCE_EXHAUSTED
+    500 502  INTERNAL             503  UNAVAILABLE    408 504  DEADLINE_EXCEEDED     501  UNIMPLEMENTED
+
+Every answer carries the request's id as `x-request-id` in its trailing metadata, and 503 `retry-after`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc import StatusCode
+from tritonclient.grpc import service_pb2
+
+from serving import access
+from serving.metrics import UNKNOWN
+from serving.open_inference import metadata
+from serving.open_inference.grpc_exchange import GrpcExchange
+from serving.prediction import aside
+from serving.problem_details import InternalError, InvalidParameter, Problem, UnreadableBody
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from serving.catalogue import Version
+    from serving.service import Service
+
+    Method = Callable[["Call", Any], Awaitable[bytes]]
+
+logger = logging.getLogger(__name__)
+SERVICE = "inference.GRPCInferenceService"
+CANCELLED = "CANCELLED"
+CODES = {
+    400: StatusCode.INVALID_ARGUMENT,
+    404: StatusCode.NOT_FOUND,
+    408: StatusCode.DEADLINE_EXCEEDED,
+    413: StatusCode.RESOURCE_EXHAUSTED,
+    422: StatusCode.INVALID_ARGUMENT,
+    429: StatusCode.RESOURCE_EXHAUSTED,
+    500: StatusCode.INTERNAL,
+    501: StatusCode.UNIMPLEMENTED,
+    502: StatusCode.INTERNAL,
+    503: StatusCode.UNAVAILABLE,
+    504: StatusCode.DEADLINE_EXCEEDED,
+}
+_ENVELOPE_BYTES = 2**20  # a message is its tensors and a little more
+
+
+class Call:
+    """One call: who it is and how much time it has.
+
+    Args:
+        method: Its name.
+        body: The message, not parsed yet.
+        context: Of gRPC.
+    """
+
+    def __init__(self, method: str, body: bytes, context: Any) -> None:
+        given = dict(context.invocation_metadata() or ())
+        self.method = method
+        self.body = body
+        self.request_id = access.request_id(str(given.get(access.HEADER.lower(), "")))
+        self.model = UNKNOWN
+        self.code = CANCELLED
+        self._context = context
+
+    @property
+    def seconds(self) -> float:
+        """What the client's deadline leaves."""
+        left: float | None = self._context.time_remaining()
+        return math.inf if left is None else left
+
+    async def abort(self, problem: Problem) -> None:
+        """End the call with a fault; never returns."""
+        code = CODES[problem.status]
+        self.code = code.name
+        headers = {access.HEADER: self.request_id, **problem.headers}
+        trailing = tuple((name.lower(), value) for name, value in headers.items())
+        await self._context.abort(code, problem.detail, trailing)
+
+    def succeed(self) -> None:
+        """The answer is on its way."""
+        self.code = StatusCode.OK.name
+        self._context.set_trailing_metadata(((access.HEADER.lower(), self.request_id),))
+
+
+class GrpcServer:
+    """The gateway's gRPC side.
+
+    Args:
+        service: The gateway's parts; its settings say where to listen.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._settings = settings = service.settings
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", settings.max_body_bytes + _ENVELOPE_BYTES),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),  # a port in use is an error, and not shared
+            ],
+            # Beyond the limit a call is told so; far beyond it, its message is not even received.
+            maximum_concurrent_rpcs=2 * settings.max_requests_in_flight,
+        )
+        messages: dict[str, tuple[Any, Method]] = {
+            "ServerLive": (service_pb2.ServerLiveRequest, self._server_live),
+            "ServerReady": (service_pb2.ServerReadyRequest, self._server_ready),
+            "ServerMetadata": (service_pb2.ServerMetadataRequest, self._server_metadata),
+            "ModelReady": (service_pb2.ModelReadyRequest, self._model_ready),
+            "ModelMetadata": (service_pb2.ModelMetadataRequest, self._model_metadata),
+            "ModelConfig": (service_pb2.ModelConfigRequest, self._model_config),
+            "RepositoryIndex": (service_pb2.RepositoryIndexRequest, self._repository_index),
+            "ModelInfer": (service_pb2.ModelInferRequest, self._model_infer),
+        }
+        handlers = {name: self._handler(name, *parts) for name, parts in messages.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Listen as long as the context lasts, and let calls finish at its end.
+
+        Raises:
+            RuntimeError: The port is in use.
+        """
+        host = self._settings.host
+        self._server.add_insecure_port(f"{f'[{host}]' if ':' in host else host}:{self._settings.grpc_port}")
+        await self._server.start()
+        try:
+            yield
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Take no more calls; those in flight may finish within `drain_seconds`."""
+        await self._server.stop(self._settings.drain_seconds)
+
+    def _handler(self, name: str, message: Any, method: Method) -> Any:
+        """A method as gRPC calls it. It gets bytes, since a message that cannot be read is the client's fault."""
+
+        async def handle(body: bytes, context: Any) -> bytes:
+            call = Call(name, body, context)
+            start = time.perf_counter()
+            with self._service.metrics.inflight.track_inprogress():
+                try:
+                    reply = await method(call, await aside(len(body), _parsed, message, body))
+                    call.succeed()
+                except Problem as problem:
+                    await self._refuse(call, problem)
+                except Exception:
+                    logger.exception("%s id=%s", name, call.request_id)
+                    await self._refuse(call, InternalError(f"a fault of ours; our log has it under {call.request_id}"))
+                finally:
+                    self._record(call, time.perf_counter() - start)
+            return reply
+
+        return grpc.unary_unary_rpc_method_handler(handle)
+
+    async def _refuse(self, call: Call, problem: Problem) -> None:
+        self._service.metrics.rejected.labels(problem.kind).inc()
+        await call.abort(problem)
+
+    def _record(self, call: Call, seconds: float) -> None:
+        model = call.model if self._service.catalogue.knows(call.model) else UNKNOWN
+        self._service.metrics.request_seconds.labels(model, f"/{SERVICE}/{call.method}", call.code).observe(seconds)
+        access.logger.info("GRPC %s %s %.1f ms id=%s", call.method, call.code, seconds * 1e3, call.request_id)
+
+    def _find(self, call: Call, name: str, version: str) -> Version:
+        call.model = name
+        if version and not (version.isascii() and version.isdigit() and len(version) < 10):
+            raise InvalidParameter(f'expected a number as model version but got "{version[:32]}"')
+        return self._service.catalogue.find(name, int(version) if version else None)
+
+    async def _server_live(self, _: Call, __: Any) -> bytes:
+        return _written(service_pb2.ServerLiveResponse(live=True))
+
+    async def _server_ready(self, _: Call, __: Any) -> bytes:
+        return _written(service_pb2.ServerReadyResponse(ready=self._service.catalogue.readiness().ready))
+
+    async def _server_metadata(self, _: Call, __: Any) -> bytes:
+        document = metadata.ServerMetadata(version=self._service.version)
+        return _written(service_pb2.ServerMetadataResponse(**document.model_dump()))
+
+    async def _model_ready(self, call: Call, request: Any) -> bytes:
+        self._find(call, request.name, request.version)
+        return _written(service_pb2.ModelReadyResponse(ready=True))
+
+    async def _model_metadata(self, call: Call, request: Any) -> bytes:
+        card = self._find(call, request.name, request.version).card
+        document = metadata.describe(card, self._service.catalogue.model(card.model).versions)
+        return _written(service_pb2.ModelMetadataResponse(**document.model_dump()))
+
+    async def _model_config(self, call: Call, request: Any) -> bytes:
+        document = metadata.configure(self._find(call, request.name, request.version).card)
+        return _written(service_pb2.ModelConfigResponse(config=document.model_dump()))
+
+    async def _repository_index(self, _: Call, __: Any) -> bytes:
+        """What can be asked now; the list alone, for clients that look models up there."""
+        models = [
+            {"name": model.name, "version": str(version), "state": "READY"}
+            for model in self._service.catalogue.models()
+            for version in model.versions
+        ]
+        return _written(service_pb2.RepositoryIndexResponse(models=models))
+
+    async def _model_infer(self, call: Call, request: Any) -> bytes:
+        card = self._find(call, request.model_name, request.model_version).card
+        with self._service.admission.admit() as ticket:
+            ticket.hold(len(call.body))
+            self._service.metrics.request_bytes.observe(len(call.body))
+            exchange = GrpcExchange(request, len(call.body), [tensor.name for tensor in card.outputs])
+            return await self._service.predictor.answer(card, exchange, call.request_id, call.seconds)
+
+
+def _parsed(message: Any, body: bytes) -> Any:
+    try:
+        return message.FromString(body)
+    except DecodeError as error:
+        raise UnreadableBody(f"not a {message.DESCRIPTOR.name}: {error}") from error
+
+
+def _written(message: Any) -> bytes:
+    written: bytes = message.SerializeToString()
+    return written

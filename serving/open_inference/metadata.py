@@ -1,0 +1,122 @@
+"""What a client of the protocol may learn of the server and its models: a card in, its metadata and configuration out.
+
+Each document is the JSON of `/v2` and, field by field, the message of gRPC.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from serving.schemas import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from serving.schemas import Card, Tensor
+
+SERVER = "petrov"
+EXTENSIONS = ("binary_tensor_data", "model_configuration")
+ANY = -1  # a size that the question decides
+
+
+class ServerMetadata(Document):
+    """`GET /v2`."""
+
+    name: str = SERVER
+    version: str
+    extensions: tuple[str, ...] = EXTENSIONS
+
+
+class ServerLive(Document):
+    """`GET /v2/health/live`."""
+
+    live: bool = True
+
+
+class ServerReady(Document):
+    """`GET /v2/health/ready`: 200 when `ready`, else 503."""
+
+    ready: bool
+
+
+class ModelReady(Document):
+    """`GET /v2/models/{model}/ready`: 200, or the error that says why not."""
+
+    name: str
+    ready: bool = True
+
+
+class TensorMetadata(Document):
+    """One input or output; the first axis is the batch."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+class ModelMetadata(Document):
+    """`GET /v2/models/{model}`."""
+
+    name: str
+    versions: tuple[str, ...]
+    platform: str
+    inputs: tuple[TensorMetadata, ...]
+    outputs: tuple[TensorMetadata, ...]
+
+
+class TensorConfig(Document):
+    """One input or output; the batch is not among `dims`."""
+
+    name: str
+    data_type: str
+    dims: tuple[int, ...]
+
+
+class ModelConfig(Document):
+    """`GET /v2/models/{model}/config`: the part of Triton's configuration that a client asks for."""
+
+    name: str
+    platform: str
+    max_batch_size: int
+    input: tuple[TensorConfig, ...]
+    output: tuple[TensorConfig, ...]
+
+
+class ErrorMessage(Document):
+    """The body of every error under `/v2`."""
+
+    error: str
+
+
+def describe(card: Card, versions: Iterable[int]) -> ModelMetadata:
+    """The metadata of a version, with all the versions that answer beside it."""
+    return ModelMetadata(
+        name=card.model,
+        versions=tuple(str(version) for version in versions),
+        platform=card.format,
+        inputs=tuple(_metadata(tensor) for tensor in card.inputs),
+        outputs=tuple(_metadata(tensor) for tensor in card.outputs),
+    )
+
+
+def configure(card: Card) -> ModelConfig:
+    """The configuration of a version: its batch is what one call of the model takes; a question may hold more."""
+    return ModelConfig(
+        name=card.model,
+        platform=card.format,
+        max_batch_size=card.limits.batch,
+        input=tuple(_config(tensor) for tensor in card.inputs),
+        output=tuple(_config(tensor) for tensor in card.outputs),
+    )
+
+
+def _metadata(tensor: Tensor) -> TensorMetadata:
+    return TensorMetadata(name=tensor.name, datatype=tensor.dtype, shape=_sizes(tensor))
+
+
+def _config(tensor: Tensor) -> TensorConfig:
+    return TensorConfig(name=tensor.name, data_type=f"TYPE_{tensor.dtype}", dims=_sizes(tensor)[1:])
+
+
+def _sizes(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(ANY if points is None else points for points in tensor.shape or (None,) * len(tensor.axes))

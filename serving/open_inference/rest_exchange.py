@@ -1,0 +1,187 @@
+"""A body of `POST /v2/…/infer` in, arrays out; arrays in, a body out: JSON, with tensors as bytes after it or inside.
+
+    {"inputs": [{"name", "shape", "datatype", "parameters": {"binary_data_size": 4}, "data": […]}], "outputs": …}<bytes>
+
+Where bytes follow, the header `Inference-Header-Content-Length` says where the JSON ends, in both directions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from serving import arrays, raw
+from serving.open_inference import tensors
+from serving.problem_details import BodyTooLarge, UnreadableBody, WrongShape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+MANY = 64  # more tensors than any model has
+Size = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+Name = Annotated[str, Field(max_length=256)]
+
+
+class _Part(BaseModel):
+    """The protocol lets clients say more than we read."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class _Named(_Part):
+    name: Name
+    parameters: dict[str, Any] = {}
+
+
+class InputTensor(_Named):
+    """An input: its data as a flat or nested list, or `binary_data_size` bytes after the JSON."""
+
+    shape: Annotated[tuple[Size, ...], Field(max_length=MANY)]
+    datatype: Name = Field(examples=[tensors.FLOAT32])
+    data: Any = Field(default=None, description="Numbers, in row-major order.")
+
+
+class RequestedOutput(_Named):
+    """An output that is wanted; the parameter `binary_data` says whether as bytes."""
+
+
+class InferenceRequest(_Part):
+    """`POST /v2/models/{model}/infer`."""
+
+    id: Annotated[str, Field(max_length=1024)] = ""
+    parameters: dict[str, Any] = {}
+    inputs: Annotated[tuple[InputTensor, ...], Field(min_length=1, max_length=MANY)]
+    outputs: Annotated[tuple[RequestedOutput, ...], Field(max_length=MANY)] = ()
+
+
+class OutputTensor(_Part):
+    """An output, coded as it was asked for: `data`, or `binary_data_size` bytes after the JSON."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    parameters: dict[str, int] | None = None
+    data: list[float] | None = None
+
+
+class InferenceResponse(_Part):
+    """The answer in JSON."""
+
+    id: str | None = None
+    model_name: str
+    model_version: str
+    outputs: tuple[OutputTensor, ...]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A body, and where its JSON ends if bytes follow."""
+
+    body: bytes
+    json_bytes: int | None
+
+
+class RestExchange:
+    """A question of `/v2` and the writing of its answer; an `Exchange` of `serving.prediction`.
+
+    Args:
+        content: The request's body.
+        json_bytes: Where its JSON ends; None for all of it.
+        outputs: The outputs of the model.
+    """
+
+    def __init__(self, content: bytearray, json_bytes: int | None, outputs: Sequence[str]) -> None:
+        self.size = len(content)
+        self._content = content
+        self._json_bytes = len(content) if json_bytes is None else json_bytes
+        self._outputs = outputs
+
+    def read(self, names: Sequence[str], max_bytes: int) -> dict[str, NDArray[Any]]:
+        """The arrays of the body.
+
+        Raises:
+            Refused: One of its kinds.
+        """
+        self._request = request = _parsed(self._content, self._json_bytes)
+        tensors.check_inputs([tensor.name for tensor in request.inputs], names)
+        tensors.check_outputs([output.name for output in request.outputs], self._outputs)
+        for tensor in (*request.inputs, *request.outputs):
+            tensors.check_parameters(tensor.parameters, tensor.name)
+        return _arrays(request.inputs, memoryview(self._content)[self._json_bytes :], max_bytes)
+
+    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]]) -> Reply:
+        """The outputs that were asked for, all of them if none were named."""
+        request = self._request
+        default = request.parameters.get("binary_data_output") is True
+        asked = {output.name: output.parameters.get("binary_data", default) is True for output in request.outputs}
+        written: list[dict[str, Any]] = []
+        tail: list[bytes] = []
+        for name, binary in (asked or dict.fromkeys(outputs, default)).items():
+            array = np.ascontiguousarray(outputs[name], "<f4")
+            if binary:
+                tail.append(array.tobytes())
+            coded = {"parameters": {"binary_data_size": array.nbytes}} if binary else {"data": array.reshape(-1)}
+            written.append({"name": name, "datatype": tensors.FLOAT32, "shape": array.shape, **coded})
+        document = {"model_name": model, "model_version": str(version), "outputs": written}
+        echoed = {"id": request.id} if request.id else {}
+        text = orjson.dumps(echoed | document, option=orjson.OPT_SERIALIZE_NUMPY)
+        return Reply(b"".join((text, *tail)), len(text) if tail else None)
+
+
+def _parsed(content: bytearray, json_bytes: int) -> InferenceRequest:
+    if json_bytes > len(content):
+        raise UnreadableBody(f"Inference-Header-Content-Length is {json_bytes}, but the body has {len(content)} bytes")
+    try:
+        return InferenceRequest.model_validate(orjson.loads(memoryview(content)[:json_bytes]))
+    except orjson.JSONDecodeError as error:
+        raise UnreadableBody(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from error
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(str(key)[:32] for key in first["loc"]) or "the JSON body"
+        raise UnreadableBody(f"{place}: {first['msg']}") from error
+
+
+def _arrays(inputs: Sequence[InputTensor], tail: memoryview, max_bytes: int) -> dict[str, NDArray[Any]]:
+    """The arrays of the inputs; those in bytes follow one another without a gap."""
+    found: dict[str, NDArray[Any]] = {}
+    position = 0
+    for tensor in inputs:
+        if "binary_data_size" not in tensor.parameters:
+            found[tensor.name] = _listed(tensor, max_bytes)
+            continue
+        size = _binary_size(tensor, len(tail) - position)
+        data = tail[position : position + size]
+        dtype = tensors.dtype(tensor.datatype, tensor.name)
+        found[tensor.name] = raw.view(data, dtype, tensor.shape, tensor.name, max_bytes, "binary_data_size")
+        position += size
+    if position != len(tail):
+        raise UnreadableBody(f"{len(tail) - position} bytes follow the last tensor")
+    return found
+
+
+def _binary_size(tensor: InputTensor, left: int) -> int:
+    size = tensor.parameters["binary_data_size"]
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= left:
+        raise UnreadableBody(f"{tensor.name}: binary_data_size is {str(size)[:32]}, but {left} bytes follow the JSON")
+    return size
+
+
+def _listed(tensor: InputTensor, max_bytes: int) -> NDArray[Any]:
+    """The array of a list of numbers, flat or nested as its shape."""
+    tensors.dtype(tensor.datatype, tensor.name)
+    values = arrays.nested(tensor.data, tensor.name)
+    if values.size != math.prod(tensor.shape):
+        raise WrongShape(
+            f"{tensor.name}: data has {values.size} numbers, not those of shape {str(list(tensor.shape))[:256]}",
+            array=tensor.name,
+        )
+    if values.size * 4 > max_bytes:
+        raise BodyTooLarge(f"{tensor.name}: {values.size} numbers take more than {max_bytes} bytes as float32")
+    return raw.shaped(values, tensor.shape, tensor.name)
