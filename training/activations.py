@@ -9,7 +9,7 @@ from torch import nn
 Activation = Literal["silu", "relu", "gelu", "none"]
 
 #: The one registry that turns a recipe's word into a class.
-ACTIVATION: dict[Activation, type[nn.Module]] = {
+ACTIVATION: dict[str, type[nn.Module]] = {
     "silu": nn.SiLU,
     "relu": nn.ReLU,
     "gelu": nn.GELU,

@@ -16,7 +16,7 @@ import copy
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -26,6 +26,7 @@ from torch.nn import functional
 from training.activations import ACTIVATION, Activation
 from training.attention import Attention, AttentionNorm, AttentionType, build_attention
 from training.shapes import Mask, Positions, Tokens, Weight
+from training.words import known
 
 Norm = Literal["none", "pre", "post"]
 Residual = Literal["plus", "minus"]
@@ -81,14 +82,17 @@ class EncoderLayer(nn.Module):
         attention: the global mixing, any member of `training.attention`.
         channels: features of a token.
         feedforward: hidden features of the FFN.
-        norm: see the module's formula.
-        activation: of the FFN.
-        residual: the sign of the mixing branch.
+        norm: `pre`, `post` or `none`, see the module's formula.
+        activation: `silu`, `relu`, `gelu` or `none`, of the FFN.
+        residual: the sign of the mixing branch, `plus` or `minus`.
         batch_norm: normalise the FFN's hidden features over batch and tokens.
         eps: of the norms.
         local: the local mixing, or None.
         dropout: rate on both residual branches; 0 in evaluation.
         feedforward_dropout: rate on the FFN's hidden features; 0 in evaluation.
+
+    Raises:
+        ValueError: a word is unknown; the message lists those that are known.
     """
 
     def __init__(
@@ -97,9 +101,9 @@ class EncoderLayer(nn.Module):
         channels: int,
         feedforward: int,
         *,
-        norm: Norm = "pre",
-        activation: Activation = "silu",
-        residual: Residual = "plus",
+        norm: str = "pre",
+        activation: str = "silu",
+        residual: str = "plus",
         batch_norm: bool = False,
         eps: float = 1e-5,
         local: nn.Module | None = None,
@@ -109,9 +113,13 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.attention = attention
         self.local = local
-        self.post, self.minus = norm == "post", residual == "minus"
+        self.post = known(norm, get_args(Norm), "the norm") == "post"
+        self.minus = known(residual, get_args(Residual), "the residual") == "minus"
         self.norm1, self.norm2 = (nn.Identity() if norm == "none" else nn.LayerNorm(channels, eps) for _ in range(2))
-        hidden = OrderedDict(activation=ACTIVATION[activation](), dropout=nn.Dropout(feedforward_dropout))
+        hidden = OrderedDict(
+            activation=ACTIVATION[known(activation, ACTIVATION, "the activation")](),
+            dropout=nn.Dropout(feedforward_dropout),
+        )
         if batch_norm:
             hidden["norm"] = TokenBatchNorm(feedforward)
         self.feedforward = nn.Sequential(

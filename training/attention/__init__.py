@@ -20,6 +20,7 @@ from training.attention.heads import AttentionNorm, HeadAttention
 from training.attention.scale_preserving import FourierAttention, GalerkinAttention
 from training.attention.softmax import LinearAttention, SoftmaxAttention
 from training.shapes import Mask, Positions, SourcePositions, Sources, Tokens, Weight
+from training.words import known
 
 AttentionType = Literal["galerkin", "fourier", "linear", "softmax", "causal"]
 
@@ -44,7 +45,7 @@ class Attention(Protocol):
 
 
 #: The one registry that turns a recipe's word into a class.
-ATTENTION: dict[AttentionType, type[HeadAttention]] = {
+ATTENTION: dict[str, type[HeadAttention]] = {
     "galerkin": GalerkinAttention,
     "fourier": FourierAttention,
     "linear": LinearAttention,
@@ -53,15 +54,13 @@ ATTENTION: dict[AttentionType, type[HeadAttention]] = {
 }
 
 
-def build_attention(kind: AttentionType, channels: int, heads: int, coordinates: int, **options: Any) -> HeadAttention:
+def build_attention(kind: str, channels: int, heads: int, coordinates: int, **options: Any) -> HeadAttention:
     """Give a new attention of a type by its name; `options` are the keywords of `HeadAttention`.
 
     Raises:
         ValueError: there is no such type (the message lists those there are), or an option does not fit.
     """
-    if kind not in ATTENTION:
-        raise ValueError(f"expected an attention type of {', '.join(ATTENTION)} but got {kind!r}")
-    return ATTENTION[kind](channels, heads, coordinates, **options)
+    return ATTENTION[known(kind, ATTENTION, "the attention type")](channels, heads, coordinates, **options)
 
 
 __all__ = [

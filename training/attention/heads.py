@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.shapes import Heads, Mask, Mixed, Positions, SourcePositions, Sources, Tokens, Weight
+from training.words import known
 
 AttentionNorm = Literal["layer", "instance", "none"]
 
@@ -44,7 +45,7 @@ class HeadInstanceNorm(HeadNorm):
         return centred * torch.rsqrt(variance + self.eps) * self.weight + self.bias
 
 
-NORM: dict[AttentionNorm, type[HeadNorm] | None] = {"layer": HeadNorm, "instance": HeadInstanceNorm, "none": None}
+NORM: dict[str, type[HeadNorm] | None] = {"layer": HeadNorm, "instance": HeadInstanceNorm, "none": None}
 
 
 class HeadAttention(nn.Module):
@@ -81,7 +82,7 @@ class HeadAttention(nn.Module):
         heads: int,
         coordinates: int,
         *,
-        norm: AttentionNorm = "layer",
+        norm: str = "layer",
         eps: float = 1e-5,
         gain: float = 1e-2,
         diagonal: float = 1e-2,
@@ -181,11 +182,9 @@ def refuse_mask(mask: Mask | None, name: str) -> None:
         )
 
 
-def head_norm(norm: AttentionNorm, heads: int, width: int, eps: float) -> nn.Module:
+def head_norm(norm: str, heads: int, width: int, eps: float) -> nn.Module:
     """Give the norm of one projection's heads."""
-    if norm not in NORM:
-        raise ValueError(f"expected an attention norm of {', '.join(NORM)} but got {norm!r}")
-    chosen = NORM[norm]
+    chosen = NORM[known(norm, NORM, "the attention's norm")]
     return nn.Identity() if chosen is None else chosen(heads, width, eps)
 
 
