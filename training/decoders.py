@@ -69,27 +69,13 @@ class SpectralDecoder(nn.Module):
         super().__init__()
         self.join, width = join(config, inputs, dimensions)
         widths = [width] + [config.channels] * config.layers
-        self.spectral = nn.Sequential(
-            *(self.layer(config, a, b, dimensions) for a, b in pairwise(widths[:-1])),
-            self.layer(config, *widths[-2:], dimensions, active=config.last_activation),
-        )
+        filters = [spectral_layer(config, *pair, dimensions) for pair in pairwise(widths)]
+        if not config.last_activation:
+            filters[-1].activation = nn.Identity()
+        self.spectral = nn.Sequential(*filters)
         linear = CONVOLUTION[dimensions]
         self.head = nn.Sequential(
             linear(config.channels, config.hidden, 1), ACTIVATION[config.activation](), linear(config.hidden, 1, 1)
-        )
-
-    @staticmethod
-    def layer(
-        config: SpectralDecoderConfig, inputs: int, outputs: int, dimensions: int, *, active: bool = True
-    ) -> SpectralConv:
-        return SpectralConv(
-            inputs,
-            outputs,
-            config.modes,
-            dimensions,
-            activation=config.activation if active else "none",
-            dropout=config.dropout,
-            deviation=published_deviation(inputs, outputs, config.modes, dimensions),
         )
 
     def forward(self, x: Channels, places: Places) -> Carried:
@@ -129,6 +115,19 @@ def join(config: CommonConfig, inputs: int, dimensions: int) -> tuple[JoinCoordi
         return None, inputs
     width = config.joined or inputs
     return JoinCoordinates(inputs, width, dimensions), width
+
+
+def spectral_layer(config: SpectralDecoderConfig, inputs: int, outputs: int, dimensions: int) -> SpectralConv:
+    """Give one layer of a spectral decoder, with the published initial scale."""
+    return SpectralConv(
+        inputs,
+        outputs,
+        config.modes,
+        dimensions,
+        activation=config.activation,
+        dropout=config.dropout,
+        deviation=published_deviation(inputs, outputs, config.modes, dimensions),
+    )
 
 
 def start_small(module: nn.Module, gain: float) -> None:

@@ -77,6 +77,9 @@ class SpectralConv(nn.Module):
         activation: applied to the sum.
         dropout: rate on what is transformed, not on the pointwise map; 0 in evaluation.
         deviation: of the initial spectral weights; None is 1 / sqrt(inputs * outputs).
+
+    Raises:
+        ValueError: there are no modes, or not 1 to 3 axes.
     """
 
     def __init__(
@@ -91,6 +94,8 @@ class SpectralConv(nn.Module):
         deviation: float | None = None,
     ) -> None:
         super().__init__()
+        if modes < 1 or dimensions not in CONVOLUTION:
+            raise ValueError(f"expected at least 1 mode and 1 to 3 axes but got {modes} modes and {dimensions} axes")
         self.modes = modes
         scale = (inputs * outputs) ** -0.5 if deviation is None else deviation
         # One complex matrix a mode, real and imaginary part last; the modes of the last axis vary slowest.
@@ -105,8 +110,9 @@ class SpectralConv(nn.Module):
         real, imaginary = transform(self.dropout(x), axes)
         shape = real.shape[2:]
         real, imaginary = (part.flatten(2).permute(2, 0, 1) for part in (real, imaginary))
-        mixed = (part.permute(1, 2, 0).unflatten(2, shape) for part in multiply(real, imaginary, self.weight))
-        return self.activation(inverse(*mixed, axes) + self.residual(x))
+        real, imaginary = multiply(real, imaginary, self.weight)
+        real, imaginary = (part.permute(1, 2, 0).unflatten(2, shape) for part in (real, imaginary))
+        return self.activation(inverse(real, imaginary, axes) + self.residual(x))
 
 
 class Axis(NamedTuple):

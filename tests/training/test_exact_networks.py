@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from training.coordinates import places
@@ -22,7 +23,7 @@ from training.operators import (
     build,
 )
 from training.reference_layout import LayoutError, reference_state, scaler_sizes
-from training.scaling import Downscaler, Upscaler
+from training.scaling import Downscaler, Upscaler, interpolate
 from training.spectral import SpectralConv
 
 PRECISIONS = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
@@ -262,3 +263,77 @@ def test_the_scalers_sizes_are_the_published_ones(row: dict[str, Any]) -> None:
 def test_a_key_without_a_place_is_named() -> None:
     with pytest.raises(LayoutError, match=r"freq_regressor.0.weight' \(3, 4\)"):
         reference_state(LINE, {"freq_regressor.0.weight": torch.zeros(3, 4)})
+
+
+SMALL: dict[str, Any] = {"layers": 1, "channels": 8, "heads": 2, "feedforward": 12, "gain": 0.5}
+SPECTRAL = SpectralDecoderConfig(channels=4, modes=3, hidden=6)
+RECTANGLES: dict[str, Any] = {
+    "grid": (15, 11),
+    "down_middle": (11, 9),
+    "tokens": (7, 6),
+    "up_middle": (10, 9),
+    "answer": (15, 11),
+}
+ANY_GRID = [
+    (LineTransformerConfig(decoder=SPECTRAL, normalise=True, **SMALL), (40,)),
+    (LineTransformerConfig(inputs=2, decoder=SPECTRAL, normalise=True, **SMALL), (2, 33)),
+    (PlaneTransformerConfig(decoder=SPECTRAL, **RECTANGLES, **SMALL), (15, 11)),
+    (PlaneTransformerConfig(boundary="free", local=3, decoder=SPECTRAL, **RECTANGLES, **SMALL), (31, 12)),
+    (PlaneTransformerConfig(inputs=3, decoder=SPECTRAL, **RECTANGLES, **SMALL), (3, 9, 20)),
+    (GridTransformerConfig(decoder=SPECTRAL, **SMALL), (12, 9)),
+    (GridTransformerConfig(dimensions=1, inputs=2, decoder=SPECTRAL, **SMALL), (2, 31)),
+    (GridTransformerConfig(dimensions=3, decoder=SPECTRAL, **SMALL), (6, 7, 9)),
+    (GridTransformerConfig(dimensions=3, inputs=4, decoder=PointwiseDecoderConfig(), **SMALL), (4, 5, 4, 6)),
+]
+
+
+@pytest.mark.parametrize(("config", "sides"), ANY_GRID, ids=lambda one: getattr(one, "kind", one))
+def test_any_grid_in_physical_units_reaches_every_parameter(config: EncoderConfig, sides: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    network, fields = build(config), 5 + 3 * torch.randn(4, *sides)
+    answers = 1e3 + 10 * torch.randn(4, *(sides[1:] if getattr(config, "inputs", 1) > 1 else sides))
+    network.fit_normalisers(fields, answers)
+    answer = network(fields)
+    assert answer.shape == answers.shape
+    inner = answer[(slice(None), *[slice(1, -1)] * (answer.ndim - 1))]
+    assert (inner - 1e3).abs().max() < 500
+    answer.square().mean().backward()
+    dead = [name for name, one in network.named_parameters() if one.grad is None or not one.grad.any()]
+    assert dead == []
+
+
+def test_a_plane_answers_other_grids_by_sampling() -> None:
+    network = build(PlaneTransformerConfig(decoder=SPECTRAL, **RECTANGLES, **SMALL)).double().eval()
+    native = torch.randn(2, 15, 11, dtype=torch.float64)
+    finer = interpolate(native[:, None], (29, 41))[:, 0]  # holds the native points
+    torch.testing.assert_close(network(finer)[:, ::2, ::4], network(native))
+
+
+def test_the_walls_are_zero_and_a_boundary_is_added() -> None:
+    network = build(PlaneTransformerConfig(decoder=SPECTRAL, **RECTANGLES, **SMALL))
+    field, boundary = torch.randn(2, 20, 16), torch.rand(2, 20, 16)
+    answer = network(field)
+    assert not torch.cat([answer[:, [0, -1]].flatten(), answer[:, :, [0, -1]].flatten()]).any()
+    assert isinstance(network, PlaneTransformer)
+    torch.testing.assert_close(network(field, boundary), answer + boundary)
+
+
+@pytest.mark.parametrize("sides", [(29, 29), (15, 11), (8, 8)])
+def test_an_answer_of_its_own_grid_stays_there(sides: tuple[int, int]) -> None:
+    sizes = RECTANGLES | {"up_middle": (7, 6), "answer": (7, 6)}
+    decoder = PointwiseDecoderConfig()
+    network = build(PlaneTransformerConfig(boundary="free", decoder=decoder, **sizes, **SMALL))
+    assert network(torch.randn(2, *sides)).shape == (2, 7, 6)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"decoder": SpectralDecoderConfig(modes=7)}, r"at most 6 modes on the grid \(15, 11\) but got 7"),
+        ({"down_middle": None}, r"expected tokens to be the grid \(15, 11\) but got \(7, 6\)"),
+        ({"up_middle": None}, r"expected answer to be tokens \(7, 6\) but got \(15, 11\)"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        PlaneTransformerConfig(**{"decoder": SPECTRAL, **RECTANGLES, **SMALL, **wrong})

@@ -70,6 +70,12 @@ def test_weights_start_with_the_asked_deviation(dimensions: int) -> None:
     assert torch.nn.init.xavier_normal_(torch.empty(shape), gain).std().item() == pytest.approx(deviation, rel=0.1)
 
 
+@pytest.mark.parametrize(("modes", "dimensions"), [(0, 1), (4, 0), (4, 4)])
+def test_sizes_without_a_meaning_are_refused(modes: int, dimensions: int) -> None:
+    with pytest.raises(ValueError, match=f"got {modes} modes and {dimensions} axes"):
+        SpectralConv(2, 2, modes, dimensions)
+
+
 def test_angles_keep_their_digits_on_long_grids() -> None:
     points, wave = torch.arange(8192), torch.tensor([4000])
     exact = torch.cos(2 * math.pi * (points * 4000 % 8192).double() / 8192)

@@ -105,7 +105,9 @@ class PlaneTransformer(nn.Module):
     def encode(self, field: Channels) -> Carried:
         """Give the encoder's tokens `[B, T, C]`."""
         positions = places(indices(self.config.tokens, field.device), field.dtype)
-        features = self.lift(field, positions) if self.downscaler is None else self.downscaler(field)
+        features = field if self.downscaler is None else self.downscaler(field)
+        if self.lift is not None:
+            features = self.lift(features, positions)
         tokens = self.latent_dropout(features.flatten(2).transpose(1, 2))
         for layer in self.encoder:
             tokens = layer(tokens, positions.flatten(1).T)
