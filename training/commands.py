@@ -1,4 +1,4 @@
-"""The stage's commands: `python -m training {fit,data,evaluate,import-reference}`."""
+"""The stage's commands: `python -m training {fit,data,evaluate,import-reference,profile}`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from training.importing import reference
 from training.importing.arguments import Example
 from training.importing.refusal import ReferenceImportError
 from training.importing.summary import summary
+from training.profiling.command import profile
+from training.profiling.measure import ProfileError
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
+app.command()(profile)
 console = Console(stderr=True)
 
 RecipeName = Annotated[str, typer.Argument(help="A recipe: a name such as darcy-quick, or a TOML file.")]
@@ -138,6 +141,6 @@ def main() -> None:
     """Run the commands; what the user can mend is told in one line."""
     try:
         app()
-    except (config.RecipeError, checkpoint.CheckpointError, ReferenceImportError) as error:
+    except (config.RecipeError, checkpoint.CheckpointError, ReferenceImportError, ProfileError) as error:
         console.print(Text(str(error), "red"))
         raise SystemExit(1) from error
