@@ -1,0 +1,71 @@
+"""Every type of attention goes the whole way on both problems: it learns, exports and proves its graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+
+from export.parity import TOLERANCE
+from export.repository import publish
+from training import checkpoint, config
+from training.attention import AttentionType
+from training.data import read
+from training.fit import fit
+from training.losses import relative_l2
+from training.problems import PROBLEMS, GridLimits
+
+DATA = {"train": 40, "test": 16}
+SETTINGS = {
+    "darcy": {
+        "data": {**DATA, "mesh": 43, "grids": [22]},
+        "operator": {"working": 22, "middle": 15, "tokens": 9, "channels": 16, "stem": 8, "decoder": 8, "layers": 1},
+        "fit": {"epochs": 14},
+    },
+    "burgers": {
+        "data": {**DATA, "mesh": 128, "grids": [64]},
+        "operator": {"tokens": 32, "band": 16, "channels": 16, "decoder": 12, "modes": 8, "layers": 1},
+        "fit": {"epochs": 12},
+    },
+}
+#: Grids that a graph is proven on: the problems' own reach so far that a proof takes longer than the training.
+LIMITS = {
+    "darcy": GridLimits(minimum=15, maximum=43, declared=(22,)),
+    "burgers": GridLimits(minimum=64, maximum=256, declared=(128,)),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+def small(problem: str, attention: str) -> config.Recipe:
+    """Give the tiny recipe of a problem, made smaller still, with another attention."""
+    chosen = [f"{part}.{key}={value}" for part, keys in SETTINGS[problem].items() for key, value in keys.items()]
+    return config.read(config.find(f"{problem}-tiny"), [*chosen, f"operator.attention={attention}"])
+
+
+def mean_field_error(recipe: config.Recipe, data: Path) -> float:
+    """Give the error on the test set of always answering the training fields' mean."""
+    [path], [points] = data.glob(f"{recipe.problem}-*.h5"), recipe.data.grids
+    mean = torch.from_numpy(read(path, "train", recipe.data.train, points).outputs).mean(0)
+    truth = torch.from_numpy(read(path, "test", recipe.data.test, points).outputs)
+    return relative_l2(mean.expand_as(truth), truth).mean().item()
+
+
+@pytest.mark.parametrize("attention", get_args(AttentionType))
+@pytest.mark.parametrize("problem", SETTINGS)
+def test_a_type_learns_exports_and_proves_its_graphs(problem: str, attention: str, data: Path, tmp_path: Path) -> None:
+    recipe = small(problem, attention)
+    run = fit(recipe, tmp_path / attention, data)
+    found = checkpoint.load(run)
+    [row] = [row for row in found.card["errors"] if row["grid"][0] == recipe.data.grids[0]]
+    assert row["relative_l2"] < 0.9 * mean_field_error(recipe, data)
+    narrow = PROBLEMS[problem].model_copy(update={"grid": LIMITS[problem]})
+    checkpoint.save(run, found.operator, recipe, narrow, found.card)
+    published = publish(run, tmp_path / "model_repository")
+    assert {one.model for one in published} == {attention, f"{attention}_torchscript"}
+    assert all(0 <= one.certificate["worst"]["float32"] <= TOLERANCE for one in published)
