@@ -19,15 +19,26 @@ def rows(checkpoints: Path) -> list[tuple[str, ...]]:
 def card_rows(path: Path) -> list[tuple[str, ...]]:
     """Give the rows of one card."""
     card: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())
+    rivals = {place(row): row for row in card["classical"]}
     return [
         (
             path.parent.name,
-            " x ".join(map(str, ours["grid"])),
+            place(ours),
             str(ours["fields"]),
             f"{ours['relative_l2']:.2e}",
             f"{ours['worst']:.2e}",
-            f"{theirs['relative_l2']:.2e}",
-            f"{theirs['milliseconds']:.0f}",
+            *rival(rivals.get(place(ours))),
         )
-        for ours, theirs in zip(card["errors"], card["classical"], strict=True)
+        for ours in card["errors"]
     ]
+
+
+def place(row: dict[str, Any]) -> str:
+    """Say on which grid a row was measured, and with how much noise if there was some."""
+    noise = f", {100 * row['noise']:g} % noise" if row.get("noise") else ""
+    return " x ".join(map(str, row["grid"])) + noise
+
+
+def rival(row: dict[str, Any] | None) -> tuple[str, str]:
+    """Give the classical solver's error and milliseconds, if it was asked."""
+    return (f"{row['relative_l2']:.2e}", f"{row['milliseconds']:.0f}") if row else ("", "")

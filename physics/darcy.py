@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.interpolate import RectBivariateSpline
 
 from physics import fields, volumes
 from physics.elliptic import solve_elliptic
@@ -85,6 +86,15 @@ def example(points: int, seed: int) -> NDArray[np.float64]:
     """
     coefficients = fields.neumann_coefficients(CELLS, np.random.default_rng(seed))
     return permeability(fields.cosine_series(coefficients, axis(points), axis(points)))
+
+
+def example_pressure(points: int, seed: int) -> NDArray[np.float64]:
+    """Draw a pressure of the benchmark on its grid of `points` x `points` points: what an inversion is asked about.
+
+    It is the one of `sample(seed)`, solved on the whole mesh; between the mesh's points by cubic splines.
+    """
+    fine, wanted = axis(CELLS), axis(points)
+    return np.asarray(RectBivariateSpline(fine, fine, solve(example(CELLS, seed)))(wanted, wanted))
 
 
 def _problem(coefficient: ArrayLike, source: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -30,6 +30,12 @@ class Tensor(Document):
     units: str
     positive: bool
 
+    @property
+    def points(self) -> tuple[int, ...] | None:
+        """Points per axis of the grid, if the model fixes all of them."""
+        fixed = tuple(points for points in (self.shape or ())[1:] if points is not None)
+        return fixed if len(fixed) == len(self.axes) - 1 else None
+
 
 class Grid(Document):
     """The grids that a model accepts: points per axis, and where they lie."""

@@ -90,7 +90,7 @@ def derivatives(u: Plane, axes: Sequence[Axis], widths: tuple[float, ...]) -> Ca
     return torch.stack(features, dim=1)
 
 
-def walled(u: Plane, axis: int) -> Plane:
+def walled(u: Plane, axis: int) -> Carried:
     """Put the walls' zeros before and after an axis."""
     wall = torch.zeros_like(u.narrow(axis, 0, 1))
     return torch.cat([wall, u, wall], dim=axis)

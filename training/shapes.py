@@ -1,9 +1,10 @@
 """The one vocabulary of tensor shapes: takes nothing, gives the names that signatures across `training` use.
 
-Axes by name: `batch` samples, `row column` the two axes of a field, `point` the axis of a periodic line, `token` the
-points the encoder sees (flattened over the token grid), `source` the tokens that keys and values stand for where they
-are others than the queries', `channel` features, `head` attention heads, `coordinate` position components. Annotations
-are checked while the tests run (jaxtyping's import hook) and cost nothing otherwise.
+Axes by name: `batch` samples, `row column` the two axes of a field, `block_row block_column` those of its means over
+blocks, `point` the axis of a periodic line, `token` the points the encoder sees (flattened over the token grid),
+`source` the tokens that keys and values stand for where they are others than the queries', `channel` features, `head`
+attention heads, `coordinate` position components. Annotations are checked while the tests run (jaxtyping's import hook)
+and cost nothing otherwise.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from torch import Tensor
 
 Line = Float[Tensor, "batch point"]
 Plane = Float[Tensor, "batch row column"]
+Blocks = Float[Tensor, "batch block_row block_column"]
 Field = Float[Tensor, "batch *grid"]
 Channels = Float[Tensor, "batch channel *grid"]
 Tokens = Float[Tensor, "batch token channel"]
@@ -27,6 +29,7 @@ Mask = Shaped[Tensor, "#batch #token source"]  # bool or 0/1; true where a query
 Weight = Float[Tensor, "#batch #token #channel"]
 
 __all__ = [
+    "Blocks",
     "Carried",
     "Channels",
     "Field",

@@ -134,3 +134,11 @@ def test_mismatched_shapes_are_named() -> None:
         darcy.residual(np.ones((4, 5)), np.ones((5, 4)))
     with pytest.raises(ValueError, match="cannot stride 421 points down to 100"):
         darcy.restrict(np.ones((421, 421)), 100)
+
+
+def test_an_example_pressure_is_the_benchmark_s_on_any_grid() -> None:
+    _, pressure = darcy.sample(3)
+    np.testing.assert_allclose(darcy.example_pressure(141, 3), pressure[::3, ::3], rtol=1e-9)
+    between = darcy.example_pressure(100, 3)
+    assert between.shape == (100, 100)
+    assert pressure.min() < between.min() < between.max() <= pressure.max()

@@ -28,9 +28,19 @@ def test_the_answer_has_the_grid_of_the_question(model: str, grid: tuple[int, ..
     assert tiny(model)(torch.rand(3, *grid) + 1).shape == (3, *grid)
 
 
-@pytest.mark.parametrize("model", ["darcy", "burgers"])
+@pytest.mark.parametrize("grid", [(15, 15), (37, 53), (211, 141)])
+def test_an_inversion_answers_on_its_own_grid_within_its_bounds(grid: tuple[int, ...]) -> None:
+    operator = tiny("darcy_inverse")
+    operator.fit_normalisers(torch.rand(4, *grid), 3 + 9 * torch.rand(4, 36, 36))
+    answer = operator(torch.rand(3, *grid))
+    assert answer.shape == (3, 36, 36)
+    assert (answer >= operator.low).all()
+    assert (answer <= operator.high).all()
+
+
+@pytest.mark.parametrize("model", ["darcy", "darcy_inverse", "burgers"])
 def test_a_gradient_reaches_every_parameter(model: str) -> None:
-    operator, grid = tiny(model), (29, 29) if model == "darcy" else (64,)
+    operator, grid = tiny(model), (64,) if model == "burgers" else (29, 29)
     operator(torch.rand(2, *grid) + 1).square().mean().backward()
     dead = [
         name for name, parameter in operator.named_parameters() if parameter.grad is None or not parameter.grad.any()
@@ -47,6 +57,18 @@ def test_a_smooth_coefficient_is_answered_alike_on_every_grid() -> None:
 
     coarse, fine = (operator.double()(coefficient(n)) for n in (57, 113))
     assert (fine[:, ::2, ::2] - coarse).norm() / coarse.norm() < 5e-3
+
+
+def test_a_smooth_pressure_is_inverted_alike_on_every_grid() -> None:
+    operator = tiny("darcy_inverse").double()
+
+    def pressure(points: int) -> torch.Tensor:
+        x = WALL + (1 - 2 * WALL) * torch.linspace(0, 1, points, dtype=torch.float64)
+        return (torch.sin(torch.pi * x[:, None]) * torch.sin(2 * torch.pi * x[None]))[None] / 100
+
+    operator.fit_normalisers(pressure(141) * torch.rand(8, 1, 1, dtype=torch.float64), torch.rand(8, 36, 36))
+    coarse, fine = (operator(pressure(n)) for n in (141, 281))
+    assert (fine - coarse).norm() / coarse.norm() < 5e-3
 
 
 def test_a_band_limited_velocity_is_answered_alike_on_every_grid() -> None:

@@ -26,7 +26,7 @@ from training.encoder import EncoderConfig, LocalMixing, encoder_stack, square_p
 from training.normaliser import Normaliser
 from training.operators.darcy import WALL
 from training.scaling import resample
-from training.shapes import Carried, Plane
+from training.shapes import Blocks, Carried, Plane
 
 
 class DarcyInverseConfig(EncoderConfig):
@@ -35,8 +35,8 @@ class DarcyInverseConfig(EncoderConfig):
     kind: Literal["darcy-inverse"] = "darcy-inverse"
     working: int = 141  # side of the working grid, F
     tokens: int = 36  # side of the answer, T
-    narrow: tuple[float, ...] = (1, 2)  # widths of the averages on the working grid, in its steps
-    wide: tuple[float, ...] = (4, 8, 16)  # and of those on the answer's grid
+    narrow: tuple[float, ...] = (1.0, 2.0)  # widths of the averages on the working grid, in its steps
+    wide: tuple[float, ...] = (4.0, 8.0, 16.0)  # and of those on the answer's grid
     halo: int = 2  # working points that a patch sees beyond its block on each side
     patch: int = 256  # hidden features of a patch
     channels: int = 64  # features of a token, C
@@ -94,7 +94,7 @@ class DarcyInverseOperator(nn.Module):
         return LocalMixing(config.channels, (config.tokens, config.tokens), config.local) if config.local else None
 
     @torch.no_grad()
-    def fit_normalisers(self, solutions: Plane, coefficients: Plane) -> None:
+    def fit_normalisers(self, solutions: Plane, coefficients: Blocks) -> None:
         """Take the statistics of the training fields: sizes of the features, and the answer's bounds."""
         measured = [self.measure(part) for part in solutions.split(16)]
         self.input_normaliser.fit(torch.cat([pressure for pressure, _, _ in measured]))
@@ -104,7 +104,7 @@ class DarcyInverseOperator(nn.Module):
         self.low.copy_(coefficients.min())
         self.high.copy_(coefficients.max())
 
-    def forward(self, solution: Plane) -> Plane:
+    def forward(self, solution: Plane) -> Blocks:
         pressure, narrow, wide = self.measure(solution)
         narrow, wide = narrow / self.narrow_sizes, wide / self.wide_sizes
         roughness = torch.log(narrow[:, FEATURES - 1 : FEATURES].abs().mean(dim=(2, 3), keepdim=True))
@@ -112,7 +112,7 @@ class DarcyInverseOperator(nn.Module):
         coarse = torch.cat([bounded(wide), roughness.expand_as(wide[:, :1])], dim=1)
         return self.low + (self.high - self.low) * self.solve(fine, coarse)
 
-    def measure(self, solution: Plane) -> tuple[Plane, Carried, Carried]:
+    def measure(self, solution: Plane) -> tuple[Carried, Carried, Carried]:
         """Give, in physical units, pressure and narrow derivatives on the working grid, wide ones on the answer's."""
         config, device = self.config, solution.device
         index = [torch.arange(side, device=device) for side in solution.shape[1:]]
@@ -126,7 +126,7 @@ class DarcyInverseOperator(nn.Module):
             derivatives(solution, coarse, wide),
         )
 
-    def solve(self, fine: Carried, coarse: Carried) -> Plane:
+    def solve(self, fine: Carried, coarse: Carried) -> Blocks:
         """Give each block's share of the more permeable material, in (0, 1), of standardised features."""
         config = self.config
         overhang = config.block * config.tokens - config.working
