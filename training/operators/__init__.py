@@ -24,9 +24,7 @@ OperatorConfig = Annotated[
     | GridTransformerConfig,
     Field(discriminator="kind"),
 ]
-Operator = (
-    BurgersOperator | DarcyOperator | DarcyInverseOperator | LineTransformer | PlaneTransformer | GridTransformer
-)
+Operator = BurgersOperator | DarcyOperator | DarcyInverseOperator | LineTransformer | PlaneTransformer | GridTransformer
 
 #: The one registry that turns a config into a network.
 OPERATORS: dict[type[EncoderConfig], Callable[[Any], Operator]] = {
