@@ -20,6 +20,7 @@ from training.importing.refusal import ReferenceImportError
 
 State = dict[str, Tensor]
 
+LIBRARIES = ("torch.", "numpy.", "collections.")  # what tells least about an object is named last
 COUNTER = "num_batches_tracked"  # of a batch norm: the only whole number in a state dict
 
 
@@ -44,7 +45,7 @@ def read_state(path: Path) -> State:
 def pickled(path: Path) -> str:
     """Say what a file holds that is no state dict."""
     try:
-        classes = get_unsafe_globals_in_checkpoint(path)
+        classes = sorted(get_unsafe_globals_in_checkpoint(path), key=lambda name: (name.startswith(LIBRARIES), name))
     except (RuntimeError, ValueError, pickle.UnpicklingError):  # not of the zip format
         classes = []
     if not classes:
