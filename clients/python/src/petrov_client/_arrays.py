@@ -62,25 +62,37 @@ class Question:
 
 
 class Answer:
-    """The solutions of a question, filled in piece by piece, in any order."""
+    """The solutions of a question, checked or filled in piece by piece, in any order."""
 
     def __init__(self, question: Question) -> None:
         self._question = question
+        self._grid: tuple[int, ...] | None = None
         self._output: Fields | None = None
+
+    def checked(self, piece: slice, fields: Fields) -> Fields:
+        """The answer to one piece.
+
+        Raises:
+            UnreadableAnswer: It does not have a field for each field asked, or not the grid of the pieces before it.
+        """
+        if self._grid is None:
+            self._grid = fields.shape[1:]
+        expected = (piece.stop - piece.start, *self._grid)
+        if fields.shape != expected:
+            raise UnreadableAnswer(f"expected an answer of shape {expected} but got {fields.shape}")
+        return fields
 
     def put(self, piece: slice, fields: Fields) -> int:
         """Copy the answer to one piece into its place, and return its number of fields.
 
         Raises:
-            UnreadableAnswer: It does not have a field for each field asked, or not the grid of the pieces before it.
+            UnreadableAnswer: As `checked`.
         """
+        self.checked(piece, fields)
         if self._output is None:
             self._output = np.empty((len(self._question), *fields.shape[1:]), np.float32)
-        expected = self._output[piece].shape
-        if fields.shape != expected:
-            raise UnreadableAnswer(f"expected an answer of shape {expected} but got {fields.shape}")
         self._output[piece] = fields
-        return expected[0]
+        return len(fields)
 
     def array(self) -> Fields:
         """The whole answer, with the rank of the question."""

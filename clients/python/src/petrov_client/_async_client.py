@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx2
@@ -19,10 +21,10 @@ from petrov_client._progress import Progress, reporting
 from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator
     from types import TracebackType
 
-    from petrov_client._arrays import Fields
+    from petrov_client._arrays import Fields, Question
     from petrov_client._models import ModelInfo
     from petrov_client._progress import Advance
     from petrov_client._wire import Call, Flow, Wire
@@ -63,11 +65,31 @@ class AsyncPredictor:
         At most four pieces of the batch are under way at a time. If one fails, the others are cancelled.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        try:
+        with self._doubting():
             return await self._predict(model, array, version, limit, progress)
-        except RequestError:
-            self._known.clear()  # what was known of the model may be out of date
-            raise
+
+    async def stream(
+        self,
+        model: str,
+        array: Any,
+        version: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  as above
+        progress: Progress = False,
+    ) -> AsyncIterator[Fields]:
+        """Ask as `predict` does, and give the solutions as they come, in order; see `Client.stream`.
+
+        At most four pieces are under way or waiting to be taken. `async with contextlib.aclosing(…)` ends them at
+        once where the loop over them may be left early.
+        """
+        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        with self._doubting():
+            question = await self._question(model, array, version, limit)
+            answer = Answer(question)
+            with reporting(progress, model, len(question)) as advance:
+                async with aclosing(self._in_order(question, version, limit)) as parts:
+                    async for piece, fields in parts:
+                        yield answer.checked(piece, fields)
+                        advance(piece.stop - piece.start)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -82,19 +104,53 @@ class AsyncPredictor:
         await self.close()
 
     async def _predict(self, model: str, array: Any, version: int | None, timeout: float, progress: Progress) -> Fields:  # noqa: ASYNC109  as above
-        info = self._known.get((model, version)) or await self._describe(model, version, timeout)
-        question = await asyncio.to_thread(ask, info, array)  # seconds, for a batch of gigabytes
+        question = await self._question(model, array, version, timeout)
         answer = Answer(question)
 
         async def work(pieces: Iterator[slice], advance: Advance) -> None:
             for piece in pieces:
-                call = self._wire.prediction(info, version, question.fields(piece))
+                call = self._wire.prediction(question.info, version, question.fields(piece))
                 advance(answer.put(piece, await self._perform(call, timeout)))
 
         with reporting(progress, model, len(question)) as advance:
             pieces = iter(question.pieces())
             await _together(work(pieces, advance) for _ in range(IN_FLIGHT))
         return answer.array()
+
+    async def _question(self, model: str, array: Any, version: int | None, timeout: float) -> Question:  # noqa: ASYNC109  as above
+        info = self._known.get((model, version)) or await self._describe(model, version, timeout)
+        return await asyncio.to_thread(ask, info, array)  # seconds, for a batch of gigabytes
+
+    async def _in_order(
+        self,
+        question: Question,
+        version: int | None,
+        timeout: float,  # noqa: ASYNC109  as above
+    ) -> AsyncGenerator[tuple[slice, Fields], None]:
+        """Each piece of the question with its answer, the next few asked for meanwhile."""
+        waiting: deque[tuple[slice, asyncio.Task[Fields]]] = deque()
+        try:
+            for piece in question.pieces():
+                call = self._wire.prediction(question.info, version, question.fields(piece))
+                waiting.append((piece, asyncio.create_task(self._perform(call, timeout))))
+                if len(waiting) == IN_FLIGHT:
+                    yield waiting[0][0], await waiting[0][1]
+                    waiting.popleft()
+            for piece, task in waiting:
+                yield piece, await task
+        finally:
+            for _, task in waiting:
+                task.cancel()
+            await asyncio.gather(*(task for _, task in waiting), return_exceptions=True)
+
+    @contextmanager
+    def _doubting(self) -> Iterator[None]:
+        """After a refusal, what was known of the model may be out of date."""
+        try:
+            yield
+        except RequestError:
+            self._known.clear()
+            raise
 
     async def _describe(self, name: str, version: int | None, timeout: float) -> ModelInfo:  # noqa: ASYNC109  as above
         info = await self._follow(self._wire.model(checked_name(name), version), timeout)

@@ -7,6 +7,7 @@ Everything but the lines that send, receive and wait is shared with the asynchro
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx2
@@ -22,9 +23,10 @@ from petrov_client._progress import Progress, reporting
 from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
-    from petrov_client._arrays import Fields
+    from petrov_client._arrays import Fields, Question
     from petrov_client._models import ModelInfo
     from petrov_client._wire import Call, Flow, Wire
 
@@ -85,11 +87,42 @@ class SyncPredictor:
             PetrovError: Any other of the tree in `petrov_client._exceptions`.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        try:
-            return self._predict(model, array, version, limit, progress)
-        except RequestError:
-            self._known.clear()  # what was known of the model may be out of date
-            raise
+        question = self._question(model, array, version, limit)
+        answer = Answer(question)
+        for piece, fields in self._answers(question, version, limit, progress):
+            answer.put(piece, fields)
+        return answer.array()
+
+    def stream(
+        self,
+        model: str,
+        array: Any,
+        version: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+    ) -> Iterator[Fields]:
+        """Ask as `predict` does, and give the solutions as they come: memory holds one piece of a batch of any length.
+
+        The array is checked as a whole before this returns; pieces are sent as their answers are taken.
+
+        Args:
+            model: The model's name.
+            array: As for `predict`; with a memory map or an HDF5 dataset the question stays on disk, too.
+            version: A version of the model; the newest if None.
+            timeout: Seconds for each request, its repetitions included; the client's if None.
+            progress: True for a progress bar, or a function of (fields done, fields in all).
+
+        Returns:
+            Batches `[fields, …]` of consecutive solutions, in order; together they are what `predict` answers.
+
+        Raises:
+            InvalidInput: The array does not fit the model; `.where` names the place.
+            PetrovError: Any other of the tree in `petrov_client._exceptions`, here or from the iterator.
+        """
+        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        question = self._question(model, array, version, limit)
+        answer = Answer(question)
+        return (answer.checked(*part) for part in self._answers(question, version, limit, progress))
 
     def close(self) -> None:
         """Close the connections."""
@@ -103,15 +136,29 @@ class SyncPredictor:
     ) -> None:
         self.close()
 
-    def _predict(self, model: str, array: Any, version: int | None, timeout: float, progress: Progress) -> Fields:
-        info = self._known.get((model, version)) or self._describe(model, version, timeout)
-        question = ask(info, array)
-        answer = Answer(question)
-        with reporting(progress, model, len(question)) as advance:
+    def _question(self, model: str, array: Any, version: int | None, timeout: float) -> Question:
+        with self._doubting():
+            info = self._known.get((model, version)) or self._describe(model, version, timeout)
+            return ask(info, array)
+
+    def _answers(
+        self, question: Question, version: int | None, timeout: float, progress: Progress
+    ) -> Iterator[tuple[slice, Fields]]:
+        """Each piece of the question with its answer, in order."""
+        with self._doubting(), reporting(progress, question.info.name, len(question)) as advance:
             for piece in question.pieces():
-                call = self._wire.prediction(info, version, question.fields(piece))
-                advance(answer.put(piece, self._perform(call, timeout)))
-        return answer.array()
+                call = self._wire.prediction(question.info, version, question.fields(piece))
+                yield piece, self._perform(call, timeout)
+                advance(piece.stop - piece.start)
+
+    @contextmanager
+    def _doubting(self) -> Iterator[None]:
+        """After a refusal, what was known of the model may be out of date."""
+        try:
+            yield
+        except RequestError:
+            self._known.clear()
+            raise
 
     def _describe(self, name: str, version: int | None, timeout: float) -> ModelInfo:
         info = self._follow(self._wire.model(checked_name(name), version), timeout)

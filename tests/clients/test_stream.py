@@ -1,0 +1,92 @@
+"""Batches longer than memory: answers as they come, both sides holding a piece at a time."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+import pytest
+
+from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient, InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KINDS: dict[str, Any] = {
+    "Client": Client,
+    "AsyncClient": AsyncClient,
+    "GrpcClient": GrpcClient,
+    "AsyncGrpcClient": AsyncGrpcClient,
+}
+MEBIBYTE = 2**20
+
+
+async def streamed(kind: str, gateway: Any, take: Callable[[Any], None], *args: Any, **named: Any) -> None:
+    """All that one of the four clients streams, over HTTP or gRPC, from one gateway."""
+    place = f"127.0.0.1:{gateway.settings.grpc_port}" if "Grpc" in kind else gateway.url
+    if kind.startswith("Async"):
+        async with KINDS[kind](place) as client:
+            async for fields in client.stream(*args, **named):
+                take(fields)
+    else:
+        with KINDS[kind](place) as client:
+            for fields in client.stream(*args, **named):
+                take(fields)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_pieces_are_the_answer(gateway: Any, blur: Any, kind: str) -> None:
+    batch = np.random.default_rng(5).uniform(3, 12, (59, 12, 9))
+    pieces, seen = list[Any](), list[tuple[int, int]]()
+    await streamed(kind, gateway, pieces.append, "blur", batch, progress=lambda *count: seen.append(count))
+    assert [len(piece) for piece in pieces] == [8] * 7 + [3]
+    np.testing.assert_allclose(np.concatenate(pieces), blur(batch), rtol=1e-5)
+    assert seen[-1] == (59, 59)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_field_is_a_piece_of_one(gateway: Any, blur: Any, kind: str) -> None:
+    field, pieces = np.random.default_rng(5).uniform(3, 12, (12, 9)), list[Any]()
+    await streamed(kind, gateway, pieces.append, "blur", field)
+    np.testing.assert_allclose(pieces, [blur(field[None])], rtol=1e-5)
+
+
+def test_a_bad_batch_is_refused_before_the_first_piece(gateway: Any) -> None:
+    with Client(gateway.url) as client, pytest.raises(InvalidInput, match=r"\[50,0,0\]"):
+        client.stream("blur", np.concatenate([np.ones((50, 9, 9)), np.zeros((1, 9, 9))]))
+
+
+async def test_a_stream_may_be_left_early(gateway: Any) -> None:
+    batch = np.broadcast_to(np.float32(3), (10_000, 9, 9))
+    with Client(gateway.url) as client:
+        assert next(client.stream("blur", batch)).shape == (8, 9, 9)
+        assert client.predict("blur", batch[0]).shape == (9, 9)
+    async with AsyncClient(gateway.url) as asynchronous:
+        async with aclosing(asynchronous.stream("blur", batch)) as pieces:
+            assert (await anext(pieces)).shape == (8, 9, 9)
+        assert (await asynchronous.predict("blur", batch[0])).shape == (9, 9)
+
+
+async def test_ten_thousand_fields_leave_memory_where_it_was(gateway: Any, blur: Any) -> None:
+    field = np.random.default_rng(5).uniform(3, 12, (32, 32)).astype(np.float32)
+    batch = np.broadcast_to(field, (10_000, 32, 32))  # 39 MiB to send, and as much to come back
+    answer, seen, grown = blur(field[None]), list[tuple[int, int]](), list[int]()
+    with Client(gateway.url) as client:
+        list(client.stream("blur", batch[:500]))  # what is allocated once
+        before = resident()
+        for fields in client.stream("blur", batch, progress=lambda *count: seen.append(count)):
+            assert np.abs(fields - answer).max() < 1e-4
+            if len(seen) % 250 == 0:
+                grown.append(resident() - before)
+    assert seen[-1] == (10_000, 10_000)
+    assert max(*grown, resident() - before) < 16 * MEBIBYTE
+
+
+def resident() -> int:
+    """Bytes of this process: the client, and the gateway, which runs in a thread of it."""
+    gc.collect()
+    return int(psutil.Process().memory_info().rss)
