@@ -45,15 +45,21 @@ class CausalAttention(HeadAttention):
 
 def causal_attention(Q: Mixed, K: Mixed, V: Mixed) -> Mixed:
     """Give the module's formula for positive features of queries and keys `[batch, head, token, _]`, phi left out."""
-    tokens = Q.shape[-2]
+    tokens = torch.arange(Q.shape[-2], device=Q.device)
     # A column of ones beside the values carries the denominator along.
-    q, k, v = blocks(Q), blocks(K / tokens), blocks(functional.pad(V, (0, 1), value=1.0))
+    q, k, v = blocks(Q), blocks(K / K.shape[-2]), blocks(functional.pad(V, (0, 1), value=1.0))
     sums = k.transpose(-2, -1) @ v
     earlier = sums.cumsum(dim=2) - sums
-    seen = (q @ earlier + (q @ k.transpose(-2, -1)).tril() @ v).flatten(2, 3)[:, :, :tokens]
+    seen = (q @ earlier + (q @ k.transpose(-2, -1)).tril() @ v).flatten(2, 3).index_select(2, tokens)
     return seen[..., :-1] / (seen[..., -1:] + EPS * Q.sum(dim=-1, keepdim=True))
 
 
 def blocks(x: Mixed) -> torch.Tensor:
-    """Give the tokens in blocks, the last one filled with zeros: [batch, head, block, BLOCK, width]."""
-    return functional.pad(x, (0, 0, 0, -x.shape[-2] % BLOCK)).unflatten(2, (-1, BLOCK))
+    """Give the tokens in blocks, filled up with zeros: [batch, head, block, BLOCK, width].
+
+    Blocks are gathered, not reshaped, and there is one more than needed: exporters cannot prove that a padded number of
+    tokens is a multiple of BLOCK, and take a lone block for a broadcast.
+    """
+    first = torch.arange(0, x.shape[-2] + BLOCK, BLOCK, device=x.device)
+    members = first[:, None] + torch.arange(BLOCK, device=x.device)
+    return functional.pad(x, (0, 0, 0, 2 * BLOCK))[:, :, members]
