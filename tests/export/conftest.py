@@ -10,7 +10,8 @@ import torch
 from export.repository import Publication, publish
 from training import checkpoint
 from training.config import DataConfig, FitConfig, Recipe
-from training.operators import BurgersConfig, DarcyConfig, build
+from training.decoders import SpectralDecoderConfig
+from training.operators import BurgersConfig, DarcyConfig, DarcyInverseConfig, GridTransformerConfig, build
 from training.problems import PROBLEMS
 
 if TYPE_CHECKING:
@@ -31,7 +32,16 @@ SMALL = {
         spectral=1,
         heads=2,
     ),
+    "darcy_inverse": DarcyInverseConfig(layers=1, patch=12, channels=12, heads=2, feedforward=16),
     "burgers": BurgersConfig(layers=1, tokens=32, band=12, channels=12, feedforward=16, decoder=8, modes=4, spectral=1),
+    "poisson": GridTransformerConfig(
+        dimensions=3,
+        layers=1,
+        channels=12,
+        heads=2,
+        feedforward=16,
+        decoder=SpectralDecoderConfig(channels=8, modes=4, layers=1, hidden=8),
+    ),
 }
 CARD: dict[str, Any] = {
     "training": {"distribution": "none", "fields": 8, "grids": [85], "epochs": 1, "seconds": 1.0, "preset": "tiny"},
@@ -73,7 +83,7 @@ def checkpoints(
 def published(
     tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]
 ) -> tuple[Path, dict[str, Publication]]:
-    """A repository with both checkpoints in both formats, and the publications by model; copy it before changing it."""
+    """A repository with all checkpoints in both formats, and the publications by model; copy it before changing it."""
     repository = tmp_path_factory.mktemp("published") / "model_repository"
     done = [one for folder in checkpoints.values() for one in publish(folder, repository)]
     return repository, {one.model: one for one in done}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
 
 
-@pytest.mark.parametrize("problem", ["darcy", "burgers"])
+@pytest.mark.parametrize("problem", ["darcy", "darcy_inverse", "burgers", "poisson"])
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_graph_answers_like_its_network_on_any_grid(
     problem: str, form: str, checkpoints: dict[str, Path], published: Published
@@ -50,6 +50,8 @@ def test_a_graph_answers_like_its_network_on_any_grid(
                 module(torch.from_numpy(field).to(kind)) for module, kind in zip(modules, KINDS, strict=True)
             )
         assert answer.dtype == np.float32
+        fixed = signature.output.shape
+        assert answer.shape == tuple(n or points for n, points in zip(fixed, field.shape, strict=True))
         assert parity.difference(answer, single.numpy()).relative_l2 <= parity.TOLERANCE
         assert parity.difference(answer, double.numpy()).relative_l2 <= parity.TOLERANCE
 
@@ -59,7 +61,7 @@ def test_a_graph_answers_like_its_network_on_any_grid(
 KINDS = (torch.float32, torch.float64)
 
 
-@pytest.mark.parametrize("problem", ["darcy", "burgers"])
+@pytest.mark.parametrize("problem", ["darcy", "darcy_inverse", "burgers", "poisson"])
 def test_no_comparison_uses_the_traced_shape(problem: str, checkpoints: dict[str, Path]) -> None:
     signature = Signature.of(checkpoint.load(checkpoints[problem]).problem)
     shapes = parity.shapes(signature)
@@ -73,7 +75,7 @@ def test_comparisons_of_a_plane_hold_unequal_sides(checkpoints: dict[str, Path])
     assert any(rows != columns and rows % 2 and columns % 2 for _, rows, columns in shapes)
 
 
-@pytest.mark.parametrize("problem", ["darcy", "burgers"])
+@pytest.mark.parametrize("problem", ["darcy", "darcy_inverse", "burgers", "poisson"])
 def test_the_onnx_graph_is_self_contained_and_says_nothing_of_this_machine(problem: str, published: Published) -> None:
     path = published[0] / problem / "1" / to_onnx.FILE
     model = onnx.load(path, load_external_data=False)

@@ -72,6 +72,15 @@ def test_the_config_reads_back_and_has_the_same_bytes_at_every_export(published:
         assert not config.dynamic_batching.preferred_batch_size
 
 
+def test_an_answer_on_a_grid_of_its_own_is_declared(published: Published) -> None:
+    folder = published[0] / "darcy_inverse"
+    config = triton_config.parse((folder / "config.pbtxt").read_text())
+    assert [list(tensor.dims) for tensor in (*config.input, *config.output)] == [[-1, -1], [36, 36]]
+    card = json.loads((folder / "1" / "card.json").read_text())
+    assert [card[part][0]["shape"] for part in ("inputs", "outputs")] == [[None, None, None], [None, 36, 36]]
+    assert card["outputs"][0]["axes"] == ["batch", "row", "column"]
+
+
 def test_an_unchanged_checkpoint_is_left_alone(
     checkpoints: dict[str, Path], published: Published, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+import httpx2
 import numpy as np
 import pytest
 import torch
@@ -15,6 +16,8 @@ import tritonclient.grpc as triton_grpc
 from export import parity
 from export.repository import publish
 from export.signature import Signature
+from petrov_client import Client
+from physics import darcy
 from training import checkpoint
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from export.repository import Publication
     from serving.settings import Settings
     from serving.triton_server import TritonServer
+    from tests.conftest import Gateway
 
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
 
@@ -71,6 +75,40 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
             assert client.is_model_ready(model, "2")
             assert sorted(path.name for path in (repository / model).iterdir()) == ["2", "3", "config.pbtxt"]
     assert (config.stat().st_mtime_ns, config.stat().st_ino) == written
+
+
+@pytest.mark.timeout(240)  # two, and a start of Triton
+def test_an_answer_on_a_grid_of_its_own_passes_the_gateway_and_the_client(
+    published: Published,
+    checkpoints: dict[str, Path],
+    tmp_path: Path,
+    make_settings: Callable[..., Settings],
+    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+) -> None:
+    model = "darcy_inverse"
+    for name in (model, f"{model}_torchscript"):
+        shutil.copytree(published[0] / name, tmp_path / "model_repository" / name)
+    settings = make_settings(tmp_path / "model_repository")
+    operator = checkpoint.load(checkpoints[model]).operator
+    with run_triton(settings), run_gateway(settings) as gateway, Client(gateway.url) as client:
+        for info in client.models():
+            assert info.inputs[0].shape == (None, None, None)
+            assert info.outputs[0].shape == (None, 36, 36)
+            for sides in ((67, 89), (85, 85)):
+                field = parity.realistic((3, *sides), positive=False)
+                answer = client.predict(info.name, field)
+                with torch.inference_mode():
+                    wanted = operator(torch.from_numpy(field)).numpy()
+                assert answer.shape == (3, 36, 36)
+                assert parity.difference(answer, wanted).relative_l2 <= parity.TOLERANCE
+            assert client.predict(info.name, field[0]).shape == (36, 36)
+        example = httpx2.get(f"{gateway.url}/v1/models/{model}/example?seed=3&grid=29", timeout=60).json()
+        reference = httpx2.post(f"{gateway.url}/v1/models/{model}/reference", json=example, timeout=60).json()
+        found = np.array(reference["outputs"]["coefficient"])
+    assert found.shape == (36, 36)
+    assert found.min() >= darcy.LOW
+    assert found.max() <= darcy.HIGH
 
 
 def wait(condition: Callable[[], bool], seconds: float = 60) -> None:
