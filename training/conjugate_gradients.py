@@ -76,8 +76,9 @@ class ConjugateGradients(nn.Module):
 
     def outflow(self, faces: Faces, u: Plane) -> Plane:
         """Give what leaves every point's rectangle; u vanishes on the walls."""
-        down, across = (faces[0] * torch.diff(functional.pad(u, (0, 0, 1, 1)), dim=1)), (
-            faces[1] * torch.diff(functional.pad(u, (1, 1)), dim=2)
+        down, across = (
+            (faces[0] * torch.diff(functional.pad(u, (0, 0, 1, 1)), dim=1)),
+            (faces[1] * torch.diff(functional.pad(u, (1, 1)), dim=2)),
         )
         return -torch.diff(down, dim=1) - torch.diff(across, dim=2)
 
