@@ -99,7 +99,7 @@ def wanted(case: Any) -> Tensor:
 
 
 def distance(answer: Any, truth: Tensor) -> float:
-    found = torch.as_tensor(answer).detach().double()
+    found = torch.tensor(answer.tolist(), dtype=torch.float64)
     assert found.shape == truth.shape
     return float((found - truth).abs().max() / truth.abs().max())
 
