@@ -7,10 +7,14 @@ its status becomes one of gRPC's:
     500 502  INTERNAL             503  UNAVAILABLE    408 504  DEADLINE_EXCEEDED     501  UNIMPLEMENTED
 
 Every answer carries the request's id as `x-request-id` in its trailing metadata, and 503 `retry-after`.
+
+A message is asked for only when its call has been admitted, and has to arrive in time. gRPC does not say how much of it
+is there until all of it is: so it is bounded by itself, and counted among the bytes in flight once it is complete.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -27,7 +31,7 @@ from serving.metrics import UNKNOWN
 from serving.open_inference import metadata
 from serving.open_inference.grpc_exchange import GrpcExchange
 from serving.prediction import aside
-from serving.problem_details import InternalError, InvalidParameter, Problem, UnreadableBody
+from serving.problem_details import InternalError, InvalidParameter, Problem, SlowBody, UnreadableBody
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
     from serving.catalogue import Version
     from serving.service import Service
 
-    Method = Callable[["Call", Any], Awaitable[bytes]]
+    Method = Callable[["Call"], Awaitable[bytes]]
 
 logger = logging.getLogger(__name__)
 SERVICE = "inference.GRPCInferenceService"
@@ -61,14 +65,16 @@ class Call:
 
     Args:
         method: Its name.
-        body: The message, not parsed yet.
         context: Of gRPC.
+
+    Attributes:
+        size: Bytes of the message, once it is there.
     """
 
-    def __init__(self, method: str, body: bytes, context: Any) -> None:
+    def __init__(self, method: str, context: Any) -> None:
         given = dict(context.invocation_metadata() or ())
         self.method = method
-        self.body = body
+        self.size = 0
         self.request_id = access.request_id(str(given.get(access.HEADER.lower(), "")))
         self.model = UNKNOWN
         self.code = CANCELLED
@@ -79,6 +85,23 @@ class Call:
         """What the client's deadline leaves."""
         left: float | None = self._context.time_remaining()
         return math.inf if left is None else left
+
+    async def read(self, message: Any, receive_seconds: float) -> Any:
+        """The message.
+
+        Raises:
+            UnreadableBody: Not a message of that kind, or none.
+            SlowBody: Not complete in time.
+        """
+        try:
+            async with asyncio.timeout(receive_seconds):
+                body = await self._context.read()
+        except TimeoutError as error:
+            raise SlowBody(f"no complete message arrived within {receive_seconds:g} s") from error
+        if body is grpc.aio.EOF:
+            raise UnreadableBody(f"expected a {message.DESCRIPTOR.name} but got nothing")
+        self.size = len(body)
+        return await aside(self.size, _parsed, message, body)
 
     async def abort(self, problem: Problem) -> None:
         """End the call with a fault; never returns."""
@@ -110,20 +133,20 @@ class GrpcServer:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),  # a port in use is an error, and not shared
             ],
-            # Beyond the limit a call is told so; far beyond it, its message is not even received.
+            # A backstop: a question beyond its limit is told so, but calls about models need no admission.
             maximum_concurrent_rpcs=2 * settings.max_requests_in_flight,
         )
-        messages: dict[str, tuple[Any, Method]] = {
-            "ServerLive": (service_pb2.ServerLiveRequest, self._server_live),
-            "ServerReady": (service_pb2.ServerReadyRequest, self._server_ready),
-            "ServerMetadata": (service_pb2.ServerMetadataRequest, self._server_metadata),
-            "ModelReady": (service_pb2.ModelReadyRequest, self._model_ready),
-            "ModelMetadata": (service_pb2.ModelMetadataRequest, self._model_metadata),
-            "ModelConfig": (service_pb2.ModelConfigRequest, self._model_config),
-            "RepositoryIndex": (service_pb2.RepositoryIndexRequest, self._repository_index),
-            "ModelInfer": (service_pb2.ModelInferRequest, self._model_infer),
+        methods: dict[str, Method] = {
+            "ServerLive": self._server_live,
+            "ServerReady": self._server_ready,
+            "ServerMetadata": self._server_metadata,
+            "ModelReady": self._model_ready,
+            "ModelMetadata": self._model_metadata,
+            "ModelConfig": self._model_config,
+            "RepositoryIndex": self._repository_index,
+            "ModelInfer": self._model_infer,
         }
-        handlers = {name: self._handler(name, *parts) for name, parts in messages.items()}
+        handlers = {name: self._handler(name, method) for name, method in methods.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     @asynccontextmanager
@@ -145,15 +168,18 @@ class GrpcServer:
         """Take no more calls; those in flight may finish within `drain_seconds`."""
         await self._server.stop(self._settings.drain_seconds)
 
-    def _handler(self, name: str, message: Any, method: Method) -> Any:
-        """A method as gRPC calls it. It gets bytes, since a message that cannot be read is the client's fault."""
+    def _handler(self, name: str, method: Method) -> Any:
+        """A method as gRPC calls it: before its message is there, and with bytes, since what cannot be read is refused.
 
-        async def handle(body: bytes, context: Any) -> bytes:
-            call = Call(name, body, context)
+        For the client it is a call with one message and one answer; here it is a stream of one, which waits for us.
+        """
+
+        async def handle(_: Any, context: Any) -> bytes:
+            call = Call(name, context)
             start = time.perf_counter()
             with self._service.metrics.inflight.track_inprogress():
                 try:
-                    reply = await method(call, await aside(len(body), _parsed, message, body))
+                    reply = await method(call)
                     call.succeed()
                 except Problem as problem:
                     await self._refuse(call, problem)
@@ -164,7 +190,7 @@ class GrpcServer:
                     self._record(call, time.perf_counter() - start)
             return reply
 
-        return grpc.unary_unary_rpc_method_handler(handle)
+        return grpc.stream_unary_rpc_method_handler(handle)
 
     async def _refuse(self, call: Call, problem: Problem) -> None:
         self._service.metrics.rejected.labels(problem.kind).inc()
@@ -175,36 +201,42 @@ class GrpcServer:
         self._service.metrics.request_seconds.labels(model, f"/{SERVICE}/{call.method}", call.code).observe(seconds)
         access.logger.info("GRPC %s %s %.1f ms id=%s", call.method, call.code, seconds * 1e3, call.request_id)
 
+    async def _read(self, call: Call, message: Any) -> Any:
+        return await call.read(message, self._settings.receive_seconds)
+
     def _find(self, call: Call, name: str, version: str) -> Version:
         call.model = name
         if version and not (version.isascii() and version.isdigit() and len(version) < 10):
             raise InvalidParameter(f'expected a number as model version but got "{version[:32]}"')
         return self._service.catalogue.find(name, int(version) if version else None)
 
-    async def _server_live(self, _: Call, __: Any) -> bytes:
+    async def _server_live(self, _: Call) -> bytes:
         return _written(service_pb2.ServerLiveResponse(live=True))
 
-    async def _server_ready(self, _: Call, __: Any) -> bytes:
+    async def _server_ready(self, _: Call) -> bytes:
         return _written(service_pb2.ServerReadyResponse(ready=self._service.catalogue.readiness().ready))
 
-    async def _server_metadata(self, _: Call, __: Any) -> bytes:
+    async def _server_metadata(self, _: Call) -> bytes:
         document = metadata.ServerMetadata(version=self._service.version)
         return _written(service_pb2.ServerMetadataResponse(**document.model_dump()))
 
-    async def _model_ready(self, call: Call, request: Any) -> bytes:
+    async def _model_ready(self, call: Call) -> bytes:
+        request = await self._read(call, service_pb2.ModelReadyRequest)
         self._find(call, request.name, request.version)
         return _written(service_pb2.ModelReadyResponse(ready=True))
 
-    async def _model_metadata(self, call: Call, request: Any) -> bytes:
+    async def _model_metadata(self, call: Call) -> bytes:
+        request = await self._read(call, service_pb2.ModelMetadataRequest)
         card = self._find(call, request.name, request.version).card
         document = metadata.describe(card, self._service.catalogue.model(card.model).versions)
         return _written(service_pb2.ModelMetadataResponse(**document.model_dump()))
 
-    async def _model_config(self, call: Call, request: Any) -> bytes:
+    async def _model_config(self, call: Call) -> bytes:
+        request = await self._read(call, service_pb2.ModelConfigRequest)
         document = metadata.configure(self._find(call, request.name, request.version).card)
         return _written(service_pb2.ModelConfigResponse(config=document.model_dump()))
 
-    async def _repository_index(self, _: Call, __: Any) -> bytes:
+    async def _repository_index(self, _: Call) -> bytes:
         """What can be asked now; the list alone, for clients that look models up there."""
         models = [
             {"name": model.name, "version": str(version), "state": "READY"}
@@ -213,12 +245,13 @@ class GrpcServer:
         ]
         return _written(service_pb2.RepositoryIndexResponse(models=models))
 
-    async def _model_infer(self, call: Call, request: Any) -> bytes:
-        card = self._find(call, request.model_name, request.model_version).card
+    async def _model_infer(self, call: Call) -> bytes:
         with self._service.admission.admit() as ticket:
-            ticket.hold(len(call.body))
-            self._service.metrics.request_bytes.observe(len(call.body))
-            exchange = GrpcExchange(request, len(call.body), [tensor.name for tensor in card.outputs])
+            request = await self._read(call, service_pb2.ModelInferRequest)
+            ticket.hold(call.size)
+            self._service.metrics.request_bytes.observe(call.size)
+            card = self._find(call, request.model_name, request.model_version).card
+            exchange = GrpcExchange(request, call.size, [tensor.name for tensor in card.outputs])
             return await self._service.predictor.answer(card, exchange, call.request_id, call.seconds)
 
 

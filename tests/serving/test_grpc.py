@@ -249,6 +249,7 @@ def tight(
         triton=triton.settings.triton_addresses,
         max_body_bytes=MEBIBYTE,
         max_requests_in_flight=2,
+        receive_seconds=0.5,
         request_seconds=1.5,
     )
     with run_gateway(settings) as gateway:
@@ -268,6 +269,25 @@ def test_a_message_beyond_the_limit_is_not_received(tight_stub: Any) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         tight_stub.ModelInfer(question(ONES, raw_input_contents=[bytes(3 * MEBIBYTE)]))
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_message_that_does_not_arrive_is_not_waited_for(tight: Gateway, tight_stub: Any) -> None:
+    del tight_stub
+    with grpc.insecure_channel(f"127.0.0.1:{tight.settings.grpc_port}") as channel:
+        call = channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")
+        never = threading.Event()
+        with pytest.raises(grpc.RpcError, match=r"no complete message arrived within 0\.5 s") as caught:
+            call(silence(never))
+        never.set()
+        assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        with pytest.raises(grpc.RpcError, match="expected a ModelInferRequest but got nothing"):
+            call(iter(()))
+
+
+def silence(until: threading.Event) -> Iterator[bytes]:
+    """A message that is announced and not sent."""
+    until.wait()
+    yield from ()
 
 
 def test_the_deadlines_of_both_sides_hold(triton: TritonServer, tight: Gateway, tight_stub: Any) -> None:
