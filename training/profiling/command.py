@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from training.profiling.forms import PUBLISHED, TYPE
+from training.profiling.forms import FORMS, PUBLISHED
 from training.profiling.measure import ProfileError, measure
 from training.profiling.report import Profile, report, write
 from training.profiling.rows import Clock, Settings
@@ -19,7 +19,7 @@ def profile(
     subjects: Annotated[list[str], typer.Argument(help="`attention`, `encoder`, or recipes such as darcy-paper.")],
     types: Annotated[
         str | None,
-        typer.Option(help=f"Of {', '.join(TYPE)}. By default {', '.join(PUBLISHED)}; a recipe's own for recipes."),
+        typer.Option(help=f"Of {', '.join(FORMS)}. By default {', '.join(PUBLISHED)}; a recipe's own for recipes."),
     ] = None,
     lengths: Annotated[
         str | None, typer.Option(help="Tokens, or a grid's points per axis for recipes, such as 512,1024,2048.")

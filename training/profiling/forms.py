@@ -11,8 +11,9 @@ import math
 
 from torch import nn
 
-from training.attention import ATTENTION, AttentionType, FourierAttention, HeadAttention, SoftmaxAttention
+from training.attention import ATTENTION, FourierAttention, HeadAttention, SoftmaxAttention
 from training.shapes import Mask, Mixed
+from training.words import known
 
 SUFFIX = "-explicit"
 
@@ -42,24 +43,16 @@ EXPLICIT: dict[str, type[HeadAttention]] = {
 
 #: What is profiled if nothing is chosen: every published type, and both forms where there are two.
 PUBLISHED = ("galerkin", "fourier", "linear", "softmax", *EXPLICIT)
-
-#: The type that each form computes.
-TYPE: dict[str, AttentionType] = {
-    **dict[str, AttentionType](zip(ATTENTION, ATTENTION, strict=True)),
-    f"fourier{SUFFIX}": "fourier",
-    f"softmax{SUFFIX}": "softmax",
-}
+FORMS = (*ATTENTION, *EXPLICIT)
 
 
-def attention_type(form: str) -> AttentionType:
+def attention_type(form: str) -> str:
     """Give the type that a form computes.
 
     Raises:
         ValueError: there is no such form (the message lists those there are).
     """
-    if form not in TYPE:
-        raise ValueError(f"expected an attention type of {', '.join(TYPE)} but got {form!r}")
-    return TYPE[form]
+    return known(form, FORMS, "a type to profile").removesuffix(SUFFIX)
 
 
 def attentions(network: nn.Module) -> list[HeadAttention]:
@@ -82,15 +75,20 @@ def forms_pairs(form: str, network: nn.Module) -> bool:
 def pair_bytes(network: nn.Module, tokens: list[int], batch: int) -> int:
     r"""Estimate what the :math:`n \times n` matrices of an explicit form hold at the peak of a training step.
 
-    Every attention keeps one for its backward pass (three with dropout: the matrix, the mask, their product), and
-    softmax's backward pass holds two more.
+    Every attention keeps its matrix for the backward pass; with dropout the mask and, after softmax, the matrix before
+    it, too. The backward pass of one attention holds up to two more.
 
     Args:
         network: what is to be profiled.
         tokens: the number each attention of it sees, in the network's order.
         batch: samples.
     """
-    found = attentions(network)
-    sizes = [4 * batch * each.heads * n**2 for each, n in zip(found, tokens, strict=True)]
-    kept = 3 if any(each.rate for each in found) else 1
-    return kept * sum(sizes) + 2 * max(sizes)
+    sizes = [(kept(each), 4 * batch * each.heads * n**2) for each, n in zip(attentions(network), tokens, strict=True)]
+    return sum(count * size for count, size in sizes) + 2 * max(size for _, size in sizes)
+
+
+def kept(attention: HeadAttention) -> int:
+    r"""Count the :math:`n \times n` matrices that an explicit attention keeps for its backward pass."""
+    if attention.rate == 0:
+        return 1
+    return 3 if isinstance(attention, SoftmaxAttention) else 2

@@ -53,5 +53,5 @@ def fitted(rows: Sequence[Row]) -> Growth:
         lengths=tuple(row.length for row in rows),
         forward=exponent(points, [row.forward for row in rows]),
         backward=exponent(points, [row.backward for row in rows]),
-        memory=exponent(points, [row.peak_bytes for row in rows]),
+        memory=exponent(points, [float(row.peak_bytes) for row in rows]),
     )

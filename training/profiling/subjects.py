@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from training import config as recipes
-from training.attention import AttentionType, build_attention
+from training.attention import build_attention
 from training.encoder import EncoderConfig, encoder_stack
 from training.operators import build
 from training.problems import PROBLEMS
@@ -18,7 +18,7 @@ from training.profiling.forms import PUBLISHED, attention_type
 from training.profiling.rows import Settings
 from training.shapes import Tokens
 
-Make = Callable[[AttentionType], nn.Module]
+Make = Callable[[str], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def subject(name: str, settings: Settings) -> Subject:
 def attention_subject(settings: Settings) -> Subject:
     """Give one attention on its own."""
 
-    def make(kind: AttentionType) -> nn.Module:
+    def make(kind: str) -> nn.Module:
         attention = build_attention(kind, settings.channels, settings.heads, 1, dropout=settings.dropout or 0.0)
         return Chain(nn.ModuleList([attention]))
 
@@ -94,7 +94,7 @@ def encoder_subject(settings: Settings) -> Subject:
         attention_dropout=settings.dropout or 0.0,
     )
 
-    def make(kind: AttentionType) -> nn.Module:
+    def make(kind: str) -> nn.Module:
         return Chain(encoder_stack(with_attention(config, kind), coordinates=1))
 
     return token_subject("encoder", (256, 512, 1024, 2048), make, settings)
@@ -114,7 +114,7 @@ def token_subject(name: str, lengths: tuple[int, ...], make: Make, settings: Set
     )
 
 
-def with_attention(config: EncoderConfig, kind: AttentionType) -> EncoderConfig:
+def with_attention(config: EncoderConfig, kind: str) -> EncoderConfig:
     """Change one word of a config."""
     return config.model_copy(update={"attention": kind})
 
