@@ -36,7 +36,7 @@ def draw(profile: Profile, target: Path) -> None:
     mpl.use("agg")
     subjects = list(dict.fromkeys(row.subject for row in profile.rows))
     figure, grid = plt.subplots(
-        len(subjects), len(PANELS), figsize=(13, 4.2 * len(subjects)), layout="constrained", squeeze=False
+        len(subjects), len(PANELS), figsize=(13, 5 * len(subjects)), layout="constrained", squeeze=False
     )
     for axes, subject in zip(grid, subjects, strict=True):
         for axis, panel in zip(axes, PANELS, strict=True):
@@ -82,4 +82,4 @@ def dress(axis: Axes, title: str, points: list[int]) -> None:
         each.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.grid(visible=True, alpha=0.3)
     if points:
-        axis.legend(fontsize=8)
+        axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=2, frameon=False)
