@@ -15,8 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import psutil
 import pytest
+
+import petrov_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,8 +99,11 @@ def test_readiness_is_false_before_the_gateway_stops_listening(settings: Setting
 def test_the_gateway_alone_serves_through_a_triton_that_runs_elsewhere(
     triton: TritonServer, settings: Settings
 ) -> None:
-    with command(settings, "gateway", "--triton", triton.settings.triton_addresses[0]) as (service, _):
+    with command(settings, "gateway", "--triton", triton.settings.triton_addresses[0]) as (service, said):
         wait_for(lambda: status(settings, "/health/ready") == 200)
+        assert f"gRPC on port {settings.grpc_port}" in " ".join(said.read_text().split())
+        with petrov_client.GrpcClient(f"127.0.0.1:{settings.grpc_port}") as client:
+            assert client.predict("blur", np.ones((9, 9))).shape == (9, 9)
         service.terminate()
         assert service.wait(30) == 0
 
@@ -111,10 +117,12 @@ def test_a_start_that_cannot_be_says_why(settings: Settings) -> None:
     assert "Traceback" not in words
 
 
-def test_a_port_of_the_gateway_in_use_is_named(settings: Settings) -> None:
+@pytest.mark.parametrize("name", ["port", "grpc_port"])
+def test_a_port_of_the_gateway_in_use_is_named(settings: Settings, name: str) -> None:
+    port = getattr(settings, name)
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", settings.port))
+        taken.bind(("127.0.0.1", port))
         taken.listen()
         with command(settings) as (service, said):
             assert service.wait(30) == 1
-    assert f"port {settings.port} is in use" in said.read_text()
+    assert f"port {port} is in use: set PETROV_{name.upper()}" in said.read_text()
