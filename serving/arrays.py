@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 JSON = "application/json"
 JSON_SHARE = 4  # numbers in JSON take some eight times their text in memory, so JSON bodies get a part of the limit
 MEDIA_TYPES = (npy.MEDIA_TYPE, JSON, safetensors.MEDIA_TYPE)
+_MANY = 16
 _SEVERAL = (JSON, safetensors.MEDIA_TYPE)  # formats that hold more than one array
 DTYPES = frozenset(
     {"float16", "float32", "float64", "bool"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -245,6 +246,8 @@ def _quoted(names: Mapping[str, Any] | Sequence[str]) -> str:
 
 def _decode(value: dict[str, Any], name: str, max_bytes: int) -> NDArray[Any]:
     """An array from `{"shape", "dtype", "base64"}`, as a view of the decoded bytes."""
+    if len(value) > _MANY:  # each would be a fault, and each fault be described
+        raise UnreadableBody(f'inputs.{name} has {len(value)} keys; expected "shape", "dtype", "base64"')
     try:
         coded = Base64Array.model_validate(value)
         data = base64.b64decode(coded.base64, validate=True)

@@ -6,9 +6,9 @@ what pydantic is for.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 
 class Document(BaseModel):
@@ -104,7 +104,7 @@ class Model(Document):
 class Base64Array(Document):
     """An array as little-endian bytes in C order."""
 
-    shape: tuple[int, ...]
+    shape: Annotated[tuple[int, ...], FailFast()]  # of a million faults one is enough
     dtype: str = Field(examples=["float32"])
     base64: str
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 from serving import arrays, raw
 from serving.open_inference import tensors
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MANY = 64  # more tensors than any model has
 Size = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Name = Annotated[str, Field(max_length=256)]
+_BOUNDED = (Field(max_length=MANY), FailFast())  # a million faults would be described one by one
 
 
 class _Part(BaseModel):
@@ -43,7 +44,7 @@ class _Named(_Part):
 class InputTensor(_Named):
     """An input: its data as a flat or nested list, or `binary_data_size` bytes after the JSON."""
 
-    shape: Annotated[tuple[Size, ...], Field(max_length=MANY)]
+    shape: Annotated[tuple[Size, ...], *_BOUNDED]
     datatype: Name = Field(examples=[tensors.FLOAT32])
     data: Any = Field(default=None, description="Numbers, in row-major order.")
 
@@ -57,8 +58,8 @@ class InferenceRequest(_Part):
 
     id: Annotated[str, Field(max_length=1024)] = ""
     parameters: dict[str, Any] = {}
-    inputs: Annotated[tuple[InputTensor, ...], Field(min_length=1, max_length=MANY)]
-    outputs: Annotated[tuple[RequestedOutput, ...], Field(max_length=MANY)] = ()
+    inputs: Annotated[tuple[InputTensor, ...], Field(min_length=1), *_BOUNDED]
+    outputs: Annotated[tuple[RequestedOutput, ...], *_BOUNDED] = ()
 
 
 class OutputTensor(_Part):

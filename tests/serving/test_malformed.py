@@ -14,6 +14,8 @@ import gc
 import json
 import os
 import re
+import tracemalloc
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -24,6 +26,8 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from serving import arrays, npy, safetensors
+from serving.open_inference.rest_exchange import RestExchange
+from serving.problem_details import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,6 +118,39 @@ def bodies(seed: int, good: bytes) -> Iterator[tuple[np.random.Generator, bytes]
         for mutation in random.choice(len(MUTATIONS), size=random.integers(1, 4)):
             body = MUTATIONS[mutation](random, body) or b"\n"
         yield random, body
+
+
+N = 20_000
+TENSOR = b'{"name": "coefficient", "datatype": "FP32", "shape": [1], "data": [1.0]}'
+COSTLY: dict[str, tuple[str, bytes]] = {
+    "v1 lists": (V1, b'{"inputs": {"coefficient": [' + b"[]," * N + b"[]]}}"),
+    "v1 names": (V1, b'{"inputs": {' + b",".join(b'"%d": 1' % i for i in range(N)) + b"}}"),
+    "v1 keys": (V1, b'{"inputs": {"coefficient": {' + b",".join(b'"%d": 1' % i for i in range(N)) + b"}}}"),
+    "v1 sizes": (V1, b'{"inputs": {"coefficient": {"dtype": "float32", "shape": [' + b'"x",' * N + b'"x"]}}}'),
+    "v2 tensors": (V2, b'{"inputs": [' + b"[]," * N + b"[]]}"),
+    "v2 good tensors": (V2, b'{"inputs": [' + b",".join([TENSOR] * N) + b"]}"),
+    "v2 sizes": (V2, b'{"inputs": [' + TENSOR.replace(b"[1]", b"[" + b'"x",' * N + b"1]") + b"]}"),
+    "v2 data": (V2, b'{"inputs": [' + TENSOR.replace(b"[1.0]", b"[" + b"[]," * N + b"[]]") + b"]}"),
+    "v2 keys": (V2, b"{" + b",".join(b'"%d": 1' % i for i in range(N)) + b"}"),
+}
+
+
+@pytest.mark.parametrize("kind", COSTLY)
+def test_json_costs_no_more_than_its_values(kind: str) -> None:
+    path, body = COSTLY[kind]
+    exchange = (
+        RestExchange(bytearray(body), None, ["solution"])
+        if path == V2
+        else arrays.Body(bytearray(body), arrays.JSON, arrays.JSON)
+    )
+    tracemalloc.start()
+    try:
+        with suppress(Refused):  # or it is an array, and no model takes it
+            exchange.read(["coefficient"], 2**20)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 50 * len(body)  # an empty list of two bytes takes 56 by itself
 
 
 def resident() -> int:
