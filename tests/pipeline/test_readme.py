@@ -43,10 +43,16 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_python_block(url: str, folder: Path) -> None:
-    [block] = blocks("python")
+    [block] = [block for block in blocks("python") if "petrov_client" in block]
     code = block.replace(PRINTED, url) + "\nnp.save('pressure.npy', pressure)\n"
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
     assert is_a_pressure(folder)
+
+
+def test_the_layers_block() -> None:
+    [block] = [block for block in blocks("python") if "EncoderLayer" in block]
+    code = "import torch; torch.set_grad_enabled(False)\n" + block + "\nassert x.shape == (8, 8192, 128)\n"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_the_command_line_block(url: str, folder: Path) -> None:
