@@ -19,6 +19,7 @@ from training.operators import LineTransformerConfig
 from training.reference_layout import reference_state
 
 B, N, C, H, P = 2, 11, 12, 3, 2
+KINDS = [kind for kind in ATTENTION if not kind.startswith("kernel-")]  # those have tests of their own, one for all
 LINEAR_TIME = ["galerkin", "fourier", "linear", "causal"]
 MASKED = ["fourier", "softmax", "causal"]
 CASES = sorted(path.stem for path in (Path(__file__).parents[1] / "golden").glob("attention_*.npz"))
@@ -124,7 +125,7 @@ def test_causal_sums_equal_the_published_numbers(dtype: torch.dtype, golden: Cal
     assert_published("answer", causal_attention(*(case.inputs[key].to(dtype) for key in "qkv")), case.outputs["y"])
 
 
-@pytest.mark.parametrize("kind", ATTENTION)
+@pytest.mark.parametrize("kind", KINDS)
 def test_equals_the_formula(kind: str, tokens: Tensor, positions: Tensor) -> None:
     attention = build(kind)
     expected = by_hand(attention, kind, tokens, positions)
@@ -132,7 +133,7 @@ def test_equals_the_formula(kind: str, tokens: Tensor, positions: Tensor) -> Non
 
 
 @pytest.mark.parametrize("norm", ["layer", "instance", "none"])
-@pytest.mark.parametrize("kind", ATTENTION)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_gradient_reaches_every_parameter(kind: str, norm: str, tokens: Tensor, positions: Tensor) -> None:
     attention = build(kind, norm=norm)
     attention(tokens, positions=positions).square().sum().backward()
@@ -254,7 +255,7 @@ def test_causal_attention_needs_a_key_for_every_query(tokens: Tensor, positions:
 
 
 @pytest.mark.parametrize("coordinates", [1, 3, 5])
-@pytest.mark.parametrize("kind", ATTENTION)
+@pytest.mark.parametrize("kind", KINDS)
 def test_positions_are_of_any_dimension_and_kind(kind: str, coordinates: int, tokens: Tensor) -> None:
     attention, places = build(kind, coordinates), torch.randint(9, (N, coordinates))
     expected = attention(tokens, positions=places.double())
@@ -268,7 +269,7 @@ def test_positions_must_have_the_dimension_that_was_said(positions: Tensor | Non
         build("galerkin")(tokens, positions=positions)
 
 
-@pytest.mark.parametrize("kind", ATTENTION)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_weight_multiplies_what_queries_and_keys_are_made_of(kind: str, tokens: Tensor, positions: Tensor) -> None:
     attention, weight = build(kind), torch.rand(B, N, 1, dtype=torch.float64)
     weighted = tokens * weight
@@ -276,7 +277,7 @@ def test_a_weight_multiplies_what_queries_and_keys_are_made_of(kind: str, tokens
     torch.testing.assert_close(attention(tokens, positions=positions, weight=weight), expected)
 
 
-@pytest.mark.parametrize("kind", ATTENTION)
+@pytest.mark.parametrize("kind", KINDS)
 def test_dropout_is_off_in_evaluation_unless_the_reference_is_imitated(
     kind: str, tokens: Tensor, positions: Tensor
 ) -> None:
@@ -290,7 +291,7 @@ def test_dropout_is_off_in_evaluation_unless_the_reference_is_imitated(
     assert ((passes.mean(dim=0) - expected).abs() <= 5 * error + 1e-9).all()
 
 
-@pytest.mark.parametrize("kind", ATTENTION)
+@pytest.mark.parametrize("kind", KINDS)
 def test_halved_precision_stays_near(kind: str, tokens: Tensor, positions: Tensor) -> None:
     attention = build(kind)
     exact = attention(tokens, positions=positions)
@@ -315,7 +316,7 @@ def test_without_coordinates_nothing_projects_the_answer() -> None:
 
 @pytest.mark.parametrize("kind", ["cosine", "softmaxx"])
 def test_an_unknown_type_is_refused_by_name(kind: Any) -> None:
-    with pytest.raises(ValueError, match=f"galerkin, fourier, linear, softmax, causal but got '{kind}'"):
+    with pytest.raises(ValueError, match=f"galerkin, fourier, linear, softmax, causal, .* but got '{kind}'"):
         build_attention(kind, C, H, P)
 
 

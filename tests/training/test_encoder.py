@@ -16,7 +16,7 @@ from torch.export import Dim
 import export.to_onnx
 import export.to_torchscript
 from export.deployable import shape_checks_off
-from training.attention import ATTENTION, build_attention
+from training.attention import ATTENTION, SoftmaxAttention, build_attention
 from training.encoder import EncoderConfig, EncoderLayer, LocalMixing, encoder_stack
 from training.operators import LineTransformerConfig
 from training.reference_layout import reference_state
@@ -185,7 +185,7 @@ def test_a_config_decides_everything_about_a_layer() -> None:
     )
     layer = encoder_stack(config, 2)[0]
     attention = layer.attention
-    assert isinstance(attention, ATTENTION["softmax"])
+    assert isinstance(attention, SoftmaxAttention)
     assert type(attention.first_norm).__name__ == "HeadInstanceNorm"
     assert (attention.rate, attention.eval().rate, attention.coordinates) == (0.5, 0.5, 2)
     assert attention.first_norm.eps == layer.norm1.eps == config.eps
@@ -199,7 +199,7 @@ def test_a_config_decides_everything_about_a_layer() -> None:
     "fault", [{"attention": "cosine"}, {"attention_norm": "batch"}, {"norm": "attention"}, {"residual": "times"}]
 )
 def test_a_config_refuses_unknown_words_and_lists_the_known(fault: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=r"Input should be '\w+'.* or '\w+'"):
+    with pytest.raises(ValidationError, match=r"Input should be '\w+'.* or '[\w-]+'"):
         EncoderConfig(**fault)
 
 
@@ -214,7 +214,8 @@ class EveryType(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        cases = [*((kind, "layer") for kind in ATTENTION), ("softmax", "instance")]
+        kinds = [kind for kind in ATTENTION if not kind.startswith("kernel-")]
+        cases = [*((kind, "layer") for kind in (*kinds, "kernel-aoglu3", "kernel-random")), ("softmax", "instance")]
         self.layers = nn.ModuleDict(
             {
                 f"{kind}, {norm} norm": EncoderLayer(

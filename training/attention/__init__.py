@@ -6,23 +6,54 @@
 | `fourier` | (Q K^T) V / (n sqrt(w)), computed as Q (K^T V) | linear; quadratic with mask or dropout | Q, K | yes |
 | `linear` | softmax(Q) (softmax(K)^T V) / n | linear | K, V | no |
 | `softmax` | softmax(Q K^T / sqrt(w)) V, fused | quadratic | Q, K | yes |
-| `causal` | phi(Q) phi(K)^T V up to one's own token, divided | linear; quadratic with mask or dropout | Q, K | yes |
+| `kernel-...` | phi(Q) (phi(K)^T V), divided by phi(Q) phi(K)^T 1 | linear; quadratic with mask [1] | Q, K | yes |
+| `causal` | the same up to one's own token, phi = elu + 1 | linear; quadratic with mask [1] or dropout | Q, K | yes |
+
+[1] Linear with one that hides padding, the same for all queries.
+
+| kernel type | features phi of a head |
+|---|---|
+| `kernel-elu` | elu + 1, fixed |
+| `kernel-random` | positive random features, fixed |
+| `kernel-softplus`, `-orthogonal` | Softplus(x W), trained; with W orthogonal |
+| `kernel-glu1` to `3` | 1 to 3 gated linear units, trained |
+| `kernel-oglu1` to `3`, `-aoglu3` | the same, orthogonal; with gates of a quarter of the rank |
 
 None gives its attention matrix away: most never form it. Cosine attention is left out: the published one never ran.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from training.attention.causal import CausalAttention, causal_attention
+from training.attention.causal import causal_attention
 from training.attention.heads import AttentionNorm, HeadAttention
+from training.attention.kernel import KERNELS, CausalAttention, KernelAttention
 from training.attention.scale_preserving import FourierAttention, GalerkinAttention
 from training.attention.softmax import LinearAttention, SoftmaxAttention
 from training.shapes import Mask, Positions, SourcePositions, Sources, Tokens, Weight
 from training.words import known
 
-AttentionType = Literal["galerkin", "fourier", "linear", "softmax", "causal"]
+AttentionType = Literal[
+    "galerkin",
+    "fourier",
+    "linear",
+    "softmax",
+    "causal",
+    "kernel-elu",
+    "kernel-random",
+    "kernel-softplus",
+    "kernel-orthogonal",
+    "kernel-glu1",
+    "kernel-glu2",
+    "kernel-glu3",
+    "kernel-oglu1",
+    "kernel-oglu2",
+    "kernel-oglu3",
+    "kernel-aoglu3",
+]
 
 
 @runtime_checkable
@@ -44,18 +75,19 @@ class Attention(Protocol):
         ...
 
 
-#: The one registry that turns a recipe's word into a class.
-ATTENTION: dict[str, type[HeadAttention]] = {
+#: The one registry that turns a recipe's word into what builds the attention.
+ATTENTION: dict[str, Callable[..., HeadAttention]] = {
     "galerkin": GalerkinAttention,
     "fourier": FourierAttention,
     "linear": LinearAttention,
     "softmax": SoftmaxAttention,
     "causal": CausalAttention,
+    **{kind: partial(KernelAttention, features=features) for kind, features in KERNELS.items()},
 }
 
 
 def build_attention(kind: str, channels: int, heads: int, coordinates: int, **options: Any) -> HeadAttention:
-    """Give a new attention of a type by its name; `options` are the keywords of `HeadAttention`.
+    """Give a new attention of a type by its name; `options` are the keywords of `HeadAttention`, `causal` for kernels.
 
     Raises:
         ValueError: there is no such type (the message lists those there are), or an option does not fit.
@@ -72,6 +104,7 @@ __all__ = [
     "FourierAttention",
     "GalerkinAttention",
     "HeadAttention",
+    "KernelAttention",
     "LinearAttention",
     "SoftmaxAttention",
     "build_attention",
