@@ -33,7 +33,7 @@ serve: export ## Triton and the gateway on http://127.0.0.1:8080, from a fresh c
 	$(BIN)/python -m serving
 
 test: $(DEV) $(CORPUS) programs export ## the whole suite, real Triton included, from a fresh clone too
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 check: $(DEV) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
