@@ -62,13 +62,13 @@ def mean_field_error(recipe: config.Recipe, data: Path) -> float:
 @pytest.mark.parametrize("attention", TYPES)
 @pytest.mark.parametrize("problem", SETTINGS)
 def test_a_type_learns_exports_and_proves_its_graphs(problem: str, attention: str, data: Path, tmp_path: Path) -> None:
-    recipe = small(problem, attention)
-    run = fit(recipe, tmp_path / attention, data)
+    recipe, name = small(problem, attention), attention.replace("-", "_")
+    run = fit(recipe, tmp_path / name, data)
     found = checkpoint.load(run)
     [row] = [row for row in found.card["errors"] if row["grid"][0] == recipe.data.grids[0]]
     assert row["relative_l2"] < 0.9 * mean_field_error(recipe, data)
     narrow = PROBLEMS[problem].model_copy(update={"grid": LIMITS[problem]})
     checkpoint.save(run, found.operator, recipe, narrow, found.card)
     published = publish(run, tmp_path / "model_repository")
-    assert {one.model for one in published} == {attention, f"{attention}_torchscript"}
+    assert {one.model for one in published} == {name, f"{name}_torchscript"}
     assert all(0 <= one.certificate["worst"]["float32"] <= TOLERANCE for one in published)
