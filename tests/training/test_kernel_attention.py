@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import export.to_torchscript
+from export.deployable import shape_checks_off
 from training.attention import build_attention
 from training.attention.causal import EPS
 from training.attention.feature_maps import OrthogonalMatrix, RandomFeatures, SoftplusFeatures
@@ -162,6 +164,13 @@ def test_the_nearest_orthogonal_matrix_is_the_polar_factor() -> None:
     matrix.raw.data = torch.randn(24, 24, dtype=torch.float64) + 2 * torch.eye(24, dtype=torch.float64)
     left, _, right = torch.linalg.svd(matrix.raw.detach())
     torch.testing.assert_close(matrix.weight, left @ right)
+
+
+def test_a_graph_holds_the_orthogonal_matrices_as_they_were_at_evaluation(tokens: Tensor) -> None:
+    attention = build("kernel-oglu2", coordinates=0).eval()
+    with torch.no_grad(), shape_checks_off(), export.to_torchscript.quiet():
+        traced = torch.jit.trace(attention, tokens, check_trace=False)
+        torch.testing.assert_close(traced(tokens[:, :40]), attention(tokens[:, :40]))
 
 
 def test_the_penalty_pulls_a_free_matrix_back() -> None:

@@ -19,6 +19,8 @@
 | `kernel-glu1` to `3` | 1 to 3 gated linear units, trained |
 | `kernel-oglu1` to `3`, `-aoglu3` | the same, orthogonal; with gates of a quarter of the rank |
 
+`low_rank` holds a head outside this table, bare of all but its matrices, that theory speaks about.
+
 None gives its attention matrix away: most never form it. Cosine attention is left out: the published one never ran.
 """
 

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.attention.heads import tracing
 from training.shapes import Mixed
 
 
@@ -138,15 +139,24 @@ class OrthogonalMatrix(nn.Module):
     r"""Multiply by the orthogonal matrix :math:`W = \mathrm{polar}(M)` nearest to the trained :math:`M`.
 
     Newton and Schulz's iteration of third order, :math:`X \leftarrow X(15I - 10X^TX + 3(X^TX)^2)/8` from
-    :math:`X = M/\|M^TM\|_F^{1/2}`, is of products alone, so that it can be exported; the exponentials, inverses and
-    reflections of common orthogonal parametrisations cannot. It corrects its own rounding.
+    :math:`X = M/\|M^TM\|_F^{1/2}`: products alone, which correct their own rounding. A graph that is exported holds W
+    as it was when the module was last put into evaluation, instead of hundreds of nodes that compute it.
     """
 
     ROUNDS = 10  # each lets a small singular value grow by 15/8: enough from 0.01 of their root mean square
 
+    baked: Tensor
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.raw = nn.Parameter(nn.init.orthogonal_(torch.empty(width, width)))
+        self.register_buffer("baked", self.raw.detach().clone(), persistent=False)
+
+    def train(self, mode: bool = True) -> OrthogonalMatrix:
+        super().train(mode)
+        if not mode:
+            self.baked = self.weight.detach()
+        return self
 
     @property
     def weight(self) -> Tensor:
@@ -160,7 +170,7 @@ class OrthogonalMatrix(nn.Module):
         return X.to(self.raw.dtype)
 
     def forward(self, x: Mixed) -> Mixed:
-        return x @ self.weight
+        return x @ (self.baked if tracing() or torch.compiler.is_exporting() else self.weight)
 
 
 def matrix(width: int, *, orthogonal: bool) -> nn.Module:
