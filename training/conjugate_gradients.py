@@ -24,6 +24,10 @@ from training.shapes import Plane
 Faces = tuple[Float[Tensor, "batch _ column"], Float[Tensor, "batch row _"]]
 
 
+#: Where nothing is left to do, as for a constant permeability, a quotient is 0 and not 0/0.
+TINY = 1e-30
+
+
 class ConjugateGradients(nn.Module):
     """Iterate `steps` times from zero on a grid of `points` x `points` whose outermost points lie `wall` inside.
 
@@ -56,11 +60,11 @@ class ConjugateGradients(nn.Module):
         rz = inner(r, z)
         for _ in range(self.steps):
             q = self.outflow(faces, p)
-            alpha = rz / inner(p, q)
+            alpha = rz / (inner(p, q) + TINY)
             u, r = u + alpha * p, r - alpha * q
             z, before = self.precondition(r), rz
             rz = inner(r, z)
-            p = z + rz / before * p
+            p = z + rz / (before + TINY) * p
         return u, z
 
     def precondition(self, load: Plane) -> Plane:

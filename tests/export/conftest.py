@@ -31,6 +31,7 @@ SMALL = {
         modes=4,
         spectral=1,
         heads=2,
+        steps=2,
     ),
     "darcy_inverse": DarcyInverseConfig(layers=1, patch=12, channels=12, heads=2, feedforward=16),
     "burgers": BurgersConfig(layers=1, tokens=32, band=12, channels=12, feedforward=16, decoder=8, modes=4, spectral=1),

@@ -55,6 +55,15 @@ def test_a_constant_permeability_takes_one_step_and_leaves_nothing() -> None:
     assert residual.abs().max() < 1e-6 * solution.abs().max()
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_steps_beyond_convergence_do_no_harm(scale: float) -> None:
+    coefficient = torch.full((2, POINTS, POINTS), scale)
+    coefficient[1] = scale * permeability(1)[0]
+    solution, residual = ConjugateGradients(POINTS, 60, WALL)(coefficient)
+    assert torch.isfinite(residual).all()
+    assert relative(solution.double(), iterate(coefficient.double(), 40)) < 1e-4
+
+
 def corrected() -> DarcyOperator:
     torch.manual_seed(0)
     recipe = config.read(config.find("darcy-tiny"), ["operator.steps=3"])
