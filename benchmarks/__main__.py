@@ -16,7 +16,8 @@ README, CHECKPOINTS = Path("README.md"), Path("checkpoints")
 
 def main(repository: Annotated[Path, typer.Option(help="Exported models.")] = Path("model_repository")) -> None:
     """Measure everything the README prints."""
-    picture.draw(repository, Path("docs/darcy.png"))
+    picture.draw_darcy(repository, Path("docs/darcy.png"))
+    picture.draw_inverse(repository, Path("docs/darcy_inverse.png"))
     readme.write(README, "settings", settings.HEADER, settings.rows())
     publish("models", models.HEADER, models.rows(CHECKPOINTS))
     publish("latency", latency.HEADER, latency.rows(repository))

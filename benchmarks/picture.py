@@ -1,40 +1,98 @@
-"""One field to look at: takes a released checkpoint, gives a picture of question, answer, truth and difference."""
+"""One field to look at: takes exported models, gives pictures of question, answer, truth and difference."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import onnxruntime
 
+import physics.averages
 import physics.darcy
-from benchmarks.latency import runtime_road
+from physics.grid import WALL
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SEED, POINTS = 20, 141
+    from numpy.typing import NDArray
+
+SEED, POINTS, BLOCKS, NOISE = 20, 141, (36, 36), 0.01
+OTHERS = 24  # samples that tell how much the pressure varies at each point, the unit of noise
 
 
-def draw(repository: Path, target: Path) -> None:
+class Panel(NamedTuple):
+    """One image: its title, what it shows, and its colours between two bounds."""
+
+    title: str
+    field: NDArray[np.floating[Any]]
+    colours: str
+    low: float
+    high: float
+
+
+def draw_darcy(repository: Path, target: Path) -> None:
     """Draw the newest exported `darcy` on a field of its training distribution that it never saw."""
-    coefficient, truth = (physics.darcy.restrict(field, POINTS) for field in physics.darcy.sample(SEED))
-    found = runtime_road(repository, coefficient.astype(np.float32))()
-    mpl.use("agg")
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3.1), layout="constrained")
-    error = np.linalg.norm(found - truth) / np.linalg.norm(truth)
+    coefficient, truth = sample(SEED)
+    found = answer(repository / "darcy", coefficient)
     panels = [
-        ("permeability (asked)", coefficient, "cividis", None),
-        ("pressure (answered)", found, "viridis", truth.max()),
-        ("pressure (solved on 421 x 421)", truth, "viridis", truth.max()),
-        (f"difference, relative L2 {error:.1e}", found - truth, "RdBu", None),
+        Panel("permeability (asked)", coefficient, "cividis", 0, coefficient.max()),
+        Panel("pressure (answered)", found, "viridis", 0, truth.max()),
+        Panel("pressure (solved on 421 x 421)", truth, "viridis", 0, truth.max()),
     ]
-    for axis, (title, field, colours, top) in zip(axes, panels, strict=True):
-        bound = np.abs(field).max() if top is None else top
-        low = -bound if colours == "RdBu" else 0
-        image = axis.imshow(field, cmap=colours, vmin=low, vmax=bound, origin="lower", extent=(0, 1, 0, 1))
-        axis.set_title(title, fontsize=10)
+    lay_out([*panels, difference(found, truth)], target)
+
+
+def draw_inverse(repository: Path, target: Path) -> None:
+    """Draw the newest exported `darcy_inverse` on a pressure with noise."""
+    truth = physics.averages.block_mean(physics.darcy.sample(SEED)[0], BLOCKS, WALL)
+    clean = sample(SEED)[1]
+    spread = np.std([sample(SEED + 1 + other)[1] for other in range(OTHERS)], axis=0)
+    noisy = clean + NOISE * spread * np.random.default_rng(SEED).standard_normal(clean.shape)
+    found = answer(repository / "darcy_inverse", noisy)
+    panels = [
+        Panel("pressure with 1 % noise (asked)", noisy, "viridis", 0, clean.max()),
+        Panel("permeability of blocks (answered)", found, "cividis", 0, truth.max()),
+        Panel("permeability of blocks (true)", truth, "cividis", 0, truth.max()),
+    ]
+    lay_out([*panels, difference(found, truth)], target)
+
+
+def sample(seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Draw permeability and pressure, solved on the benchmark's mesh, on `POINTS` x `POINTS` points."""
+    permeability, pressure = physics.darcy.sample(seed)
+    return (
+        np.asarray(physics.darcy.restrict(permeability, POINTS), dtype=np.float64),
+        np.asarray(physics.darcy.restrict(pressure, POINTS), dtype=np.float64),
+    )
+
+
+def answer(model: Path, field: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Run the newest version of a model on one field."""
+    newest = max(model.glob("[0-9]*"), key=lambda folder: int(folder.name))
+    session = onnxruntime.InferenceSession(newest / "model.onnx", providers=["CPUExecutionProvider"])
+    [question] = session.get_inputs()
+    found: NDArray[np.float32] = session.run(None, {question.name: field[None].astype(np.float32)})[0][0]
+    return found
+
+
+def difference(found: NDArray[np.float32], truth: NDArray[np.float64]) -> Panel:
+    """Give the panel of what is wrong, its relative L2 norm in the title."""
+    wrong = found - truth
+    error, bound = np.linalg.norm(wrong) / np.linalg.norm(truth), float(np.abs(wrong).max())
+    return Panel(f"difference, relative L2 {error:.1e}", wrong, "RdBu", -bound, bound)
+
+
+def lay_out(panels: list[Panel], target: Path) -> None:
+    """Draw the panels side by side on the unit square."""
+    mpl.use("agg")
+    figure, axes = plt.subplots(1, len(panels), figsize=(13, 3.1), layout="constrained")
+    for axis, panel in zip(axes, panels, strict=True):
+        image = axis.imshow(
+            panel.field, cmap=panel.colours, vmin=panel.low, vmax=panel.high, origin="lower", extent=(0, 1, 0, 1)
+        )
+        axis.set_title(panel.title, fontsize=10)
         axis.set_xticks([0, 1])
         axis.set_yticks([0, 1])
         figure.colorbar(image, ax=axis, shrink=0.85)

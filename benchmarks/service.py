@@ -35,10 +35,11 @@ def running(repository: Path) -> Iterator[Addresses]:
     Raises:
         TimeoutError: the service was not ready within two minutes.
     """
-    port, http, grpc, metrics = free_ports(4)
+    port, front, http, grpc, metrics = free_ports(5)
     settings = {
         "PETROV_REPOSITORY": str(repository),
         "PETROV_PORT": str(port),
+        "PETROV_GRPC_PORT": str(front),
         "PETROV_TRITON_HTTP_PORT": str(http),
         "PETROV_TRITON_GRPC_PORT": str(grpc),
         "PETROV_TRITON_METRICS_PORT": str(metrics),
