@@ -80,18 +80,17 @@ class DarcyInverseOperator(nn.Module):
         kernel = config.block + 2 * config.halo
         self.patch = nn.Sequential(nn.Conv2d(narrow + 1, config.patch, kernel, stride=config.block), nn.SiLU())
         self.join = nn.Conv2d(config.patch + wide + 1, config.channels, 1)
-        self.encoder = encoder_stack(config, coordinates=2, local=self.local_mixing)
+        self.encoder = encoder_stack(
+            config,
+            coordinates=2,
+            local=lambda: LocalMixing(config.channels, (config.tokens, config.tokens), config.local),
+        )
         self.head = nn.Sequential(
             nn.Conv2d(config.channels, config.channels, 3, padding=1),
             nn.SiLU(),
             nn.Conv2d(config.channels, 1, 1),
             nn.Sigmoid(),
         )
-
-    def local_mixing(self) -> LocalMixing | None:
-        """Give one layer's mixing of neighbouring blocks."""
-        config = self.config
-        return LocalMixing(config.channels, (config.tokens, config.tokens), config.local) if config.local else None
 
     @torch.no_grad()
     def fit_normalisers(self, solutions: Plane, coefficients: Blocks) -> None:

@@ -77,7 +77,7 @@ class PlaneTransformer(nn.Module):
         self.output_normaliser = Normaliser(config.answer, relative=False)
         self.lift, self.downscaler, self.upscaler = lift(config), downscaler(config), upscaler(config)
         self.latent_dropout = nn.Dropout(config.latent_dropout)
-        self.encoder = encoder_stack(config, 2, lambda: local_mixing(config))
+        self.encoder = encoder_stack(config, 2, lambda: LocalMixing(config.channels, config.tokens, config.local))
         self.decoder = build_decoder(config.decoder, config.channels, 2)
 
     def fit_normalisers(self, fields: Planes, answers: Answer) -> None:
@@ -150,8 +150,3 @@ def upscaler(config: PlaneTransformerConfig) -> Upscaler | None:
         reactivate=True,
         dropout=config.up_dropout,
     )
-
-
-def local_mixing(config: PlaneTransformerConfig) -> LocalMixing | None:
-    """Give the local mixing of one encoder layer, if any."""
-    return LocalMixing(config.channels, config.tokens, config.local) if config.local else None
