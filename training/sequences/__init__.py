@@ -1,0 +1,1 @@
+"""Takes sequences of tokens with labels, gives networks that classify a sequence, or say how two belong together."""
