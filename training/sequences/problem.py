@@ -9,7 +9,7 @@ vocabulary, so that any client can do it.
 from __future__ import annotations
 
 import re
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
 
@@ -28,7 +28,7 @@ class LengthLimits(BaseModel):
     declared: tuple[PositiveInt, ...]
 
     @model_validator(mode="after")
-    def keep_order(self) -> Self:
+    def keep_order(self) -> LengthLimits:
         """Refuse limits that no sequence keeps."""
         if not all(self.minimum <= length <= self.maximum for length in (self.minimum, *self.declared)):
             raise ValueError(
@@ -70,7 +70,7 @@ class SequenceProblem(BaseModel):
     distribution: str
 
     @model_validator(mode="after")
-    def keep_words_apart(self) -> Self:
+    def keep_words_apart(self) -> SequenceProblem:
         """Let every token and every class stand for one word."""
         if self.vocabulary[:1] != (PADDING,):
             raise ValueError(f"expected {PADDING!r} as token 0 but got {self.vocabulary[:1]}")
