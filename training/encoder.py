@@ -41,6 +41,7 @@ class EncoderConfig(BaseModel):
     attention_norm: AttentionNorm = "layer"
     attention_dropout: float = 0.0
     dropout_in_evaluation: bool = False  # the attention's dropout only, as in the published measurements
+    causal: bool = False  # tokens see their predecessors only; kernels can
     norm: Norm = "pre"
     eps: float = 1e-5  # of all norms
     gain: float = 1e-2  # Xavier gain of the attention's projections
@@ -192,6 +193,7 @@ def encoder_layer(config: EncoderConfig, coordinates: int, local: nn.Module | No
         symmetric=config.symmetric,
         dropout=config.attention_dropout,
         dropout_in_evaluation=config.dropout_in_evaluation,
+        **({"causal": True} if config.causal else {}),
     )
     return EncoderLayer(
         attention,

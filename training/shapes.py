@@ -9,7 +9,7 @@ and cost nothing otherwise.
 
 from __future__ import annotations
 
-from jaxtyping import Float, Real, Shaped
+from jaxtyping import Float, Integer, Real, Shaped
 from torch import Tensor
 
 Line = Float[Tensor, "batch point"]
@@ -17,6 +17,8 @@ Plane = Float[Tensor, "batch row column"]
 Blocks = Float[Tensor, "batch block_row block_column"]
 Field = Float[Tensor, "batch *grid"]
 Channels = Float[Tensor, "batch channel *grid"]
+Numbers = Integer[Tensor, "batch token"]  # words of a sequence by number, 0 is padding
+Logits = Float[Tensor, "batch *token label"]  # of a sequence, or of each of its tokens
 Tokens = Float[Tensor, "batch token channel"]
 Sources = Float[Tensor, "batch source channel"]
 Heads = Float[Tensor, "batch head token width"]
@@ -35,8 +37,10 @@ __all__ = [
     "Field",
     "Heads",
     "Line",
+    "Logits",
     "Mask",
     "Mixed",
+    "Numbers",
     "Places",
     "Plane",
     "Positions",
