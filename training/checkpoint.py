@@ -17,10 +17,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
+from torch import nn
 
-from training.config import Recipe
+from training.config import AnyRecipe, Recipe
 from training.operators import Operator, build
 from training.problems import Problem
+from training.sequences import networks
+from training.sequences.problem import SequenceProblem
+from training.sequences.recipe import SequenceRecipe
 
 WEIGHTS, CONFIG, CARD = "weights.safetensors", "config.json", "card.json"
 
@@ -34,26 +38,46 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    recipe: AnyRecipe
+    problem: Problem | SequenceProblem
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A trained network, in evaluation mode, and all that is known about it.
+
+    `operator` maps a float32 field `[batch, *grid]` in physical units to another, or tokens `[batch, length]` to
+    logits where `problem` is one of sequences; `digest` is the SHA-256 of weights and config.
+    """
+
+    operator: Operator | networks.Network
+    recipe: AnyRecipe
+    problem: Problem | SequenceProblem
+    card: dict[str, Any]
+    digest: str
+
+
+@dataclass(frozen=True)
+class OperatorCheckpoint(Checkpoint):
+    """One of a network between fields."""
+
+    operator: Operator
     recipe: Recipe
     problem: Problem
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """A trained operator, in evaluation mode, and all that is known about it.
+class SequenceCheckpoint(Checkpoint):
+    """One of a network that labels sequences."""
 
-    `operator` maps a float32 field `[batch, *grid]` in physical units to another; `digest` is the SHA-256 of weights
-    and config.
-    """
-
-    operator: Operator
-    recipe: Recipe
-    problem: Problem
-    card: dict[str, Any]
-    digest: str
+    operator: networks.Network
+    recipe: SequenceRecipe
+    problem: SequenceProblem
 
 
-def save(folder: Path, operator: Operator, recipe: Recipe, problem: Problem, card: dict[str, Any]) -> None:
+def save(
+    folder: Path, operator: nn.Module, recipe: AnyRecipe, problem: Problem | SequenceProblem, card: dict[str, Any]
+) -> None:
     """Write a checkpoint; a reader of the folder sees the old or the new state of every file, never half of one."""
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in operator.state_dict().items()}
@@ -64,19 +88,38 @@ def save(folder: Path, operator: Operator, recipe: Recipe, problem: Problem, car
     write_json(folder / CARD, card)
 
 
-def load(folder: Path) -> Checkpoint:
-    """Rebuild the operator of a checkpoint folder.
+def load(folder: Path) -> OperatorCheckpoint | SequenceCheckpoint:
+    """Rebuild the network of a checkpoint folder.
 
     Raises:
         CheckpointError: a file is missing or unreadable, or the weights do not fit the config.
     """
     config = read_config(folder)
-    operator = build(config.recipe.operator)
-    restore(operator, folder / WEIGHTS)
-    return Checkpoint(operator.eval(), config.recipe, config.problem, read_json(folder / CARD), digest(folder))
+    recipe, problem = config.recipe, config.problem
+    if isinstance(recipe, SequenceRecipe) and isinstance(problem, SequenceProblem):
+        network = networks.build(recipe.operator, problem)
+        restore(network, folder / WEIGHTS)
+        return SequenceCheckpoint(network.eval(), recipe, problem, read_json(folder / CARD), digest(folder))
+    if isinstance(recipe, Recipe) and isinstance(problem, Problem):
+        operator = build(recipe.operator)
+        restore(operator, folder / WEIGHTS)
+        return OperatorCheckpoint(operator.eval(), recipe, problem, read_json(folder / CARD), digest(folder))
+    raise CheckpointError(f"{folder / CONFIG}: expected a recipe for {problem.name} but found one for {recipe.problem}")
 
 
-def restore(operator: Operator, path: Path) -> None:
+def load_operator(folder: Path) -> OperatorCheckpoint:
+    """Rebuild an operator between fields.
+
+    Raises:
+        CheckpointError: as `load`, or the checkpoint is one of sequences.
+    """
+    found = load(folder)
+    if isinstance(found, SequenceCheckpoint):
+        raise CheckpointError(f"{folder}: expected a checkpoint of fields but found one of {found.problem.name}")
+    return found
+
+
+def restore(operator: nn.Module, path: Path) -> None:
     """Load weights into an operator of the same shape.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Recipes: takes a TOML file and `a.b=c` overrides, gives one frozen `Recipe`.
+"""Recipes: takes a TOML file and `a.b=c` overrides, gives one frozen `Recipe`, of fields or of sequences.
 
 An unknown key is an error that names its place.
 """
@@ -22,6 +22,8 @@ from pydantic import (
 
 from training.operators import OperatorConfig
 from training.problems import PROBLEMS
+from training.sequences.problem import SEQUENCES
+from training.sequences.recipe import SequenceRecipe
 
 RECIPES = Path(__file__).parent / "recipes"
 FROZEN = ConfigDict(frozen=True, extra="forbid")
@@ -64,6 +66,7 @@ class FitConfig(BaseModel):
     final_div_factor: PositiveFloat = 1e4  # and ends at a final_div_factor-th of where it began
     cycle_momentum: bool = False  # Adam's beta1 falls from 0.95 to 0.85 while the rate rises, and rises while it falls
     clip: PositiveFloat = 1.0
+    average: NonNegativeFloat = 0.0  # keep the exponential mean of the weights, this being its decay a step; 0: none
     loss: Literal["relative", "weighted"] = "relative"
     h1: float = 0.1  # of the relative loss
     gamma: NonNegativeFloat = 0.1  # of the weighted loss
@@ -120,6 +123,9 @@ class Recipe(BaseModel):
         return f"{self.model}-{self.preset}"
 
 
+AnyRecipe = Recipe | SequenceRecipe
+
+
 def find(recipe: str) -> Path:
     """Give the file of a recipe named by path or by name, such as `darcy-quick`.
 
@@ -133,7 +139,7 @@ def find(recipe: str) -> Path:
     raise RecipeError(f"no recipe {recipe!r}: expected a TOML file or one of {known}")
 
 
-def read(path: Path, overrides: list[str] | None = None) -> Recipe:
+def read(path: Path, overrides: list[str] | None = None) -> AnyRecipe:
     """Read a recipe, apply `a.b=c` overrides (values in TOML syntax) and the environment's SEED.
 
     Raises:
@@ -150,10 +156,23 @@ def read(path: Path, overrides: list[str] | None = None) -> Recipe:
     return validate(document, place=str(path))
 
 
-def validate(document: dict[str, Any], place: str) -> Recipe:
-    """Turn a document into a Recipe, or say which key is wrong and why."""
+def read_fields(path: Path, overrides: list[str] | None = None) -> Recipe:
+    """Read a recipe, which has to be one of fields.
+
+    Raises:
+        RecipeError: as `read`, or it is one of sequences.
+    """
+    recipe = read(path, overrides)
+    if isinstance(recipe, SequenceRecipe):
+        raise RecipeError(f"{path}: expected a problem among {', '.join(PROBLEMS)} but found {recipe.problem!r}")
+    return recipe
+
+
+def validate(document: dict[str, Any], place: str) -> AnyRecipe:
+    """Turn a document into the recipe of its problem, or say which key is wrong and why."""
+    kind = SequenceRecipe if document.get("problem") in SEQUENCES else Recipe
     try:
-        return Recipe.model_validate(document)
+        return kind.model_validate(document)
     except ValidationError as error:
         lines = [
             f"{'.'.join(map(str, fault['loc']))}: {fault['msg']} (found {fault['input']!r})" for fault in error.errors()

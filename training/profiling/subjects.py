@@ -121,7 +121,7 @@ def with_attention(config: EncoderConfig, kind: str) -> EncoderConfig:
 
 def recipe_subject(name: str, settings: Settings) -> Subject:
     """Give a recipe's network, by default with its own type of attention, batch and largest grid."""
-    recipe = recipes.read(recipes.find(name))
+    recipe = recipes.read_fields(recipes.find(name))
     dropout = {} if settings.dropout is None else {"attention_dropout": settings.dropout}
     config = recipe.operator.model_copy(update=dropout)
     axes, channels = len(PROBLEMS[recipe.problem].axes), getattr(config, "inputs", 1)
