@@ -9,14 +9,18 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-COLUMNS = ("epoch", "loss", "relative_l2", "rate", "seconds")
-
 
 class RunLog(pl.Callback):
-    """Append one row an epoch to `path`; rows of epochs that are about to be repeated are dropped first."""
+    """Append one row an epoch to `path`; rows of epochs that are about to be repeated are dropped first.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Args:
+        path: the file.
+        metric: what is measured after every epoch.
+    """
+
+    def __init__(self, path: Path, metric: str = "relative_l2") -> None:
+        self.path, self.metric = path, metric
+        self.columns = ("epoch", "loss", metric, "rate", "seconds")
         self.started = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
@@ -33,7 +37,7 @@ class RunLog(pl.Callback):
         row = {
             "epoch": trainer.current_epoch,
             "loss": f"{metrics['loss'].item():.6e}",
-            "relative_l2": f"{metrics['relative_l2'].item():.6e}",
+            self.metric: f"{metrics[self.metric].item():.6e}",
             "rate": f"{trainer.optimizers[0].param_groups[0]['lr']:.6e}",
             "seconds": f"{time.perf_counter() - self.started:.1f}",
         }
@@ -43,7 +47,7 @@ class RunLog(pl.Callback):
         """Replace the file in one step."""
         aside = self.path.with_name(f".{self.path.name}")
         with aside.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
+            writer = csv.DictWriter(file, self.columns)
             writer.writeheader()
             writer.writerows(rows)
         aside.replace(self.path)

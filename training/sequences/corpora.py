@@ -12,7 +12,7 @@ from training.sequences.recipe import SequenceRecipe
 from training.sequences.reviews import Imdb, MovieReviews
 from training.sequences.speeches import Speeches
 
-#: Each problem's corpora, in the order in which they are looked for.
+#: Each problem's corpora, in the order in which they are looked for; published expressions are asked for by name.
 CORPORA: dict[str, tuple[type[Corpus], ...]] = {
     "listops": (GeneratedExpressions, PublishedExpressions),
     "text": (Imdb, MovieReviews),

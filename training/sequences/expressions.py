@@ -37,7 +37,11 @@ class GeneratedExpressions(Corpus):
     about = "expressions drawn by the rules of Long Range Arena's generator"
     labels = LISTOPS.labels
     wanted = "nothing"
-    paths = (".",)
+    paths = ()
+
+    @property
+    def there(self) -> bool:
+        return True
 
     def prepare(self) -> Path:
         path, seen = self.folder / place(self.data, self.seed), set[bytes]()
