@@ -20,12 +20,12 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 
 from training import checkpoint, runlog
 from training.batches import Plan
-from training.config import FitConfig, Recipe, RecipeError
+from training.config import AnyRecipe, FitConfig, Recipe, RecipeError
 from training.data import Request, Samples, prepare, read
 from training.evaluation import report
 from training.operators import Operator, build
@@ -80,7 +80,7 @@ def fit(recipe: Recipe, folder: Path, data: Path, *, resume: bool = False, init:
     return folder
 
 
-def open_state(recipe: Recipe, folder: Path, *, resume: bool) -> Path | None:
+def open_state(recipe: AnyRecipe, folder: Path, *, resume: bool) -> Path | None:
     """Give the newest saved state to resume from, or clear the folder's old ones and give None.
 
     Raises:
@@ -88,7 +88,7 @@ def open_state(recipe: Recipe, folder: Path, *, resume: bool) -> Path | None:
     """
     marker = folder / "recipe.json"
     if resume and marker.exists():
-        if Recipe.model_validate_json(marker.read_text()) != recipe:
+        if type(recipe).model_validate_json(marker.read_text()) != recipe:
             raise RecipeError(f"{folder} was interrupted under another recipe ({marker}): restore it, or start afresh")
         states = (folder / STATE).glob("epoch=*.ckpt")
         return max(states, key=lambda path: int(path.stem.partition("=")[2]), default=None)
@@ -135,13 +135,18 @@ class ProgressBar(TQDMProgressBar):
         return Tqdm(disable=True)
 
 
-def savers(config: FitConfig, folder: Path) -> list[ModelCheckpoint]:
+def savers(keep: str, folder: Path, metric: str = "relative_l2", mode: str = "min") -> list[ModelCheckpoint]:
     """Save the state at every epoch's end, keep the newest two; and the best epoch's weights if asked for."""
     newest = ModelCheckpoint(folder, "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True)
     best = ModelCheckpoint(
-        folder, Path(BEST).stem, monitor="relative_l2", save_weights_only=True, enable_version_counter=False
+        folder, Path(BEST).stem, monitor=metric, mode=mode, save_weights_only=True, enable_version_counter=False
     )
-    return [newest, best] if config.keep == "best" else [newest]
+    return [newest, best] if keep == "best" else [newest]
+
+
+def averaging(config: FitConfig) -> list[Callback]:
+    """Keep, measure and save the weights' exponential mean if the recipe asks for it: late steps' noise cancels."""
+    return [EMAWeightAveraging(decay=config.average)] if config.average else []
 
 
 def make_trainer(recipe: Recipe, folder: Path) -> pl.Trainer:
@@ -151,7 +156,12 @@ def make_trainer(recipe: Recipe, folder: Path) -> pl.Trainer:
         gradient_clip_val=recipe.fit.clip,
         reload_dataloaders_every_n_epochs=1,
         num_sanity_val_steps=0,
-        callbacks=[*savers(recipe.fit, folder / STATE), runlog.RunLog(folder / METRICS), ProgressBar()],
+        callbacks=[
+            *averaging(recipe.fit),
+            *savers(recipe.fit.keep, folder / STATE),
+            runlog.RunLog(folder / METRICS),
+            ProgressBar(),
+        ],
         logger=False,
         enable_model_summary=False,
         accelerator="auto",
