@@ -1,7 +1,8 @@
 """What happens in the gateway in, Prometheus text out: one registry per application, histograms in base units.
 
 Labels are bounded: `model` is a name of the repository or `unknown`, `route` a template, `grid` a declared size or
-`other`, `reason` the kind of a problem.
+`other`, `reason` the kind of a problem, `key` a name of the key file,
+`endpoint` a configured address.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +46,10 @@ class Metrics:
             registry=registry,
         )
         self.inflight = Gauge("petrov_inflight_requests", "Requests being answered.", registry=registry)
+        self.inflight_limit = Gauge(
+            "petrov_inflight_requests_limit", "Predictions that may be in flight at one time.", registry=registry
+        )
+        self.ready = Gauge("petrov_ready", "Whether every model answers, and we are to be asked.", registry=registry)
         self.request_bytes = Histogram(
             "petrov_request_bytes", "Size of request bodies.", buckets=_BYTES, registry=registry
         )
@@ -55,6 +60,16 @@ class Metrics:
         self.rejected = Counter(
             "petrov_rejected_total", "Requests that ended in a problem.", ("reason",), registry=registry
         )
+        self.key_fields = Counter(
+            "petrov_key_fields_total", "Fields asked for with each API key.", ("key",), registry=registry
+        )
+        self.endpoint_up = Gauge(
+            "petrov_endpoint_up", "Whether a Triton is given work.", ("endpoint",), registry=registry
+        )
+        self.retries = Counter(
+            "petrov_retries_total", "Calls made again on another Triton than this.", ("endpoint",), registry=registry
+        )
+        ProcessCollector(registry=registry)  # memory, files, and since when
         Info("petrov_build", "What is running.", registry=registry).info({"version": version})
 
     @contextmanager
@@ -65,6 +80,10 @@ class Metrics:
             yield
         finally:
             self.phase_seconds.labels(model, grid, phase).observe(time.perf_counter() - start)
+
+    def parsed(self, model: str, grid: str, seconds: float) -> None:
+        """The part that is timed by its end: only then is the grid known."""
+        self.phase_seconds.labels(model, grid, "parse").observe(seconds)
 
     @contextmanager
     def triton(self, model: str) -> Iterator[None]:

@@ -30,6 +30,9 @@ class Settings(BaseSettings):
     repository: Path = Field(
         Path("model_repository"), description="Model repository: read by Triton, and for its cards."
     )
+    keys: Path | None = Field(
+        None, description="File of hashed API keys, scopes and rates, re-read when it changes; none: open to everybody."
+    )
     triton: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="gRPC addresses `HOST:PORT[,HOST:PORT…]` of a Triton that runs elsewhere; empty: start one here.",
@@ -58,6 +61,13 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe log line written."
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="Log lines as sentences for people, or as JSON for machines."
+    )
+    traces: Annotated[str, Field(pattern=r"^(https?://[^\s/]+/\S*)?$")] = Field(
+        "",
+        description="Where OpenTelemetry traces are sent, such as `http://127.0.0.1:4318/v1/traces`; empty: none.",
     )
 
     @field_validator("triton", mode="before")

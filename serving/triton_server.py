@@ -203,12 +203,21 @@ def _command(wheel: Path, settings: Settings, *, every_model: bool) -> list[str]
         *(sys.executable, "-I", str(Path(warden.__file__)), prefix),
         str(wheel / "bin" / "tritonserver"),
         *(f"--{name}={value}" for name, value in options.items()),
+        *(f"--trace-config={setting}" for setting in _tracing(settings)),
         "--disable-auto-complete-config",  # what is served is what the repository says
         *(
             f"--backend-config={backend},shm-region-prefix-name={prefix}"
             for backend in ("onnxruntime", "pytorch", "python")
         ),
     ]
+
+
+def _tracing(settings: Settings) -> list[str]:
+    """Spans of the requests that carry the gateway's trace context, and of no others: that is what rate 0 means."""
+    if not settings.traces:
+        return []
+    export = [f"url={settings.traces}", "resource=service.name=triton"]
+    return ["mode=opentelemetry", "level=TIMESTAMPS", "rate=0", *(f"opentelemetry,{setting}" for setting in export)]
 
 
 async def _healthy(port: int) -> bool:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from petrov_client import _npy
+from petrov_client import _npy, _trace
 from petrov_client._exceptions import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -130,7 +130,7 @@ def arguments(request: HttpRequest, remaining: float) -> dict[str, Any]:
     return {
         "method": request.method,
         "url": request.path,
-        "headers": request.headers,
+        "headers": {**request.headers, **_trace.context()},
         "content": request.body,
         "timeout": httpx2.Timeout(remaining, connect=min(CONNECT_SECONDS, remaining)),
     }
