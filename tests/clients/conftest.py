@@ -167,6 +167,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
     """A gRPC server whose every description ends with the next of the statuses laid down; the last one stays."""
 
     statuses: list[grpc.StatusCode] = field(default_factory=list)
+    trailing: tuple[tuple[str, str], ...] = ()
     address: str = ""
     calls: int = 0
     metadata: dict[str, str] = field(default_factory=dict)
@@ -175,6 +176,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
         del request
         self.calls += 1
         self.metadata = dict(context.invocation_metadata())
+        context.set_trailing_metadata(self.trailing)
         context.abort(self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0], "said by the server")
 
 

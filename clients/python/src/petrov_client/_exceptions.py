@@ -6,7 +6,7 @@
      │    ├── UnknownModel        no such model, or no such version of it
      │    ├── TooLarge            more bytes or fields than one request may hold
      │    ├── Unauthorised        the key is missing, wrong, or not allowed to do this
-     │    └── RateLimited         too many questions for this key; `.retry_after` seconds
+     │    └── RateLimited         too many fields for this key's rate; `.retry_after` seconds
      ├── ServiceError             the service is at fault: a later attempt may succeed
      │    ├── Unavailable         overloaded, starting or stopping; `.retry_after` seconds
      │    ├── DeadlineExceeded    no answer in time, by the service's clock or by ours
@@ -89,7 +89,7 @@ class Unauthorised(RequestError):
 
 
 class RateLimited(RequestError):
-    """Too many questions for this key; `.retry_after` says when to go on."""
+    """Too many fields for this key's rate; `.retry_after` says when to go on."""
 
 
 class ServiceError(PetrovError):

@@ -18,6 +18,7 @@ from petrov_client._exceptions import (
     DeadlineExceeded,
     InvalidInput,
     PetrovError,
+    RateLimited,
     RequestError,
     ServerFault,
     TooLarge,
@@ -123,7 +124,17 @@ def fault(error: InferenceServerException, address: str) -> PetrovError:
         return ConnectionFailed(f"no answer from {address}: {message}")
     if status == "DEADLINE_EXCEEDED":
         return DeadlineExceeded(f"no answer from {address} in time")
-    return _FAULTS.get(status, ServerFault)(message)
+    seconds = _retry_after(error)
+    if status == "RESOURCE_EXHAUSTED" and seconds is not None:  # what is too large is so at any time
+        return RateLimited(message, retry_after=seconds)
+    return _FAULTS.get(status, ServerFault)(message, retry_after=seconds)
+
+
+def _retry_after(error: InferenceServerException) -> float | None:
+    """Seconds that the server named in its trailing metadata; `tritonclient` leaves them on the fault it replaces."""
+    read = getattr(error.__context__, "trailing_metadata", None)
+    seconds = str(dict((read and read()) or ()).get("retry-after", ""))
+    return float(seconds) if seconds.isdecimal() else None
 
 
 def _text(version: int | None) -> str:

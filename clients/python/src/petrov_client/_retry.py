@@ -1,7 +1,9 @@
 """How often and when a question is sent again: only after faults that leave nothing behind, within its time limit.
 
 A prediction changes nothing on the server, so it may be repeated after a broken connection and after "not now" (503).
-It is never repeated after a fault of the question itself, nor after a deadline: the time is spent.
+After "not yet" for this key (429) it is repeated when the service says, as often as the time allows: the service has
+not begun to answer, and does so in turn. It is never repeated after a fault of the question itself, nor after a
+deadline: the time is spent.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import random
 import time
 
-from petrov_client._exceptions import ConnectionFailed, DeadlineExceeded, PetrovError, Unavailable
+from petrov_client._exceptions import ConnectionFailed, DeadlineExceeded, PetrovError, RateLimited, Unavailable
 
 #: Seconds for one request, unless the caller says otherwise.
 TIMEOUT_SECONDS = 60.0
@@ -48,9 +50,11 @@ class Attempts:
         Raises:
             PetrovError: The fault itself, if it is final: not one to repeat, the last attempt, or no time left.
         """
-        self._made += 1
+        in_turn = isinstance(fault, RateLimited) and fault.retry_after is not None
+        self._made += not in_turn
         pause = max(self._backoff(), fault.retry_after or 0.0)
-        if not isinstance(fault, REPEATABLE) or self._made == ATTEMPTS or time.monotonic() + pause >= self._end:
+        repeatable = in_turn or isinstance(fault, REPEATABLE)
+        if not repeatable or self._made == ATTEMPTS or time.monotonic() + pause >= self._end:
             raise fault
         return pause
 
