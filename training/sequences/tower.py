@@ -13,7 +13,7 @@ The padding's mask is made in the graph, so what a sequence is padded to does no
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -44,7 +44,7 @@ class TowerConfig(EncoderConfig):
     local: NonNegativeInt = 0
 
     @model_validator(mode="after")
-    def keep_to_sequences(self) -> Self:
+    def keep_to_sequences(self) -> TowerConfig:
         """Refuse what would let padding through, or see nothing."""
         if self.attention in UNABLE:
             raise ValueError(f"{self.attention} attention takes no mask, so padding would count: choose another")
