@@ -46,6 +46,7 @@ class DataConfig(BaseModel):
     train: PositiveInt
     test: PositiveInt
     grids: tuple[PositiveInt, ...]
+    seed: int | None = None  # of the samples alone; the recipe's by default
 
 
 class FitConfig(BaseModel):

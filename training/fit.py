@@ -101,7 +101,8 @@ def open_state(recipe: AnyRecipe, folder: Path, *, resume: bool) -> Path | None:
 
 def request(recipe: Recipe) -> Request:
     """Say which samples a recipe needs."""
-    return Request(recipe.problem, recipe.data.mesh, recipe.data.train, recipe.data.test, recipe.seed)
+    data, seed = recipe.data, recipe.seed if recipe.data.seed is None else recipe.data.seed
+    return Request(recipe.problem, data.mesh, data.train, data.test, seed)
 
 
 def prepare_task(recipe: Recipe, path: Path, init: Path | None) -> Task:

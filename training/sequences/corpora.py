@@ -26,7 +26,8 @@ def choose(recipe: SequenceRecipe, folder: Path, *, progress: bool = True) -> Co
     Raises:
         CorpusError: there is none; the message says what is wanted where.
     """
-    known = {kind.name: kind(recipe.data, recipe.seed, folder, progress=progress) for kind in CORPORA[recipe.problem]}
+    seed = recipe.seed if recipe.data.seed is None else recipe.data.seed
+    known = {kind.name: kind(recipe.data, seed, folder, progress=progress) for kind in CORPORA[recipe.problem]}
     if (name := recipe.data.corpus) is not None:
         if name not in known:
             raise CorpusError(f"expected data.corpus to be one of {', '.join(known)} but got {name!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import (
     BaseModel,
@@ -35,6 +35,7 @@ class SequenceData(BaseModel):
     test: PositiveInt
     length: tuple[NonNegativeInt, PositiveInt]
     corpus: str | None = None
+    seed: int | None = None  # of the samples alone; the recipe's by default
 
 
 class SequenceFit(BaseModel):
@@ -73,7 +74,7 @@ class SequenceRecipe(BaseModel):
     fit: SequenceFit
 
     @model_validator(mode="after")
-    def fit_together(self) -> Self:
+    def fit_together(self) -> SequenceRecipe:
         """Refuse a network with other inputs than the problem's."""
         problem = SEQUENCES.get(self.problem)
         if problem is None:

@@ -46,10 +46,14 @@ class SequenceTask(pl.LightningModule):
         torch.manual_seed(self.plan.seed + self.current_epoch)
 
     def training_step(self, batch: SequenceBatch) -> Tensor:
-        """Give the loss of a batch, with the kernels' penalty where one is asked for."""
-        loss = cross_entropy(self.operator(*batch.inputs), batch.labels)
+        """Give the loss of a batch."""
+        loss = self.loss(batch)
         self.log("loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=len(batch.labels))
-        penalty = self.config.orthogonality
+        return loss
+
+    def loss(self, batch: SequenceBatch) -> Tensor:
+        """Give the cross-entropy, with the kernels' penalty where one is asked for."""
+        loss, penalty = cross_entropy(self.operator(*batch.inputs), batch.labels), self.config.orthogonality
         return loss + penalty * orthogonality(self.operator) if penalty else loss
 
     def validation_step(self, batch: SequenceBatch) -> None:
