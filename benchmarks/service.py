@@ -25,6 +25,7 @@ class Addresses:
     """Where the parts of a running service answer."""
 
     gateway: str
+    gateway_grpc: str
     triton_grpc: str
 
 
@@ -48,7 +49,7 @@ def running(repository: Path) -> Iterator[Addresses]:
     with subprocess.Popen([sys.executable, "-m", "serving"], env=os.environ | settings) as process:
         try:
             wait_until_ready(f"http://127.0.0.1:{port}")
-            yield Addresses(f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc}")
+            yield Addresses(f"http://127.0.0.1:{port}", f"127.0.0.1:{front}", f"127.0.0.1:{grpc}")
         finally:
             process.terminate()
 

@@ -20,7 +20,6 @@ from serving.app import create_app
 from serving.inference import TritonInference
 from serving.preflight import PreflightError, free
 from serving.settings import Settings
-from serving.triton_pool import TritonPool
 from serving.triton_server import TritonServer, TritonServerError
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class Gateway(uvicorn.Server):
         if settings.grpc_port and not free(settings.host, settings.grpc_port):
             raise PreflightError(f"port {settings.grpc_port} is in use: set PETROV_GRPC_PORT to a free one, or to 0")
         tritons = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_addresses]
-        app = create_app(settings, TritonPool(tritons))
+        app = create_app(settings, *tritons)
         deadline = max(1, round(settings.drain_seconds))
         super().__init__(
             uvicorn.Config(

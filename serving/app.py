@@ -1,4 +1,4 @@
-"""Settings and an inference server in, an ASGI application out."""
+"""Settings and inference servers in, an ASGI application out."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ VERSION = "0.1.0"
 logger = logging.getLogger(__name__)
 
 
-def create_app(settings: Settings, inference: Inference) -> FastAPI:
+def create_app(settings: Settings, *tritons: Inference) -> FastAPI:
     """The gateway as an application.
 
     Args:
         settings: The operator's choices.
-        inference: Where models run. It is opened when the application starts and closed when it stops.
+        tritons: Where models run. They are opened when the application starts and closed when it stops.
 
     Returns:
         The application; `app.state.service` has its parts, `app.state.service.drain()` takes it out of rotation. Its
         gRPC side, which listens while the application runs, is `app.state.grpc`, if the settings want one.
     """
-    service = Service(settings, inference, VERSION)
+    service = Service(settings, tritons, VERSION)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

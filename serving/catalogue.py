@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +20,11 @@ from serving.problem_details import ModelNotReady, Problem, TritonUnavailable, U
 from serving.schemas import Card, Model, ModelSummary, Readiness
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from serving.inference import Inference
+    from serving.inference import Batch
+    from serving.triton_pool import TritonPool
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
@@ -44,13 +47,13 @@ class Catalogue:
 
     Args:
         repository: The model repository, for its cards.
-        inference: The server that has the models.
+        tritons: The servers that have the models.
         warm_seconds: How long one warming call may take.
     """
 
-    def __init__(self, repository: Path, inference: Inference, warm_seconds: float) -> None:
+    def __init__(self, repository: Path, tritons: TritonPool, warm_seconds: float) -> None:
         self._repository = repository
-        self._inference = inference
+        self._tritons = tritons
         self._warm_seconds = warm_seconds
         self._present: Shelf = {}
         self._served: Shelf = {}
@@ -148,13 +151,12 @@ class Catalogue:
         """Compare the repository with Triton once, and warm what is new."""
         self._present = await asyncio.to_thread(_read, self._repository, self._present, self._unreadable)
         try:
-            loaded = await self._inference.loaded()
+            loaded = await self._tritons.loaded()
             self._reachable = True
             self._served = _common(self._served, loaded)
             for name, versions in _common(self._present, loaded).items():
                 for number in sorted(versions, reverse=True):
-                    if versions[number] != self._served.get(name, {}).get(number):
-                        await self._admit(name, number, versions[number])
+                    await self._admit(name, number, versions[number])
         except TritonUnavailable:
             self.lost()
 
@@ -165,20 +167,15 @@ class Catalogue:
     async def _admit(self, name: str, number: int, version: Version) -> None:
         """Serve a version once it is warm; a model that cannot be warmed is tried again at the next look."""
         try:
-            await self._warm(name, number, version.card)
+            await self._tritons.warm(name, number, partial(_questions, version.card), self._warm_seconds)
         except TritonUnavailable:
             raise
         except Problem as problem:
             logger.warning("%s version %d cannot be warmed: %s", name, number, problem)
             return
-        self._served = {**self._served, name: {**self._served.get(name, {}), number: version}}
-        logger.info("%s version %d is served", name, number)
-
-    async def _warm(self, name: str, number: int, card: Card) -> None:
-        for points in card.grid.declared:
-            shape = (1, *(points for _ in card.grid.axes))
-            field = {tensor.name: np.ones(shape, np.float32) for tensor in card.inputs}
-            await self._inference.infer(name, number, field, seconds=self._warm_seconds, request_id="warm")
+        if version != self._served.get(name, {}).get(number):
+            self._served = {**self._served, name: {**self._served.get(name, {}), number: version}}
+            logger.info("%s version %d is served", name, number)
 
     def _summary(self, name: str) -> ModelSummary:
         versions = self._served[name]
@@ -190,6 +187,13 @@ class Catalogue:
             version=card.version,
             versions=tuple(sorted(versions)),
         )
+
+
+def _questions(card: Card) -> Iterator[Batch]:
+    """A field of each declared grid, to warm a version with."""
+    for points in card.grid.declared:
+        shape = (1, *(points for _ in card.grid.axes))
+        yield {tensor.name: np.ones(shape, np.float32) for tensor in card.inputs}
 
 
 def _listed(names: dict[str, Any] | dict[int, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The one seam to Triton: named float32 batches in, named float32 batches out.
+"""The one seam to Triton: named batches in, named batches out.
 
 `Inference` is all that the gateway knows of an inference server; `TritonInference` speaks gRPC to a real one. Tensor
 names are the card's. Where a backend suffixes them (`solution__0`, TorchScript), the suffix ends here.
@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Protocol, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from tritonclient.grpc import InferInput
-from tritonclient.grpc.aio import InferenceServerClient
-from tritonclient.utils import InferenceServerException
+import grpc
+import numpy as np
+from grpc import StatusCode
+from numpy.typing import NDArray
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.utils import np_to_triton_dtype, triton_to_np_dtype
 
+from serving import telemetry
+from serving.limits import RUN_BYTES
 from serving.problem_details import (
     DeadlineExceeded,
     ModelFailed,
@@ -24,19 +30,22 @@ from serving.problem_details import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import TracebackType
 
-    import numpy as np
-    from numpy.typing import NDArray
-
 logger = logging.getLogger(__name__)
-_ASKING_SECONDS = 5.0  # index and metadata are answered from memory
+Batch = Mapping[str, NDArray[Any]]
+_ASKING_SECONDS = 3.0  # index and metadata are answered from memory
 _SUFFIX = re.compile(r"__\d+$")
 
 
 class Inference(Protocol):
-    """An inference server; an asynchronous context manager, open while the gateway runs."""
+    """An inference server; an asynchronous context manager, open while the gateway runs.
+
+    Attributes:
+        address: Where it is, for people and metrics.
+    """
+
+    address: str
 
     async def __aenter__(self) -> Self: ...
 
@@ -53,14 +62,8 @@ class Inference(Protocol):
         ...
 
     async def infer(
-        self,
-        model: str,
-        version: int,
-        inputs: Mapping[str, NDArray[np.float32]],
-        *,
-        seconds: float,
-        request_id: str = "",
-    ) -> dict[str, NDArray[np.float32]]:
+        self, model: str, version: int, inputs: Batch, *, seconds: float, request_id: str = ""
+    ) -> dict[str, NDArray[Any]]:
         """One call of a model.
 
         Args:
@@ -82,14 +85,16 @@ class Inference(Protocol):
 class TritonInference:
     """A Triton server over gRPC: one channel, which reconnects by itself when the process behind the address is new.
 
+    It speaks by the stub that Triton's client stands on, and not by that client, which copies each tensor once more.
+
     Args:
         address: `HOST:PORT` of Triton's gRPC endpoint.
-        message_bytes: The largest tensor batch that a message has to hold.
+        message_bytes: The largest question that a message has to hold, beside runs of several.
     """
 
     def __init__(self, address: str, message_bytes: int) -> None:
-        self._address = address
-        size = message_bytes + 2**20  # tensor and envelope
+        self.address = address
+        size = max(message_bytes, RUN_BYTES) + 2**20  # tensor and envelope
         self._options = [
             ("grpc.max_send_message_length", size),
             ("grpc.max_receive_message_length", size),
@@ -103,71 +108,72 @@ class TritonInference:
         self._names: dict[tuple[str, int], dict[str, str]] = {}
 
     async def __aenter__(self) -> Self:
-        self._client = InferenceServerClient(self._address, channel_args=self._options)
+        self._channel = grpc.aio.insecure_channel(self.address, options=self._options)
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._client.close()
+        await self._channel.close()
 
     async def loaded(self) -> frozenset[tuple[str, int]]:
         try:
-            index = await self._client.get_model_repository_index(client_timeout=_ASKING_SECONDS)
-        except InferenceServerException as error:
-            raise TritonUnavailable(f"Triton at {self._address} does not answer") from error
+            index = await self._stub.RepositoryIndex(service_pb2.RepositoryIndexRequest(), timeout=_ASKING_SECONDS)
+        except grpc.RpcError as error:
+            raise TritonUnavailable(f"Triton at {self.address} does not answer") from error
         loaded = frozenset((entry.name, int(entry.version)) for entry in index.models if entry.state == "READY")
         self._names = {key: names for key, names in self._names.items() if key in loaded}
         return loaded
 
     async def infer(
-        self,
-        model: str,
-        version: int,
-        inputs: Mapping[str, NDArray[np.float32]],
-        *,
-        seconds: float,
-        request_id: str = "",
-    ) -> dict[str, NDArray[np.float32]]:
+        self, model: str, version: int, inputs: Batch, *, seconds: float, request_id: str = ""
+    ) -> dict[str, NDArray[Any]]:
         try:
             wire = await self._wire_names(model, version)
-            result = await self._client.infer(
-                model,
-                [_tensor(wire.get(name, name), array) for name, array in inputs.items()],
+            request = service_pb2.ModelInferRequest(
+                model_name=model,
                 model_version=str(version),
-                request_id=request_id,
-                timeout=max(1, int(seconds * 1e6)),  # Triton drops what waited longer in its queue
-                client_timeout=seconds,
+                id=request_id,
+                inputs=[_described(wire.get(name, name), array) for name, array in inputs.items()],
+                raw_input_contents=[array.tobytes() for array in inputs.values()],
+                # Triton drops what waited longer in its queue.
+                parameters={"timeout": {"int64_param": max(1, int(seconds * 1e6))}},
             )
-        except InferenceServerException as error:
+            trace = tuple((telemetry.outgoing.get() or {}).items())
+            response = await self._stub.ModelInfer(request, timeout=seconds, metadata=trace)
+        except grpc.RpcError as error:
             raise _problem(error, model, version) from error
-        names = [output.name for output in result.get_response().outputs]
-        return {_SUFFIX.sub("", name): result.as_numpy(name) for name in names}
+        return {
+            _SUFFIX.sub("", output.name): np.frombuffer(data, triton_to_np_dtype(output.datatype)).reshape(output.shape)
+            for output, data in zip(response.outputs, response.raw_output_contents, strict=True)
+        }
 
     async def _wire_names(self, model: str, version: int) -> dict[str, str]:
         """Triton's name of each input, by the card's."""
         names = self._names.get((model, version))
         if names is None:
-            metadata = await self._client.get_model_metadata(model, str(version), client_timeout=_ASKING_SECONDS)
+            request = service_pb2.ModelMetadataRequest(name=model, version=str(version))
+            metadata = await self._stub.ModelMetadata(request, timeout=_ASKING_SECONDS)
             names = {_SUFFIX.sub("", tensor.name): tensor.name for tensor in metadata.inputs}
             self._names[model, version] = names
         return names
 
 
-def _tensor(name: str, array: NDArray[np.float32]) -> InferInput:
-    return InferInput(name, list(array.shape), "FP32").set_data_from_numpy(array)
+def _described(name: str, array: NDArray[Any]) -> dict[str, Any]:
+    return {"name": name, "datatype": np_to_triton_dtype(array.dtype), "shape": array.shape}
 
 
-def _problem(error: InferenceServerException, model: str, version: int) -> Problem:
+def _problem(error: grpc.aio.AioRpcError, model: str, version: int) -> Problem:
     """Triton's status and message as a problem; the message itself goes to the log, since it may hold a traceback."""
-    status, message = str(error.status()), str(error.message())
-    logger.warning("triton: %s version %d: %s: %s", model, version, status, message)
-    if status == "StatusCode.DEADLINE_EXCEEDED" or "timeout expired" in message.lower():
+    status, message = error.code(), error.details() or ""
+    logger.warning("triton: %s version %d: %s: %s", model, version, status.name, message)
+    if status is StatusCode.DEADLINE_EXCEEDED or "timeout expired" in message.lower():
         return DeadlineExceeded(f'"{model}" version {version} did not answer in time')
     if "maximum queue size" in message:
         return Overloaded(f'the queue of "{model}" is full')
-    if status == "StatusCode.NOT_FOUND" or "not at ready state" in message or "unknown model" in message:
+    if status is StatusCode.NOT_FOUND or "not at ready state" in message or "unknown model" in message:
         return ModelNotReady(f'"{model}" version {version} is not loaded')
-    if status in {"StatusCode.UNAVAILABLE", "StatusCode.CANCELLED"}:
+    if status in {StatusCode.UNAVAILABLE, StatusCode.CANCELLED}:
         return TritonUnavailable("the inference server went away; try again in a moment")
     return ModelFailed(f'the inference server could not run "{model}" version {version}')

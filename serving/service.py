@@ -1,4 +1,4 @@
-"""The gateway's parts, made once per application from settings and an inference server, and handed to the routes."""
+"""The gateway's parts, made once per application from settings and inference servers, and handed to the routes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from fastapi import Depends, Request
 
 from serving.catalogue import Catalogue
 from serving.dispatch import Dispatcher
-from serving.limits import Admission
+from serving.limits import Admission, RetryBudget
 from serving.metrics import Metrics
 from serving.prediction import Predictor
 from serving.problems import Classics
+from serving.triton_pool import TritonPool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from serving.inference import Inference
     from serving.settings import Settings
+
+RETRIES_PER_CALL, RETRIES_SAVED = 0.2, 32  # one call in five, and the runs in flight of a server that is lost
 
 
 class Service:
@@ -27,27 +30,27 @@ class Service:
 
     Args:
         settings: The operator's choices.
-        inference: Where models run; opened and closed by `run`.
+        tritons: Where models run; opened and closed by `run`.
         version: Of the software.
     """
 
-    def __init__(self, settings: Settings, inference: Inference, version: str) -> None:
+    def __init__(self, settings: Settings, tritons: Sequence[Inference], version: str) -> None:
         self.settings = settings
         self.version = version
         self.metrics = Metrics(version)
-        self.catalogue = Catalogue(settings.repository, inference, settings.request_seconds)
+        self._tritons = TritonPool(tritons, RetryBudget(RETRIES_PER_CALL, RETRIES_SAVED), self.metrics)
+        self.catalogue = Catalogue(settings.repository, self._tritons, settings.request_seconds)
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
-        dispatcher = Dispatcher(inference, self.catalogue, self.metrics)
+        dispatcher = Dispatcher(self._tritons, self.catalogue, self.metrics)
         self.classics = Classics()
         limits = (settings.max_body_bytes, settings.request_seconds)
         self.predictor = Predictor(dispatcher, self.metrics, *limits)
         self.reference = Predictor(self.classics, self.metrics, *limits)
-        self._inference = inference
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Open the inference server and watch the repository as long as the context lasts."""
-        async with self._inference:
+        """Open the inference servers and watch the repository as long as the context lasts."""
+        async with self._tritons:
             watching = asyncio.create_task(self.catalogue.watch())
             try:
                 yield
@@ -62,8 +65,8 @@ class Service:
         self.catalogue.draining = True
 
 
-def of(request: Request) -> Service:
-    """The service of the application that a request came to."""
+async def of(request: Request) -> Service:
+    """The service of the application that a request came to; FastAPI would call a plain function in a thread."""
     return cast("Service", request.app.state.service)
 
 

@@ -1,39 +1,55 @@
-"""Several Tritons in, one `Inference` out: requests go round, and past a server that does not answer."""
+"""Several Tritons in, one out: each call goes to the least busy that has the model, and past one that does not answer.
+
+A model has no memory, so a call that was lost with its server may be made again on another: as long as its deadline
+and the budget of retries allow. A version counts as loaded where any server has it, and is asked of those alone, so
+that servers may be updated one by one.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
-from serving.problem_details import ModelNotReady, TritonUnavailable
+from serving.endpoint import Endpoint
+from serving.problem_details import ModelNotReady, Problem, TritonUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from types import TracebackType
 
-    import numpy as np
     from numpy.typing import NDArray
 
-    from serving.inference import Inference
+    from serving.inference import Batch, Inference
+    from serving.limits import RetryBudget
+    from serving.metrics import Metrics
+
+    Questions = Callable[[], Iterable[Batch]]
+
+RUNS = 3  # of one model in flight to one server: an instance works on each of two, and the next is there when one ends
 
 
 class TritonPool:
     """Tritons that serve one model repository, as one.
 
     Args:
-        members: At least one; opened and closed with the pool.
+        tritons: At least one; opened and closed with the pool.
+        retries: How often a call may be made again.
+        metrics: Where servers and retries are recorded.
     """
 
-    def __init__(self, members: Sequence[Inference]) -> None:
-        self._members = tuple(members)
-        self._starts = itertools.cycle(range(len(self._members)))
+    def __init__(self, tritons: Sequence[Inference], retries: RetryBudget, metrics: Metrics) -> None:
+        self._endpoints = [Endpoint(triton) for triton in tritons]
+        self._retries = retries
+        self._metrics = metrics
         self._exits = AsyncExitStack()
+        for endpoint in self._endpoints:
+            metrics.endpoint_up.labels(endpoint.triton.address).set_function(partial(getattr, endpoint, "up"))
 
     async def __aenter__(self) -> Self:
-        for member in self._members:
-            await self._exits.enter_async_context(member)
+        for endpoint in self._endpoints:
+            await self._exits.enter_async_context(endpoint.triton)
         return self
 
     async def __aexit__(
@@ -41,32 +57,82 @@ class TritonPool:
     ) -> None:
         await self._exits.aclose()
 
+    @property
+    def answers(self) -> bool:
+        """Whether any server did when last asked."""
+        return any(endpoint.answers for endpoint in self._endpoints)
+
+    def room(self, model: str, version: int) -> int:
+        """How many calls of a model keep all of its servers busy."""
+        return RUNS * max(1, sum(endpoint.up for endpoint in self._having(model, version)))
+
     async def loaded(self) -> frozenset[tuple[str, int]]:
-        """What any member that answers has loaded."""
-        answers = await asyncio.gather(*(member.loaded() for member in self._members), return_exceptions=True)
-        loaded = [answer for answer in answers if isinstance(answer, frozenset)]
-        for failure in answers:
-            if isinstance(failure, BaseException) and (not loaded or not isinstance(failure, TritonUnavailable)):
-                raise failure
-        return frozenset().union(*loaded)
+        """What any server that answers has loaded; calls that hang in one that does not are made again on others.
+
+        Raises:
+            TritonUnavailable: Nobody answers.
+        """
+        await asyncio.gather(*(endpoint.probe() for endpoint in self._endpoints))
+        for endpoint in self._endpoints:
+            if not endpoint.answers:
+                endpoint.give_up(lambda model, version: any(other.up for other in self._having(model, version)))
+        if not self.answers:
+            raise TritonUnavailable("no inference server answers")
+        return frozenset().union(*(endpoint.loaded for endpoint in self._endpoints))
+
+    async def warm(self, model: str, version: int, questions: Questions, seconds: float) -> None:
+        """Ask every question once of each server where the version is new.
+
+        Raises:
+            Problem: It is warm nowhere; the first server's fault.
+        """
+        release = model, version
+        cold = [endpoint for endpoint in self._endpoints if release in endpoint.loaded - endpoint.warm]
+        faults = await asyncio.gather(
+            *(_warm(endpoint, release, questions, seconds) for endpoint in cold), return_exceptions=True
+        )
+        for fault in filter(None, faults):
+            if not isinstance(fault, Problem) or not self._having(*release):
+                raise fault
 
     async def infer(
-        self,
-        model: str,
-        version: int,
-        inputs: Mapping[str, NDArray[np.float32]],
-        *,
-        seconds: float,
-        request_id: str = "",
-    ) -> dict[str, NDArray[np.float32]]:
-        """Asks the next member, or those after it while none can answer: models have no memory, so twice is safe."""
-        start, end = next(self._starts), asyncio.get_running_loop().time() + seconds
-        *others, last = self._members[start:] + self._members[:start]
-        for member in others:
-            left = end - asyncio.get_running_loop().time()
+        self, model: str, version: int, inputs: Batch, *, seconds: float, request_id: str = ""
+    ) -> dict[str, NDArray[Any]]:
+        """One call of a model, as `Inference.infer`.
+
+        Raises:
+            Failed: One of its kinds; `TritonUnavailable` after every server, or when there have been too many retries.
+        """
+        clock, tried = asyncio.get_running_loop(), set[Endpoint]()
+        end = clock.time() + seconds
+        self._retries.earn()
+        while True:
+            endpoint = self._choose(model, version, tried)
             try:
-                return await member.infer(model, version, inputs, seconds=left, request_id=request_id)
+                left = end - clock.time()
+                return await endpoint.infer(model, version, inputs, seconds=left, request_id=request_id)
             except (TritonUnavailable, ModelNotReady):
-                continue
-        left = end - asyncio.get_running_loop().time()
-        return await last.infer(model, version, inputs, seconds=left, request_id=request_id)
+                tried.add(endpoint)
+                if not set(self._having(model, version)) - tried or not self._retries.spend():
+                    raise
+                self._metrics.retries.labels(endpoint.triton.address).inc()
+
+    def _having(self, model: str, version: int) -> list[Endpoint]:
+        """The servers where a version is loaded and warm."""
+        return [endpoint for endpoint in self._endpoints if (model, version) in endpoint.warm]
+
+    def _choose(self, model: str, version: int, tried: Collection[Endpoint]) -> Endpoint:
+        """The least busy of those that are up or, if none is, of all that have the version."""
+        having = [endpoint for endpoint in self._having(model, version) if endpoint not in tried]
+        if not self.answers:
+            raise TritonUnavailable("no inference server answers; try again in a moment")
+        if not having:
+            raise ModelNotReady(f'"{model}" version {version} is not loaded')
+        up = [endpoint for endpoint in having if endpoint.up]
+        return min(up or having, key=lambda endpoint: (endpoint.load, endpoint.calls))
+
+
+async def _warm(endpoint: Endpoint, release: tuple[str, int], questions: Questions, seconds: float) -> None:
+    for question in questions():
+        await endpoint.infer(*release, question, seconds=seconds, request_id="warm")
+    endpoint.warm.add(release)

@@ -144,11 +144,12 @@ def triton(
 
 @pytest.fixture(scope="session")
 def run_gateway() -> Callable[[Settings], AbstractContextManager[Gateway]]:
-    """Gives a context in which a gateway listens, from a thread of its own, before the Triton of the settings."""
+    """Gives a context in which a gateway listens, from a thread of its own, before the Tritons of the settings."""
 
     @contextmanager
     def running(settings: Settings) -> Iterator[Gateway]:
-        app = create_app(settings, TritonInference(settings.triton_addresses[0], settings.max_body_bytes))
+        tritons = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_addresses]
+        app = create_app(settings, *tritons)
         config = uvicorn.Config(
             app, host=settings.host, port=settings.port, log_config=None, timeout_graceful_shutdown=1
         )
