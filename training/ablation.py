@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from training import checkpoint, config
 from training.data import prepare, read
-from training.evaluation import pairs
+from training.evaluation import answers
+from training.evaluation.norms import relative_h1, relative_l2
 from training.fit import fit, request
-from training.losses import relative_h1, relative_l2
 
 NOTHING = "nothing"
 """The change of the row that all others are held against."""
@@ -82,37 +82,35 @@ def ablate(plan: Plan, folder: Path, data: Path) -> Iterator[Row]:
         RecipeError: a change does not fit the recipe: before anything is trained.
     """
     recipes = {
-        change: config.read(plan.recipe, [*plan.overrides, *([] if change == NOTHING else [change])])
+        change: config.read_fields(plan.recipe, [*plan.overrides, *([] if change == NOTHING else [change])])
         for change in plan.changes
     }
     for change, recipe in recipes.items():
         yield measure(change, trained(recipe, folder / slug(change), data), plan.fields, data)
 
 
-def trained(recipe: config.Recipe, folder: Path, data: Path) -> checkpoint.Checkpoint:
+def trained(recipe: config.Recipe, folder: Path, data: Path) -> checkpoint.OperatorCheckpoint:
     """Give the checkpoint in `folder`, trained now unless it is of this very recipe."""
     finished = (folder / checkpoint.CARD).exists() and checkpoint.read_config(folder).recipe == recipe
-    return checkpoint.load(folder if finished else fit(recipe, folder, data, resume=True))
+    return checkpoint.load_operator(folder if finished else fit(recipe, folder, data, resume=True))
 
 
-@torch.inference_mode()
-def measure(change: str, found: checkpoint.Checkpoint, fields: int, data: Path) -> Row:
+def measure(change: str, found: checkpoint.OperatorCheckpoint, fields: int, data: Path) -> Row:
     """Give the row of a trained checkpoint."""
     recipe = found.recipe
-    asked = request(
-        recipe.model_copy(update={"data": recipe.data.model_copy(update={"train": recipe.data.train + fields})})
-    )
-    samples = read(prepare(asked, data), "train", asked.train, recipe.data.grids[0], problem=recipe.problem)
-    inputs, answers = samples.inputs[recipe.data.train :], samples.answers[recipe.data.train :]
-    found_fields = [(found.operator(x), y) for x, y in pairs(inputs, answers)]
-    l2, h1 = (torch.cat([norm(p, y) for p, y in found_fields]) for norm in (relative_l2, relative_h1))
+    more = recipe.data.model_copy(update={"train": recipe.data.train + fields})
+    path = prepare(request(recipe.model_copy(update={"data": more})), data)
+    samples = read(path, "train", more.train, recipe.data.grids[0], problem=recipe.problem)
+    truth = samples.answers[recipe.data.train :]
+    answered = answers(found.operator, samples.inputs[recipe.data.train :])
+    l2, h1 = relative_l2(answered, truth), relative_h1(answered, truth)
     training = found.card["training"]
     return Row(
         change=change,
         parameters=found.card["checkpoint"]["parameters"],
         fields=len(l2),
         relative_l2=round(float(l2.mean()), 6),
-        median=round(float(l2.median()), 6),
+        median=round(float(np.median(l2)), 6),
         worst=round(float(l2.max()), 6),
         relative_h1=round(float(h1.mean()), 6),
         seconds=training["seconds"],

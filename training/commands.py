@@ -1,4 +1,4 @@
-"""The stage's commands: `python -m training {fit,data,evaluate,import-reference,profile}`."""
+"""The stage's commands: `python -m training {fit,data,evaluate,ablate,compare,import-reference,profile}`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from training import ablation, checkpoint, config, evaluation
+from training import ablation, checkpoint, comparison, config, evaluation, runs
 from training.data import prepare
-from training.fit import fit as run_fit
+from training.evaluation.table import rich_table
 from training.fit import request
 from training.importing import reference
 from training.importing.arguments import Example
 from training.importing.refusal import ReferenceImportError
 from training.importing.summary import summary
-from training.profiling.command import profile
+from training.profiling.command import profile, words
 from training.profiling.measure import ProfileError
+from training.sequences import corpora
+from training.sequences.corpus import CorpusError
+from training.sequences.measure import report as label_report
+from training.sequences.table import rich_table as label_table
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command()(profile)
@@ -43,15 +47,15 @@ def fit(
 ) -> None:
     """Train a recipe: generate what data is missing, fit, measure, write the checkpoint."""
     chosen = config.read(config.find(recipe), overrides)
-    folder = run_fit(chosen, out or Path("runs") / chosen.name, data, resume=resume, init=init)
-    console.print(errors_table(checkpoint.load(folder).card))
+    folder = runs.train(chosen, out or Path("runs") / chosen.name, data, resume=resume, init=init)
+    console.print(figures(checkpoint.load(folder).card, chosen.name))
     typer.echo(folder)
 
 
 @app.command()
 def data(recipe: RecipeName, overrides: Overrides = None, folder: DataFolder = Path("data")) -> None:
-    """Generate a recipe's samples, or complete a file that was interrupted."""
-    typer.echo(prepare(request(config.read(config.find(recipe), overrides)), folder))
+    """Generate a recipe's samples, complete what was interrupted, or find or fetch its corpus."""
+    typer.echo(runs.prepare(config.read(config.find(recipe), overrides), folder))
 
 
 @app.command()
@@ -64,18 +68,72 @@ def evaluate(
     ] = None,
     data: DataFolder = Path("data"),
     write: Annotated[bool, typer.Option("--write", help="Put the figures into the checkpoint's card.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write the figures here.")] = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(help="A folder to draw best, median and worst field into, on the finest trained grid."),
+    ] = None,
 ) -> None:
-    """Measure a checkpoint on its test set, beside the classical solver."""
+    """Measure a checkpoint on its test set, beside the classical solver.
+
+    Errors are relative: L2 (mean, median, worst), that of the gradient, and
+    Darcy's in the energy norm, the two last as means. Times are medians a field:
+    the network's not exported, on one thread, alone and in batches of eight; the
+    classical solver's on as many threads as OMP_NUM_THREADS allows. It solves
+    every test field, but three where an inversion takes ten seconds each.
+    """
     if write and (grid or noise is not None):
         raise typer.BadParameter("a card holds every grid at the trained levels of noise", param_hint="--write")
     found = checkpoint.load(folder)
+    if isinstance(found, checkpoint.SequenceCheckpoint):
+        if grid or noise is not None or pictures:
+            raise typer.BadParameter(f"{folder} is of sequences, which have no grid, no noise and no pictures")
+        keep(folder, found.card, label_report(found.operator, corpora.load(found.recipe, data)[1]), json, write)
+        return
     recipe, path = found.recipe, prepare(request(found.recipe), data)
     levels = recipe.fit.levels if noise is None else (noise,)
     sides = [(grid,) * len(found.problem.axes)] if grid else None
     card = evaluation.report(found.operator, found.problem, recipe.data, path, levels, sides)
+    if pictures:
+        draw(found, path, levels, sides, pictures)
+    keep(folder, found.card, card, json, write)
+
+
+def keep(folder: Path, known: dict[str, Any], card: dict[str, Any], json: Path | None, write: bool) -> None:
+    """Show figures, and write them where they are asked for."""
     if write:
-        checkpoint.write_json(folder / checkpoint.CARD, found.card | card)
-    Console().print(errors_table(card))
+        checkpoint.write_json(folder / checkpoint.CARD, known | card)
+    if json:
+        json.parent.mkdir(parents=True, exist_ok=True)
+        checkpoint.write_json(json, card)
+    Console().print(figures(card, folder.name))
+
+
+def figures(card: dict[str, Any], name: str) -> Table:
+    """Lay out what was measured: errors of fields, or accuracies of labels."""
+    if "accuracy" in card:
+        return label_table(card, f"{name}: accuracy")
+    return rich_table(card, f"{name}: relative errors on the test set")
+
+
+def draw(
+    found: checkpoint.OperatorCheckpoint,
+    path: Path,
+    levels: tuple[float, ...],
+    sides: list[evaluation.Sides] | None,
+    to: Path,
+) -> None:
+    """Draw a picture for each level of noise; the library for it comes with the development environment only."""
+    try:
+        from training.evaluation import pictures  # noqa: PLC0415 -- training itself needs no matplotlib
+    except ModuleNotFoundError as error:
+        message = f"needs {error.name}, which is not installed: pip install {error.name}"
+        raise typer.BadParameter(message, param_hint="--pictures") from error
+    data, model = found.recipe.data, found.recipe.model
+    finest = sides or [(max(data.grids),) * len(found.problem.axes)]
+    for case in evaluation.cases(found.problem, data, path, levels, finest):
+        suffix = f"-noise-{case.noise:g}" if case.noise else ""
+        pictures.draw(case, evaluation.answers(found.operator, case.inputs), to / f"{model}{suffix}.png", model)
 
 
 @app.command()
@@ -107,6 +165,39 @@ def ablate(
             ablation.write(plan, rows, json)
     table = Table(*ablation.HEADER, title=f"{recipe}: what a change does to the error on validation fields")
     for cells in ablation.cells(rows):
+        table.add_row(*cells)
+    Console().print(table)
+
+
+@app.command()
+def compare(
+    recipe: RecipeName,
+    attention: Annotated[str, typer.Option(help="Types to train, such as softmax,kernel-softplus,kernel-oglu2.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each type: other weights, other orders.")] = 1,
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="Where the runs are kept.")] = Path("runs/comparison"),
+    data: DataFolder = Path("data"),
+    json: Annotated[
+        Path | None, typer.Option(help="Write all rows here, after each one; those it holds are not trained again.")
+    ] = None,
+) -> None:
+    """Train a recipe with each type of attention, and print what they reach and what they cost.
+
+    All rows share the samples. A step is forward and backward on the first
+    batch, in the threads' own time, which other programs do not lengthen; its
+    memory is what tensors hold at the peak beyond weights and input.
+
+    python -m training compare listops-quick --attention softmax,kernel-oglu2 --seeds 3 --json listops.json
+    """
+    plan = comparison.Plan(config.find(recipe), tuple(overrides or ()), tuple(words(attention)), seeds)
+    rows = comparison.known(plan, json) if json else []
+    for row in comparison.compare(plan, rows, out, data):
+        rows.append(row)
+        console.print(f"{row.attention}, seed {row.seed}: {row.metric} {row.score}")
+        if json:
+            comparison.write(plan, rows, json)
+    table = Table(*comparison.HEADER, title=f"{recipe}: attention types on the same samples")
+    for cells in comparison.cells(rows):
         table.add_row(*cells)
     Console().print(table)
 
@@ -158,22 +249,10 @@ def import_reference(
     typer.echo(out)
 
 
-def errors_table(card: dict[str, list[dict[str, Any]]]) -> Table:
-    """Lay out a card's errors, the classical solver's beside them."""
-    table = Table(
-        "grid", "noise", "fields", "relative L2", "worst", "classical", "its ms", title="error on the test set"
-    )
-    for row, rival in evaluation.beside(card):
-        ours = (row["grid"], row.get("noise", 0), row["fields"], row["relative_l2"], row["worst"])
-        theirs = (rival["relative_l2"], rival["milliseconds"]) if rival else ("", "")
-        table.add_row(*map(str, (*ours, *theirs)))
-    return table
-
-
 def main() -> None:
     """Run the commands; what the user can mend is told in one line."""
     try:
         app()
-    except (config.RecipeError, checkpoint.CheckpointError, ReferenceImportError, ProfileError) as error:
+    except (config.RecipeError, checkpoint.CheckpointError, ReferenceImportError, ProfileError, CorpusError) as error:
         console.print(Text(str(error), "red"))
         raise SystemExit(1) from error

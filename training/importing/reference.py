@@ -281,8 +281,8 @@ def measure(path: Path, operator: Operator, recipe: Recipe) -> dict[str, list[di
         mesh = int(file.attrs["mesh"])
     single = build(config)
     single.load_state_dict(operator.state_dict())
-    problem = PROBLEMS[recipe.problem]
+    case = evaluation.Case(test, mesh)
     return {
-        "errors": [evaluation.errors(single.eval(), test)],
-        "classical": [evaluation.classical(problem, test, mesh)] if problem.answer is None else [],
+        "errors": [evaluation.errors(single.eval(), case)],
+        "classical": [evaluation.classical(case)] if case.problem.answer is None else [],
     }

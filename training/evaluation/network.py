@@ -1,0 +1,34 @@
+"""The network's row: takes an operator and a case, gives its errors and times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from training.data.store import Array
+from training.evaluation.case import Case
+from training.evaluation.norms import summary
+from training.evaluation.timing import milliseconds
+from training.operators import Operator
+
+BATCH = 10  # bounds the memory of measuring
+
+
+def errors(operator: Operator, case: Case) -> dict[str, Any]:
+    """Give mean, median and worst relative L2 error, the gradient's and the energy's mean, and the time a field."""
+    inputs = case.inputs
+    return case.place | summary(case, answers(operator, inputs)) | milliseconds(operator, inputs)
+
+
+@torch.inference_mode()
+def answers(operator: Operator, inputs: Array) -> Array:
+    """Give the answers `[sample, *grid]` to inputs `[sample, *grid]`."""
+    return np.concatenate([operator(torch.from_numpy(part)).numpy() for part in parts(inputs)])
+
+
+def parts(fields: Array) -> Iterable[Array]:
+    """Give batches of a bounded size."""
+    return (fields[start : start + BATCH] for start in range(0, len(fields), BATCH))

@@ -1,0 +1,78 @@
+r"""How wrong an answer is: takes answers, truths and their case, gives relative errors sample by sample.
+
+With e = p - u, all points counting alike:
+
+.. math::
+    e_{L2} = \frac{\|e\|}{\|u\|}, \qquad
+    e_{H1} = \frac{\|\nabla e\|}{\|\nabla u\|}, \qquad
+    e_a = \left(\frac{\int a\,|\nabla e|^2}{\int a\,|\nabla u|^2}\right)^{1/2}.
+
+The gradient of e_H1 (the seminorm: without e itself) is that of differences of neighbours over their distance, walls
+left out. The energy norm e_a, for Darcy's pressure alone, is the quadratic form of the finite volumes on the answer's
+grid, :math:`v^T A(a) v = \sum_{faces} a_{face} (v_1 - v_2)^2\, length/distance`, with the mean of both sides' a on a
+face and v = 0 on the walls (`physics.volumes`): the norm in which that method is optimal. u is the solution on the
+fine mesh, taken at the grid's points.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from physics import volumes
+from training.evaluation.case import Case
+from training.problems import DARCY
+
+Each = NDArray[np.float64]
+Fields = NDArray[np.floating[Any]]
+
+
+def relative_l2(found: Fields, truth: Fields) -> Each:
+    """Give e_L2 `[sample]` of answers `[sample, *grid]`."""
+    return norm(np.subtract(found, truth, dtype=np.float64)) / norm(truth.astype(np.float64))
+
+
+def relative_h1(found: Fields, truth: Fields) -> Each:
+    """Give e_H1 `[sample]` of answers `[sample, *grid]`."""
+    return slope(np.subtract(found, truth, dtype=np.float64)) / slope(truth.astype(np.float64))
+
+
+def relative_energy(coefficients: Fields, found: Fields, truth: Fields, wall: float) -> Each:
+    """Give e_a `[sample]` of pressures on the coefficients' grid whose outermost points lie `wall` from the walls."""
+    pairs = []
+    for a, p, u in zip(*(fields.astype(np.float64) for fields in (coefficients, found, truth)), strict=True):
+        A, e, v = volumes.matrix(a, wall), (p - u).ravel(), u.ravel()
+        pairs.append((e @ (A @ e), v @ (A @ v)))
+    error, size = np.asarray(pairs).T
+    return np.asarray(np.sqrt(error / size))
+
+
+def summary(case: Case, found: Fields) -> dict[str, Any]:
+    """Give the figures of a row: mean, median and worst e_L2 of the case's first fields, mean e_H1, and mean e_a."""
+    inputs, truth = case.samples.inputs[: len(found)], case.truth[: len(found)]
+    l2 = relative_l2(found, truth)
+    figures = {
+        "relative_l2": l2.mean(),
+        "median": np.median(l2),
+        "worst": l2.max(),
+        "relative_h1": relative_h1(found, truth).mean(),
+    }
+    if case.problem.name == DARCY.name:
+        figures["relative_energy"] = relative_energy(inputs, found, truth, case.wall).mean()
+    return {"fields": len(found)} | {name: round(float(value), 6) for name, value in figures.items()}
+
+
+def norm(fields: NDArray[np.float64]) -> Each:
+    """Give the Euclidean norm of each sample."""
+    return np.asarray(np.sqrt(np.square(fields).reshape(len(fields), -1).sum(axis=1)))
+
+
+def slope(fields: NDArray[np.float64]) -> Each:
+    """Give the norm of the gradient: each axis in units of the square's side, each derivative's mean over its faces."""
+    squares = [
+        np.square(np.diff(fields, axis=axis) * (points - 1)).reshape(len(fields), -1).mean(axis=1)
+        for axis, points in enumerate(fields.shape[1:], start=1)
+    ]
+    return np.asarray(np.sqrt(np.sum(squares, axis=0)))

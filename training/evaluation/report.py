@@ -1,0 +1,85 @@
+"""All rows: takes an operator, its problem and its data, gives a card's account of errors, rivals and clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from training.config import DataConfig
+from training.data import read
+from training.evaluation.case import Case
+from training.evaluation.grids import Sides, measured_grids
+from training.evaluation.network import errors
+from training.evaluation.noise import noise_units
+from training.evaluation.rivals import IMPATIENT_FIELDS, classical
+from training.evaluation.timing import processor
+from training.operators import Operator
+from training.problems import Problem
+
+Rows = list[dict[str, Any]]
+
+
+def report(
+    operator: Operator,
+    problem: Problem,
+    data: DataConfig,
+    path: Path,
+    noise: tuple[float, ...] = (0.0,),
+    sides: list[Sides] | None = None,
+    *,
+    patient: bool = True,
+) -> dict[str, Any]:
+    """Measure an operator at every level of noise on every grid its data offers.
+
+    Args:
+        operator: what is measured.
+        problem: what it answers.
+        data: what it was trained on.
+        path: the samples' file.
+        noise: levels, in units of the training inputs' deviation at each point.
+        sides: points per axis of the grids; by default `measured_grids`.
+        patient: wait for classical solvers: for all fields, and for those that take seconds a field.
+
+    Returns:
+        A card's `errors`, `classical` and `clock`.
+    """
+    wanted = cases(problem, data, path, noise, sides)
+    most = data.test if patient else IMPATIENT_FIELDS
+    return {
+        "errors": [errors(operator, case) for case in wanted],
+        "classical": [classical(case, most) for case in wanted if has_rival(case, data, patient=patient)],
+        "clock": {"threads": 1, "processor": processor()},
+    }
+
+
+def cases(
+    problem: Problem,
+    data: DataConfig,
+    path: Path,
+    noise: tuple[float, ...] = (0.0,),
+    sides: list[Sides] | None = None,
+) -> list[Case]:
+    """Give the test samples on every grid, for one level of noise after the other; see `report`."""
+    wanted = measured_grids(problem, data) if sides is None else sides
+    tests = [read(path, "test", data.test, points, problem=problem.name) for points in wanted]
+    units = noise_units(problem, data, path, wanted) if any(noise) else [None] * len(wanted)
+    return [Case(test, data.mesh, level, unit) for level in noise for test, unit in zip(tests, units, strict=True)]
+
+
+def has_rival(case: Case, data: DataConfig, *, patient: bool) -> bool:
+    """Say whether the classical solver is asked: an inversion on trained grids only, a direct solve without noise."""
+    if case.problem.answer is not None:
+        return patient and max(case.inputs.shape[1:]) <= max(data.grids)
+    return case.noise == 0
+
+
+def beside(card: Mapping[str, Rows]) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Pair a card's errors with the classical solver's on the same grid at the same noise, where there are any."""
+    rivals = {place(row): row for row in card["classical"]}
+    return [(row, rivals.get(place(row))) for row in card["errors"]]
+
+
+def place(row: Mapping[str, Any]) -> tuple[tuple[int, ...], float]:
+    """Give what tells a row from the others."""
+    return tuple(row["grid"]), row.get("noise", 0.0)

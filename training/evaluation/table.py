@@ -1,0 +1,60 @@
+"""For reading: takes a card, gives its rows as cells, the network's and below it the classical solver's, and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from training.evaluation.report import Rows, beside
+
+HEADER = ("grid", "solver", "fields", "relative L2", "median", "worst", "gradient", "energy", "ms", "ms of 8")
+NETWORK, CLASSICAL = "network", "classical"
+
+
+def rich_table(card: Mapping[str, Rows], title: str) -> Table:
+    """Lay out a card for a terminal, one section for each place."""
+    table = Table(*HEADER, title=title)
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for network, rival in beside(card):
+        for row in cells(network, rival):
+            table.add_row(*row)
+        table.add_section()
+    return table
+
+
+def card_cells(card: Mapping[str, Rows]) -> list[tuple[str, ...]]:
+    """Give all rows of a card as cells under `HEADER`."""
+    return [row for pair in beside(card) for row in cells(*pair)]
+
+
+def cells(network: Mapping[str, Any], rival: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
+    """Give the rows of one place."""
+    rows = [(place(network), NETWORK, *figures(network))]
+    return rows if rival is None else [*rows, ("", CLASSICAL, *figures(rival))]
+
+
+def place(row: Mapping[str, Any]) -> str:
+    """Say on which grid a row was measured, and with how much noise if there was some."""
+    noise = f", {100 * row['noise']:g} % noise" if row.get("noise") else ""
+    return " x ".join(map(str, row["grid"])) + noise
+
+
+def figures(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Give a row's figures; a card of an earlier release, or another problem, may lack some."""
+    names = ("relative_l2", "median", "worst", "relative_h1", "relative_energy")
+    errors = tuple(scientific(row.get(name)) for name in names)
+    times = (milliseconds(row.get(name)) for name in ("milliseconds", "milliseconds_of_8"))
+    return (str(row["fields"]), *errors, *times)
+
+
+def scientific(value: float | None) -> str:
+    """Write an error with three digits."""
+    return "" if value is None else f"{value:.2e}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Write a time with as many digits as mean something."""
+    return "" if value is None else f"{value:.{0 if value >= 10 else 1}f}"

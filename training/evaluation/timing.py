@@ -1,0 +1,59 @@
+"""How long an answer takes: takes an operator and fields, gives milliseconds a field, on one thread, once warm."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from training.data.store import Array
+from training.operators import Operator
+
+BATCHES = {1: 7, 8: 3}  # sizes, and how often each is timed; the median counts
+
+
+def milliseconds(operator: Operator, fields: Array) -> dict[str, float]:
+    """Give the milliseconds a field that the network takes, not exported, alone and in a batch of eight."""
+    with one_thread():
+        each = {size: median_seconds(operator, fields, size, turns) / size for size, turns in BATCHES.items()}
+    return {"milliseconds": round(1000 * each[1], 1), "milliseconds_of_8": round(1000 * each[8], 1)}
+
+
+@torch.inference_mode()
+def median_seconds(operator: Operator, fields: Array, size: int, turns: int) -> float:
+    """Time one batch, after one that is not counted; where there are fewer fields they are repeated."""
+    batch = torch.from_numpy(np.resize(fields, (size, *fields.shape[1:])))
+    operator(batch)
+    return statistics.median(seconds(operator, batch) for _ in range(turns))
+
+
+def seconds(operator: Operator, batch: torch.Tensor) -> float:
+    """Time one answer."""
+    started = time.perf_counter()
+    operator(batch)
+    return time.perf_counter() - started
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def processor() -> str:
+    """Name the processor's model, or what else the platform knows of it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(iter(models), platform.processor() or platform.machine())
