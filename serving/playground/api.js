@@ -1,0 +1,124 @@
+/**
+ * The service's public interface, as any program would use it: paths in, documents and fields out.
+ *
+ * Addresses are relative to the page, so that the service works behind a proxy that puts it under a path. The key stays
+ * in this module's memory and goes into one header.
+ */
+
+import { MEDIA_TYPE, decode, encode } from "./npy.js";
+
+const MOST_VALUES = 2 ** 24; // 64 MiB of an answer
+let key = "";
+
+/** What the service answers when it does not do what was asked (RFC 9457), or that it cannot be reached. */
+export class Problem extends Error {
+  constructor({ kind, title, detail, status = 0, wait = null }) {
+    super(detail);
+    Object.assign(this, { kind, title, detail, status, wait });
+  }
+
+  /** Whether the service is not there now, and will be again. */
+  get passing() {
+    return ["unreachable", "triton-unavailable", "model-not-ready"].includes(this.kind);
+  }
+
+  /** Whether the service has too much to do just now: seconds to wait are in `wait`. */
+  get busy() {
+    return !this.passing && (this.status === 503 || this.status === 429);
+  }
+}
+
+export function useKey(given) {
+  key = given;
+}
+
+export function hasKey() {
+  return key !== "";
+}
+
+/** The address of a path, for people to copy. */
+export function address(path) {
+  return new URL(path, document.baseURI).href;
+}
+
+export const paths = {
+  models: () => "v1/models",
+  model: (name) => `v1/models/${encodeURIComponent(name)}`,
+  predict: (name, version) => `${paths.model(name)}${version ? `/versions/${version}` : ""}/predict`,
+  example: (name, seed, points) => `${paths.model(name)}/example?seed=${seed}&grid=${points}`,
+  reference: (name) => `${paths.model(name)}/reference`,
+};
+
+export async function models() {
+  return (await json(paths.models())).models;
+}
+
+export function model(name) {
+  return json(paths.model(name));
+}
+
+/** An input of the training distribution. */
+export async function example(name, seed, points, signal) {
+  return field(await call(paths.example(name, seed, points), { headers: { Accept: MEDIA_TYPE }, signal }));
+}
+
+/** What the model answers to a field, or to a batch of them, and who it was. */
+export function predict(name, version, input, signal) {
+  return ask(paths.predict(name, version), input, signal);
+}
+
+/** What the classical solver answers to the same question. */
+export function reference(name, input, signal) {
+  return ask(paths.reference(name), input, signal);
+}
+
+/** Whether every model is loaded and warm, and if not why. */
+export async function readiness() {
+  try {
+    const response = await fetch("health/ready", { cache: "no-store" });
+    return await response.json();
+  } catch {
+    return { ready: false, reason: "the service cannot be reached" };
+  }
+}
+
+async function ask(path, input, signal) {
+  const start = performance.now();
+  const headers = { "Content-Type": MEDIA_TYPE, Accept: MEDIA_TYPE };
+  const response = await call(path, { method: "POST", headers, body: encode(input), signal });
+  const output = await field(response);
+  const milliseconds = performance.now() - start;
+  return { output, milliseconds, version: Number(response.headers.get("Petrov-Version")) };
+}
+
+async function field(response) {
+  return decode(await response.arrayBuffer(), MOST_VALUES);
+}
+
+async function json(path) {
+  return (await call(path, { headers: { Accept: "application/json" } })).json();
+}
+
+async function call(path, options) {
+  const headers = { ...options.headers, ...(key && { Authorization: `Bearer ${key}` }) };
+  let response;
+  try {
+    response = await fetch(path, { ...options, headers });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem({ kind: "unreachable", title: "The service cannot be reached", detail: "Trying again by itself." });
+  }
+  if (!response.ok) throw await problem(response);
+  return response;
+}
+
+async function problem(response) {
+  const text = await response.text();
+  const wait = Number(response.headers.get("Retry-After")) || null;
+  try {
+    const { type, title, detail, status } = JSON.parse(text);
+    return new Problem({ kind: String(type).split(":").at(-1), title, detail, status, wait });
+  } catch {
+    return new Problem({ kind: "unknown", title: `Status ${response.status}`, detail: text.slice(0, 200), status: response.status, wait });
+  }
+}

@@ -1,0 +1,177 @@
+/** Fields in, fields and numbers out: the little arithmetic that the page does itself. A field is `{shape, data}`. */
+
+/** A field of one value. */
+export function full(shape, value) {
+  return { shape, data: new Float32Array(shape.reduce((product, size) => product * size, 1)).fill(value) };
+}
+
+export function copy({ shape, data }) {
+  return { shape, data: data.slice() };
+}
+
+/** Least and largest finite value; [0, 0] if there is none. */
+export function range(...fields) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const { data } of fields)
+    for (const value of data)
+      if (Number.isFinite(value)) {
+        if (value < low) low = value;
+        if (value > high) high = value;
+      }
+  return low <= high ? [low, high] : [0, 0];
+}
+
+export function sameShape(one, other) {
+  return String(one.shape) === String(other.shape);
+}
+
+export function difference(one, other) {
+  return { shape: one.shape, data: one.data.map((value, i) => value - other.data[i]) };
+}
+
+/** |found - truth| / |truth| in the Euclidean norm. */
+export function relativeL2(found, truth) {
+  let [above, below] = [0, 0];
+  truth.data.forEach((value, i) => {
+    above += (found.data[i] - value) ** 2;
+    below += value ** 2;
+  });
+  return Math.sqrt(above / below);
+}
+
+/** The field on another grid: the nearest point's value, so that a drawing keeps its edges; linear on a curve. */
+export function resized(field, shape) {
+  if (sameShape(field, { shape })) return field;
+  const [rows, columns] = shape.length === 2 ? shape : [1, shape[0]];
+  const [height, width] = shape.length === 2 ? field.shape : [1, field.shape[0]];
+  const result = full(shape, 0);
+  for (let r = 0; r < rows; r++)
+    for (let c = 0; c < columns; c++) {
+      const [row, column] = [place(r, rows, height), place(c, columns, width)];
+      result.data[r * columns + c] =
+        shape.length === 2 ? field.data[Math.round(row) * width + Math.round(column)] : between(field.data, column);
+    }
+  return result;
+}
+
+/** Where point `i` of `points` lies among `others` that span the same range. */
+function place(i, points, others) {
+  return points === 1 ? 0 : (i * (others - 1)) / (points - 1);
+}
+
+function between(data, at) {
+  const left = Math.min(Math.floor(at), data.length - 2);
+  return data[left] + (at - left) * (data[left + 1] - data[left]);
+}
+
+/**
+ * Means over blocks, for a model that answers on a coarser grid than it asks for.
+ *
+ * @param {{shape: number[], data: Float32Array}} field On any grid.
+ * @param {number[]} shape Blocks per axis.
+ * @param {(block: number, blocks: number) => [number, number]} extent Where a block begins and ends on its axis, as
+ *     shares of the range from the first to the last grid point.
+ */
+export function blockMeans(field, shape, extent) {
+  const [down, across] = shape.map((blocks, axis) => members(field.shape[axis], blocks, extent));
+  const [columns, result] = [field.shape[1], full(shape, 0)];
+  down.forEach((rows, r) =>
+    across.forEach((cells, c) => {
+      let sum = 0;
+      for (const row of rows) for (const cell of cells) sum += field.data[row * columns + cell];
+      result.data[r * shape[1] + c] = sum / (rows.length * cells.length);
+    }),
+  );
+  return result;
+}
+
+const SAMPLES = 12; // per block and axis
+
+/** The points nearest to evenly spread samples of each block, those outside the grid left out. */
+function members(points, blocks, extent) {
+  return Array.from({ length: blocks }, (_, block) => {
+    const [begin, end] = extent(block, blocks);
+    const spread = Array.from({ length: SAMPLES }, (_, k) => begin + ((end - begin) * (k + 0.5)) / SAMPLES);
+    const inside = spread.filter((share) => share > -0.5 / (points - 1) && share < 1 + 0.5 / (points - 1));
+    return inside.map((share) => Math.min(points - 1, Math.max(0, Math.round(share * (points - 1)))));
+  });
+}
+
+/** Fields of one shape as one with a batch axis in front. */
+export function batch(many) {
+  const [{ shape, data }] = many;
+  const joined = { shape: [many.length, ...shape], data: new Float32Array(many.length * data.length) };
+  many.forEach((field, i) => joined.data.set(field.data, i * data.length));
+  return joined;
+}
+
+/** Standard deviation at each point over a batch. */
+export function deviation({ shape: [count, ...shape], data }) {
+  const result = full(shape, 0);
+  const size = result.data.length;
+  const mean = (of) => Array.from({ length: count }, (_, k) => of(k)).reduce((sum, value) => sum + value, 0) / count;
+  result.data.forEach((_, i) => {
+    const middle = mean((k) => data[k * size + i]);
+    result.data[i] = Math.sqrt(mean((k) => (data[k * size + i] - middle) ** 2));
+  });
+  return result;
+}
+
+/** `field + level * unit * xi` with independent standard normal xi. */
+export function noisy(field, unit, level, seed) {
+  const uniform = generator(seed);
+  const normal = () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
+  return { shape: field.shape, data: field.data.map((value, i) => value + level * unit.data[i] * normal()) };
+}
+
+/** Discs of one value on a ground of another; on a line, bumps up to the value in the manner of `bump`. */
+export function blobs(shape, ground, value, seed, manner) {
+  const uniform = generator(seed);
+  const field = full(shape, ground);
+  for (let count = 5 + Math.floor(4 * uniform()); count > 0; count--) {
+    const centre = [uniform(), uniform()];
+    const radius = 0.05 + 0.13 * uniform();
+    if (shape.length === 1) bump(field, centre[0], radius / 2, (value - ground) * (2 * uniform() - 1), manner);
+    else disc(field, centre, [radius * (0.6 + 0.8 * uniform()), radius], value);
+  }
+  return field;
+}
+
+/** Gives an ellipse one value; centre and radii (row, column) are shares of the sides. */
+export function disc(field, [row, column], [tall, wide], value) {
+  const [rows, columns] = field.shape;
+  const [i, j] = [row * (rows - 1), column * (columns - 1)];
+  const [di, dj] = [Math.max(0.5, tall * (rows - 1)), Math.max(0.5, wide * (columns - 1))];
+  for (let r = Math.max(0, Math.ceil(i - di)); r <= Math.min(rows - 1, i + di); r++)
+    for (let c = Math.max(0, Math.ceil(j - dj)); c <= Math.min(columns - 1, j + dj); c++)
+      if (((r - i) / di) ** 2 + ((c - j) / dj) ** 2 <= 1) field.data[r * columns + c] = value;
+}
+
+/**
+ * Raises a curve by a Gaussian; centre and reach are shares of its length.
+ *
+ * @param {{periodic: boolean, keepsMean: boolean}} manner Whether the curve ends where it begins, and whether the rest
+ *     of it gives way, so that the mean stays.
+ */
+export function bump(field, centre, reach, height, { periodic, keepsMean }) {
+  const [points] = field.shape;
+  const rise = field.data.map((_, i) => {
+    const apart = Math.abs(i / points - centre);
+    const distance = periodic ? Math.min(apart, 1 - apart) : apart;
+    return Math.exp(-0.5 * (distance / reach) ** 2);
+  });
+  const mean = keepsMean ? rise.reduce((sum, value) => sum + value, 0) / points : 0;
+  rise.forEach((value, i) => (field.data[i] += (height * (value - mean)) / (1 - mean)));
+}
+
+/** Uniform numbers in [0, 1) from a seed: mulberry32. */
+export function generator(seed) {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = state;
+    t = Math.imul(t ^ (t >>> 15), t | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}

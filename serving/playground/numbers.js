@@ -1,0 +1,40 @@
+/** Numbers in, their text out: three digits, no noise. */
+
+const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+
+/** 0.00683, 12, −3.1 × 10⁻⁵. */
+export function short(value) {
+  if (!Number.isFinite(value)) return String(value);
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e-3 && size < 1e5) return minus(String(Number(value.toPrecision(3))));
+  const [digits, exponent] = value.toExponential(1).split("e");
+  return `${minus(String(Number(digits)))} × 10${superscript(Number(exponent))}`;
+}
+
+/** The two ends of a scale, to three digits of their span: what is nothing beside it reads 0. */
+export function ends([low, high]) {
+  const least = (high - low) / 1000;
+  return [low, high].map((value) => short(Math.abs(value) < least ? 0 : value));
+}
+
+/** A share as per cent: 0.21 %. */
+export function percent(share) {
+  if (!Number.isFinite(share)) return "–";
+  return `${Number((100 * share).toPrecision(2))} %`;
+}
+
+/** Milliseconds as people say them: 38 ms, 1.2 s. */
+export function duration(milliseconds) {
+  if (milliseconds < 1000) return `${Math.max(1, Math.round(milliseconds))} ms`;
+  return `${Number((milliseconds / 1000).toPrecision(2))} s`;
+}
+
+function superscript(exponent) {
+  const digits = [...String(Math.abs(exponent))].map((digit) => SUPERSCRIPTS[digit]).join("");
+  return (exponent < 0 ? "⁻" : "") + digits;
+}
+
+function minus(text) {
+  return text.replace("-", "−");
+}

@@ -1,0 +1,82 @@
+/** A `<figure>` and a field in, a picture or a curve with title, scale and reading out. */
+
+import { ends } from "./numbers.js";
+import { Curve } from "./curve.js";
+import { Picture } from "./picture.js";
+
+export class Panel {
+  /** @param {HTMLElement} figure Empty; its `data-role` says what it is for. */
+  constructor(figure) {
+    figure.append(document.getElementById("panel").content.cloneNode(true));
+    this.figure = figure;
+    this.role = figure.dataset.role;
+    this.view = null;
+  }
+
+  /** Become a picture (2) or a curve (1). */
+  become(dimensions, ramp) {
+    if (this.view?.dimensions !== dimensions) {
+      this.#part(".view").replaceChildren();
+      this.view = dimensions === 2 ? new Picture(this.#part(".view")) : new Curve(this.#part(".view"));
+    }
+    this.figure.dataset.dimensions = dimensions;
+    this.view.ramp = ramp;
+    this.clear("");
+  }
+
+  describe(title, about) {
+    this.#part("h2").textContent = title;
+    this.#part(".about").textContent = about;
+    this.title = title;
+  }
+
+  /**
+   * @param {{shape: number[], data: Float32Array}} field
+   * @param {[number, number]} range The values at the ends of the scale.
+   * @param {object} [rival] A second curve, drawn behind the first.
+   */
+  show(field, range, rival = null) {
+    this.field = field;
+    this.rival = rival;
+    this.figure.dataset.state = "fresh";
+    const [low, high] = ends(range);
+    this.#part(".scale .low").textContent = low;
+    this.#part(".scale .high").textContent = high;
+    this.view.show(field, range, rival);
+    this.view.label(`${this.title}, ${field.shape.join(" by ")} points, scale from ${low} to ${high}`);
+    this.#paintRamp();
+  }
+
+  /** What is shown belongs to an earlier question. */
+  age() {
+    if (this.field) this.figure.dataset.state = "stale";
+  }
+
+  /** Nothing to show; `words` say why. */
+  clear(words) {
+    this.field = null;
+    this.figure.dataset.state = "empty";
+    this.#part(".view").dataset.words = words;
+    this.#part(".reading").textContent = "";
+  }
+
+  /** The value at a place, as shares of the axes; null takes it away. */
+  read(place) {
+    const text = place && this.field ? this.view.reading(this.field, place, this.rival) : "";
+    this.#part(".reading").textContent = text;
+    this.#part(".reading").dataset.side = place && place[0] > 0.5 ? "top" : "bottom"; // never under the pointer
+    this.view?.mark(text ? place : null);
+  }
+
+  #paintRamp() {
+    const { ramp } = this.view;
+    if (!ramp) return;
+    const pixels = new ImageData(256, 1);
+    for (let i = 0; i < 256; i++) pixels.data.set([ramp[3 * i], ramp[3 * i + 1], ramp[3 * i + 2], 255], 4 * i);
+    this.#part(".ramp").getContext("2d").putImageData(pixels, 0, 0);
+  }
+
+  #part(selector) {
+    return this.figure.querySelector(selector);
+  }
+}

@@ -1,0 +1,54 @@
+/** A field on two axes in, a canvas with one pixel a point out; the style sheet scales it without smoothing. */
+
+import { colour } from "./colours.js";
+import { short } from "./numbers.js";
+
+export class Picture {
+  dimensions = 2;
+
+  constructor(parent) {
+    this.canvas = document.createElement("canvas");
+    this.canvas.setAttribute("role", "img");
+    this.cross = document.createElement("i");
+    this.cross.className = "cross";
+    this.cross.hidden = true;
+    parent.append(this.canvas, this.cross);
+    this.surface = this.canvas;
+  }
+
+  show({ shape: [rows, columns], data }, [low, high]) {
+    if (this.canvas.height !== rows || this.canvas.width !== columns) Object.assign(this.canvas, { height: rows, width: columns });
+    const pixels = new ImageData(columns, rows);
+    const scale = high > low ? 1 / (high - low) : 0;
+    data.forEach((value, i) => {
+      if (!Number.isFinite(value)) return; // transparent
+      const rgb = colour(this.ramp, scale ? (value - low) * scale : 0.5);
+      pixels.data.set(rgb, 4 * i);
+      pixels.data[4 * i + 3] = 255;
+    });
+    this.canvas.getContext("2d").putImageData(pixels, 0, 0);
+  }
+
+  label(text) {
+    this.canvas.setAttribute("aria-label", text);
+  }
+
+  /** Shares (row, column) of the sides at a pointer. */
+  place(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const within = (share) => Math.min(1, Math.max(0, share));
+    return [within((event.clientY - box.top) / box.height), within((event.clientX - box.left) / box.width)];
+  }
+
+  reading({ shape: [rows, columns], data }, [down, across]) {
+    const [row, column] = [Math.min(rows - 1, Math.floor(down * rows)), Math.min(columns - 1, Math.floor(across * columns))];
+    return `row ${row}, column ${column}: ${short(data[row * columns + column])}`;
+  }
+
+  mark(place) {
+    this.cross.hidden = !place;
+    if (!place) return;
+    Object.assign(this.cross.style, { top: `${100 * place[0]}%`, left: `${100 * place[1]}%` });
+    if (this.brush) Object.assign(this.cross.style, { width: `${100 * this.brush}%`, height: `${100 * this.brush}%` });
+  }
+}
