@@ -12,6 +12,7 @@ from rich.table import Table
 from export.card import CardError
 from export.parity import TOLERANCE, ParityError
 from export.repository import Publication, RepositoryError, publish
+from export.signature import SignatureError
 from export.to_onnx import GraphError
 from training.checkpoint import CheckpointError
 
@@ -19,7 +20,7 @@ app = typer.Typer(help=__doc__, pretty_exceptions_show_locals=False)
 console = Console(stderr=True)
 
 #: What the user can mend, or has to know before anything is published.
-REFUSALS = (CheckpointError, CardError, GraphError, ParityError, RepositoryError)
+REFUSALS = (CheckpointError, CardError, SignatureError, GraphError, ParityError, RepositoryError)
 
 
 @app.command()

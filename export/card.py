@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from export.signature import Signature
+from training.sequences.problem import SequenceProblem
 
 if TYPE_CHECKING:
     from training.checkpoint import Checkpoint
+    from training.problems import Problem
 
 #: What the training measured and the card passes on.
 MEASURED = ("training", "errors", "classical")
@@ -34,15 +36,22 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         "format": format_,
         "title": problem.title,
         "problem": problem.name,
-        "equation": problem.equation,
-        "boundary": problem.boundary,
+        **asked(problem),
         "inputs": [signature.input.model_dump(mode="json")],
         "outputs": [signature.output.model_dump(mode="json")],
         "grid": signature.grid.model_dump(mode="json"),
+        **({"vocabulary": signature.vocabulary.model_dump(mode="json")} if signature.vocabulary else {}),
         "limits": {"batch": signature.batch},
         **{key: checkpoint.card[key] for key in MEASURED},
         "checkpoint": {"sha256": checkpoint.digest, "parameters": parameters(checkpoint)},
     }
+
+
+def asked(problem: Problem | SequenceProblem) -> dict[str, str]:
+    """Tell what is solved: an equation and its boundary condition, or a task in words."""
+    if isinstance(problem, SequenceProblem):
+        return {"task": problem.task}
+    return {"equation": problem.equation, "boundary": problem.boundary}
 
 
 def parameters(checkpoint: Checkpoint) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from export.parity import Comparison
+    from export.parity import Comparison, Padded
 
 #: Whose arithmetic stood in the comparison.
 SOFTWARE = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy")
@@ -28,8 +28,9 @@ def certificate(
     operators: dict[str, int],
     comparisons: Sequence[Comparison],
     card: dict[str, Any],
+    padding: Sequence[Padded] | None = None,
 ) -> dict[str, Any]:
-    """Compose the certificate that lies beside `card`."""
+    """Compose the certificate that lies beside `card`; `padding` is what a model of sequences is asked besides."""
     return {
         **{key: card[key] for key in ("model", "version", "format")},
         "artefact": {"file": artefact.name, "sha256": sha256(artefact), "bytes": artefact.stat().st_size},
@@ -42,6 +43,7 @@ def certificate(
         "worst": {
             dtype: max(getattr(one, dtype).relative_l2 for one in comparisons) for dtype in ("float32", "float64")
         },
+        **({} if padding is None else {"padding": [{**asdict(one), "shape": list(one.shape)} for one in padding]}),
     }
 
 

@@ -1,4 +1,4 @@
-"""Takes an operator in physical units, gives a module that can be traced.
+"""Takes an operator in physical units, or a classifier of tokens, gives a module that can be traced.
 
 Normalisation and the boundary factor live inside the operator, so nothing is left for the server to do; the module's
 one argument has the wire's name.
@@ -21,11 +21,16 @@ if TYPE_CHECKING:
     from export.signature import Signature
 
 
+#: What the types on the wire are to torch.
+DTYPES = {"FP32": torch.float32, "INT32": torch.int32}
+
+
 class Deployable(nn.Module):
     """An operator in evaluation mode, without gradients, on the processor.
 
     Args:
-        operator: maps a field `[batch, *grid]` in physical units to another. It is copied.
+        operator: maps a field `[batch, *grid]` in physical units to another, or tokens `[batch, token]` to scores. It
+            is copied.
         argument: the input's name on the wire; Triton's PyTorch backend finds inputs by forward's argument names.
         dtype: float32 as deployed, or float64 to judge rounding.
     """
@@ -40,8 +45,8 @@ class Deployable(nn.Module):
 def renamed(call: Callable[[Tensor], Tensor], argument: str) -> Callable[[Tensor], Tensor]:
     """Give a function whose signature names its one argument `argument`."""
 
-    def forward(field: Tensor) -> Tensor:
-        return call(field)
+    def forward(asked: Tensor) -> Tensor:
+        return call(asked)
 
     parameter = inspect.Parameter(argument, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     vars(forward)["__signature__"] = inspect.Signature([parameter])
@@ -49,9 +54,9 @@ def renamed(call: Callable[[Tensor], Tensor], argument: str) -> Callable[[Tensor
 
 
 def example(signature: Signature) -> Tensor:
-    """Give the field a graph is traced with: two of an unequal, small grid. Comparisons never use this shape."""
+    """Give the batch a graph is traced with: two of an unequal, small grid. Comparisons never use this shape."""
     sides = (signature.grid.minimum + step for step in range(3, 3 + 2 * len(signature.grid.axes), 2))
-    return torch.ones(2, *sides)
+    return torch.ones(2, *sides, dtype=DTYPES[signature.input.dtype])
 
 
 @contextmanager

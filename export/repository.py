@@ -69,12 +69,17 @@ def publish(folder: Path, repository: Path, name: str | None = None) -> list[Pub
     Raises:
         CheckpointError: the folder is no complete checkpoint.
         CardError: its card lacks what was measured.
+        SignatureError: its problem takes more than one tensor.
         GraphError: the network cannot be exported to a graph that runs anywhere.
-        ParityError: a graph differs from the network by more than the tolerance.
+        ParityError: a graph differs from the network by more than the tolerance, or padding moves its answers.
         RepositoryError: the name is no model name, or belongs to a model with other tensors.
     """
-    checkpoint, name = checkpoints.load(folder), model_name(name or folder.resolve().name)
-    signature = Signature.of(checkpoint.problem)
+    return release(checkpoints.load(folder), repository, name or folder.resolve().name)
+
+
+def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publication]:
+    """Publish a checkpoint that is loaded already; see `publish`."""
+    name, signature = model_name(name), Signature.of(checkpoint.problem)
     with staging(repository) as aside:
         places = {format_: repository / f"{name}{suffix}" for format_, (suffix, _) in FORMATS.items()}
         for place in places.values():
@@ -126,7 +131,7 @@ def check_names(place: Path, signature: Signature) -> None:
     """Let a model's versions differ in weights only.
 
     Raises:
-        RepositoryError: the published model has other tensors, or its config cannot be read.
+        RepositoryError: the published model has other tensors or words, or its config cannot be read.
     """
     path = place / CONFIG
     if not path.is_file():
@@ -140,6 +145,10 @@ def check_names(place: Path, signature: Signature) -> None:
         raise RepositoryError(
             f"{place.name!r} is published as {' -> '.join(published)} "
             f"but this checkpoint is {' -> '.join(signature.names)}: give it a name of its own with --name"
+        )
+    if triton_config.vocabulary(signature) != config.parameters[triton_config.VOCABULARY].string_value:
+        raise RepositoryError(
+            f"{place.name!r} is published with another vocabulary: give this checkpoint a name of its own with --name"
         )
 
 
@@ -166,7 +175,7 @@ def build(checkpoint: Checkpoint, signature: Signature, format_: str, place: Pat
     """Write and prove the next version in the staging folder.
 
     Raises:
-        ParityError: the graph differs from the network by more than the tolerance.
+        ParityError: the graph differs from the network by more than the tolerance, or padding moves its answers.
     """
     number = max(versions(place), default=0) + 1
     folder, writer = aside / place.name / str(number), FORMATS[format_][1]
@@ -176,9 +185,11 @@ def build(checkpoint: Checkpoint, signature: Signature, format_: str, place: Pat
     run, operators = writer.read(artefact)
     comparisons = parity.compare(run, checkpoint.operator, signature)
     parity.gate(comparisons)
+    padding = parity.padding(run, signature) if signature.vocabulary else None
+    parity.gate_padding(padding or [])
     described = card(checkpoint, place.name, number, format_)
     dump(folder / CARD, described)
-    dump(folder / CERTIFICATE, certificate(artefact, operators, comparisons, described))
+    dump(folder / CERTIFICATE, certificate(artefact, operators, comparisons, described, padding))
 
 
 def install(place: Path, signature: Signature, format_: str, aside: Path) -> None:

@@ -110,7 +110,7 @@ def operators(model: onnx.ModelProto) -> dict[str, int]:
     return dict(sorted(Counter(node.op_type for node in model.graph.node).items()))
 
 
-def read(path: Path) -> tuple[Callable[[NDArray[np.float32]], NDArray[np.float32]], dict[str, int]]:
+def read(path: Path) -> tuple[Callable[[NDArray[Any]], NDArray[np.float32]], dict[str, int]]:
     """Open a written graph in ONNX Runtime: the function it computes, and its operators."""
     options = onnxruntime.SessionOptions()
     # One thread: the order of sums, and so the certificate, does not depend on the machine's cores.
@@ -118,8 +118,8 @@ def read(path: Path) -> tuple[Callable[[NDArray[np.float32]], NDArray[np.float32
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
 
-    def run(field: NDArray[np.float32]) -> NDArray[np.float32]:
-        answer: NDArray[np.float32] = session.run(None, {name: field})[0]
+    def run(asked: NDArray[Any]) -> NDArray[np.float32]:
+        answer: NDArray[np.float32] = session.run(None, {name: asked})[0]
         return answer
 
     return run, operators(onnx.load(path))

@@ -71,16 +71,16 @@ def operators(traced: Any) -> dict[str, int]:
     return dict(sorted(Counter(kind for kind in kinds if kind.startswith("aten::")).items()))
 
 
-def read(path: Path) -> tuple[Callable[[NDArray[np.float32]], NDArray[np.float32]], dict[str, int]]:
+def read(path: Path) -> tuple[Callable[[NDArray[Any]], NDArray[np.float32]], dict[str, int]]:
     """Open a written graph: the function it computes, and its operators."""
     with quiet():
         traced: Any = torch.jit.load(str(path))
 
     @torch.inference_mode()
-    def run(field: NDArray[np.float32]) -> NDArray[np.float32]:
+    def run(asked: NDArray[Any]) -> NDArray[np.float32]:
         # As in Triton: profiled execution compiles anew for every shape it meets.
         with torch.jit.optimized_execution(should_optimize=False):  # type: ignore[attr-defined] # public, not re-exported
-            answer: NDArray[np.float32] = traced(torch.from_numpy(field)).numpy()
+            answer: NDArray[np.float32] = traced(torch.from_numpy(asked)).numpy()
         return answer
 
     return run, operators(traced)

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from export import parity, to_onnx, to_torchscript
+from export import parity, questions, to_onnx, to_torchscript
 from export.deployable import Deployable, example
 from export.parity import ParityError
 from export.repository import FORMATS
@@ -43,7 +43,7 @@ def test_a_graph_answers_like_its_network_on_any_grid(
     )
     @settings(max_examples=15, deadline=None)
     def check(batch: int, grid: tuple[int, ...], seed: int) -> None:
-        field = parity.realistic((batch, *grid), positive=signature.input.positive, seed=seed)
+        field = questions.realistic((batch, *grid), positive=signature.input.positive, seed=seed)
         answer = run(field)
         with torch.inference_mode():
             single, double = (
@@ -64,14 +64,14 @@ KINDS = (torch.float32, torch.float64)
 @pytest.mark.parametrize("problem", ["darcy", "darcy_inverse", "burgers", "poisson"])
 def test_no_comparison_uses_the_traced_shape(problem: str, checkpoints: dict[str, Path]) -> None:
     signature = Signature.of(checkpoint.load(checkpoints[problem]).problem)
-    shapes = parity.shapes(signature)
+    shapes = questions.shapes(signature)
     assert tuple(example(signature).shape) not in shapes
     assert {shape[0] for shape in shapes} == {1, 2, 3}
     assert {signature.grid.minimum, signature.grid.maximum} <= {shape[1] for shape in shapes}
 
 
 def test_comparisons_of_a_plane_hold_unequal_sides(checkpoints: dict[str, Path]) -> None:
-    shapes = parity.shapes(Signature.of(checkpoint.load(checkpoints["darcy"]).problem))
+    shapes = questions.shapes(Signature.of(checkpoint.load(checkpoints["darcy"]).problem))
     assert any(rows != columns and rows % 2 and columns % 2 for _, rows, columns in shapes)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from export import parity
+from export import parity, questions
 from export.deployable import Deployable
 from export.repository import FORMATS
 from export.signature import GridSpec, Signature, TensorSpec
@@ -64,7 +64,7 @@ def test_a_graph_answers_like_its_network(name: str, form: str, tmp_path: Path) 
     writer.write(Deployable(network, "x"), described, tmp_path / writer.FILE)
     run, _ = writer.read(tmp_path / writer.FILE)
     for grid in ((6, 6, 6), (7, 12, 9), (11, 8, 13)):
-        field = parity.realistic((3, *grid[: len(described.grid.axes)]), positive=False)
+        field = questions.realistic((3, *grid[: len(described.grid.axes)]), positive=False)
         with torch.inference_mode():
             eager = Deployable(network, "x")(torch.from_numpy(field)).numpy()
         answer = run(field)

@@ -13,7 +13,7 @@ import pytest
 import torch
 import tritonclient.grpc as triton_grpc
 
-from export import parity
+from export import parity, questions
 from export.repository import publish
 from export.signature import Signature
 from petrov_client import Client
@@ -63,7 +63,7 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
             loaded = checkpoint.load(checkpoints[model.removesuffix("_torchscript")])
             signature = Signature.of(loaded.problem)
             for sides in ((67, 89), (85, 85)):
-                field = parity.realistic((3, *sides[: len(signature.grid.axes)]), positive=signature.input.positive)
+                field = questions.realistic((3, *sides[: len(signature.grid.axes)]), positive=signature.input.positive)
                 answer = ask(client, model, signature, field)
                 with torch.inference_mode():
                     wanted = loaded.operator(torch.from_numpy(field)).numpy()
@@ -96,7 +96,7 @@ def test_an_answer_on_a_grid_of_its_own_passes_the_gateway_and_the_client(
             assert info.inputs[0].shape == (None, None, None)
             assert info.outputs[0].shape == (None, 36, 36)
             for sides in ((67, 89), (85, 85)):
-                field = parity.realistic((3, *sides), positive=False)
+                field = questions.realistic((3, *sides), positive=False)
                 answer = client.predict(info.name, field)
                 with torch.inference_mode():
                     wanted = operator(torch.from_numpy(field)).numpy()

@@ -1,0 +1,77 @@
+"""Takes a signature, gives questions to compare a graph and its network on: shapes never traced, and their contents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from export.deployable import example
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from export.signature import GridSpec, Signature
+
+
+def shapes(signature: Signature) -> list[tuple[int, ...]]:
+    """Give batches 1, 2, 3 on the smallest, the largest and the declared grids, and on odd, prime and unequal sides."""
+    sides = [(n,) for n in lengths(signature.grid)] if signature.vocabulary else grids(signature.grid)
+    drawn = [(1 + step % 3, *some) for step, some in enumerate(sides)]
+    return [shape for shape in drawn if shape != tuple(example(signature).shape)]
+
+
+def grids(grid: GridSpec) -> list[tuple[int, ...]]:
+    """Give sides (two on a plane) of unlike arithmetic; the large ones are few, so that a proof takes seconds."""
+    low, high, declared = grid.minimum, grid.maximum, grid.declared
+    p, q = prime(2 * low), prime(3 * low)
+    even = ((n, n, n) for n in declared)
+    sides = [(low, low, low), (p, q, low), (q + 1, low, p), (declared[0], p, q), *even, (high, low, p)]
+    cut = (some[: len(grid.axes)] for some in sides)
+    return list(dict.fromkeys(some for some in cut if max(some) <= high))
+
+
+def lengths(grid: GridSpec) -> list[int]:
+    """Give the smallest, the largest and the declared lengths of a sequence, and some that are odd and prime."""
+    low, high, declared = grid.minimum, grid.maximum, grid.declared
+    odd = (prime(low + 1), prime(2 * low + 9), prime(declared[0] // 2))
+    return [n for n in dict.fromkeys((low, *odd, *declared, high)) if low <= n <= high]
+
+
+def prime(start: int) -> int:
+    """Give the first prime that is at least `start`."""
+    return next(n for n in range(max(start, 2), 2 * start + 3) if all(n % k for k in range(2, int(n**0.5) + 1)))
+
+
+def question(shape: tuple[int, ...], signature: Signature, seed: int = 0) -> NDArray[Any]:
+    """Draw an input of that shape: fields, or sequences where the model has a vocabulary."""
+    if signature.vocabulary is None:
+        return realistic(shape, positive=signature.input.positive, seed=seed)
+    return sentences(shape, len(signature.vocabulary.words), seed)
+
+
+def sentences(shape: tuple[int, ...], words: int, seed: int = 0) -> NDArray[np.int32]:
+    """Draw tokens at random: the first sequence is as long as the batch is wide, the others end anywhere before."""
+    rng, (batch, length) = np.random.default_rng(seed), shape
+    ends = rng.integers(1, length + 1, batch)
+    ends[0] = length
+    tokens = rng.integers(1, words, shape, dtype=np.int32)
+    return np.where(np.arange(length) < ends[:, None], tokens, np.int32(0))
+
+
+def realistic(shape: tuple[int, ...], *, positive: bool, seed: int = 0) -> NDArray[np.float32]:
+    """Draw smooth fields of unit deviation or, where they must be positive, two-valued ones."""
+    rng = np.random.default_rng(seed)
+    smooth = np.stack([waves(shape[1:], rng) for _ in range(shape[0])])
+    return (np.where(smooth >= 0, 12.0, 3.0) if positive else smooth).astype(np.float32)
+
+
+def waves(sides: tuple[int, ...], rng: np.random.Generator, modes: int = 6) -> NDArray[np.float64]:
+    """Draw a random field of the lowest waves, periodic on the unit cube, of deviation 1."""
+    field = rng.standard_normal((modes,) * len(sides))
+    for n in sides:
+        k, x = np.arange(modes), np.arange(n) / n
+        basis = np.cos(2 * np.pi * np.outer(x, k) + k) / (1 + k**2)
+        field = np.tensordot(field, basis, axes=(0, 1))
+    deviation: float = field.std()
+    return (field - field.mean()) / deviation

@@ -1,0 +1,202 @@
+"""Models of sequences: the graph answers like its network at any length, padding counts for nothing, Triton serves."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import tritonclient.grpc as triton_grpc
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from export import parity, questions, repository, to_onnx, triton_config
+from export.deployable import Deployable, example
+from export.parity import ParityError
+from export.repository import FORMATS, RepositoryError
+from export.signature import Signature, SignatureError
+from training.sequences.problem import LISTOPS, MATCHING, PADDING, LengthLimits, SequenceProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from serving.settings import Settings
+    from serving.triton_server import TritonServer
+
+Published: TypeAlias = "tuple[Path, dict[str, Any]]"
+
+LENGTH = LengthLimits(minimum=1, maximum=96, declared=(24, 96))
+WHOLE = LISTOPS.model_copy(update={"length": LENGTH})
+EACH = SequenceProblem(
+    name="animals",
+    title="Which animal?",
+    task="name the kind of every word",
+    vocabulary=(PADDING, "ant", "bee", "cat"),
+    pattern="[a-z]+",
+    labels=("insect", "mammal"),
+    answer="token",
+    length=LENGTH,
+    distribution="none",
+)
+CARD: dict[str, Any] = {"training": {"preset": "tiny"}, "errors": [], "classical": []}
+
+
+class Toy(nn.Module):
+    """One head of attention with softmax, blind to padding unless it is told to see it."""
+
+    def __init__(self, problem: SequenceProblem, *, sees_padding: bool = False) -> None:
+        super().__init__()
+        self.by_token, self.sees_padding = problem.answer == "token", sees_padding
+        self.embedding, self.head = nn.Embedding(len(problem.vocabulary), 8), nn.Linear(8, len(problem.labels))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x, hidden = self.embedding(tokens), (tokens == 0)[:, None]
+        scores = x @ x.transpose(-2, -1)
+        weights = scores if self.sees_padding else scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+        mixed = self.head(x + weights.softmax(dim=-1) @ x)
+        return mixed if self.by_token else mixed[:, 0]
+
+
+def untrained(problem: SequenceProblem, **options: bool) -> Any:
+    """What export reads of a checkpoint, with a toy for a network."""
+    torch.manual_seed(0)
+    return SimpleNamespace(operator=Toy(problem, **options).eval(), problem=problem, card=CARD, digest="0" * 64)
+
+
+@pytest.fixture(scope="module")
+def sequences(tmp_path_factory: pytest.TempPathFactory) -> Published:
+    """A repository with a model of either kind of answer in both formats, and their checkpoints by name."""
+    place = tmp_path_factory.mktemp("sequences") / "model_repository"
+    checkpoints = {"listops": untrained(WHOLE), "animals": untrained(EACH)}
+    for name, checkpoint in checkpoints.items():
+        repository.release(checkpoint, place, name)
+    return place, checkpoints
+
+
+@pytest.mark.parametrize("name", ["listops", "animals"])
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_graph_answers_like_its_network_at_any_length(name: str, form: str, sequences: Published) -> None:
+    suffix, writer = FORMATS[form]
+    run, _ = writer.read(sequences[0] / f"{name}{suffix}" / "1" / writer.FILE)
+    checkpoint = sequences[1][name]
+    signature = Signature.of(checkpoint.problem)
+
+    @given(batch=st.integers(1, 5), length=st.integers(1, 96), added=st.integers(0, 9), seed=st.integers(0, 2**32 - 1))
+    @settings(max_examples=25, deadline=None)
+    def check(batch: int, length: int, added: int, seed: int) -> None:
+        tokens = questions.question((batch, length), signature, seed)
+        with torch.inference_mode():
+            wanted = checkpoint.operator(torch.from_numpy(tokens)).numpy()
+        answer = run(tokens)
+        assert answer.dtype == np.float32
+        assert answer.shape == wanted.shape
+        assert parity.difference(answer, wanted).relative_l2 <= parity.TOLERANCE
+        assert parity.padded(run, tokens, added).difference.relative_l2 <= parity.TOLERANCE
+
+    check()
+
+
+def test_sentences_are_ragged_and_hold_words_of_the_vocabulary() -> None:
+    tokens = questions.sentences((64, 31), words=4)
+    lengths = (tokens != 0).sum(axis=1)
+    assert tokens.dtype == np.int32
+    assert lengths[0] == 31
+    assert lengths.min() >= 1
+    assert len(set(lengths)) > 10
+    assert set(np.unique(tokens)) == {0, 1, 2, 3}
+    assert all((row[:n] > 0).all() for row, n in zip(tokens, lengths, strict=True))
+
+
+def test_no_comparison_uses_the_traced_shape() -> None:
+    signature = Signature.of(LISTOPS)
+    shapes = questions.shapes(signature)
+    assert tuple(example(signature).shape) not in shapes
+    assert {shape[0] for shape in shapes} == {1, 2, 3}
+    assert {1, 251, *LISTOPS.length.declared} <= {shape[1] for shape in shapes}
+
+
+def test_card_certificate_and_config_tell_what_a_client_needs(sequences: Published) -> None:
+    for name, axes, dims in (("listops", ["batch", "label"], [10]), ("animals", ["batch", "token", "label"], [-1, 2])):
+        problem, folder = sequences[1][name].problem, sequences[0] / f"{name}_torchscript"
+        card, certificate = (json.loads((folder / "1" / f"{it}.json").read_text()) for it in ("card", "certificate"))
+        config = triton_config.parse((folder / "config.pbtxt").read_text())
+        vocabulary = {
+            "words": list(problem.vocabulary),
+            "padding": 0,
+            "pattern": problem.pattern,
+            "labels": list(problem.labels),
+            "answer": problem.answer,
+        }
+        assert (card["vocabulary"], card["task"]) == (vocabulary, problem.task)
+        assert "equation" not in card
+        assert (card["inputs"][0]["dtype"], card["inputs"][0]["axes"]) == ("INT32", ["batch", "token"])
+        assert card["outputs"][0]["axes"] == axes
+        assert (card["grid"]["axes"], card["grid"]["maximum"]) == (["token"], 96)
+        assert (config.input[0].data_type, list(config.input[0].dims)) == (triton_config.pb.TYPE_INT32, [-1])
+        assert list(config.output[0].dims) == dims
+        assert json.loads(config.parameters["vocabulary"].string_value) == vocabulary
+        assert max(row["difference"]["relative_l2"] for row in certificate["padding"]) <= parity.TOLERANCE
+        assert all(row["added"] > 0 for row in certificate["padding"])
+
+
+def test_a_network_that_sees_padding_is_not_published(tmp_path: Path) -> None:
+    with pytest.raises(ParityError, match="tokens of padding behind it to move the answer by at most 1e-05"):
+        repository.release(untrained(WHOLE, sees_padding=True), tmp_path / "model_repository", "leaky")
+    assert list((tmp_path / "model_repository").iterdir()) == []
+
+
+def test_a_name_keeps_its_vocabulary(sequences: Published) -> None:
+    other = WHOLE.model_copy(update={"labels": tuple("abcdefghij")})
+    with pytest.raises(RepositoryError, match="'listops' is published with another vocabulary"):
+        repository.release(untrained(other), sequences[0], "listops")
+
+
+def test_a_pair_of_sequences_is_no_model_of_one() -> None:
+    with pytest.raises(SignatureError, match="a model of one sequence but matching takes"):
+        Signature.of(MATCHING)
+
+
+def test_the_graph_takes_int32(sequences: Published) -> None:
+    graph = onnx.load(sequences[0] / "animals" / "1" / to_onnx.FILE).graph
+    assert graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.INT32
+
+
+def test_float64_is_no_type_of_a_token() -> None:
+    operator = Deployable(Toy(EACH), "tokens", torch.float64)
+    assert operator(example(Signature.of(EACH))).dtype == torch.float64
+
+
+@pytest.fixture(scope="module")
+def client(
+    sequences: Published,
+    make_settings: Callable[..., Settings],
+    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
+) -> Iterator[triton_grpc.InferenceServerClient]:
+    chosen = make_settings(sequences[0])
+    with (
+        run_triton(chosen),
+        triton_grpc.InferenceServerClient(f"127.0.0.1:{chosen.triton_grpc_port}") as opened,
+    ):
+        yield opened
+
+
+@pytest.mark.timeout(240)  # a start of Triton, on a busy machine
+def test_triton_serves_either_answer_in_either_format(
+    client: triton_grpc.InferenceServerClient, sequences: Published
+) -> None:
+    for name, checkpoint in sequences[1].items():
+        for suffix, _ in FORMATS.values():
+            for shape in ((3, 41), (1, 96), (5, 1)):
+                tokens = questions.question(shape, Signature.of(checkpoint.problem))
+                tensor = triton_grpc.InferInput("tokens", shape, "INT32").set_data_from_numpy(tokens)
+                answer = client.infer(f"{name}{suffix}", [tensor]).as_numpy("logits")
+                with torch.inference_mode():
+                    wanted = checkpoint.operator(torch.from_numpy(tokens)).numpy()
+                assert parity.difference(answer, wanted).relative_l2 <= parity.TOLERANCE
