@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from training.checkpoint import Checkpoint
     from training.problems import Problem
 
-#: What the training measured and the card passes on.
+#: What the training measured of operators and of networks of sequences, and the card passes on.
 MEASURED = ("training", "errors", "classical")
+COUNTED = ("training", "accuracy")
 
 
 class CardError(ValueError):
@@ -25,11 +26,12 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
     Raises:
         CardError: the checkpoint's card does not tell how it was trained and measured.
     """
-    if missing := [key for key in MEASURED if key not in checkpoint.card]:
-        raise CardError(
-            f"expected {', '.join(MEASURED)} in the checkpoint's card.json but {', '.join(missing)} is missing"
-        )
     problem, signature = checkpoint.problem, Signature.of(checkpoint.problem)
+    measured = COUNTED if isinstance(problem, SequenceProblem) else MEASURED
+    if missing := [key for key in measured if key not in checkpoint.card]:
+        raise CardError(
+            f"expected {', '.join(measured)} in the checkpoint's card.json but {', '.join(missing)} is missing"
+        )
     return {
         "model": model,
         "version": version,
@@ -42,7 +44,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         "grid": signature.grid.model_dump(mode="json"),
         **({"vocabulary": signature.vocabulary.model_dump(mode="json")} if signature.vocabulary else {}),
         "limits": {"batch": signature.batch},
-        **{key: checkpoint.card[key] for key in MEASURED},
+        **{key: checkpoint.card[key] for key in measured},
         "checkpoint": {"sha256": checkpoint.digest, "parameters": parameters(checkpoint)},
     }
 

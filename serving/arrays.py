@@ -170,7 +170,7 @@ def write(model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], 
     return _write_npy(outputs, "answers")
 
 
-def write_question(inputs: Mapping[str, NDArray[np.float32]], media_type: str) -> bytes:
+def write_question(inputs: Mapping[str, NDArray[Any]], media_type: str) -> bytes:
     """A body that can be posted as it is.
 
     Raises:
@@ -189,7 +189,7 @@ def _read_safetensors(body: bytes | bytearray, names: Sequence[str], max_bytes: 
     return found
 
 
-def _write_npy(named: Mapping[str, NDArray[np.float32]], verb: str) -> bytes:
+def _write_npy(named: Mapping[str, NDArray[Any]], verb: str) -> bytes:
     if len(named) != 1:
         raise NotAcceptable(
             f"the model {verb} {', '.join(named)}: one .npy file cannot hold them, accept {' or '.join(_SEVERAL)}"
@@ -263,7 +263,7 @@ def _decode(value: dict[str, Any], name: str, max_bytes: int) -> NDArray[Any]:
 
 
 def nested(value: Any, name: str) -> NDArray[Any]:
-    """An array from nested lists of numbers; null becomes NaN, which no model takes.
+    """An array from nested lists of numbers, integers if all of them are; null becomes NaN, which no model takes.
 
     Raises:
         InvalidArray: The first place that is no number, or where a list is longer or shorter than those before it.
@@ -271,21 +271,22 @@ def nested(value: Any, name: str) -> NDArray[Any]:
     """
     if not isinstance(value, list):
         raise WrongShape(f"{name}: expected nested lists of numbers or base64 but got {_kind(value)}", array=name)
-    if not _numbers(value):
+    kinds = _kinds(value)
+    if not kinds <= {int, float}:
         _search(value, name)
     try:
-        return np.array(value, np.float64)
+        return np.array(value, None if kinds == {int} else np.float64)
     except (ValueError, TypeError, OverflowError):
         _search(value, name)
         raise UnreadableBody(f"inputs.{name}: nested lists of numbers of equal length expected") from None
 
 
-def _numbers(value: list[Any], depth: int = raw.MAX_RANK) -> bool:
-    """Whether nothing but numbers is in these lists: one look at each list, and no loop over its numbers."""
+def _kinds(value: list[Any], depth: int = raw.MAX_RANK) -> set[type]:
+    """What is in these lists, which are looked at once each: their numbers' types, or else any other."""
     kinds = set(map(type, value))
-    if kinds == {list}:
-        return depth > 1 and all(_numbers(item, depth - 1) for item in value)
-    return kinds <= {int, float}
+    if kinds == {list} and depth > 1:
+        return set().union(*(_kinds(item, depth - 1) for item in value))
+    return kinds
 
 
 def _search(value: list[Any], name: str) -> None:

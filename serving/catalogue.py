@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from serving import fields
 from serving.problem_details import ModelNotReady, Problem, TritonUnavailable, UnknownModel, UnknownVersion
 from serving.schemas import Card, Model, ModelSummary, Readiness
 
@@ -192,8 +191,7 @@ class Catalogue:
 def _questions(card: Card) -> Iterator[Batch]:
     """A field of each declared grid, to warm a version with."""
     for points in card.grid.declared:
-        shape = (1, *(points for _ in card.grid.axes))
-        yield {tensor.name: np.ones(shape, np.float32) for tensor in card.inputs}
+        yield fields.ones(card, points)
 
 
 def _listed(names: dict[str, Any] | dict[int, Any]) -> str:

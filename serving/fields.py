@@ -1,6 +1,7 @@
-"""An array as it was read and the model's card in, a float32 batch that the model may be asked about out.
+"""An array as it was read and the model's card in, a batch that the model may be asked about out.
 
-Everything here is decided by the card alone: rank, grid limits, and whether the quantity is positive by its meaning.
+Everything here is decided by the card alone: rank, type, grid limits, and whether the quantity is positive by its
+meaning. What a sequence of tokens has to keep besides is in `serving.tokens`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from serving import tokens
+from serving.place import first
 from serving.problem_details import GridOutOfLimits, NonFinite, NonFiniteOutput, NonPositive, WrongShape
 
 if TYPE_CHECKING:
@@ -19,10 +22,11 @@ if TYPE_CHECKING:
     from serving.schemas import Card, Grid, Tensor
 
 OTHER = "other"
+DTYPES: Mapping[str, type[np.float32 | np.int32]] = {"FP32": np.float32, "INT32": np.int32}
 
 
-def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDArray[np.float32]], bool]:
-    """Check the inputs of a model and bring them to float32 batches `[B, ...]`.
+def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDArray[Any]], bool]:
+    """Check the inputs of a model and bring them to batches `[B, ...]` of the card's types.
 
     Args:
         arrays: One array per input of the card, a field or a batch of fields.
@@ -36,17 +40,25 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
         GridOutOfLimits: An axis outside the card's limits.
         NonFinite: NaN, infinity, or a value beyond float32.
         NonPositive: A value at or below zero where the card says positive.
+        WrongDtype: Floating-point numbers where the card says integers.
+        WrongToken: An integer that is no word, or padding elsewhere than behind the words.
     """
-    batches = {tensor.name: _batch(arrays[tensor.name], tensor, card.grid) for tensor in card.inputs}
-    first = card.inputs[0]
+    batches = {tensor.name: _batch(arrays[tensor.name], tensor, card) for tensor in card.inputs}
+    lead = card.inputs[0]
     for tensor in card.inputs[1:]:
-        if arrays[tensor.name].shape != arrays[first.name].shape:
+        if arrays[tensor.name].shape != arrays[lead.name].shape:
             raise WrongShape(
-                f"{tensor.name} has shape {arrays[tensor.name].shape} and {first.name} {arrays[first.name].shape}; "
+                f"{tensor.name} has shape {arrays[tensor.name].shape} and {lead.name} {arrays[lead.name].shape}; "
                 "expected the same",
                 array=tensor.name,
             )
-    return batches, arrays[first.name].ndim < len(first.axes)
+    return batches, arrays[lead.name].ndim < len(lead.axes)
+
+
+def ones(card: Card, points: int) -> dict[str, NDArray[Any]]:
+    """The plainest question that fits a model: one field, or one sequence of the first word, of so many points."""
+    shape = (1, *(points for _ in card.grid.axes))
+    return {tensor.name: np.ones(shape, DTYPES[tensor.dtype]) for tensor in card.inputs}
 
 
 def check_output(outputs: Mapping[str, NDArray[np.float32]]) -> None:
@@ -58,8 +70,8 @@ def check_output(outputs: Mapping[str, NDArray[np.float32]]) -> None:
     for name, array in outputs.items():
         finite = np.isfinite(array)
         if not finite.all():
-            index = _first(~finite)
-            raise NonFiniteOutput(f"the model answered {_place(name, index)} = {array[index]}")
+            place = first(~finite, name)
+            raise NonFiniteOutput(f"the model answered {place} = {array[place.index]}")
 
 
 def grid_label(shape: tuple[int, ...], card: Card) -> str:
@@ -68,11 +80,12 @@ def grid_label(shape: tuple[int, ...], card: Card) -> str:
     return "x".join(map(str, shape)) if declared else OTHER
 
 
-def _batch(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[np.float32]:
-    values = _shaped(array, tensor, grid)
+def _batch(array: NDArray[Any], tensor: Tensor, card: Card) -> NDArray[Any]:
+    values, single = _shaped(array, tensor, card.grid), array.ndim < len(tensor.axes)
+    if card.vocabulary is not None:
+        return tokens.checked(values, tensor, card.vocabulary, single=single)
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes inf, which is found and named below
         cast = np.ascontiguousarray(values, np.float32)
-    single = array.ndim < len(tensor.axes)
     _check_finite(cast, values, tensor, single=single)
     _check_positive(cast, values, tensor, single=single)
     return cast
@@ -104,10 +117,10 @@ def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
 def _check_finite(cast: NDArray[np.float32], values: NDArray[Any], tensor: Tensor, *, single: bool) -> None:
     finite = np.isfinite(cast)
     if not finite.all():
-        index = _first(~finite)
-        beyond = ", beyond the range of float32" if np.isfinite(values[index]) else "; values must be finite"
-        shown = index[1:] if single else index
-        raise NonFinite(f"{_place(tensor.name, shown)} is {values[index]}{beyond}", array=tensor.name, index=shown)
+        place = first(~finite, tensor.name, single=single)
+        value = values[place.index]
+        beyond = ", beyond the range of float32" if np.isfinite(value) else "; values must be finite"
+        raise NonFinite(f"{place} is {value}{beyond}", array=tensor.name, index=place.shown)
 
 
 def _check_positive(cast: NDArray[np.float32], values: NDArray[Any], tensor: Tensor, *, single: bool) -> None:
@@ -115,23 +128,14 @@ def _check_positive(cast: NDArray[np.float32], values: NDArray[Any], tensor: Ten
         return
     positive = cast > 0
     if not positive.all():
-        index = _first(~positive)
-        shown = index[1:] if single else index
-        zero = " (zero in float32)" if values[index] > 0 else ""
+        place = first(~positive, tensor.name, single=single)
+        value = values[place.index]
+        zero = " (zero in float32)" if value > 0 else ""
         raise NonPositive(
-            f"{_place(tensor.name, shown)} is {values[index]}{zero}; {_article(tensor.meaning)} must be positive",
+            f"{place} is {value}{zero}; {_article(tensor.meaning)} must be positive",
             array=tensor.name,
-            index=shown,
+            index=place.shown,
         )
-
-
-def _first(bad: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Index of the first true value."""
-    return tuple(int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
-
-
-def _place(name: str, index: tuple[int, ...]) -> str:
-    return f"{name}[{','.join(map(str, index))}]"
 
 
 def _article(noun: str) -> str:

@@ -24,7 +24,8 @@ attempt may not meet carry the header `Retry-After` (whole seconds). All of them
      │    ├── InvalidParameter       422  invalid-parameter       a path or query parameter
      │    └── InvalidArray           422  invalid-array           the array can be read and makes no sense here
      │         ├── WrongInput        422  wrong-input             an input is missing or not the model's
-     │         ├── WrongDtype        422  wrong-dtype             not numbers of a kind that fits float32
+     │         ├── WrongDtype        422  wrong-dtype             not numbers of a kind that fits the card's type
+     │         ├── WrongToken        422  wrong-token             a number of no word, or padding among the words
      │         ├── WrongShape        422  wrong-shape             rank or ragged rows, or an empty batch
      │         ├── GridOutOfLimits   422  grid-out-of-limits      an axis shorter or longer than the card allows
      │         ├── NonFinite         422  non-finite              NaN or infinite, before or after the cast to float32
@@ -176,6 +177,12 @@ class WrongShape(InvalidArray):
     """The rank does not fit, rows differ in length, or there is no field at all."""
 
     kind, title = "wrong-shape", "Wrong shape"
+
+
+class WrongToken(InvalidArray):
+    """A token is no word of the model's vocabulary, or padding in front of a word."""
+
+    kind, title = "wrong-token", "Not a word of the vocabulary"
 
 
 class GridOutOfLimits(InvalidArray):

@@ -57,7 +57,7 @@ async def list_models(service: Serving) -> ModelList:
     return ModelList(models=tuple(service.catalogue.models()))
 
 
-@router.get("/v1/models/{model}")
+@router.get("/v1/models/{model}", response_model_exclude_unset=True)  # a card says what there is to say
 async def describe_model(model: str, service: Serving) -> Model:
     """Card, versions and export certificate of a model."""
     return service.catalogue.model(model)

@@ -32,6 +32,7 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
     "F64": np.dtype("<f8"),
 } | {f"{kind}{8 * size}": np.dtype(f"<{kind.lower()}{size}") for kind in "IU" for size in (1, 2, 4, 8)}
+_NAMES = {np.dtype(np.float32): "F32", np.dtype(np.int32): "I32"}
 _PREFIX = 8
 _ALIGNMENT = 8
 
@@ -65,16 +66,16 @@ def read(body: bytes | bytearray, max_bytes: int) -> dict[str, NDArray[Any]]:
     return {name: _tensor(data, entry, name, max_bytes) for name, entry in entries.items()}
 
 
-def write(named: Mapping[str, NDArray[np.float32]], metadata: Mapping[str, str]) -> bytes:
-    """A file of float32 tensors, with words about them."""
+def write(named: Mapping[str, NDArray[np.float32 | np.int32]], metadata: Mapping[str, str]) -> bytes:
+    """A file of float32 and int32 tensors, with words about them."""
     header: dict[str, Any] = {METADATA: dict(metadata)}
     position = 0
     for name, array in named.items():
         offsets = [position, position := position + array.nbytes]
-        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": offsets}
+        header[name] = {"dtype": _NAMES[array.dtype], "shape": array.shape, "data_offsets": offsets}
     text = orjson.dumps(header)
     text += b" " * (-len(text) % _ALIGNMENT)
-    tensors = (np.ascontiguousarray(array, "<f4").reshape(-1).data for array in named.values())
+    tensors = (np.ascontiguousarray(array, DTYPES[_NAMES[array.dtype]]).reshape(-1).data for array in named.values())
     return b"".join((len(text).to_bytes(_PREFIX, "little"), text, *tensors))
 
 

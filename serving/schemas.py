@@ -6,9 +6,9 @@ what pydantic is for.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 
 class Document(BaseModel):
@@ -21,7 +21,7 @@ class Tensor(Document):
     """One input or output of a model, as its card describes it."""
 
     name: str
-    dtype: str
+    dtype: Literal["FP32", "INT32"]
     axes: tuple[str, ...] = Field(description="The first is the batch, the rest are the grid's.")
     shape: tuple[int | None, ...] | None = Field(
         default=None, description="Points per axis, null where any number will do; null as a whole if all are such."
@@ -38,13 +38,26 @@ class Tensor(Document):
 
 
 class Grid(Document):
-    """The grids that a model accepts: points per axis, and where they lie."""
+    """The grids that a model accepts: points per axis, and where they lie. A sequence's points are its tokens."""
 
     axes: tuple[str, ...]
     minimum: int
     maximum: int
     declared: tuple[int, ...] = Field(description="Points per axis of the grids that errors are published for.")
     points: str
+
+
+class Vocabulary(Document):
+    """How a text becomes tokens, and logits a label."""
+
+    words: tuple[str, ...] = Field(min_length=2, description="Word by token.", examples=[("<pad>", "[MAX", "]", "7")])
+    padding: Literal[0] = Field(default=0, description="The token that fills sequences up, behind their words.")
+    pattern: str | None = Field(
+        description="Matches the words of a text, with white space between them; null where token b + 1 is the byte b "
+        "of the text in UTF-8."
+    )
+    labels: tuple[str, ...] = Field(min_length=2, description="Word by class, the last axis of the answer.")
+    answer: Literal["sequence", "token"] = Field(description="What has a label.")
 
 
 class Limits(Document):
@@ -63,16 +76,29 @@ class Card(Document):
     format: str
     title: str
     problem: str
-    equation: str
-    boundary: str
+    equation: str | None = Field(default=None, description="What is solved; a model of sequences has a task instead.")
+    boundary: str | None = None
+    task: str | None = Field(default=None, description="What is asked about a sequence, in words.")
     inputs: tuple[Tensor, ...] = Field(min_length=1)
     outputs: tuple[Tensor, ...] = Field(min_length=1)
     grid: Grid
+    vocabulary: Vocabulary | None = Field(default=None, description="Of a model of sequences.")
     limits: Limits
     training: dict[str, Any]
-    errors: tuple[dict[str, Any], ...]
-    classical: tuple[dict[str, Any], ...]
+    errors: tuple[dict[str, Any], ...] = ()
+    classical: tuple[dict[str, Any], ...] = ()
+    accuracy: tuple[dict[str, Any], ...] = Field(default=(), description="Of a model of sequences, beside a guess's.")
     checkpoint: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _know_the_words(self) -> Card:
+        """A model of sequences has a vocabulary, and no other model has one."""
+        for tensor in self.inputs:
+            if (tensor.dtype == "INT32") != (self.vocabulary is not None) or (
+                self.vocabulary and len(tensor.axes) != 2
+            ):
+                raise ValueError(f"{tensor.name}: expected INT32 (batch, token) with a vocabulary, or FP32 without one")
+        return self
 
 
 class ModelSummary(Document):

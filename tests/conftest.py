@@ -22,6 +22,7 @@ from serving.app import create_app
 from serving.inference import TritonInference
 from serving.settings import Settings
 from serving.triton_server import TritonServer
+from tests import toy_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,10 +71,14 @@ def blur() -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
 
 @pytest.fixture(scope="session")
 def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model repository as export writes it, with `blur` (ONNX) and `blur_torchscript`; copy it before changing it."""
+    """A model repository as export writes it, with `blur` (ONNX), `blur_torchscript` and the models of `toy_sequences`.
+
+    Copy it before changing it.
+    """
     repository: Path = tmp_path_factory.mktemp("model_repository")
     _add(repository, "blur", "onnx", _onnx_blur())
     _add(repository, "blur_torchscript", "torchscript", _traced_blur())
+    toy_sequences.add(repository)
     return repository
 
 

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_CONTENTS = {"FP32": "fp32_contents", "FP64": "fp64_contents"}
+# Small integers travel as larger ones.
+_CONTENTS: Mapping[str, tuple[str, type[Any]]] = {
+    "FP32": ("fp32_contents", np.float32),
+    "FP64": ("fp64_contents", np.float64),
+    "INT64": ("int64_contents", np.int64),
+    "UINT64": ("uint64_contents", np.uint64),
+    **{f"INT{bits}": ("int_contents", np.int32) for bits in (8, 16, 32)},
+    **{f"UINT{bits}": ("uint_contents", np.uint32) for bits in (8, 16, 32)},
+}
 
 
 class GrpcExchange:
@@ -78,8 +86,8 @@ def _raw(tensor: Any, data: bytes, max_bytes: int) -> NDArray[Any]:
 
 
 def _typed(tensor: Any, max_bytes: int) -> NDArray[Any]:
-    dtype = tensors.dtype(tensor.datatype, tensor.name)
-    field = _CONTENTS[tensor.datatype]
+    tensors.dtype(tensor.datatype, tensor.name)
+    field, dtype = _CONTENTS[tensor.datatype]
     values = getattr(tensor.contents, field)
     if len(values) * 4 > max_bytes:
         raise BodyTooLarge(f"{tensor.name}: {len(values)} numbers take more than {max_bytes} bytes as float32")

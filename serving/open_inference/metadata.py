@@ -72,14 +72,24 @@ class TensorConfig(Document):
     dims: tuple[int, ...]
 
 
+class Parameter(Document):
+    """A value of the configuration, as Triton has them all: a string."""
+
+    string_value: str
+
+
 class ModelConfig(Document):
-    """`GET /v2/models/{model}/config`: the part of Triton's configuration that a client asks for."""
+    """`GET /v2/models/{model}/config`: the part of Triton's configuration that a client asks for.
+
+    The parameter `vocabulary` of a model of sequences is that of its card, as JSON.
+    """
 
     name: str
     platform: str
     max_batch_size: int
     input: tuple[TensorConfig, ...]
     output: tuple[TensorConfig, ...]
+    parameters: dict[str, Parameter]
 
 
 class ErrorMessage(Document):
@@ -107,7 +117,14 @@ def configure(card: Card) -> ModelConfig:
         max_batch_size=card.limits.batch,
         input=tuple(_config(tensor) for tensor in card.inputs),
         output=tuple(_config(tensor) for tensor in card.outputs),
+        parameters=_parameters(card),
     )
+
+
+def _parameters(card: Card) -> dict[str, Parameter]:
+    if card.vocabulary is None:
+        return {}
+    return {"vocabulary": Parameter(string_value=card.vocabulary.model_dump_json())}
 
 
 def _metadata(tensor: Tensor) -> TensorMetadata:

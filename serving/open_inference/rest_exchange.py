@@ -175,9 +175,10 @@ def _binary_size(tensor: InputTensor, left: int) -> int:
 
 
 def _listed(tensor: InputTensor, max_bytes: int) -> NDArray[Any]:
-    """The array of a list of numbers, flat or nested as its shape."""
-    tensors.dtype(tensor.datatype, tensor.name)
+    """The array of a list of numbers, flat or nested as its shape; integers only where its datatype says so."""
+    dtype = tensors.dtype(tensor.datatype, tensor.name)
     values = arrays.nested(tensor.data, tensor.name)
+    values = values if dtype.kind in "iu" else values.astype(np.float64, copy=False)
     if values.size != math.prod(tensor.shape):
         raise WrongShape(
             f"{tensor.name}: data has {values.size} numbers, not those of shape {str(list(tensor.shape))[:256]}",

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 FLOAT32 = "FP32"
-DATATYPES: Mapping[str, np.dtype[Any]] = {FLOAT32: np.dtype("<f4"), "FP64": np.dtype("<f8")}
+DATATYPES: Mapping[str, np.dtype[Any]] = {
+    FLOAT32: np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+    **{f"INT{8 * size}": np.dtype(f"<i{size}") for size in (1, 2, 4, 8)},
+    **{f"UINT{8 * size}": np.dtype(f"<u{size}") for size in (1, 2, 4, 8)},
+}
 _SHARED_MEMORY = "shared_memory_region"
 
 

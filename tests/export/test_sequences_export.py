@@ -45,7 +45,7 @@ EACH = SequenceProblem(
     length=LENGTH,
     distribution="none",
 )
-CARD: dict[str, Any] = {"training": {"preset": "tiny"}, "errors": [], "classical": []}
+CARD: dict[str, Any] = {"training": {"preset": "tiny"}, "accuracy": [{"accuracy": 0.4, "majority": 0.2}]}
 
 
 class Toy(nn.Module):
@@ -135,6 +135,7 @@ def test_card_certificate_and_config_tell_what_a_client_needs(sequences: Publish
             "answer": problem.answer,
         }
         assert (card["vocabulary"], card["task"]) == (vocabulary, problem.task)
+        assert card["accuracy"] == CARD["accuracy"]
         assert "equation" not in card
         assert (card["inputs"][0]["dtype"], card["inputs"][0]["axes"]) == ("INT32", ["batch", "token"])
         assert card["outputs"][0]["axes"] == axes
