@@ -1,0 +1,207 @@
+"""Rules and dashboard, held against promtool and a real Prometheus that watches a real gateway."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import numpy as np
+import pytest
+import yaml
+
+import petrov_client
+from tests.conftest import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from serving.triton_server import TritonServer
+    from tests.conftest import Gateway
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+PROMETHEUS = DEPLOY / "prometheus"
+GROUPS = [
+    group
+    for name in ("recording", "alerts")
+    for group in yaml.safe_load((PROMETHEUS / f"{name}.yml").read_text())["groups"]
+]
+RULES = [rule for group in GROUPS for rule in group["rules"]]
+ALERTS = [rule for rule in RULES if "alert" in rule]
+DRAWN = [
+    target["expr"].replace("$__rate_interval", "1m").replace("$model", ".*").replace("$grid", ".*")
+    for panel in json.loads((DEPLOY / "grafana/petrov.json").read_text())["panels"]
+    for target in panel.get("targets", [])
+]
+EMPTY = ("petrov_key_fields_total", "petrov_retries_total")  # no keys, and nothing was lost
+
+
+def promtool(debian: Callable[[str], str], *arguments: str, said: bytes | None = None) -> str:
+    """What it says; nothing but success is accepted."""
+    done = subprocess.run(
+        [debian("promtool"), *arguments], cwd=PROMETHEUS, input=said, capture_output=True, check=False
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+    return (done.stdout + done.stderr).decode()
+
+
+def test_configuration_and_rules_are_valid(debian: Callable[[str], str]) -> None:
+    assert "2 rule files found" in promtool(debian, "check", "config", "prometheus.yml")
+
+
+def test_every_alert_fires_when_it_is_to(debian: Callable[[str], str]) -> None:
+    assert "SUCCESS" in promtool(debian, "test", "rules", "alerts_test.yml")
+    expected = {True: set[str](), False: set[str]()}
+    for test in yaml.safe_load((PROMETHEUS / "alerts_test.yml").read_text())["tests"]:
+        for case in test["alert_rule_test"]:
+            expected["exp_alerts" in case].add(case["alertname"])
+    names = {alert["alert"] for alert in ALERTS}
+    assert expected == {True: names, False: names}
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+def test_an_alert_says_what_to_do(alert: dict[str, Any]) -> None:
+    assert alert["labels"]["severity"] in {"critical", "warning", "info"}
+    assert alert["annotations"].keys() == {"summary", "description", "runbook"}
+    assert alert["annotations"]["runbook"] == f"docs/operations.md#{alert['alert'].lower()}"
+
+
+class Prometheus:
+    """A Prometheus that runs.
+
+    Args:
+        http: A client of its interface.
+    """
+
+    def __init__(self, http: httpx2.Client) -> None:
+        self._http = http
+
+    def get(self, path: str, **parameters: str) -> Any:
+        answer = self._http.get(f"/api/v1{path}", params=parameters).json()
+        assert answer["status"] == "success", (parameters, answer)
+        return answer["data"]
+
+    def ready(self) -> bool:
+        """Whether it answers."""
+        try:
+            return self._http.get("/-/ready").status_code == 200
+        except httpx2.TransportError:
+            return False
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The samples of an expression now."""
+        result: list[dict[str, Any]] = self.get("/query", query=expression)["result"]
+        return result
+
+    def value(self, expression: str) -> float:
+        """The only sample, 0 without one."""
+        return float(next(iter(self.query(expression)), {"value": [0, "0"]})["value"][1])
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    gateway: Gateway,
+    triton: TritonServer,
+    debian: Callable[[str], str],
+    free_ports: Callable[[int], list[int]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Prometheus]:
+    """The deployed configuration, but for addresses and times, after two rounds of predictions."""
+    folder, [port] = tmp_path_factory.mktemp("prometheus"), free_ports(1)
+    config = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
+    config["global"] = dict.fromkeys(config["global"], "1s")
+    config["rule_files"] = [str(PROMETHEUS / name) for name in config["rule_files"]]
+    targets = {"petrov": gateway.settings.port, "triton": triton.settings.triton_metrics_port}
+    for job in config["scrape_configs"]:
+        job["static_configs"] = [{"targets": [f"127.0.0.1:{targets[job['job_name']]}"]}]
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    command = [
+        *(debian("prometheus"), f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"),
+        *(f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"),
+    ]
+    with (
+        (folder / "log").open("wb") as log,
+        httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http,
+        subprocess.Popen(command, stdout=log, stderr=log) as process,
+    ):
+        try:
+            yield watching(Prometheus(http), gateway)
+        finally:
+            process.terminate()
+
+
+def watching(prometheus: Prometheus, gateway: Gateway) -> Prometheus:
+    """The same, once it has seen numbers appear and then grow."""
+    wait_until(prometheus.ready)
+    wait_until(lambda: prometheus.value("sum(up)") == 2)
+    for _ in range(2):
+        asked = prometheus.value("sum(petrov_fields_total)") + ask(gateway)
+        wait_until(lambda asked=asked: prometheus.value("sum(petrov_fields_total)") >= asked)
+    wait_until(lambda: bool(prometheus.query("model:petrov_prediction_seconds:p99_5m > 0")))
+    return prometheus
+
+
+def ask(gateway: Gateway) -> int:
+    """Every way to ask a little, and what is refused; gives the fields that were answered."""
+    fields = np.ones((3, 16, 16))
+    with petrov_client.Client(gateway.url) as client:
+        client.predict("blur", fields)
+    httpx2.post(f"{gateway.url}/v1/models/blur/predict", content=b"", headers={"Content-Type": "application/x-npy"})
+    with petrov_client.GrpcClient(f"127.0.0.1:{gateway.settings.grpc_port}") as client:
+        client.predict("blur", fields)
+    return 2 * len(fields)
+
+
+def test_the_metrics_of_a_gateway_are_well_formed(debian: Callable[[str], str], gateway: Gateway) -> None:
+    ask(gateway)
+    promtool(debian, "check", "metrics", said=httpx2.get(f"{gateway.url}/metrics").content)
+
+
+def test_every_rule_is_evaluated(prometheus: Prometheus) -> None:
+    def rules() -> list[dict[str, Any]]:
+        return [rule for group in prometheus.get("/rules")["groups"] for rule in group["rules"]]
+
+    wait_until(lambda: all(rule["health"] != "unknown" for rule in rules()))
+    names = [rule.get("alert") or rule["record"] for rule in RULES]
+    assert sorted((rule["name"], rule["health"]) for rule in rules()) == sorted((name, "ok") for name in names)
+    assert [rule["name"] for rule in rules() if rule.get("state") == "firing"] == []
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if "record" in rule], ids=lambda rule: rule["record"])
+def test_a_recorded_number_is_there(prometheus: Prometheus, rule: dict[str, Any]) -> None:
+    wait_until(lambda: bool(prometheus.query(rule["record"])), 20)
+
+
+@pytest.mark.parametrize("expression", DRAWN)
+def test_a_drawn_expression_finds_something(prometheus: Prometheus, expression: str) -> None:
+    if any(name in expression for name in EMPTY):
+        assert prometheus.query(expression) == []
+    else:
+        wait_until(lambda: bool(prometheus.query(expression)), 20)  # a scrape that fails takes away what is now
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'histogram_quantile(0.5, sum by (le) (rate(petrov_request_duration_seconds_bucket{model="blur"}[5m]))) < 60',
+        'sum(rate(petrov_fields_total{model="blur", grid="16x16"}[5m])) > 0',
+        'petrov_request_duration_seconds_count{model="blur", route="/v1/models/{model}/predict", code="200"} >= 2',
+        'petrov_request_duration_seconds_count{model="blur", route=~".*/ModelInfer", code="OK"} >= 2',
+        'petrov_rejected_total{reason="unreadable-body"} >= 2',
+        'rate(nv_inference_count{model="blur"}[5m]) > 0',
+        "petrov_ready == 1",
+        "petrov_inflight_requests_limit == 256",
+    ],
+)
+def test_numbers_are_those_of_the_run(prometheus: Prometheus, expression: str) -> None:
+    wait_until(lambda: bool(prometheus.query(expression)), 20)
+
+
+def test_nothing_is_asked_for_that_nobody_measures(prometheus: Prometheus) -> None:
+    measured = set(prometheus.get("/metadata")) | {"up"}
+    asked = [*DRAWN, *(rule["expr"] for rule in RULES)]
+    names = {name for text in asked for name in re.findall(r"(?<![:\w])(?:petrov|nv|process)_\w+", text)}
+    assert {name for name in names if not {name, re.sub("_(bucket|sum|count)$", "", name)} & measured} == set()
