@@ -1,4 +1,4 @@
-"""The service's commands: `python -m serving` (Triton and gateway), `python -m serving gateway` (gateway alone).
+"""The service's commands: `python -m serving` (Triton and gateway), `… gateway` (gateway alone), `… key` (an API key).
 
 The end, after SIGTERM or Ctrl-C: readiness goes false, the gateway finishes what it has, then Triton drains.
 """
@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 import uvicorn
 import uvloop
 from pydantic import ValidationError
 from rich.console import Console
-from rich.logging import RichHandler
 
+from serving import key_file, keys, log, telemetry
 from serving.app import create_app
 from serving.inference import TritonInference
 from serving.preflight import PreflightError, free
@@ -26,12 +27,19 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from types import FrameType
 
+logger = logging.getLogger(__name__)
 console = Console(stderr=True)
 commands = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Host = Annotated[str | None, typer.Option(help="Address to listen on; else PETROV_HOST.", show_default=False)]
 Port = Annotated[int | None, typer.Option(help="Port to listen on; else PETROV_PORT.", show_default=False)]
 Triton = Annotated[
     str | None, typer.Option(help="HOST:PORT[,HOST:PORT…] of Triton's gRPC; else PETROV_TRITON.", show_default=False)
+]
+Scopes = Annotated[
+    list[keys.Scope] | None, typer.Option(help="What it is for, may be given again; else infer.", show_default=False)
+]
+KeyFile = Annotated[
+    Path | None, typer.Option(envvar="PETROV_KEYS", dir_okay=False, help="Where its hash is added.", show_default=False)
 ]
 
 
@@ -49,6 +57,27 @@ def gateway(triton: Triton = None, host: Host = None, port: Port = None) -> None
     if settings.embedded:
         raise typer.BadParameter("expected HOST:PORT[,HOST:PORT…] of a running Triton", param_hint="--triton")
     _run(settings)
+
+
+@commands.command()
+def key(
+    name: Annotated[str, typer.Argument(help="Whose key it is: in metrics, logs and refusals.")],
+    scope: Scopes = None,
+    rate: Annotated[float | None, typer.Option(help="Fields per second; else no limit.", show_default=False)] = None,
+    burst: Annotated[int | None, typer.Option(help="Fields at once; else a second's.", show_default=False)] = None,
+    file: KeyFile = None,
+) -> None:
+    """Make an API key: it is printed, this once, and its hash is added to the key file or, without one, shown."""
+    try:
+        secret, entry = keys.make(name, tuple(scope or [keys.Scope.INFER]), rate, burst)
+        if file is not None:
+            key_file.append(file, entry)
+    except (keys.KeysError, OSError) as error:
+        _fail(error)
+    if file is None:
+        console.print("Append this to the file that PETROV_KEYS names:\n")
+        typer.echo(entry.text(), err=True)  # as it is, not wrapped
+    typer.echo(secret)
 
 
 class Gateway(uvicorn.Server):
@@ -114,11 +143,11 @@ class Gateway(uvicorn.Server):
         grpc = f" and speaks gRPC on port {self.settings.grpc_port}" if self.settings.grpc_port else ""
         while not self.started:  # noqa: ASYNC110 - uvicorn has a flag, no event
             await asyncio.sleep(0.05)
-        console.print(f"Petrov listens on [bold]{url}[/]{grpc}, and loads its models …")
+        logger.info("Petrov listens on %s%s, and loads its models …", url, grpc)
         while not self.service.catalogue.readiness().ready:  # noqa: ASYNC110 - a sentence for people may be late
             await asyncio.sleep(0.1)
         names = ", ".join(model.name for model in self.service.catalogue.models())
-        console.print(f"Ready: [bold]{names}[/]. Documentation: {url}/docs")
+        logger.info("Ready: %s. Documentation: %s/docs", names, url)
 
 
 def _settings(**given: object) -> Settings:
@@ -130,13 +159,17 @@ def _settings(**given: object) -> Settings:
 
 
 def _run(settings: Settings) -> None:
-    handler = RichHandler(console=console, show_path=False)
-    logging.basicConfig(level=settings.log_level.upper(), format="%(message)s", handlers=[handler])
+    log.configure(settings, telemetry.trace_id if settings.traces else None)
     try:
         _until_done(_with_triton(settings) if settings.embedded else _alone(settings))
-    except (PreflightError, TritonServerError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
+    except (PreflightError, TritonServerError, keys.KeysError) as error:
+        logger.critical("%s", error)  # a traceback would bury the sentence
         raise typer.Exit(1) from error
+
+
+def _fail(error: Exception) -> NoReturn:
+    console.print(str(error), style="red", markup=False, highlight=False)
+    raise typer.Exit(1) from error
 
 
 def _until_done(service: Coroutine[Any, Any, None]) -> None:

@@ -12,12 +12,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from serving import rendering, routes
+from serving import authorisation, pages, rendering, routes
 from serving.access import HUNG_UP, Access
 from serving.open_inference import routes as open_inference
 from serving.open_inference.grpc_server import GrpcServer
 from serving.problem_details import Problem
 from serving.service import Service
+from serving.telemetry import NO_TRACES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,6 +42,9 @@ def create_app(settings: Settings, *tritons: Inference) -> FastAPI:
     Returns:
         The application; `app.state.service` has its parts, `app.state.service.drain()` takes it out of rotation. Its
         gRPC side, which listens while the application runs, is `app.state.grpc`, if the settings want one.
+
+    Raises:
+        KeysError: The settings name a key file that cannot be used.
     """
     service = Service(settings, tritons, VERSION)
 
@@ -56,13 +60,22 @@ def create_app(settings: Settings, *tritons: Inference) -> FastAPI:
 
     # The interactive documentation with its scripts on board: FastAPI's own page loads them from a CDN.
     app = FastAPIOffline(
-        title="Petrov", version=VERSION, summary="Neural operators, served.", redoc_url=None, lifespan=lifespan
+        title="Petrov",
+        version=VERSION,
+        summary="Neural operators, served.",
+        redoc_url=None,
+        lifespan=lifespan,
+        telemetry=service.traces.fastapi if service.traces else NO_TRACES,
     )
     app.state.service, app.state.grpc = service, None
     app.include_router(routes.router)
+    app.include_router(pages.router)
     app.include_router(open_inference.router)
+    app.add_middleware(authorisation.Authorisation, guard=service.guard, metrics=service.metrics)
     app.add_middleware(Access, metrics=service.metrics, knows=service.catalogue.knows)
     _handle_errors(app, service)
+    if service.keys:
+        authorisation.describe(app.openapi())
     return app
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from serving.authorisation import Caller
     from serving.metrics import Metrics
     from serving.schemas import Card
 
@@ -68,6 +69,11 @@ class Question:
     single: bool
     grid: str
 
+    @property
+    def count(self) -> int:
+        """Number of fields."""
+        return len(next(iter(self.inputs.values())))
+
 
 class Solver(Protocol):
     """What turns inputs into outputs: the model in Triton, or the equations themselves."""
@@ -96,7 +102,12 @@ class Predictor:
         self._seconds = seconds
 
     async def answer(
-        self, card: Card, exchange: Exchange[Result], request_id: str, seconds: float = math.inf
+        self,
+        card: Card,
+        exchange: Exchange[Result],
+        request_id: str,
+        caller: Caller,
+        seconds: float = math.inf,
     ) -> Result:
         """What the exchange writes.
 
@@ -104,6 +115,7 @@ class Predictor:
             card: Of the version to ask.
             exchange: The question.
             request_id: For Triton's log.
+            caller: Whose rate pays for the fields, once the question is understood and whatever becomes of it.
             seconds: How long the caller will wait.
 
         Raises:
@@ -113,12 +125,15 @@ class Predictor:
         deadline = asyncio.get_running_loop().time() + limit
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._answer(card, exchange, request_id, deadline)
+                return await self._answer(card, exchange, request_id, caller, deadline)
         except TimeoutError as error:
             raise DeadlineExceeded(f"no answer within {limit:g} s") from error
 
-    async def _answer(self, card: Card, exchange: Exchange[Result], request_id: str, deadline: float) -> Result:
+    async def _answer(
+        self, card: Card, exchange: Exchange[Result], request_id: str, caller: Caller, deadline: float
+    ) -> Result:
         question = await self._understand(card, exchange)
+        caller.spend(question.count)
         outputs = await self._solver.predict(card, question.inputs, deadline, request_id)
         with self._metrics.phase(card.model, question.grid, "encode"):
             size = sum(array.nbytes for array in outputs.values())
@@ -127,8 +142,7 @@ class Predictor:
     async def _understand(self, card: Card, exchange: Exchange[Any]) -> Question:
         start = time.perf_counter()
         question = await aside(exchange.size, understand, card, exchange, self._max_bytes)
-        elapsed = time.perf_counter() - start
-        self._metrics.phase_seconds.labels(card.model, question.grid, "parse").observe(elapsed)
+        self._metrics.parsed(card.model, question.grid, time.perf_counter() - start)
         return question
 
 

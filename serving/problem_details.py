@@ -13,6 +13,8 @@ attempt may not meet carry the header `Retry-After` (whole seconds). All of them
     Problem
      ├── Refused                     4xx: the caller can mend it
      │    ├── UnreadableBody         400  unreadable-body         not an .npy file, not JSON, truncated
+     │    ├── Unauthenticated        401  unauthenticated         no API key, or an unknown one
+     │    ├── Forbidden              403  forbidden               the key is for other things
      │    ├── UnknownRoute           404  unknown-route
      │    ├── UnknownModel           404  unknown-model
      │    ├── UnknownVersion         404  unknown-version
@@ -22,6 +24,7 @@ attempt may not meet carry the header `Retry-After` (whole seconds). All of them
      │    ├── BodyTooLarge           413  body-too-large          bytes or fields beyond the limit
      │    ├── UnsupportedMediaType   415  unsupported-media-type  also any Content-Encoding
      │    ├── InvalidParameter       422  invalid-parameter       a path or query parameter
+     │    ├── RateLimited            429  rate-limited            Retry-After
      │    └── InvalidArray           422  invalid-array           the array can be read and makes no sense here
      │         ├── WrongInput        422  wrong-input             an input is missing or not the model's
      │         ├── WrongDtype        422  wrong-dtype             not numbers of a kind that fits the card's type
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:petrov:problem:"
+_BEARER = 'Bearer realm="petrov"'
 
 
 class Problem(Exception):  # noqa: N818  the word of RFC 9457; every leaf names a fault
@@ -89,6 +93,35 @@ class UnreadableBody(Refused):
     """The body is not what its Content-Type says."""
 
     status, kind, title = 400, "unreadable-body", "Body cannot be read"
+
+
+class Unauthenticated(Refused):
+    """There is no API key, or nobody knows it; `WWW-Authenticate` says what is expected (RFC 6750).
+
+    Args:
+        detail: The sentence.
+        error: The RFC's word for what is wrong with a key that was sent.
+    """
+
+    status, kind, title = 401, "unauthenticated", "Not authenticated"
+
+    def __init__(self, detail: str, *, error: str = "") -> None:
+        super().__init__(detail, headers={"WWW-Authenticate": _BEARER + (f', error="{error}"' if error else "")})
+
+
+class Forbidden(Refused):
+    """The API key is known, and for other things.
+
+    Args:
+        detail: The sentence.
+        scope: What it would have to be for.
+    """
+
+    status, kind, title = 403, "forbidden", "Not allowed"
+
+    def __init__(self, detail: str, *, scope: str) -> None:
+        challenge = f'{_BEARER}, error="insufficient_scope", scope="{scope}"'
+        super().__init__(detail, headers={"WWW-Authenticate": challenge})
 
 
 class UnknownRoute(Refused):
@@ -143,6 +176,20 @@ class InvalidParameter(Refused):
     """A path or query parameter is outside its range."""
 
     status, kind, title = 422, "invalid-parameter", "Invalid parameter"
+
+
+class RateLimited(Refused):
+    """The API key has asked for as many fields as its rate allows.
+
+    Args:
+        detail: The sentence.
+        retry_after: Whole seconds.
+    """
+
+    status, kind, title = 429, "rate-limited", "Over the key's rate"
+
+    def __init__(self, detail: str, *, retry_after: int) -> None:
+        super().__init__(detail, headers={"Retry-After": str(retry_after)})
 
 
 class InvalidArray(Refused):

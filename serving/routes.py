@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from serving import arrays, body, npy, safetensors
@@ -40,11 +40,6 @@ _PREDICTION: dict[str, Any] = {
         }
     },
 }
-_INDEX = """<!doctype html><html lang="en"><title>Petrov</title>
-<h1>Petrov</h1><p>Neural operators, served: fields in, fields out.</p>
-<ul><li><a href="v1/models">models</a></li><li><a href="docs">documentation of the interface</a></li>
-<li><a href="health/ready">readiness</a></li><li><a href="metrics">metrics</a></li></ul></html>
-"""
 
 router = APIRouter(
     responses={"default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}}
@@ -119,21 +114,18 @@ async def metrics(service: Serving) -> Response:
     return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-@router.get("/", include_in_schema=False)
-async def index() -> HTMLResponse:
-    """Where to go from here."""
-    return HTMLResponse(_INDEX)
-
-
 async def _answer(card: Card, predictor: Predictor, request: Request, service: Service) -> Response:
     """Read, answer, and stop when nobody listens any more."""
     question = arrays.question_type(request.headers)
     answer = arrays.answer_type(request.headers, question)
     limit = service.settings.max_body_bytes // (arrays.JSON_SHARE if question == arrays.JSON else 1)
+    state = request.state
+    state.version = card.version
+    state.caller.check()
     with service.admission.admit() as ticket:
         content = await body.read(request, ticket, limit, service.settings.receive_seconds)
         service.metrics.request_bytes.observe(len(content))
-        work = predictor.answer(card, arrays.Body(content, question, answer), request.state.request_id)
+        work = predictor.answer(card, arrays.Body(content, question, answer), state.request_id, state.caller)
         written = await body.unless_disconnected(request, work)
     return Response(written, media_type=answer, headers=_origin(card))
 

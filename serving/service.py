@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from fastapi import Depends, Request
 
+from serving.authorisation import Guard
 from serving.catalogue import Catalogue
 from serving.dispatch import Dispatcher
+from serving.key_file import KeyFile
 from serving.limits import Admission, RetryBudget
 from serving.metrics import Metrics
 from serving.prediction import Predictor
 from serving.problems import Classics
+from serving.telemetry import TracedMetrics, Traces
 from serving.triton_pool import TritonPool
 
 if TYPE_CHECKING:
@@ -32,14 +35,22 @@ class Service:
         settings: The operator's choices.
         tritons: Where models run; opened and closed by `run`.
         version: Of the software.
+
+    Raises:
+        KeysError: The key file cannot be used.
     """
 
     def __init__(self, settings: Settings, tritons: Sequence[Inference], version: str) -> None:
         self.settings = settings
         self.version = version
-        self.metrics = Metrics(version)
+        self.traces = Traces(settings.traces, version) if settings.traces else None
+        self.metrics = TracedMetrics(version, self.traces) if self.traces else Metrics(version)
+        self.keys = None if settings.keys is None else KeyFile(settings.keys)
+        self.guard = Guard(self.keys, self.metrics)
         self._tritons = TritonPool(tritons, RetryBudget(RETRIES_PER_CALL, RETRIES_SAVED), self.metrics)
         self.catalogue = Catalogue(settings.repository, self._tritons, settings.request_seconds)
+        self.metrics.ready.set_function(lambda: self.catalogue.readiness().ready)
+        self.metrics.inflight_limit.set(settings.max_requests_in_flight)
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
         dispatcher = Dispatcher(self._tritons, self.catalogue, self.metrics)
         self.classics = Classics()
@@ -49,16 +60,20 @@ class Service:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Open the inference servers and watch the repository as long as the context lasts."""
+        """Open the inference servers, and watch the repository and the keys as long as the context lasts."""
         async with self._tritons:
-            watching = asyncio.create_task(self.catalogue.watch())
+            watches = [self.catalogue.watch(), *([self.keys.watch()] if self.keys else [])]
+            watching = [asyncio.create_task(watch) for watch in watches]
             try:
                 yield
             finally:
-                watching.cancel()
-                with suppress(asyncio.CancelledError):
-                    await watching
+                for task in watching:
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await task
                 self.classics.close()
+                if self.traces:
+                    await self.traces.close()
 
     def drain(self) -> None:
         """Readiness is false from now on; requests are still answered."""

@@ -3,10 +3,12 @@
 The methods are listed one by one, and any other is UNIMPLEMENTED. A fault has the sentence that HTTP has as `detail`;
 its status becomes one of gRPC's:
 
-    400 422  INVALID_ARGUMENT     404  NOT_FOUND      413 429  RESOURCE_EXHAUSTED
-    500 502  INTERNAL             503  UNAVAILABLE    408 504  DEADLINE_EXCEEDED     501  UNIMPLEMENTED
+    400 422  INVALID_ARGUMENT     401  UNAUTHENTICATED    413 429  RESOURCE_EXHAUSTED
+    500 502  INTERNAL             403  PERMISSION_DENIED  408 504  DEADLINE_EXCEEDED
+    501      UNIMPLEMENTED        404  NOT_FOUND          503      UNAVAILABLE
 
-Every answer carries the request's id as `x-request-id` in its trailing metadata, and 503 `retry-after`.
+Every answer carries the request's id as `x-request-id` in its trailing metadata, 429 and 503 `retry-after`. A key,
+where one is wanted, comes as `authorization: Bearer …` in the call's metadata (`serving.authorisation`).
 
 A message is asked for only when its call has been admitted, and has to arrive in time. gRPC does not say how much of it
 is there until all of it is: so it is bounded by itself, and counted among the bytes in flight once it is complete.
@@ -20,6 +22,7 @@ import math
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -27,6 +30,7 @@ from grpc import StatusCode
 from tritonclient.grpc import service_pb2
 
 from serving import access
+from serving.authorisation import ANYONE, METHODS
 from serving.metrics import UNKNOWN
 from serving.open_inference import metadata
 from serving.open_inference.grpc_exchange import GrpcExchange
@@ -46,6 +50,8 @@ SERVICE = "inference.GRPCInferenceService"
 CANCELLED = "CANCELLED"
 CODES = {
     400: StatusCode.INVALID_ARGUMENT,
+    401: StatusCode.UNAUTHENTICATED,
+    403: StatusCode.PERMISSION_DENIED,
     404: StatusCode.NOT_FOUND,
     408: StatusCode.DEADLINE_EXCEEDED,
     413: StatusCode.RESOURCE_EXHAUSTED,
@@ -69,15 +75,26 @@ class Call:
 
     Attributes:
         size: Bytes of the message, once it is there.
+        model: That the message names.
+        version: Of the model that answers.
+        code: How it ended.
+        sent: Bytes of the answer.
+        client: Its address.
+        caller: Who asks, once they were let in.
     """
 
     def __init__(self, method: str, context: Any) -> None:
         given = dict(context.invocation_metadata() or ())
+        self.authorization = str(given.get("authorization", ""))
+        self.caller = ANYONE
         self.method = method
         self.size = 0
         self.request_id = access.request_id(str(given.get(access.HEADER.lower(), "")))
         self.model = UNKNOWN
+        self.version = ""
         self.code = CANCELLED
+        self.sent = 0
+        self.client = unquote(context.peer()).partition(":")[2].rpartition(":")[0]  # ipv4:127.0.0.1:4321
         self._context = context
 
     @property
@@ -111,8 +128,9 @@ class Call:
         trailing = tuple((name.lower(), value) for name, value in headers.items())
         await self._context.abort(code, problem.detail, trailing)
 
-    def succeed(self) -> None:
+    def succeed(self, reply: bytes) -> None:
         """The answer is on its way."""
+        self.sent = len(reply)
         self.code = StatusCode.OK.name
         self._context.set_trailing_metadata(((access.HEADER.lower(), self.request_id),))
 
@@ -173,14 +191,16 @@ class GrpcServer:
 
         For the client it is a call with one message and one answer; here it is a stream of one, which waits for us.
         """
+        scope = METHODS[name]
 
         async def handle(_: Any, context: Any) -> bytes:
             call = Call(name, context)
             start = time.perf_counter()
             with self._service.metrics.inflight.track_inprogress():
                 try:
+                    call.caller = self._service.guard.admit(scope, call.authorization)
                     reply = await method(call)
-                    call.succeed()
+                    call.succeed(reply)
                 except Problem as problem:
                     await self._refuse(call, problem)
                 except Exception:
@@ -190,7 +210,8 @@ class GrpcServer:
                     self._record(call, time.perf_counter() - start)
             return reply
 
-        return grpc.stream_unary_rpc_method_handler(handle)
+        traces = self._service.traces
+        return grpc.stream_unary_rpc_method_handler(traces.call(f"{SERVICE}/{name}", handle) if traces else handle)
 
     async def _refuse(self, call: Call, problem: Problem) -> None:
         self._service.metrics.rejected.labels(problem.kind).inc()
@@ -198,8 +219,20 @@ class GrpcServer:
 
     def _record(self, call: Call, seconds: float) -> None:
         model = call.model if self._service.catalogue.knows(call.model) else UNKNOWN
-        self._service.metrics.request_seconds.labels(model, f"/{SERVICE}/{call.method}", call.code).observe(seconds)
-        access.logger.info("GRPC %s %s %.1f ms id=%s", call.method, call.code, seconds * 1e3, call.request_id)
+        route = f"/{SERVICE}/{call.method}"
+        self._service.metrics.request_seconds.labels(model, route, call.code).observe(seconds)
+        access.Entry(
+            request_id=call.request_id,
+            method="GRPC",
+            route=route,
+            model=model,
+            version=call.version,
+            status=call.code,
+            seconds=seconds,
+            bytes_in=call.size,
+            bytes_out=call.sent,
+            client=call.client,
+        ).write(call.method)
 
     async def _read(self, call: Call, message: Any) -> Any:
         return await call.read(message, self._settings.receive_seconds)
@@ -208,7 +241,9 @@ class GrpcServer:
         call.model = name
         if version and not (version.isascii() and version.isdigit() and len(version) < 10):
             raise InvalidParameter(f'expected a number as model version but got "{version[:32]}"')
-        return self._service.catalogue.find(name, int(version) if version else None)
+        found = self._service.catalogue.find(name, int(version) if version else None)
+        call.version = str(found.card.version)
+        return found
 
     async def _server_live(self, _: Call) -> bytes:
         return _written(service_pb2.ServerLiveResponse(live=True))
@@ -246,13 +281,14 @@ class GrpcServer:
         return _written(service_pb2.RepositoryIndexResponse(models=models))
 
     async def _model_infer(self, call: Call) -> bytes:
+        call.caller.check()
         with self._service.admission.admit() as ticket:
             request = await self._read(call, service_pb2.ModelInferRequest)
             ticket.hold(call.size)
             self._service.metrics.request_bytes.observe(call.size)
             card = self._find(call, request.model_name, request.model_version).card
             exchange = GrpcExchange(request, call.size, [tensor.name for tensor in card.outputs])
-            return await self._service.predictor.answer(card, exchange, call.request_id, call.seconds)
+            return await self._service.predictor.answer(card, exchange, call.request_id, call.caller, call.seconds)
 
 
 def _parsed(message: Any, body: bytes) -> Any:

@@ -122,11 +122,14 @@ async def infer(model: str, request: Request, service: Serving, version: int | N
 async def _answer(card: Card, request: Request, service: Service) -> Response:
     arrays.check_uncompressed(request.headers)
     json_bytes, limit = _limits(request.headers, service.settings.max_body_bytes)
+    state = request.state
+    state.version = card.version
+    state.caller.check()
     with service.admission.admit() as ticket:
         content = await body.read(request, ticket, limit, service.settings.receive_seconds)
         service.metrics.request_bytes.observe(len(content))
         exchange = RestExchange(content, json_bytes, [tensor.name for tensor in card.outputs])
-        work = service.predictor.answer(card, exchange, request.state.request_id)
+        work = service.predictor.answer(card, exchange, state.request_id, state.caller)
         reply = await body.unless_disconnected(request, work)
     if reply.json_bytes is None:
         return Response(reply.body, media_type=arrays.JSON)
