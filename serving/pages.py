@@ -1,7 +1,7 @@
-"""The files of `serving/playground` in, the playground's routes out: the page at `/`, what it loads under `/playground/`.
+"""The files of `serving/playground` in, its routes out: the page at `/`, and what it loads under `/playground/`.
 
-The page is an ordinary client of `/v1`: it comes from this origin, runs nothing from anywhere else, and no address of it
-holds anything secret, so it needs no key.
+The page is an ordinary client of `/v1`: it comes from this origin and runs nothing from anywhere else. It holds nothing
+secret, so it is read without a key; its questions carry the one that is entered there.
 """
 
 from __future__ import annotations
@@ -26,17 +26,9 @@ MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' blob: data:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -71,7 +63,9 @@ class File:
         return Response(self.content, headers=dict(self.headers))
 
 
-FILES: Mapping[str, File] = {path.name: File.read(path) for path in sorted(FOLDER.iterdir()) if path.suffix in MEDIA_TYPES}
+FILES: Mapping[str, File] = {
+    path.name: File.read(path) for path in sorted(FOLDER.iterdir()) if path.suffix in MEDIA_TYPES
+}
 
 
 @router.get("/")

@@ -123,6 +123,7 @@ function describe(input, output, layout) {
   for (const id of ["noise-row", "upload-reading"]) at(id).hidden = layout !== "inverse";
   at("mean-row").hidden = layout !== "curve";
   at("mean").checked = cards.zeroMean(desk.model.card);
+  at("size-name").textContent = layout === "curve" ? "Reach" : "Brush";
   at("fill").textContent = layout === "curve" ? "Flatten" : "Fill";
   at("blobs").textContent = layout === "curve" ? "Bumps" : "Blobs";
 }
@@ -396,7 +397,7 @@ function showPrediction({ output, input, truth }, solved) {
     panels.prediction.show(output, panels.input.field ? widest(desk.base, fields.range(truth)) : fields.range(output));
   } else if (curve) {
     const [low, high] = fields.range(output, ...(solved ? [solved.output] : []));
-    const room = 0.08 * (high - low || 1);
+    const room = 0.15 * (high - low || 1);
     panels.prediction.show(output, [low - room, high + room], solved?.output);
   } else panels.prediction.show(output, fields.range(output, ...(solved ? [solved.output] : [])));
 }
@@ -408,7 +409,7 @@ function showClassical({ output }) {
 function showDifference(found, truth) {
   const difference = fields.difference(found, truth);
   const most = Math.max(...fields.range(difference).map(Math.abs)) || 1;
-  const room = difference.shape.length === 1 ? 1.1 * most : most;
+  const room = difference.shape.length === 1 ? 1.2 * most : most;
   panels.difference.show(difference, [-room, room]);
   at("error").textContent = percent(fields.relativeL2(found, truth));
 }
@@ -503,16 +504,16 @@ async function upload(file, asReading) {
   try {
     const { maximum } = desk.model.card.grid;
     const most = maximum ** cards.dimensions(desk.model.card);
-    if (file.size > 8 * most + 20_000) throw new Error(`${file.name} has ${file.size} bytes; the largest grid takes ${8 * most} as float64.`);
+    if (file.size > 8 * most + 20_000) throw new Error(`it has ${file.size} bytes; the largest grid takes ${8 * most} as float64.`);
     const { shape, data } = decode(await file.arrayBuffer(), most);
     const sizes = shape.length > cards.dimensions(desk.model.card) && shape[0] === 1 ? shape.slice(1) : shape;
-    if (sizes.length !== cards.dimensions(desk.model.card)) throw new Error(`${file.name} has shape (${shape}); one field with axes ${painted().grid.axes.join(", ")} is drawn here.`);
+    if (sizes.length !== cards.dimensions(desk.model.card)) throw new Error(`it has shape (${shape}); one field with axes ${painted().grid.axes.join(", ")} is drawn here.`);
     if (asReading) setForward(null);
     if (desk.field) remember();
     if (asReading) setBase(fields.range({ data }));
     setField({ shape: sizes, data }, { kind: "own" });
   } catch (error) {
-    trouble.show(error);
+    trouble.show(new Error(`The file “${file.name}” is not drawn: ${error.message}`));
   }
 }
 
