@@ -25,7 +25,7 @@ from training.attention import AttentionType
 from training.encoder import EncoderConfig, encoder_stack
 from training.shapes import Numbers, Tokens
 
-UNABLE = ("galerkin", "linear")  # these sum over all tokens before any query asks, and take no mask
+UNABLE = ("galerkin", "fourier", "linear")  # these take a mean over all tokens of a domain, padding included
 Seen = Bool[Tensor, "batch token"]
 
 
@@ -47,7 +47,7 @@ class TowerConfig(EncoderConfig):
     def keep_to_sequences(self) -> TowerConfig:
         """Refuse what would let padding through, or see nothing."""
         if self.attention in UNABLE:
-            raise ValueError(f"{self.attention} attention takes no mask, so padding would count: choose another")
+            raise ValueError(f"{self.attention} attention takes a mean over padding, too: choose another")
         if self.local or self.batch_norm:
             raise ValueError("local mixing and batch norm would let padding through: leave them out")
         if self.pooling == "cls" and (self.causal or self.attention == "causal"):
