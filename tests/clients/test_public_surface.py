@@ -26,7 +26,7 @@ TREE = {
 }
 EXCEPTIONS = {"PetrovError", *(leaf for leaves in TREE.values() for leaf in leaves)}
 CLIENTS = {"Client", "AsyncClient", "GrpcClient", "AsyncGrpcClient"}
-VALUES = {"ModelInfo", "TensorInfo", "GridInfo", "Where"}
+VALUES = {"ModelInfo", "TensorInfo", "GridInfo", "Vocabulary", "Choice", "Where"}
 
 
 def test_the_package_exports_exactly_these_names() -> None:

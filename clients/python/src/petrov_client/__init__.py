@@ -30,10 +30,12 @@ from petrov_client._exceptions import (
     Where,
 )
 from petrov_client._models import GridInfo, ModelInfo, TensorInfo
+from petrov_client._vocabulary import Choice, Vocabulary
 
 __all__ = [
     "AsyncClient",
     "AsyncGrpcClient",
+    "Choice",
     "Client",
     "ConnectionFailed",
     "DeadlineExceeded",
@@ -53,5 +55,6 @@ __all__ = [
     "Unavailable",
     "UnknownModel",
     "UnreadableAnswer",
+    "Vocabulary",
     "Where",
 ]

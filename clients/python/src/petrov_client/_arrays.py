@@ -1,8 +1,8 @@
-"""An array-like of numbers in, checked float32 pieces of request size out; and the pieces of the answer back into one.
+"""An array-like of numbers in, checked pieces of request size out; and the pieces of the answer back into one.
 
 A model's input has axes (batch, …). The caller may pass one field, without the batch axis, and gets one field back; or
 a batch of any size. Arrays with `shape`, `dtype` and slicing (NumPy, memory maps, HDF5 datasets) are read a piece at a
-time, so a batch larger than memory costs no more than its answer.
+time, so a batch larger than memory costs no more than its answer. Pieces are float32, or int32 for tokens.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._exceptions import InvalidInput, UnreadableAnswer, Where
+from petrov_client._vocabulary import PADDING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from petrov_client._models import GridInfo, ModelInfo, TensorInfo
 
 Fields = npt.NDArray[np.float32]
+WIRE_TYPES: Mapping[str, str] = {"FP32": "<f4", "INT32": "<i4"}
 
 #: Bytes of one request. Beyond a few megabytes larger requests are no faster, and a lost one costs more.
 PIECE_BYTES = 8 * 2**20
@@ -54,11 +58,14 @@ class Question:
         step = min(self.info.batch, affordable)
         return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
 
-    def fields(self, piece: slice) -> Fields:
-        """Read a piece as float32, C order, the batch axis first."""
-        part = np.asarray(self.array)[np.newaxis] if self.single else self.array[piece]
+    def numbers(self, piece: slice) -> npt.NDArray[Any]:
+        """Read a piece as it is, the batch axis first."""
+        return np.asarray(self.array)[np.newaxis] if self.single else np.asarray(self.array[piece])
+
+    def fields(self, piece: slice) -> npt.NDArray[Any]:
+        """Read a piece in the model's own type, C order, the batch axis first."""
         with np.errstate(over="ignore"):  # what overflows is infinite then, and found by the check of values
-            return np.ascontiguousarray(part, dtype="<f4")
+            return np.ascontiguousarray(self.numbers(piece), dtype=WIRE_TYPES[self.info.inputs[0].dtype])
 
 
 class Answer:
@@ -106,10 +113,10 @@ def ask(info: ModelInfo, array: Any) -> Question:
 
     Args:
         info: The model.
-        array: Real numbers, one field `[…]` or a batch `[batch, …]`.
+        array: Real numbers, one field `[…]` or a batch `[batch, …]`; integers for a model of sequences.
 
     Raises:
-        InvalidInput: It does not fit: type, rank, grid, not finite, not positive. `.where` names the place.
+        InvalidInput: It does not fit: type, rank, grid, not finite, not positive, no word. `.where` names the place.
     """
     tensor = _only_input(info)
     numbers = _numbers(array, tensor)
@@ -126,7 +133,10 @@ def _only_input(info: ModelInfo) -> TensorInfo:
             f'"{info.name}" takes {len(info.inputs)} arrays and gives {len(info.outputs)}; '
             "predict asks models that take one and give one"
         )
-    return info.inputs[0]
+    tensor = info.inputs[0]
+    if tensor.dtype not in WIRE_TYPES:
+        raise InvalidInput(f'"{info.name}" takes {tensor.dtype}; predict sends {" or ".join(WIRE_TYPES)}')
+    return tensor
 
 
 def _numbers(array: Any, tensor: TensorInfo) -> Any:
@@ -136,8 +146,9 @@ def _numbers(array: Any, tensor: TensorInfo) -> Any:
             array = np.asarray(array)
         except (TypeError, ValueError) as error:  # rows that differ in length
             raise _refusal(tensor, f'expected an array of numbers for "{tensor.name}" but: {error}') from error
-    if array.dtype.kind not in "fiu":
-        raise _refusal(tensor, f'expected real numbers but got {array.dtype} for "{tensor.name}"')
+    kinds, expected = ("iu", "integers") if tensor.dtype == "INT32" else ("fiu", "real numbers")
+    if array.dtype.kind not in kinds:
+        raise _refusal(tensor, f'expected {expected} but got {array.dtype} for "{tensor.name}"')
     return array
 
 
@@ -163,12 +174,36 @@ def _check_grid(question: Question, tensor: TensorInfo, grid: GridInfo | None) -
 
 
 def _check_values(question: Question, piece: slice, tensor: TensorInfo) -> None:
+    if tensor.dtype == "INT32":
+        _check_tokens(question, piece)
+        return
     fields = question.fields(piece)
     finite = np.isfinite(fields)
     if not finite.all():
         raise _bad_value(question, piece, ~finite, "every value must be finite in float32")
     if tensor.positive and not (fields > 0).all():
         raise _bad_value(question, piece, fields <= 0, f"{tensor.meaning or tensor.name} must be positive")
+
+
+def _check_tokens(question: Question, piece: slice) -> None:
+    """Every number is a word of the model or, behind the words of a sequence, padding."""
+    tokens, known = question.numbers(piece), question.info.vocabulary
+    if known is None:
+        _check_range(question, piece, -(2**31), 2**31, "expected a number that int32 holds")
+        return
+    _check_range(question, piece, 0, len(known.words), f"the vocabulary has {len(known.words)} words")
+    padding = tokens == PADDING
+    misplaced = padding & np.logical_or.accumulate(~padding[:, ::-1], axis=1)[:, ::-1]
+    misplaced[:, 0] |= padding[:, 0]
+    if misplaced.any():
+        raise _bad_value(question, piece, misplaced, "that is padding and belongs behind the words")
+
+
+def _check_range(question: Question, piece: slice, low: int, high: int, rule: str) -> None:
+    tokens = question.numbers(piece)
+    outside = (tokens < low) | (tokens >= high)
+    if outside.any():
+        raise _bad_value(question, piece, outside, rule)
 
 
 def _bad_value(question: Question, piece: slice, bad: npt.NDArray[np.bool_], rule: str) -> InvalidInput:

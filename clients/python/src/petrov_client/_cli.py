@@ -1,4 +1,4 @@
-"""The command line: `petrov models`, `petrov model NAME`, `petrov predict MODEL IN OUT`.
+"""The command line: `petrov models`, `petrov model NAME`, `petrov predict MODEL IN OUT`, `petrov predict MODEL TEXT`.
 
 A fault ends the command with one line on standard error and a code that a script can switch on:
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path  # noqa: TC003  typer reads annotations when it runs
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from petrov_client import _files
+from petrov_client import _files, _texts
 from petrov_client._client import Client, GrpcClient
 from petrov_client._exceptions import PetrovError, RequestError, ServiceError
 from petrov_client._retry import TIMEOUT_SECONDS
@@ -30,14 +30,16 @@ if TYPE_CHECKING:
     from petrov_client._models import ModelInfo, TensorInfo
 
 WRONG_USE, REFUSED, FAILED, UNREACHABLE = 2, 3, 4, 5
+Asked = Client | GrpcClient
+MANY = 40  # words that are shown one by one
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    help="Ask a Petrov service for solutions of differential equations.\n\n"
-    "[bold]petrov models[/] lists what it can solve, [bold]petrov predict[/] solves it for your fields. "
+    help="Ask a Petrov service for solutions of differential equations, and for the labels of sequences.\n\n"
+    "[bold]petrov models[/] lists what it can solve, [bold]petrov predict[/] solves it for your fields and texts. "
     "A key, where the service wants one, is taken from the environment variable PETROV_API_KEY.",
     epilog="Exit codes: 0 done, 2 wrong use or file, 3 refused by the service, 4 failed by it, 5 no usable answer.",
 )
@@ -56,7 +58,7 @@ GATEWAY = "http://127.0.0.1:8080"
 @app.command()
 def models(url: Url = GATEWAY, timeout: Timeout = TIMEOUT_SECONDS) -> None:
     """List the models that answer now: what each takes, what it gives, and on which grids."""
-    table = Table("Model", "Versions", "Takes", "Gives", "Points per axis")
+    table = Table("Model", "Versions", "Takes", "Gives", "Sizes")
     with _client(url, timeout) as client:
         for info in client.models():
             table.add_row(*_cells(info))
@@ -69,12 +71,15 @@ def model(
     url: Url = GATEWAY,
     timeout: Timeout = TIMEOUT_SECONDS,
 ) -> None:
-    """Show one model: its equation, its grids, and its measured errors beside the classical solver's."""
+    """Show one model: its equation, its grids, and its measured errors beside the classical solver's.
+
+    Of a model of sequences: its task, its words and labels, and its accuracy beside that of the commonest label.
+    """
     with _client(url, timeout) as client:
         info = client.model(name)
     console = Console()
     console.print(_summary(info))
-    for title in ("errors", "classical"):
+    for title in ("errors", "classical", "accuracy"):
         if rows := info.card.get(title):
             console.print(_measurements(title, rows))
 
@@ -83,28 +88,38 @@ def model(
 def predict(
     model: Annotated[str, typer.Argument(help="A model of the list that `petrov models` prints.")],
     source: Annotated[
-        Path, typer.Argument(metavar="IN", exists=True, dir_okay=False, help="One field or a batch: .npy, .h5.")
+        str,
+        typer.Argument(
+            metavar="IN",
+            help="One field or a batch: .npy, .h5. For a model of sequences a text, a file of texts, one a line, or -.",
+        ),
     ],
-    target: Annotated[Path, typer.Argument(metavar="OUT", dir_okay=False, help="Where the answer goes: .npy, .h5.")],
+    target: Annotated[
+        Path | None,
+        typer.Argument(metavar="OUT", dir_okay=False, help="Where the answer goes: .npy, .h5; .csv or - for texts."),
+    ] = None,
     url: Url = GATEWAY,
     version: Annotated[int | None, typer.Option(min=1, help="A version of the model; the newest by default.")] = None,
     timeout: Timeout = TIMEOUT_SECONDS,
     progress: Annotated[bool, typer.Option(help="Show a bar while a long batch is answered.")] = False,
 ) -> None:
-    """Solve for every field of IN and write the solutions to OUT, of the same rank, in physical units.
+    r"""Solve for every field of IN and write the solutions to OUT, of the same rank, in physical units.
 
     IN may be larger than memory: it is read and sent a piece at a time. In an HDF5 file the dataset with the name of
     the model's input is read, or the only one, and OUT's is named for the model's output.
 
+    A text is answered with its label, the label's probability and the runner-up: one text on a line, several in a
+    table, or as CSV if there is an OUT.
+
     Example: petrov predict darcy permeability.npy pressure.npy --progress
+
+    Example: petrov predict listops "\[MAX 2 9 \[MIN 4 7 ] 0 ]"
     """
-    _files.check_output(target)
     with _client(url, timeout) as client:
-        info = client.model(model)
-        with _files.reading(source, info.inputs[0]) as array:
-            solution = client.predict(model, array, version=version, progress=progress)
-    _files.write(target, solution, info.outputs[0])
-    typer.echo(f"{info.outputs[0].name} {list(solution.shape)} -> {target}")
+        if Path(source).suffix in _files.ARRAYS:
+            _predict_fields(client, model, Path(source), target, version, progress=progress)
+        else:
+            _predict_texts(client, model, _texts.read(source), target, version, progress=progress)
 
 
 def run() -> None:
@@ -117,7 +132,38 @@ def run() -> None:
         _end(error, WRONG_USE)
 
 
-def _client(url: str, timeout: float) -> Client | GrpcClient:
+def _predict_fields(
+    client: Asked, model: str, source: Path, target: Path | None, version: int | None, *, progress: bool
+) -> None:
+    if not source.is_file():
+        raise typer.BadParameter(f"File '{source}' does not exist.", param_hint="IN")
+    if target is None:
+        raise typer.BadParameter("expected a file for the answer", param_hint="OUT")
+    _files.check_output(target)
+    info = client.model(model)
+    with _files.reading(source, info.inputs[0]) as array:
+        solution = client.predict(model, array, version=version, progress=progress)
+    _files.write(target, solution, info.outputs[0])
+    typer.echo(f"{info.outputs[0].name} {list(solution.shape)} -> {target}")
+
+
+def _predict_texts(
+    client: Asked, model: str, texts: list[str], target: Path | None, version: int | None, *, progress: bool
+) -> None:
+    if target is not None and str(target) != _texts.STANDARD:
+        _files.check_output(target, frozenset({".csv"}))
+    info = client.model(model)
+    _texts.check(info, texts)
+    columns, rows = _texts.header(info), list(_texts.ask(client, info, texts, version, progress))
+    if target is not None:
+        _texts.write(target, columns, rows)
+    elif len(rows) == 1:
+        typer.echo(_texts.sentence(rows[0]))
+    else:
+        Console().print(_texts.table(columns, rows))
+
+
+def _client(url: str, timeout: float) -> Asked:
     key = os.environ.get("PETROV_API_KEY")
     if url.startswith("grpc://"):
         return GrpcClient(url.removeprefix("grpc://"), key, timeout)
@@ -147,7 +193,23 @@ def _quantity(tensor: TensorInfo) -> str:
 
 
 def _grids(info: ModelInfo) -> str:
-    return "not told over gRPC" if info.grid is None else f"{info.grid.minimum} to {info.grid.maximum}"
+    if info.grid is None:
+        return "not told over gRPC"
+    unit = "points per axis" if info.vocabulary is None else "words"
+    return f"{info.grid.minimum} to {info.grid.maximum} {unit}"
+
+
+def _words(info: ModelInfo) -> dict[str, str]:
+    """What a model of sequences knows: short lists as they are, long ones by their ends."""
+    if info.vocabulary is None:
+        return {}
+    words = info.vocabulary.words[1:]
+    shown = words if len(words) <= MANY else (*words[:4], "…", *words[-4:])
+    return {
+        "words": " ".join(shown),
+        "labels": ", ".join(info.vocabulary.labels),
+        "labelled": f"every {info.vocabulary.answer}",
+    }
 
 
 def _summary(info: ModelInfo) -> Table:
@@ -158,9 +220,11 @@ def _summary(info: ModelInfo) -> Table:
         "versions": ", ".join(map(str, info.versions)),
         "equation": info.card.get("equation"),
         "boundary": info.card.get("boundary"),
+        "task": info.card.get("task"),
         "takes": takes,
         "gives": gives,
-        "points per axis": _grids(info),
+        **_words(info),
+        "sizes": _grids(info),
         "points": info.grid and info.grid.points,
     }
     for word, text in rows.items():

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from petrov_client._models import TensorInfo
 
 HDF5 = frozenset({".h5", ".hdf5"})
+ARRAYS = HDF5 | {".npy"}
 
 
 @contextmanager
@@ -42,14 +43,16 @@ def reading(path: Path, tensor: TensorInfo) -> Iterator[Any]:
         yield _npy(path)
 
 
-def check_output(path: Path) -> None:
+def check_output(path: Path, endings: frozenset[str] = ARRAYS) -> None:
     """Find out before the work, and not after it, that its result has nowhere to go.
 
     Raises:
-        ValueError: The file's ending is none of ours, or its folder does not exist.
+        ValueError: The file's ending is none of those, or its folder does not exist.
     """
-    if path.suffix not in {".npy", *HDF5}:
-        raise ValueError(f"expected an output file that ends in .npy, .h5 or .hdf5 but got {path}")
+    if path.suffix not in endings:
+        raise ValueError(
+            f"expected an output file that ends in {' or '.join(sorted(endings, reverse=True))} but got {path}"
+        )
     if path.suffix in HDF5:
         _h5py()
     if not path.parent.is_dir():
@@ -62,9 +65,20 @@ def write(path: Path, fields: Fields, tensor: TensorInfo) -> None:
     Raises:
         OSError: The file cannot be written.
     """
+    with replacing(path) as aside:
+        _write(aside, path.suffix, fields, tensor)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a file to write to, which takes the place of another once it is whole.
+
+    Raises:
+        OSError: It cannot be put there.
+    """
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        _write(aside, path.suffix, fields, tensor)
+        yield aside
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)

@@ -1,10 +1,12 @@
 """Triton's gRPC (Open Inference Protocol): questions become calls, replies become arrays and exceptions. No sockets.
 
-gRPC knows names, shapes and versions of a model and nothing of its card: no units, no meaning, no grid limits, no sign.
+gRPC knows names, shapes and versions of a model, the words of one of sequences, and no more of its card: no units, no
+meaning, no grid limits, no sign.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tritonclient.grpc import InferInput
 
+from petrov_client import _trace
 from petrov_client._exceptions import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -28,6 +31,7 @@ from petrov_client._exceptions import (
     UnreadableAnswer,
 )
 from petrov_client._models import ModelInfo, TensorInfo
+from petrov_client._vocabulary import vocabulary
 from petrov_client._wire import Call
 
 if TYPE_CHECKING:
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from tritonclient.utils import InferenceServerException
 
     from petrov_client._arrays import Fields
+    from petrov_client._vocabulary import Vocabulary
     from petrov_client._wire import Flow
 
 _LONGEST_MESSAGE = 2**31 - 1
@@ -88,12 +93,12 @@ class GrpcWire:
         """`ModelMetadata` and `ModelConfig`."""
         which = {"model_name": name, "model_version": _text(version)}
         metadata = yield Call(GrpcRequest("get_model_metadata", which), _itself)
-        batch = yield Call(GrpcRequest("get_model_config", which), lambda reply: int(reply.config.max_batch_size))
-        return _info(metadata, batch)
+        config = yield Call(GrpcRequest("get_model_config", which), lambda reply: reply.config)
+        return _info(metadata, config)
 
     def prediction(self, info: ModelInfo, version: int | None, fields: Fields) -> Call[Fields]:
         """`ModelInfer`."""
-        tensor = InferInput(info.inputs[0].name, list(fields.shape), "FP32")
+        tensor = InferInput(info.inputs[0].name, list(fields.shape), info.inputs[0].dtype)
         tensor.set_data_from_numpy(fields)
         arguments = {"model_name": info.name, "model_version": _text(version), "inputs": [tensor]}
         return Call(GrpcRequest("infer", arguments), _solution)
@@ -101,7 +106,7 @@ class GrpcWire:
 
 def arguments(request: GrpcRequest, metadata: Mapping[str, str], remaining: float) -> dict[str, Any]:
     """What `tritonclient` wants to send a call that has `remaining` seconds."""
-    return {**request.arguments, "headers": metadata, "client_timeout": remaining}
+    return {**request.arguments, "headers": {**metadata, **_trace.context()}, "client_timeout": remaining}
 
 
 def checked_address(address: str) -> str:
@@ -149,22 +154,33 @@ def _ready(index: Any) -> list[str]:
     return sorted({str(model.name) for model in index.models if model.state == "READY"})
 
 
-def _info(metadata: Any, batch: int) -> ModelInfo:
+def _info(metadata: Any, config: Any) -> ModelInfo:
     versions = tuple(sorted(int(version) for version in metadata.versions))
     return ModelInfo(
         name=str(metadata.name),
         version=max(versions, default=1),
         versions=versions,
-        inputs=tuple(_tensor(str(tensor.name), tensor.shape) for tensor in metadata.inputs),
-        outputs=tuple(_tensor(_POSITION.sub("", tensor.name), tensor.shape) for tensor in metadata.outputs),
-        batch=max(1, batch),
+        inputs=tuple(_tensor(str(tensor.name), tensor) for tensor in metadata.inputs),
+        outputs=tuple(_tensor(_POSITION.sub("", tensor.name), tensor) for tensor in metadata.outputs),
+        batch=max(1, int(config.max_batch_size)),
+        vocabulary=_words(config.parameters),
     )
 
 
-def _tensor(name: str, shape: Any) -> TensorInfo:
-    grid = tuple(None if points < 0 else int(points) for points in list(shape)[1:])
+def _tensor(name: str, tensor: Any) -> TensorInfo:
+    grid = tuple(None if points < 0 else int(points) for points in list(tensor.shape)[1:])
     axes = tuple(f"axis{number}" for number in range(1, len(grid) + 1))
-    return TensorInfo(name=name, axes=("batch", *axes), shape=(None, *grid))
+    return TensorInfo(name=name, axes=("batch", *axes), shape=(None, *grid), dtype=str(tensor.datatype))
+
+
+def _words(parameters: Any) -> Vocabulary | None:
+    """The vocabulary, which the configuration of a model of sequences has among its parameters, as JSON."""
+    if "vocabulary" not in parameters:
+        return None
+    try:
+        return vocabulary(json.loads(parameters["vocabulary"].string_value))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableAnswer(f"the vocabulary of a model is not readable: {error!r}") from error
 
 
 def _solution(result: Any) -> Fields:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from petrov_client._exceptions import UnknownModel, UnreadableAnswer
+import numpy as np
+
+from petrov_client._exceptions import InvalidInput, UnknownModel, UnreadableAnswer, Where
+from petrov_client._vocabulary import PADDING, Vocabulary, vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,7 @@ class TensorInfo:
         meaning: The quantity in words, such as "permeability"; None where the service does not say (gRPC).
         positive: Whether every value has to be above zero; False where the service does not say (gRPC).
         shape: Points per axis, None where any number will do. The batch's is always None.
+        dtype: "FP32", or "INT32" for the tokens of a sequence.
     """
 
     name: str
@@ -30,11 +36,12 @@ class TensorInfo:
     meaning: str | None = None
     positive: bool = False
     shape: tuple[int | None, ...] = ()
+    dtype: str = "FP32"
 
 
 @dataclass(frozen=True)
 class GridInfo:
-    """The grids that a model accepts.
+    """The grids that a model accepts; a sequence's points are its tokens.
 
     Attributes:
         axes: Names of the grid's axes.
@@ -67,6 +74,7 @@ class ModelInfo:
         batch: Fields in one request of this client (the model's own batch); larger batches are cut.
         title: What the model computes, in a line.
         grid: The grids that it accepts, where the service says.
+        vocabulary: The words and labels of a model of sequences; None for a model of fields.
         card: The whole card: training distribution, measured errors, and the classical solver's beside them.
         certificate: The export certificate: how far the served graph is from the trained network.
     """
@@ -79,8 +87,67 @@ class ModelInfo:
     batch: int
     title: str = ""
     grid: GridInfo | None = None
+    vocabulary: Vocabulary | None = None
     card: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     certificate: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+
+    def encode(self, texts: str | Sequence[str]) -> npt.NDArray[np.int32]:
+        """The tokens of texts, as `predict` takes them.
+
+        Args:
+            texts: One text, or several that become one batch.
+
+        Returns:
+            int32 `[token]` for one text, else `[batch, token]`, as long as the longest and padded behind the others.
+
+        Raises:
+            InvalidInput: The model takes no text, or a text holds something else than its words, or too many of them;
+                `.where` names the text.
+        """
+        if not isinstance(texts, str):
+            return self._padded([self._encoded(text, (number,)) for number, text in enumerate(texts)])
+        row: npt.NDArray[np.int32] = self._padded([self._encoded(texts, ())])[0]
+        return row
+
+    def decode(self, logits: npt.NDArray[Any]) -> Any:
+        """The labels that a model's answer stands for.
+
+        Args:
+            logits: What `predict` answers: `[label]`, `[batch, label]` or, where every token has a label,
+                `[token, label]` or `[batch, token, label]`.
+
+        Returns:
+            A `Choice`, or lists of them in the shape of the other axes. For tokens of padding they mean nothing:
+            `zip(words, choices)` leaves them out.
+
+        Raises:
+            InvalidInput: The model has no labels, or others.
+        """
+        return self._known_words().decode(np.asarray(logits))
+
+    def _known_words(self) -> Vocabulary:
+        if self.vocabulary is None:
+            raise InvalidInput(f'"{self.name}" takes numbers and no text: it has no vocabulary')
+        return self.vocabulary
+
+    def _encoded(self, text: str, index: tuple[int, ...]) -> list[int]:
+        where = Where(self.inputs[0].name, index or None)
+        place = f"text {index[0]}: " if index else ""
+        try:
+            tokens = self._known_words().encode(text)
+        except InvalidInput as fault:
+            raise InvalidInput(f"{place}{fault}", where=where) from None
+        most = self.grid.maximum if self.grid else len(tokens)
+        if not 1 <= len(tokens) <= most:
+            raise InvalidInput(f"{place}expected 1 to {most} words but got {len(tokens)}", where=where)
+        return tokens
+
+    def _padded(self, sequences: list[list[int]]) -> npt.NDArray[np.int32]:
+        length = max([self.grid.minimum if self.grid else 1, *map(len, sequences)])
+        batch = np.full((len(sequences), length), PADDING, np.int32)
+        for row, tokens in zip(batch, sequences, strict=True):
+            row[: len(tokens)] = tokens
+        return batch
 
 
 def checked_name(name: str) -> str:
@@ -128,6 +195,7 @@ def _from_card(document: Mapping[str, Any], card: Mapping[str, Any]) -> ModelInf
         batch=max(1, int(card["limits"]["batch"])),
         title=str(card["title"]),
         grid=_grid(card["grid"]),
+        vocabulary=vocabulary(card["vocabulary"]) if card.get("vocabulary") else None,
         card=card,
         certificate=document.get("certificate") or {},
     )
@@ -143,6 +211,7 @@ def _tensor(document: Mapping[str, Any]) -> TensorInfo:
         meaning=str(document["meaning"]),
         positive=bool(document["positive"]),
         shape=tuple(None if points is None else int(points) for points in sizes),
+        dtype=str(document["dtype"]),
     )
 
 

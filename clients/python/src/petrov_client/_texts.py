@@ -1,0 +1,128 @@
+"""Texts and a client in, rows of labels out: on one line, as a table, or as CSV.
+
+A text is one line. A model that labels sequences gives a row for each, one that labels tokens a row for each word.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich.markup import escape
+from rich.table import Table
+
+from petrov_client import _files
+from petrov_client._exceptions import InvalidInput
+from petrov_client._progress import reporting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from petrov_client._client import SyncPredictor
+    from petrov_client._models import ModelInfo
+    from petrov_client._progress import Progress
+    from petrov_client._vocabulary import Choice
+
+STANDARD = "-"
+Row = tuple[str, ...]
+
+
+def read(source: str) -> list[str]:
+    """The texts that an argument stands for: standard input, a file's lines, or itself; empty lines are left out."""
+    if source == STANDARD:
+        return _lines(sys.stdin)
+    if os.path.isfile(source):  # noqa: PTH113 - Path.is_file fails for a text that is too long to be a name
+        with Path(source).open(encoding="utf-8") as file:
+            return _lines(file)
+    return [source]
+
+
+def check(info: ModelInfo, texts: list[str]) -> None:
+    """Find out before the first question that a text is none of the model's.
+
+    Raises:
+        InvalidInput: The first such line and what is wrong in it.
+    """
+    for number, text in enumerate(texts, start=1):
+        try:
+            info.encode(text)
+        except InvalidInput as fault:
+            place = f"line {number}: " if len(texts) > 1 else ""
+            raise InvalidInput(f"{place}{fault}", where=fault.where) from None
+
+
+def ask(
+    client: SyncPredictor, info: ModelInfo, texts: list[str], version: int | None, progress: Progress
+) -> Iterator[Row]:
+    """Rows of strings under `header`; texts are asked about a batch of the model at a time, so few need padding."""
+    with reporting(progress, info.name, len(texts)) as advance:
+        for start in range(0, len(texts), info.batch):
+            part = texts[start : start + info.batch]
+            choices = info.decode(client.predict(info.name, info.encode(part), version=version))
+            yield from chain.from_iterable(map(_rows, part, choices, _words(info, part)))
+            advance(len(part))
+
+
+def header(info: ModelInfo) -> Row:
+    """Names of the columns."""
+    words = () if info.vocabulary is None or info.vocabulary.answer == "sequence" else ("word",)
+    return ("text", *words, "label", "probability", "runner_up", "runner_up_probability")
+
+
+def sentence(row: Row) -> str:
+    """The one row of one text."""
+    *_, label, probability, runner_up, second = row
+    return f"{label} with {float(probability):.1%}, then {runner_up} with {float(second):.1%}"
+
+
+def table(columns: Row, rows: Iterable[Row]) -> Table:
+    """All rows, for people: a long text loses its end."""
+    drawn = Table()
+    for column in columns:
+        drawn.add_column(column.replace("_", " "), no_wrap=True, overflow="ellipsis", max_width=60)
+    for row in rows:
+        drawn.add_row(*map(escape, row))
+    return drawn
+
+
+def write(target: Path, columns: Row, rows: Iterable[Row]) -> None:
+    """All rows as CSV, to a file or, for `-`, to standard output.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    if str(target) == STANDARD:
+        _write(sys.stdout, columns, rows)
+        return
+    with _files.replacing(target) as aside, aside.open("w", newline="", encoding="utf-8") as file:
+        _write(file, columns, rows)
+
+
+def _write(file: TextIO, columns: Row, rows: Iterable[Row]) -> None:
+    lines = csv.writer(file, lineterminator="\n")
+    lines.writerow(columns)
+    lines.writerows(rows)
+
+
+def _lines(file: TextIO) -> list[str]:
+    return [text for line in file if (text := line.strip())]
+
+
+def _words(info: ModelInfo, texts: list[str]) -> list[list[str]]:
+    """The words of each text, as the model knows them."""
+    known = info.vocabulary.words if info.vocabulary else ()
+    return [[known[token] for token in info.encode(text)] for text in texts]
+
+
+def _rows(text: str, choices: Any, words: list[str]) -> list[Row]:
+    if not isinstance(choices, list):
+        return [(text, *_cells(choices))]
+    return [(text, word, *_cells(choice)) for word, choice in zip(words, choices, strict=False)]  # behind is padding
+
+
+def _cells(choice: Choice) -> Row:
+    return choice.label, f"{choice.probability:.6f}", choice.runner_up, f"{choice.runner_up_probability:.6f}"

@@ -1,0 +1,254 @@
+"""Models of sequences from the client's side: texts become tokens, logits labels, and the shell answers a line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petrov_client import (
+    Choice,
+    GridInfo,
+    InvalidInput,
+    ModelInfo,
+    TensorInfo,
+    UnreadableAnswer,
+    Vocabulary,
+    Where,
+    _models,
+)
+from petrov_client.__main__ import main
+from petrov_client._arrays import ask as check
+from petrov_client._vocabulary import vocabulary
+from tests import toy_sequences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WORDS = Vocabulary(("<pad>", "[MAX", "]", *"0123456789"), r"\[MAX|\]|[0-9]", ("low", "middle", "high"), "sequence")
+BYTES = Vocabulary(tuple(map(str, range(257))), None, ("no", "yes"), "sequence")
+TEXTS = ["ant bee bee", "cat", "  ant\tant "]
+SINGLE = np.array([1, 2, 2])
+
+
+def toy(known: Vocabulary | None = WORDS) -> ModelInfo:
+    tokens = TensorInfo("tokens", ("batch", "token"), shape=(None, None), dtype="INT32")
+    logits = TensorInfo("logits", ("batch", "label"))
+    return ModelInfo(
+        "toy", 1, (1,), (tokens,), (logits,), 4, grid=GridInfo(("token",), 2, 9, (4,), ""), vocabulary=known
+    )
+
+
+def test_a_text_is_cut_into_the_model_s_words() -> None:
+    tokens = toy().encode("[MAX 2 90]")
+    assert tokens.dtype == np.int32
+    assert tokens.tolist() == [1, 5, 12, 3, 2]
+
+
+def test_several_texts_are_padded_behind() -> None:
+    assert toy().encode(["7", "[MAX 1 ]", "0"]).tolist() == [[10, 0, 0], [1, 4, 2], [3, 0, 0]]
+    assert toy().encode(["7"]).tolist() == [[10, 0]]  # the model takes two tokens at least
+
+
+@given(st.text(min_size=1, max_size=2))
+def test_bytes_are_tokens_where_no_pattern_cuts(text: str) -> None:
+    assert toy(BYTES).encode(text)[: len(text.encode())].tolist() == [byte + 1 for byte in text.encode()]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[MAX 2 (9 ]", r'"\(" at character 7 is no word of the model, which knows \[MAX \] 0 1'),
+        ("[MIN 2 ]", r'"\[MIN" at character 0'),
+        ("1 2 three", r'"three" at character 4'),
+        ("", "expected 1 to 9 words but got 0"),
+        ("1" * 10, "expected 1 to 9 words but got 10"),
+    ],
+)
+def test_what_is_no_text_of_the_model_is_named(text: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as alone:
+        toy().encode(text)
+    assert alone.value.where == Where("tokens")
+    with pytest.raises(InvalidInput, match=f"text 2: {message}") as among:
+        toy().encode(["1", "2", text])
+    assert among.value.where == Where("tokens", (2,))
+
+
+def test_a_model_of_fields_takes_no_text() -> None:
+    with pytest.raises(InvalidInput, match='"toy" takes numbers and no text'):
+        toy(None).encode("1")
+    with pytest.raises(InvalidInput, match='"toy" takes numbers and no text'):
+        toy(None).decode(np.zeros(3))
+
+
+def test_logits_become_labels_with_their_probabilities() -> None:
+    logits = np.log(np.array([[0.2, 0.7, 0.1], [0.5, 0.1, 0.4]], np.float32))
+    first, second = toy().decode(logits)
+    assert (first.label, first.runner_up, second.label, second.runner_up) == ("middle", "low", "low", "high")
+    assert (first.probability, first.runner_up_probability) == pytest.approx((0.7, 0.2), abs=1e-6)
+    assert isinstance(toy().decode(logits[0]), Choice)
+    assert len(toy().decode(np.zeros((2, 5, 3)))[1]) == 5
+    assert toy().decode(np.array([1e4, -1e4, 0])).probability == 1.0
+    with pytest.raises(InvalidInput, match=r"expected logits with 3 labels as last axis but got \(4,\)"):
+        toy().decode(np.zeros(4))
+
+
+@pytest.mark.parametrize(
+    ("array", "message", "index"),
+    [
+        (np.ones((2, 4)), 'expected integers but got float64 for "tokens"', None),
+        (np.ones((2, 4), bool), "expected integers but got bool", None),
+        ([[1, 2, 13]], r"tokens\[0,2\] is 13; the vocabulary has 13 words", (0, 2)),
+        ([1, 2**40], rf"tokens\[1\] is {2**40}; the vocabulary has 13 words", (1,)),
+        ([[1, 2], [-1, 2]], r"tokens\[1,0\] is -1", (1, 0)),
+        ([[1, 0, 2]], r"tokens\[0,1\] is 0; that is padding and belongs behind the words", (0, 1)),
+        ([[1, 1]] * 7 + [[0, 0]], r"tokens\[7,0\] is 0; that is padding", (7, 0)),
+        (np.ones((2, 10), int), "expected 2 to 9 points along token but got 10", None),
+    ],
+)
+def test_tokens_are_checked_before_anything_is_sent(array: Any, message: str, index: Any) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        check(toy(), array)
+    assert caught.value.where == Where("tokens", index)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", ">i4", "i8"])
+def test_integers_of_any_size_become_int32(dtype: str) -> None:
+    question = check(toy(), np.full((5, 3), 7, dtype))
+    assert question.fields(slice(0, 4)).dtype.str == "<i4"
+
+
+def test_without_a_vocabulary_int32_is_the_limit() -> None:
+    assert check(toy(None), [[-5, 2**31 - 1]]).fields(slice(0, 1)).tolist() == [[-5, 2**31 - 1]]
+    with pytest.raises(InvalidInput, match=r"tokens\[0,1\] is 2147483648; expected a number that int32 holds"):
+        check(toy(None), [[1, 2**31]])
+
+
+@pytest.mark.parametrize("change", [{"pattern": "("}, {"labels": ["one"]}, {"words": None}, {"answer": ...}])
+def test_a_vocabulary_of_nonsense_is_unreadable(change: dict[str, Any], description: Callable[..., Any]) -> None:
+    document = json.loads(description()[2])
+    plain = {"words": ["<pad>", "a"], "pattern": "a", "labels": ["x", "y"], "answer": "sequence"} | change
+    document["card"]["vocabulary"] = {key: value for key, value in plain.items() if value is not ...}
+    with pytest.raises(UnreadableAnswer, match="the description of a model is not readable"):
+        _models.model_info(document)
+
+
+@pytest.fixture
+def ask(asker: Any, gateway: Any, triton: Any) -> Callable[..., Any]:
+    """Ask one of the four clients: HTTP at the gateway, gRPC at the Triton behind it."""
+    http, grpc = gateway.url.removeprefix("http://"), f"127.0.0.1:{triton.settings.triton_grpc_port}"
+    return lambda *args, **named: asker.ask(http if asker.http else grpc, *args, **named)
+
+
+@pytest.mark.parametrize("model", toy_sequences.OUTPUTS)
+def test_every_client_answers_texts(ask: Any, model: str) -> None:
+    info = ask("model", model)
+    assert info.vocabulary == vocabulary(json.loads(json.dumps(toy_sequences._vocabulary(model))))
+    assert (info.inputs[0].dtype, info.outputs[0].dtype) == ("INT32", "FP32")
+    tokens = info.encode(TEXTS)
+    answer = ask("predict", model, tokens)
+    np.testing.assert_array_equal(answer, toy_sequences.answer(model, tokens))
+    np.testing.assert_array_equal(ask("predict", model, SINGLE), toy_sequences.answer(model, SINGLE))
+    many = np.random.default_rng(0).integers(1, 4, (11, 7))
+    np.testing.assert_array_equal(ask("predict", model, many), toy_sequences.answer(model, many))
+    with pytest.raises(InvalidInput, match="expected integers but got float32"):
+        ask("predict", model, tokens.astype(np.float32))
+
+
+def test_the_gateway_s_grpc_tells_the_words_too(gateway: Any, grpc_asker: Any) -> None:
+    address = f"127.0.0.1:{gateway.settings.grpc_port}"
+    info = grpc_asker.ask(address, "model", "tally")
+    assert info.decode(grpc_asker.ask(address, "predict", "tally", info.encode("bee cat cat"))).label == "cat"
+
+
+@pytest.fixture
+def petrov(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gateway: Any) -> Callable[..., Any]:
+    """Run the command in this process: its code, what it printed, and its complaint."""
+
+    def run(*arguments: object, stdin: str = "", url: str = gateway.url) -> tuple[int, str, str]:
+        monkeypatch.setenv("COLUMNS", "120")
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        monkeypatch.setattr(sys, "argv", ["petrov", *map(str, arguments), "--url", url])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return int(end.value.code or 0), *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_the_shell_answers_a_text_on_one_line(petrov: Any, gateway: Any, scheme: str) -> None:
+    url = gateway.url if scheme == "http" else f"grpc://127.0.0.1:{gateway.settings.grpc_port}"
+    assert petrov("predict", "tally", "ant ant cat bee", url=url) == (0, "ant with 57.6%, then bee with 21.2%\n", "")
+
+
+def test_a_file_and_standard_input_are_tables(petrov: Any, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("ant ant\n\nbee " + "bee " * 30 + "\n")
+    for source, stdin in ((tmp_path / "texts.txt", ""), ("-", (tmp_path / "texts.txt").read_text())):
+        code, printed, _ = petrov("predict", "tally", source, stdin=stdin)
+        assert code == 0
+        assert [word in printed for word in ("runner up", "ant ant", "bee bee", "…")] == [True] * 4
+
+
+@pytest.mark.parametrize("to_file", [True, False])
+def test_an_answer_comes_as_csv(petrov: Any, tmp_path: Path, to_file: bool) -> None:
+    target = tmp_path / "out.csv"
+    texts = "ant\nbee bee\ncat\nant\nbee\ncat cat"  # the model's batch is four
+    code, printed, _ = petrov("predict", "tally", "-", target if to_file else "-", stdin=texts)
+    rows = list(csv.DictReader(io.StringIO(target.read_text() if to_file else printed)))
+    assert code == 0
+    assert [row["text"] for row in rows] == texts.split("\n")
+    assert [row["label"] for row in rows] == ["ant", "bee", "cat", "ant", "bee", "cat"]
+    assert all(float(row["probability"]) > float(row["runner_up_probability"]) > 0 for row in rows)
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["out.csv"] if to_file else [])
+
+
+def test_every_word_has_a_row_where_every_token_has_a_label(petrov: Any) -> None:
+    code, printed, _ = petrov("predict", "kinds", "-", "-", stdin="ant cat\nbee\n")
+    rows = list(csv.DictReader(io.StringIO(printed)))
+    assert code == 0
+    assert [(row["text"], row["word"], row["label"]) for row in rows] == [
+        ("ant cat", "ant", "ant"),
+        ("ant cat", "cat", "cat"),
+        ("bee", "bee", "bee"),
+    ]
+
+
+def test_tokens_in_a_file_are_answered_with_a_file(petrov: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "in.npy", SINGLE)
+    assert petrov("predict", "tally", tmp_path / "in.npy", tmp_path / "out.npy")[0] == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), toy_sequences.answer("tally", SINGLE))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "code", "message"),
+    [
+        (("tally", "ant dog"), "", 3, '"dog" at character 4 is no word of the model, which knows ant bee cat'),
+        (("tally", "-"), "ant\nant\nant dog", 3, 'line 3: "dog" at character 4'),
+        (("tally", "ant " * 41), "", 3, "expected 1 to 40 words but got 41"),
+        (("blur", "ant"), "", 3, '"blur" takes numbers and no text'),
+        (("tally", "ant", "out.txt"), "", 2, "ends in .csv but got out.txt"),
+        (("tally", "in.npy"), "", 2, "does not exist"),
+    ],
+)
+def test_a_fault_ends_with_its_code(petrov: Any, arguments: Any, stdin: str, code: int, message: str) -> None:
+    found, printed, complaint = petrov("predict", *arguments, stdin=stdin)
+    assert (found, printed) == (code, "")
+    assert message in complaint
+
+
+def test_the_lists_show_words_and_labels(petrov: Any) -> None:
+    _, printed, _ = petrov("models")
+    for words in ("tally", "1 to 40 words", "4 to 64 points per axis"):
+        assert words in printed
+    _, printed, _ = petrov("model", "kinds")
+    for words in ("name the animal", "ant bee cat", "ant, bee, cat", "every token", "accuracy", "0.5"):
+        assert words in printed
