@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from training.shapes import Carried, Channels, Places
 from training.spectral import CONVOLUTION
+
+CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 
 
 def indices(sides: Sequence[int], device: torch.device) -> list[Tensor]:
@@ -36,7 +39,17 @@ class JoinCoordinates(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, dimensions: int) -> None:
         super().__init__()
+        self.dimensions = dimensions
         self.linear = CONVOLUTION[dimensions](inputs + dimensions, outputs, 1)
+        self.convolve = CONVOLVE[dimensions]
 
     def forward(self, x: Channels, places: Places) -> Carried:
-        return self.linear(torch.cat([x, places.expand(x.shape[0], *places.shape)], dim=1))
+        return self.mix(x) + self.place(places)
+
+    def mix(self, x: Channels) -> Carried:
+        """Give the features' part, A_x x, which commutes with interpolation."""
+        return self.convolve(x, self.linear.weight[:, : -self.dimensions])
+
+    def place(self, places: Places) -> Carried:
+        """Give the coordinates' part, A_r r + b, the same for every sample: one batch `[1, outputs, *grid]`."""
+        return self.convolve(places[None], self.linear.weight[:, -self.dimensions :], self.linear.bias)

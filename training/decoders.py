@@ -19,6 +19,7 @@ from torch import nn
 
 from training.activations import ACTIVATION, Activation
 from training.coordinates import JoinCoordinates
+from training.dropout import Dropout
 from training.shapes import Carried, Channels, Places
 from training.spectral import CONVOLUTION, SpectralConv, published_deviation
 
@@ -79,7 +80,11 @@ class SpectralDecoder(nn.Module):
         )
 
     def forward(self, x: Channels, places: Places) -> Carried:
-        return self.head(self.spectral(x if self.join is None else self.join(x, places)))
+        return self.decide(x if self.join is None else self.join(x, places))
+
+    def decide(self, joined: Channels) -> Carried:
+        """Give the values of features that the coordinates have joined."""
+        return self.head(self.spectral(joined))
 
 
 class PointwiseDecoder(nn.Module):
@@ -97,7 +102,7 @@ class PointwiseDecoder(nn.Module):
         linear = CONVOLUTION[dimensions]
         self.hidden = nn.Sequential(
             *(
-                nn.Sequential(linear(width, width, 1), ACTIVATION[config.activation](), nn.Dropout(config.dropout))
+                nn.Sequential(linear(width, width, 1), ACTIVATION[config.activation](), Dropout(config.dropout))
                 for _ in range(config.layers)
             )
         )
@@ -106,7 +111,11 @@ class PointwiseDecoder(nn.Module):
             start_small(self, config.gain)
 
     def forward(self, x: Channels, places: Places) -> Carried:
-        return self.head(self.hidden(x if self.join is None else self.join(x, places)))
+        return self.decide(x if self.join is None else self.join(x, places))
+
+    def decide(self, joined: Channels) -> Carried:
+        """Give the values of features that the coordinates have joined."""
+        return self.head(self.hidden(joined))
 
 
 def join(config: CommonConfig, inputs: int, dimensions: int) -> tuple[JoinCoordinates | None, int]:

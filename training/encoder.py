@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from training.activations import ACTIVATION, Activation
 from training.attention import Attention, AttentionNorm, AttentionType, build_attention
+from training.dropout import Dropout
 from training.shapes import Mask, Positions, Tokens, Weight
 from training.words import known
 
@@ -119,14 +120,14 @@ class EncoderLayer(nn.Module):
         self.norm1, self.norm2 = (nn.Identity() if norm == "none" else nn.LayerNorm(channels, eps) for _ in range(2))
         hidden = OrderedDict(
             activation=ACTIVATION[known(activation, ACTIVATION, "the activation")](),
-            dropout=nn.Dropout(feedforward_dropout),
+            dropout=Dropout(feedforward_dropout),
         )
         if batch_norm:
             hidden["norm"] = TokenBatchNorm(feedforward)
         self.feedforward = nn.Sequential(
             nn.Linear(channels, feedforward), nn.Sequential(hidden), nn.Linear(feedforward, channels)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,

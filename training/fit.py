@@ -28,9 +28,11 @@ from training.batches import Plan
 from training.config import AnyRecipe, FitConfig, Recipe, RecipeError
 from training.data import Request, Samples, prepare, read
 from training.evaluation import report
+from training.evaluation.timing import processor
 from training.operators import Operator, build
 from training.problems import PROBLEMS
 from training.task import Task
+from training.validity import validity
 
 STATE, BEST, METRICS = "state", "best.ckpt", "metrics.csv"
 EXPECTED_WARNINGS = (
@@ -183,8 +185,10 @@ def describe(recipe: Recipe, operator: Operator, folder: Path) -> dict[str, Any]
             "seconds": round(seconds, 1),
             "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
             "threads": torch.get_num_threads(),
+            "processor": processor(),
             "preset": recipe.preset,
             "seed": recipe.seed,
+            "validity": validity(recipe),
         },
         "checkpoint": {"parameters": sum(p.numel() for p in operator.parameters())},
     }

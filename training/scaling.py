@@ -15,12 +15,15 @@ interpolations with explicit sizes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from training.activations import ACTIVATION, Activation
+from training.dropout import Dropout
 from training.shapes import Carried, Channels
 
 Size = int | tuple[int, int]
@@ -67,7 +70,7 @@ def convolution(
 ) -> nn.Sequential:
     """Give a 3 x 3 convolution that keeps the size, with dropout and activation behind it."""
     return nn.Sequential(
-        nn.Conv2d(inputs, outputs, 3, padding=1, bias=bias), nn.Dropout(dropout), ACTIVATION[activation]()
+        nn.Conv2d(inputs, outputs, 3, padding=1, bias=bias), Dropout(dropout), ACTIVATION[activation]()
     )
 
 
@@ -146,12 +149,12 @@ class Upscaler(nn.Module):
         super().__init__()
         self.middle, self.side = rectangle(middle), rectangle(side)
         self.convolution = convolution(inputs, outputs, bias=bias, activation=activation, dropout=dropout)
-        self.reactivation = (
-            nn.Sequential(nn.Dropout(dropout), ACTIVATION[activation]()) if reactivate else nn.Identity()
-        )
+        self.reactivation = nn.Sequential(Dropout(dropout), ACTIVATION[activation]()) if reactivate else nn.Identity()
 
-    def forward(self, x: Channels) -> Carried:
-        return interpolate(self.reactivation(self.convolution(interpolate(x, self.middle))), self.side)
+    def forward(self, x: Channels, mix: Callable[[Carried], Carried] | None = None) -> Carried:
+        """Carry features to the fine grid; `mix`, a linear map at every point, is applied on the grid before it."""
+        grown = self.reactivation(self.convolution(interpolate(x, self.middle)))
+        return interpolate(grown if mix is None else mix(grown), self.side)
 
 
 def rectangle(size: Size) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.activations import ACTIVATION, Activation
+from training.dropout import Dropout
 from training.shapes import Carried, Channels, Line
 
 Basis = Float[Tensor, "point mode"]
@@ -101,7 +102,7 @@ class SpectralConv(nn.Module):
         # One complex matrix a mode, real and imaginary part last; the modes of the last axis vary slowest.
         self.weight = nn.Parameter(scale * torch.randn(modes * (2 * modes) ** (dimensions - 1), inputs, outputs, 2))
         self.residual = CONVOLUTION[dimensions](inputs, outputs, 1)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.activation = ACTIVATION[activation]()
 
     def forward(self, x: Channels) -> Carried:

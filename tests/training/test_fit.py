@@ -17,7 +17,7 @@ from training.data import prepare, read
 from training.fit import fit, request
 from training.losses import relative_l2
 
-EPOCHS = ["--set", "fit.epochs=6"]
+EPOCHS = ["--set", "fit.epochs=6", "--set", "fit.average=0.5"]
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +75,16 @@ def test_weights_can_start_from_a_checkpoint(finished: Path, data: Path, tmp_pat
     found = checkpoint.load(fit(recipe, tmp_path, data, init=finished)).card["errors"]
     expected = checkpoint.load(finished).card["errors"]
     assert found[0]["relative_l2"] == pytest.approx(expected[0]["relative_l2"], rel=1e-3)
+
+
+def test_the_mean_of_the_weights_moves_less_than_the_weights(finished: Path, data: Path, tmp_path: Path) -> None:
+    def moved(average: float) -> float:
+        recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=2", f"fit.average={average}"])
+        found = load_file(fit(recipe, tmp_path / str(average), data, init=finished) / checkpoint.WEIGHTS)
+        start = load_file(finished / checkpoint.WEIGHTS)
+        return sum(float((found[name] - tensor).abs().sum()) for name, tensor in start.items())
+
+    assert moved(0.99) < 0.7 * moved(0.0)
 
 
 def test_the_commands_measure_and_explain(finished: Path, data: Path) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from training.coordinates import JoinCoordinates, indices, places
 from training.decoders import DecoderConfig, SpectralDecoderConfig, build_decoder
+from training.dropout import Dropout
 from training.encoder import EncoderConfig, encoder_stack
 from training.normaliser import Normaliser
 from training.shapes import Channels, Field
@@ -50,7 +51,7 @@ class GridTransformer(nn.Module):
         self.input_normaliser, self.output_normaliser = Normaliser(statistics), Normaliser()
         self.lift = JoinCoordinates(config.inputs, config.channels, config.dimensions)
         self.encoder = encoder_stack(config, config.dimensions)
-        self.latent_dropout = nn.Dropout(config.latent_dropout)
+        self.latent_dropout = Dropout(config.latent_dropout)
         self.decoder = build_decoder(config.decoder, config.channels, config.dimensions)
 
     def fit_normalisers(self, fields: Fields, answers: Field) -> None:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from training.coordinates import indices, places
 from training.decoders import DecoderConfig, SpectralDecoderConfig, build_decoder
+from training.dropout import Dropout
 from training.encoder import EncoderConfig, encoder_stack
 from training.normaliser import Normaliser
 from training.shapes import Channels, Line
@@ -51,7 +52,7 @@ class LineTransformer(nn.Module):
         self.output_normaliser = Normaliser()
         self.lift = nn.Linear(config.inputs, config.channels)
         self.encoder = encoder_stack(config, 1)
-        self.latent_dropout = nn.Dropout(config.latent_dropout)
+        self.latent_dropout = Dropout(config.latent_dropout)
         self.decoder = build_decoder(config.decoder, config.channels, 1)
 
     def fit_normalisers(self, fields: Lines, answers: Line) -> None:

@@ -25,6 +25,7 @@ from torch.nn import functional
 from training.activations import Activation
 from training.coordinates import JoinCoordinates, indices, places
 from training.decoders import DecoderConfig, SpectralDecoderConfig, build_decoder
+from training.dropout import Dropout
 from training.encoder import EncoderConfig, LocalMixing, encoder_stack
 from training.normaliser import Normaliser
 from training.scaling import Downscaler, Upscaler, sample
@@ -76,7 +77,7 @@ class PlaneTransformer(nn.Module):
         self.input_normaliser = Normaliser((*channel, *config.grid), relative=False)
         self.output_normaliser = Normaliser(config.answer, relative=False)
         self.lift, self.downscaler, self.upscaler = lift(config), downscaler(config), upscaler(config)
-        self.latent_dropout = nn.Dropout(config.latent_dropout)
+        self.latent_dropout = Dropout(config.latent_dropout)
         self.encoder = encoder_stack(config, 2, lambda: LocalMixing(config.channels, config.tokens, config.local))
         self.decoder = build_decoder(config.decoder, config.channels, 2)
 
@@ -99,8 +100,13 @@ class PlaneTransformer(nn.Module):
         """Give the standardised answer of a standardised field, both on their native grids."""
         tokens = self.encode(field)
         latent = tokens.transpose(1, 2).unflatten(2, self.config.tokens)
+        where = places(indices(self.config.answer, field.device), field.dtype)
+        if self.commutes:
+            return self.decoder.decide(self.upscaler(latent, self.decoder.join.mix) + self.decoder.join.place(where))[
+                :, 0
+            ]
         features = self.latent_dropout(latent if self.upscaler is None else self.upscaler(latent))
-        return self.decoder(features, places(indices(self.config.answer, field.device), field.dtype))[:, 0]
+        return self.decoder(features, where)[:, 0]
 
     def encode(self, field: Channels) -> Carried:
         """Give the encoder's tokens `[B, T, C]`."""
