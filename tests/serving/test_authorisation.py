@@ -129,6 +129,12 @@ def test_every_route_and_every_method_has_a_decision(make_settings: Any, toy_rep
     assert {method: wanted(method) for method in METHODS} == METHODS
 
 
+def test_a_key_file_that_is_not_there_does_not_leave_the_gateway_open(make_settings: Any, toy_repository: Path) -> None:
+    settings = make_settings(toy_repository, keys=toy_repository / "keys.toml")
+    with pytest.raises(keys.KeysError, match="No such file"):
+        create_app(settings, TritonInference(settings.triton_addresses[0], settings.max_body_bytes))
+
+
 @pytest.mark.parametrize("template", ROUTES)
 def test_a_route_asks_for_its_scope(http: httpx2.Client, template: str) -> None:
     given = {"model": "blur", "version": "1", "file": "style.css", "path:path": "swagger-ui.css"}
