@@ -1,7 +1,7 @@
 """The outermost layer: every request gets an id, a log line and a measurement, and no exception gets past it.
 
 The id comes from `X-Request-Id`, if that is a harmless word, and goes back in the same header. The line holds no
-payload, no query and no key. For people it is a sentence, `POST /v1/models/darcy/predict 200 12.3 ms id=…`; for
+payload, no query and no secret. For people it is a sentence, `POST /v1/models/darcy/predict 200 12.3 ms id=…`; for
 machines the fields of an `Entry`.
 """
 
@@ -55,6 +55,7 @@ class Entry:
         bytes_in: Of the body, as far as it was read.
         bytes_out: Of the answer.
         client: Its address.
+        key: The name of its API key, "" without one.
     """
 
     request_id: str
@@ -67,6 +68,7 @@ class Entry:
     bytes_in: int
     bytes_out: int
     client: str
+    key: str
 
     def write(self, asked: str) -> None:
         """Into the log; people read what was asked for in place of its template."""
@@ -140,4 +142,5 @@ class Access:
             bytes_in=size[0],
             bytes_out=size[1],
             client=(scope.get("client") or ("",))[0],
+            key=getattr(scope["state"].get("caller"), "name", ""),
         ).write(quote(scope["path"][:128]))

@@ -41,6 +41,7 @@ NO_TRACES: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False,
 _UNTRACED = ("/health/", "/metrics", "/v2/health/")  # asked every few seconds by machines
 _UNTRACED_CALLS = ("ServerLive", "ServerReady")
 _FAULTS = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+_SECONDS = 3.0  # for one export: a collector that is away must not keep us from leaving
 _w3c = TraceContextTextMapPropagator()
 
 
@@ -70,7 +71,7 @@ class Traces:
             ) from error
         resource = Resource.create({"service.name": "petrov-gateway", "service.version": version})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(url)))
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(url, timeout=_SECONDS)))
         self._tracer = self._provider.get_tracer("petrov", version)
 
     @property

@@ -232,6 +232,7 @@ class GrpcServer:
             bytes_in=call.size,
             bytes_out=call.sent,
             client=call.client,
+            key=call.caller.name,
         ).write(call.method)
 
     async def _read(self, call: Call, message: Any) -> Any:

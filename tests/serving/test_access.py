@@ -67,6 +67,7 @@ def test_a_prediction_is_a_line(gateway: Gateway, lines: Callable[[str], dict[st
         "bytes_in": len(body),
         "bytes_out": len(answer.content),
         "client": "127.0.0.1",
+        "key": "",
     }
 
 

@@ -255,6 +255,22 @@ def test_lines_of_the_log_name_their_trace(traced: Gateway, caplog: pytest.LogCa
     wait_until(lambda: f'"trace_id":"{trace}"' in caplog.text, 5)
 
 
+def test_a_receiver_that_is_away_costs_no_answer(
+    triton: TritonServer,
+    make_settings: Callable[..., Settings],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    free_ports: Callable[[int], list[int]],
+) -> None:
+    [nobody] = free_ports(1)
+    settings = make_settings(
+        triton.settings.repository,
+        triton=triton.settings.triton_addresses,
+        traces=f"http://127.0.0.1:{nobody}/v1/traces",
+    )
+    with run_gateway(settings) as gateway, petrov_client.Client(gateway.url) as client:
+        assert client.predict("blur", FIELD).shape == FIELD.shape
+
+
 def test_without_an_address_nothing_is_imported_and_nothing_said(gateway: Gateway) -> None:
     assert gateway.service.traces is None
     code = (
