@@ -106,7 +106,7 @@ async function call(path, options) {
     response = await fetch(path, { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem({ kind: "unreachable", title: "The service cannot be reached", detail: "Trying again by itself." });
+    throw new Problem({ kind: "unreachable", title: "The service cannot be reached", detail: "It does not answer" });
   }
   if (!response.ok) throw await problem(response);
   return response;
@@ -117,7 +117,7 @@ async function problem(response) {
   const wait = Number(response.headers.get("Retry-After")) || null;
   try {
     const { type, title, detail, status } = JSON.parse(text);
-    return new Problem({ kind: String(type).split(":").at(-1), title, detail, status, wait });
+    return new Problem({ kind: type.split(":").at(-1), title, detail, status, wait });
   } catch {
     return new Problem({ kind: "unknown", title: `Status ${response.status}`, detail: text.slice(0, 200), status: response.status, wait });
   }

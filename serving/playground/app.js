@@ -363,9 +363,17 @@ function failed(error, asker = null) {
   } else {
     if (error.status === 401 || error.status === 403) openKey(true);
     if (asker === solver) at("solve-hint").textContent = "";
-    if (asker === predictor) panels.prediction.age();
+    if (asker === predictor) unanswered();
     trouble.show(error);
   }
+}
+
+/** Nothing that is still to be seen belongs to the question. */
+function unanswered() {
+  desk.result = null;
+  for (const role of ["measured", "prediction", "difference"]) panels[role].age();
+  at("sentence").textContent = "";
+  showAnswers();
 }
 
 // What is shown
@@ -599,7 +607,7 @@ function wire() {
     load();
   });
   on("copy", "click", copyProgram);
-  on("download-input", "click", () => desk.result && save(desk.forward ? desk.result.input : desk.field, desk.model.card.inputs[0].name));
+  on("download-input", "click", () => (desk.forward ? desk.result : desk.field) && save(desk.forward ? desk.result.input : desk.field, desk.model.card.inputs[0].name));
   on("download-output", "click", () => save(desk.result.output, desk.model.card.outputs[0].name));
   wireTabs();
   wirePictures();

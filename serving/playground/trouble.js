@@ -3,6 +3,7 @@
 import { Problem, readiness } from "./api.js";
 
 const [CALM, LOST] = [10_000, 1_000]; // milliseconds between looks
+const AGAIN = "The page goes on by itself.";
 
 export class Trouble {
   #timer = 0;
@@ -22,8 +23,9 @@ export class Trouble {
   /** Show what went wrong; if the service went away, look for it until it is back. */
   show(error) {
     const known = error instanceof Problem;
-    this.#say(known ? error.title : "This did not work", error.message);
-    if (known && error.passing) this.#lose();
+    const passing = known && error.passing;
+    this.#say(known ? error.title : "This did not work", error.message + (passing ? `. ${AGAIN}` : ""));
+    if (passing) this.#lose();
     else this.banner.dataset.kind = "fault";
   }
 
@@ -40,12 +42,10 @@ export class Trouble {
   }
 
   #seen({ ready, reason, missing = [] }) {
-    const light = document.getElementById("state");
-    light.dataset.state = ready ? "ready" : "waiting";
-    light.lastElementChild.textContent = ready ? "ready" : reason;
+    this.#light(ready, ready ? "ready" : reason);
     const concerns = !ready && (missing.length === 0 || missing.includes(this.asked()));
     if (concerns && !this.#lost) {
-      this.#say("The service is not ready", `${capital(reason)}. Trying again by itself.`);
+      this.#say("The service is not ready", `${capital(reason)}. ${AGAIN}`);
       this.#lost = true;
       this.banner.dataset.kind = "lost";
     } else if (this.#lost && !concerns) this.back(); // which clears the banner once it is answered
@@ -55,12 +55,19 @@ export class Trouble {
     this.banner.dataset.kind = "lost";
     if (this.#lost) return;
     this.#lost = true;
+    this.#light(false, "not ready");
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.watch(), LOST);
   }
 
+  #light(ready, words) {
+    const light = document.getElementById("state");
+    light.dataset.state = ready ? "ready" : "waiting";
+    light.lastElementChild.textContent = words;
+  }
+
   #say(title, detail) {
-    const texts = { "banner-title": `${title}.`, "banner-detail": capital(detail) };
+    const texts = { "banner-title": `${title}.`, "banner-detail": detail };
     for (const [id, text] of Object.entries(texts)) {
       const place = document.getElementById(id);
       if (place.textContent !== text) place.textContent = text; // the same words are not announced again

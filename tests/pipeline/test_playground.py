@@ -1,0 +1,404 @@
+"""The playground in a real browser, before the released models: what a person does there, and what it must never do."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import numpy as np
+import psutil
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+import physics.darcy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from playwright.sync_api import Browser, FloatRect, Locator, Page
+
+    from serving.settings import Settings
+    from serving.triton_server import TritonServer
+    from tests.conftest import Gateway
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "serving" / "playground"
+PICTURES = ROOT / "test-artefacts" / "playground"
+FORWARD, INVERSE, CURVE = "darcy", "darcy_inverse", "burgers"
+#: A browser on a busy machine: an idle one needs a second.
+PATIENCE = 90_000
+#: A control or a picture in Playwright's accessibility tree that has no name.
+NAMELESS = re.compile(
+    r"^\s*- (?:button|link|textbox|spinbutton|slider|checkbox|combobox|tab|tabpanel|application|img|group)\b(?! \")",
+    re.MULTILINE,
+)
+
+expect.set_options(timeout=PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium")
+    if program is None and "CI" not in os.environ:
+        pytest.skip("chromium is not installed")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def service(
+    browser: Browser,
+    tmp_path_factory: pytest.TempPathFactory,
+    make_settings: Callable[..., Settings],
+    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+) -> Iterator[Gateway]:
+    """The released models, served; `make test` has exported them."""
+    assert browser.is_connected()  # asked for first: without it nothing is started
+    repository = tmp_path_factory.mktemp("playground") / "model_repository"
+    for name in (FORWARD, INVERSE, CURVE):
+        shutil.copytree(ROOT / "model_repository" / name, repository / name)
+    settings = make_settings(repository)
+    with run_triton(settings), run_gateway(settings) as gateway:
+        yield gateway
+
+
+class Visit:
+    """A person before a page: what they see, and what must not happen behind it."""
+
+    def __init__(self, browser: Browser, url: str, **look: Any) -> None:
+        look = {"viewport": {"width": 1440, "height": 900}, **look}
+        self.context = browser.new_context(**look)
+        self.context.set_default_timeout(PATIENCE)
+        self.page: Page = self.context.new_page()
+        self.errors: list[str] = []
+        self.strangers: list[str] = []
+        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda asked: None if self._ours(asked.url, url) else self.strangers.append(asked.url))
+        self.page.goto(url)
+
+    @staticmethod
+    def _ours(asked: str, url: str) -> bool:
+        return asked.startswith((f"{url}/", f"blob:{url}/", "data:"))
+
+    @property
+    def sentence(self) -> Locator:
+        return self.page.locator("#sentence")
+
+    def surface(self, role: str = "input") -> Locator:
+        return self.page.locator(f"[data-role={role}] .view > :first-child")
+
+    def panel(self, role: str) -> Locator:
+        return self.page.locator(f"[data-role={role}]")
+
+    def choose(self, model: str) -> None:
+        self.page.select_option("#model", model)
+
+    def settled(self, words: str) -> str:
+        """The sentence, once it has these words and belongs to what is shown."""
+        expect(self.sentence).to_contain_text(words)
+        expect(self.panel("difference")).to_have_attribute("data-state", "fresh")
+        return self.sentence.inner_text()
+
+    def drag(self, start: tuple[float, float], *stops: tuple[float, float]) -> None:
+        """Press at a share (right, down) of the input's view, move over the stops and let go."""
+        self.surface().scroll_into_view_if_needed()
+        box = self.surface().bounding_box()
+        assert box is not None
+        mouse = self.page.mouse
+        mouse.move(*_within(box, start))
+        mouse.down()
+        for stop in stops:
+            mouse.move(*_within(box, stop), steps=5)
+        mouse.up()
+
+    def picture(self, name: str) -> None:
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+
+    def download(self, button: str) -> np.ndarray:
+        with self.page.expect_download() as waiting:
+            self.page.click(button)
+        return np.load(waiting.value.path())
+
+
+def _within(box: FloatRect, share: tuple[float, float]) -> tuple[float, float]:
+    return box["x"] + share[0] * box["width"], box["y"] + share[1] * box["height"]
+
+
+@pytest.fixture
+def visit(browser: Browser, service: Gateway) -> Iterator[Callable[..., Visit]]:
+    """Opens the page; afterwards nothing may have failed, and nobody else may have been asked."""
+    visits: list[Visit] = []
+
+    def opened(**look: Any) -> Visit:
+        visits.append(Visit(browser, service.url, **look))
+        return visits[-1]
+
+    yield opened
+    for each in visits:
+        each.context.close()
+        assert each.errors == []
+        assert each.strangers == []
+
+
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+#: What is no field to draw on, and the words that say so.
+REFUSED = {
+    b"\x89PNG" + bytes(100): "not an .npy file",
+    npy(np.array(["a", "b"])): "plain numbers",
+    npy(np.ones((3, 20, 20))): "one field with axes row, column",
+    npy(np.ones((20, 20)))[:-8]: "takes 3200 bytes",
+    npy(np.ones((600, 600), np.float32)): "the largest grid takes",
+    npy(np.ones((600, 600), np.uint8)): "the most is 177241",
+}
+
+
+def relative_l2(found: np.ndarray, truth: np.ndarray) -> float:
+    return float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
+
+
+def per_cent(text: str) -> float:
+    return float(text.removesuffix("%")) / 100
+
+
+def predicted(service: Gateway, model: str, field: np.ndarray) -> np.ndarray:
+    answer = httpx2.post(
+        f"{service.url}/v1/models/{model}/predict",
+        content=npy(field),
+        headers={"Content-Type": "application/x-npy"},
+        timeout=60,
+    )
+    found: np.ndarray = np.load(io.BytesIO(answer.raise_for_status().content))
+    return found
+
+
+def test_the_page_may_run_nothing_but_its_own(service: Gateway) -> None:
+    with httpx2.Client(base_url=service.url) as http:
+        page = http.get("/", headers={"Accept": "text/html"})
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        linked = re.findall(r'(?:src|href)="(playground/[^"]+)"', page.text)
+        for path in ["", *linked, *(f"playground/{module.name}" for module in FOLDER.glob("*.js"))]:
+            answer = http.get(f"/{path}").raise_for_status()
+            policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
+            assert policy["default-src"] == "'none'"
+            assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+            again = http.get(f"/{path}", headers={"If-None-Match": answer.headers["etag"]})
+            assert (again.status_code, again.content) == (304, b"")
+        for path in ("none.js", "index.html", "..%2fpages.py", "%2e%2e/pages.py"):
+            assert http.get(f"/playground/{path}").status_code == 404
+
+
+def test_the_page_knows_no_model_by_name() -> None:
+    for path in FOLDER.iterdir():
+        assert not re.search(r"darcy|burgers|permeab|pressure", path.read_text(), re.IGNORECASE), path
+
+
+def test_one_draws_and_sees_the_prediction_beside_the_solution(visit: Callable[..., Visit], service: Gateway) -> None:
+    person = visit()
+    first = person.settled("they differ by")
+    person.picture("picture-light")
+    before = person.download("#download-input")
+    assert before.shape == (141, 141)
+    person.page.click("#low")
+    person.drag((0.2, 0.2), (0.8, 0.3), (0.3, 0.8))
+    expect(person.sentence).not_to_have_text(first)
+    person.settled("they differ by")
+    drawn = person.download("#download-input")
+    assert np.unique(drawn).tolist() == np.unique(before).tolist() == [3.0, 12.0]
+    assert (drawn != before).mean() > 0.02
+    found = person.download("#download-output")
+    np.testing.assert_array_equal(found, predicted(service, FORWARD, drawn))
+    error = per_cent(person.page.inner_text("#error"))
+    assert error == pytest.approx(relative_l2(found, physics.darcy.solve(drawn)), rel=0.1)  # two digits are shown
+    assert "own" in person.page.inner_text("#trust")
+    person.page.click("#undo")
+    person.settled("they differ by")
+    np.testing.assert_array_equal(person.download("#download-input"), before)
+    assert "from the training distribution" in person.page.inner_text("#trust")
+
+
+def test_one_draws_with_the_keyboard_alone(visit: Callable[..., Visit]) -> None:
+    person = visit()
+    person.settled("they differ by")
+    before = person.download("#download-input")
+    person.surface().focus()
+    keys = person.page.keyboard
+    for key in ("x", "]", "]", "ArrowUp", "ArrowUp", " ", "Shift+ArrowLeft", "Shift+ArrowLeft", "x", "ArrowDown", " "):
+        keys.press(key)
+    expect(person.page.locator("#undo")).to_be_enabled()
+    assert person.page.input_value("#size") == "11"
+    assert (person.download("#download-input") != before).any()
+    keys.press("Control+z")
+    person.page.focus("#tab-curl")
+    keys.press("ArrowRight")
+    expect(person.page.locator("#program")).to_contain_text("petrov_client")
+    person.page.focus("#grid")
+    keys.press("ArrowUp")
+    expect(person.page.locator("#trust")).to_contain_text(re.compile("85 . 85"))
+    person.settled("they differ by")
+
+
+def test_the_coefficient_is_recovered_from_noisy_readings(visit: Callable[..., Visit], service: Gateway) -> None:
+    person = visit(color_scheme="dark")
+    person.choose(INVERSE)
+    exact = person.settled("from the truth")
+    assert per_cent(person.page.inner_text("#error")) < 0.05
+    person.page.locator("#noise").fill("10")
+    expect(person.sentence).to_contain_text("with 10 % of noise")
+    assert person.sentence.inner_text() != exact
+    person.picture("inverse-dark")
+    readings, found = person.download("#download-input"), person.download("#download-output")
+    np.testing.assert_array_equal(found, predicted(service, INVERSE, readings))
+    truth = physics.darcy.example(141, seed=0)
+    noise = readings - physics.darcy.solve(truth)
+    assert 0 < np.abs(noise[0]).max() < np.abs(noise[70]).max()  # in units of the usual deviation, small at the walls
+    assert 0.01 < per_cent(person.page.inner_text("#error")) < 0.2
+    assert "10 % of noise" in person.page.inner_text("#measured-note")
+
+
+def test_a_curve_is_dragged(visit: Callable[..., Visit], service: Gateway) -> None:
+    person = visit()
+    person.choose(CURVE)
+    person.settled("they differ by")
+    before = person.download("#download-input")
+    person.drag((0.3, 0.5), (0.3, 0.3))
+    expect(person.page.locator("#trust")).to_contain_text("own")
+    person.settled("they differ by")
+    expect(person.page.locator("#error")).to_have_text(re.compile("%"))
+    person.picture("curve-light")
+    after = person.download("#download-input")
+    place = round(0.3 * after.size)
+    assert after[place] - before[place] > 0.1
+    assert after.mean() == pytest.approx(before.mean(), abs=1e-4)  # as in the training distribution
+    np.testing.assert_array_equal(person.download("#download-output"), predicted(service, CURVE, after))
+    person.surface().focus()
+    person.page.keyboard.press("ArrowUp")
+    expect(person.page.locator("#undo")).to_be_enabled()
+    assert not np.array_equal(person.download("#download-input"), after)
+
+
+def test_a_field_is_uploaded(visit: Callable[..., Visit], service: Gateway) -> None:
+    person = visit()
+    person.settled("they differ by")
+    field = np.asfortranarray(np.random.default_rng(0).uniform(3, 12, (40, 61)))
+    person.page.set_input_files("#file", {"name": "mine.npy", "mimeType": "", "buffer": npy(field)})
+    expect(person.page.locator("#trust")).to_contain_text(re.compile("40 . 61"))
+    person.settled("they differ by")
+    sent = person.download("#download-input")
+    np.testing.assert_array_equal(sent, field.astype(np.float32))
+    np.testing.assert_array_equal(person.download("#download-output"), predicted(service, FORWARD, sent))
+    expect(person.page.locator("#measured-note")).to_have_text("not published for this grid")
+
+
+def test_what_is_no_field_is_refused_with_a_reason(visit: Callable[..., Visit]) -> None:
+    person = visit()
+    person.settled("they differ by")
+    for content, words in REFUSED.items():
+        person.page.set_input_files("#file", {"name": "mine.npy", "mimeType": "", "buffer": content})
+        expect(person.page.get_by_role("alert")).to_contain_text(words)
+    person.page.get_by_role("button", name="Dismiss").click()
+    expect(person.page.get_by_role("alert")).to_be_hidden()
+
+
+def test_the_gateways_reason_is_shown(visit: Callable[..., Visit]) -> None:
+    person = visit()
+    person.settled("they differ by")
+    field = np.full((30, 30), 3.0)
+    field[4, 7] = -2
+    person.page.set_input_files("#file", {"name": "mine.npy", "mimeType": "", "buffer": npy(field)})
+    expect(person.page.get_by_role("alert")).to_contain_text("must be positive")
+    expect(person.page.get_by_role("alert")).to_contain_text("coefficient[4,7] is -2.0")
+    person.picture("refused")
+    person.errors.clear()  # the browser itself writes down the 422
+    person.page.click("#random")
+    person.settled("they differ by")
+    expect(person.page.get_by_role("alert")).to_be_hidden()
+
+
+def test_the_programs_do_what_the_page_did(visit: Callable[..., Visit], tmp_path: Path) -> None:
+    person = visit()
+    person.settled("they differ by")
+    found = person.download("#download-output")
+    subprocess.run(["bash", "-ec", person.page.inner_text("#program")], cwd=tmp_path, check=True, capture_output=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "solution.npy"), found)
+    assert np.load(tmp_path / "classical.npy").shape == found.shape
+    (tmp_path / "solution.npy").unlink()
+    person.page.click("#tab-python")
+    subprocess.run([sys.executable, "-c", person.page.inner_text("#program")], cwd=tmp_path, check=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "solution.npy"), found)
+
+
+def test_the_colours_rise_evenly(visit: Callable[..., Visit]) -> None:
+    script = """async () => {
+      const { tide, ember, divergent } = await import("./playground/colours.js");
+      return [tide, ember, divergent(false), divergent(true)].map((map) => [...map]);
+    }"""
+    tide, ember, light, dark = (np.array(table).reshape(-1, 3) for table in visit().page.evaluate(script))
+    for rising in (tide, ember, light[:128], dark[128:]):
+        steps = np.diff(lightness(rising)[::16])
+        assert steps.min() > 0.6 * steps.mean()
+        assert steps.max() < 1.4 * steps.mean()
+
+
+def lightness(rgb: np.ndarray) -> np.ndarray:
+    """CIE L* of sRGB bytes: not the scale that the maps are built on."""
+    share = rgb / 255
+    linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+    return np.asarray(116 * np.cbrt(linear @ [0.2126, 0.7152, 0.0722]) - 16)
+
+
+@pytest.mark.parametrize("model", [FORWARD, INVERSE, CURVE])
+def test_everything_has_a_name_and_fits_a_phone(visit: Callable[..., Visit], model: str) -> None:
+    person = visit(viewport={"width": 320, "height": 640}, color_scheme="dark", reduced_motion="reduce", has_touch=True)
+    person.choose(model)
+    person.settled("from the truth" if model == INVERSE else "they differ by")
+    person.picture(f"phone-{model}")
+    assert person.page.evaluate("document.documentElement.scrollWidth") == 320
+    tree = person.page.locator("body").aria_snapshot()
+    assert "application" in tree
+    assert NAMELESS.findall(tree) == []
+    for control in person.page.locator("button:visible, select:visible").all():
+        box = control.bounding_box()
+        assert box is not None
+        assert box["height"] >= 24  # WCAG 2.2, target size
+
+
+def test_a_lost_triton_is_told_and_comes_back(visit: Callable[..., Visit], service: Gateway) -> None:
+    person = visit()
+    person.settled("they differ by")
+    triton(service.settings).kill()
+    banner = person.page.get_by_role("alert")
+    while banner.is_hidden():
+        person.page.click("#blobs")
+        person.page.wait_for_timeout(50)
+    expect(banner).to_contain_text(re.compile("inference server|not ready"))
+    person.picture("triton-down")
+    expect(banner).to_be_hidden()
+    person.settled("they differ by")
+    expect(person.page.locator("#state")).to_contain_text("ready")
+    assert all("503" in error for error in person.errors), person.errors
+    person.errors.clear()
+
+
+def triton(settings: Settings) -> psutil.Process:
+    ours = psutil.Process().children(recursive=True)
+    found = [process for process in ours if process.name() == "tritonserver"]
+    [chosen] = [process for process in found if f"--grpc-port={settings.triton_grpc_port}" in process.cmdline()]
+    return chosen
