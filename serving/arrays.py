@@ -284,9 +284,12 @@ def nested(value: Any, name: str) -> NDArray[Any]:
 def _kinds(value: list[Any], depth: int = raw.MAX_RANK) -> set[type]:
     """What is in these lists, which are looked at once each: their numbers' types, or else any other."""
     kinds = set(map(type, value))
-    if kinds == {list} and depth > 1:
-        return set().union(*(_kinds(item, depth - 1) for item in value))
-    return kinds
+    if kinds != {list} or depth == 1:
+        return kinds
+    found: set[type] = set()
+    for item in value:
+        found |= _kinds(item, depth - 1)
+    return found
 
 
 def _search(value: list[Any], name: str) -> None:

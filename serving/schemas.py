@@ -141,7 +141,10 @@ NestedList = list[Any]
 class Question(Document):
     """`POST /v1/models/{model}/predict` as JSON."""
 
-    inputs: dict[str, Base64Array | NestedList] = Field(examples=[{"coefficient": [[3.0, 12.0], [12.0, 3.0]]}])
+    inputs: dict[str, Base64Array | NestedList] = Field(
+        description="Fields, or for a model of sequences integers: of one length, shorter ones padded behind with 0.",
+        examples=[{"coefficient": [[3.0, 12.0], [12.0, 3.0]]}],
+    )
 
 
 class Answer(Document):

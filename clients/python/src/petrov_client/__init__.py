@@ -1,4 +1,4 @@
-"""Takes arrays in physical units, gives solution grids: clients of a Petrov service over HTTP and gRPC.
+"""Takes arrays in physical units or texts, gives solution grids or labels: clients of a Petrov service.
 
     import numpy as np
     from petrov_client import Client
@@ -7,7 +7,8 @@
         pressure = petrov.predict("darcy", np.load("permeability.npy"))
 
 `Client` and `AsyncClient` speak to the gateway, `GrpcClient` and `AsyncGrpcClient` to a Triton; all four have `models`,
-`model` and `predict`, and raise the same exceptions (the tree is drawn in `petrov_client._exceptions`).
+`model` and `predict`, and raise the same exceptions (the tree is drawn in `petrov_client._exceptions`). What `model`
+tells of a model of sequences turns texts into its tokens (`encode`) and its answers into labels (`decode`).
 """
 
 from petrov_client._async_client import AsyncClient, AsyncGrpcClient
