@@ -18,6 +18,7 @@ from rich.console import Console
 
 from serving import key_file, keys, log, telemetry
 from serving.app import create_app
+from serving.connection import connection
 from serving.inference import TritonInference
 from serving.preflight import PreflightError, free
 from serving.settings import Settings
@@ -103,6 +104,7 @@ class Gateway(uvicorn.Server):
                 app,
                 host=settings.host,
                 port=settings.port,
+                http=connection(settings.receive_seconds),
                 log_config=None,
                 log_level="warning",  # its story is ours to tell
                 access_log=False,  # the application writes its own
