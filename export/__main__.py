@@ -19,8 +19,8 @@ from training.checkpoint import CheckpointError
 app = typer.Typer(help=__doc__, pretty_exceptions_show_locals=False)
 console = Console(stderr=True)
 
-#: What the user can mend, or has to know before anything is published.
-REFUSALS = (CheckpointError, CardError, SignatureError, GraphError, ParityError, RepositoryError)
+#: What the user can mend, such as a full disk, or has to know before anything is published.
+REFUSALS = (CheckpointError, CardError, SignatureError, GraphError, ParityError, RepositoryError, OSError)
 
 
 @app.command()

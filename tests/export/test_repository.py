@@ -25,6 +25,8 @@ from training import checkpoint
 from training.problems import PROBLEMS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from export.deployable import Deployable
     from export.repository import Publication
 
@@ -164,3 +166,22 @@ def test_a_killed_export_leaves_nothing_half_written(checkpoints: dict[str, Path
     assert contents(repository) == {}
     with repositories.staging(repository) as aside:
         assert list(aside.iterdir()) == []
+
+
+def test_a_full_disk_publishes_nothing_and_leaves_what_is_there(
+    save_checkpoint: Callable[[Path, str, int], Path],
+    published: Published,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    repository, checkpoint = copied(published, tmp_path), save_checkpoint(tmp_path / "burgers", "burgers", 1)
+    before = contents(repository)
+    export = [sys.executable, "-m", "export", checkpoint, "--repository", repository]
+    # No file may be longer than 16 blocks of 512 bytes: the beginning of a graph.
+    ran = subprocess.run(["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", *export], cwd=ROOT, check=False)
+    assert ran.returncode == 1
+    said = " ".join(capfd.readouterr().err.split())
+    assert "burgers is not published: [Errno 27] File too large" in said
+    assert "Traceback" not in said
+    assert contents(repository) == before
+    assert not list((tmp_path / ".model_repository.staging" / "work").glob("*"))
