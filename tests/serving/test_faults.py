@@ -245,6 +245,7 @@ def stopped(settings: Settings) -> Iterator[None]:
     assert processes
     for process in processes:
         process.suspend()
+    wait_until(lambda: all(process.status() == psutil.STATUS_STOPPED for process in processes))
     try:
         yield
     finally:
