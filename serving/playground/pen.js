@@ -31,7 +31,7 @@ export class Pen {
     on("pointercancel", this.#up);
     on("keydown", this.#key);
     on("keyup", this.#released);
-    on("blur", this.#up);
+    on("blur", this.#left);
     on("focus", () => this.desk.moved(this.#place));
     on("contextmenu", (event) => event.preventDefault());
   }
@@ -59,6 +59,11 @@ export class Pen {
     if (!this.#stroke) return;
     this.#stroke = null;
     this.desk.changed(true);
+  }
+
+  #left() {
+    this.#up();
+    this.desk.moved(null);
   }
 
   #begin() {
