@@ -85,6 +85,19 @@ DARCY_INVERSE = Problem(
     answer=(36, 36),
 )
 
+NEURALOP_DARCY = Problem(
+    name="neuralop_darcy",
+    title="Darcy flow in the set of the neuraloperator library: material to pressure",
+    equation="-div(a grad u) = f on the unit square; f/a = 50 where the material is 0, 2.78 where it is 1",
+    boundary=DARCY.boundary,
+    input=Quantity(name="material", meaning="0 or 1: which of two permeabilities, 18 times apart", units="1"),
+    output=DARCY.output,
+    axes=DARCY.axes,
+    points="x_i = (512 i/n + 1/2)/512 per axis: cell centres of a 512-cell mesh, strided; none at the far wall",
+    grid=GridLimits(minimum=8, maximum=64, declared=(16, 32)),
+    distribution="the 1000 training fields of 16 x 16 points in the wheel of neuraloperator 0.3.0",
+)
+
 BURGERS = Problem(
     name="burgers",
     title="Burgers' equation: initial velocity to velocity at t = 1",
@@ -114,4 +127,6 @@ POISSON = Problem(
     ),
 )
 
-PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in (DARCY, DARCY_INVERSE, BURGERS, POISSON)}
+PROBLEMS: dict[str, Problem] = {
+    problem.name: problem for problem in (DARCY, DARCY_INVERSE, NEURALOP_DARCY, BURGERS, POISSON)
+}

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from physics import burgers, darcy, poisson
-from training.data import published, store
+from training.data import neuralop, published, store
 from training.data.store import Array, Layout
 from training.problems import PROBLEMS
 
@@ -59,8 +59,9 @@ class Request:
     seed: int
 
     def __post_init__(self) -> None:
-        if store.source(self.problem) not in SAMPLERS:
-            raise ValueError(f"expected one of {', '.join(SAMPLERS)} but got {self.problem!r} for problem")
+        known = (*SAMPLERS, neuralop.PROBLEM)
+        if store.source(self.problem) not in known:
+            raise ValueError(f"expected one of {', '.join(known)} but got {self.problem!r} for problem")
         if self.mesh < 2 or min(self.train, self.test, self.seed) < 0:
             raise ValueError(f"expected at least 2 mesh points and no negative number but got {self}")
 
@@ -87,6 +88,11 @@ def prepare(request: Request, folder: Path, workers: int | None = None, progress
     """
     folder.mkdir(parents=True, exist_ok=True)
     request = replace(request, problem=store.source(request.problem))
+    if request.problem == neuralop.PROBLEM:
+        path = folder / f"{request.problem}-published.h5"
+        with _alone(path):
+            neuralop.convert(path)
+        return path
     if files := published.find(request.problem, request.mesh):
         path = folder / f"{request.problem}-{request.mesh}-published.h5"
         with _alone(path):

@@ -29,6 +29,9 @@ Split = Literal["train", "test"]
 Array = NDArray[np.float32]
 Points = int | tuple[int, ...]
 
+WITHOUT_FAR_END = ("burgers", "neuralop_darcy")
+"""Problems whose grids have no point at the far end of an axis."""
+
 SOURCES = {"darcy_inverse": "darcy"}
 """Problems whose samples are those of another one, with input and output exchanged."""
 
@@ -94,7 +97,8 @@ def read(
             another problem.
     """
     with opened(path) as file:
-        asked, mesh, ready = _asked(file, problem), int(file.attrs["mesh"]), finished(file, split)
+        asked, ready = _asked(file, problem), finished(file, split)
+        mesh = file[split][asked.output.name].shape[1]
         steps = strides(asked, mesh, points)
         if ready < count:
             raise ValueError(f"expected {count} samples in {split} of {path} but {ready} are there: prepare them first")
@@ -165,7 +169,7 @@ def grids(problem: Problem, mesh: int) -> list[int]:
 
 def far_ends(problem: Problem) -> int:
     """Count the far ends of an axis that striding has to keep: a periodic line has none, a square or cube has one."""
-    return 0 if problem.axes == ("point",) else 1
+    return 0 if problem.name in WITHOUT_FAR_END else 1
 
 
 def finished(file: h5py.File, split: str) -> int:
@@ -203,7 +207,7 @@ def create(path: Path, layout: Layout, source: h5py.File | None = None) -> None:
         )
         for split, count in layout.counts.items():
             group = file.create_group(split)
-            _allocate(group, layout, count)
+            allocate(group, layout, count)
             if source is not None:
                 _copy(source[split], group)
 
@@ -231,7 +235,8 @@ def replacing(path: Path) -> Iterator[Path]:
         aside.unlink(missing_ok=True)
 
 
-def _allocate(group: h5py.Group, layout: Layout, count: int) -> None:
+def allocate(group: h5py.Group, layout: Layout, count: int) -> None:
+    """Make a split's datasets for `count` samples of the layout's grid."""
     early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     early.set_obj_track_times(False)

@@ -49,7 +49,7 @@ def report(
     return {
         "errors": [errors(operator, case) for case in wanted],
         "classical": [classical(case, most) for case in wanted if has_rival(case, data, patient=patient)],
-        "clock": {"threads": 1, "processor": processor()},
+        "clock": {"time": "of the processor, one thread", "processor": processor()},
     }
 
 

@@ -1,4 +1,4 @@
-"""The classical solver's row: takes a case, gives error and time of the solver that sees what the network sees."""
+"""The classical solver's row: takes a case, gives errors and time of the solver that sees what the network sees."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ METHODS = {
     "darcy_inverse": "total variation on the same grid, told the noise's deviation; adjoint gradients, L-BFGS-B",
     "darcy": "five-point finite volumes on the same grid, conjugate gradients preconditioned by fast diagonalisation",
     "burgers": "ETDRK4 spectral integration on the same grid",
+    "neuralop_darcy": "five-point finite volumes on 256 x 256 cells, each of its nearest grid point's material",
     "poisson": "seven-point differences on the same grid, fast diagonalisation by sine transforms",
 }
 
@@ -43,10 +44,10 @@ def classical(case: Case, most: int = IMPATIENT_FIELDS) -> dict[str, Any]:
 
 
 def timed(case: Case, field: Array) -> tuple[NDArray[np.float64], float]:
-    """Solve for one field, and give the seconds it took."""
-    started = time.perf_counter()
+    """Solve for one field, and give the seconds of processor time it took."""
+    started = time.process_time()
     found = solve(case, field)
-    return found, time.perf_counter() - started
+    return found, time.process_time() - started
 
 
 def solve(case: Case, field: Array) -> NDArray[np.float64]:
@@ -58,7 +59,18 @@ def solve(case: Case, field: Array) -> NDArray[np.float64]:
             return physics.inversion.invert(field, noise=noise, points=(rows, columns), wall=case.wall)
         case "darcy":
             return physics.darcy.solve(field.astype(float), wall=case.wall)
+        case "neuralop_darcy":
+            return solve_material(field)
         case "poisson":
             return physics.poisson.solve(field)
         case _:
             return physics.burgers.solve(field.astype(float))
+
+
+def solve_material(material: Array, cells: int = 256) -> NDArray[np.float64]:
+    """Give the pressure of a material `[row, column]` of 0 and 1 at its points (i/n + 1/1024), by a finer mesh."""
+    points, centres = np.arange(len(material)) / len(material) + 0.5 / 512, (np.arange(cells) + 0.5) / cells
+    nearest = np.abs(centres[:, None] - points).argmin(axis=1)
+    solution = physics.darcy.solve(np.where(material[np.ix_(nearest, nearest)] > 0, 1 / 2.78, 1 / 50), wall=0.5 / cells)
+    to_points = np.stack([np.interp(points, centres, unit) for unit in np.eye(cells)], axis=1)
+    return np.asarray(to_points @ solution @ to_points.T)

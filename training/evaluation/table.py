@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from training.evaluation.report import Rows, beside
 
-HEADER = ("grid", "solver", "fields", "relative L2", "median", "worst", "gradient", "energy", "ms", "ms of 8")
+HEADER = ("grid", "solver", "fields", "L2", "median", "worst", "gradient", "energy", "ms", "of 8")
 NETWORK, CLASSICAL = "network", "classical"
 
 
 def rich_table(card: Mapping[str, Rows], title: str) -> Table:
     """Lay out a card for a terminal, one section for each place."""
-    table = Table(*HEADER, title=title)
+    table = Table(*HEADER, title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in table.columns[1:]:
+        column.no_wrap = True
     for column in table.columns[2:]:
         column.justify = "right"
     for network, rival in beside(card):
@@ -52,7 +55,7 @@ def figures(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def scientific(value: float | None) -> str:
     """Write an error with three digits."""
-    return "" if value is None else f"{value:.2e}"
+    return "" if value is None else f"{value:.2e}".replace("e-0", "e-")
 
 
 def milliseconds(value: float | None) -> str:

@@ -1,4 +1,7 @@
-"""How long an answer takes: takes an operator and fields, gives milliseconds a field, on one thread, once warm."""
+"""How long an answer takes: takes an operator and fields, gives milliseconds a field, on one thread, once warm.
+
+Processor time, here and for the rivals: on an idle machine it is the wall's, and other programs do not lengthen it.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ def median_seconds(operator: Operator, fields: Array, size: int, turns: int) -> 
 
 def seconds(operator: Operator, batch: torch.Tensor) -> float:
     """Time one answer."""
-    started = time.perf_counter()
+    started = time.process_time()
     operator(batch)
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 @contextmanager

@@ -23,11 +23,12 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from training.conjugate_gradients import ConjugateGradients
 from training.encoder import EncoderConfig, LocalMixing, encoder_stack, square_positions
 from training.normaliser import Normaliser
-from training.scaling import Downscaler, Upscaler, convolution, coordinates, resample
+from training.scaling import Downscaler, Upscaler, convolution, coordinates, resample, sample
 from training.shapes import Carried, Channels, Plane
 from training.spectral import SpectralConv
 
@@ -52,6 +53,7 @@ class DarcyConfig(EncoderConfig):
     modes: int = 12
     spectral: int = 2  # spectral layers
     steps: int = 0  # conjugate gradients whose result the network corrects; 0 leaves the network alone
+    open_end: bool = False  # the fields' grid has no point at the far walls, and its points' values are to be kept
     dropout: float = 0.0
 
 
@@ -86,6 +88,8 @@ class DarcyOperator(nn.Module):
     @torch.no_grad()
     def fit_normalisers(self, coefficients: Plane, solutions: Plane) -> None:
         """Take the statistics of the training fields; the output's are those of what the network has to give."""
+        if self.config.open_end:
+            coefficients, solutions = closed(coefficients), functional.pad(solutions, (0, 1, 0, 1))
         self.input_normaliser.fit(coefficients)
         if self.iterate is None:
             rows, columns = (torch.arange(side) for side in solutions.shape[1:])
@@ -96,15 +100,19 @@ class DarcyOperator(nn.Module):
         self.output_normaliser.fit(wanted - self.iterate.fit(coefficients))
 
     def forward(self, coefficient: Plane) -> Plane:
+        if self.config.open_end:
+            coefficient = closed(coefficient)
         rows, columns = (torch.arange(side, device=coefficient.device) for side in coefficient.shape[1:])
         known, fine = self.features(coefficient)
         quotient = self.output_normaliser.inverse(self.decode(self.encode(fine), fine)) + known
-        return resample(quotient, rows, columns) * wall_factor(rows, columns, coefficient.dtype)
+        solution = resample(quotient, rows, columns) * wall_factor(rows, columns, coefficient.dtype)
+        return solution[:, :-1, :-1] if self.config.open_end else solution
 
     def features(self, coefficient: Plane) -> tuple[Tensor, Carried]:
         """Give what is known of solution / wall factor (zero, or `[B, F, F]`), and the channels `[B, _, F, F]`."""
         working = torch.arange(self.config.working, device=coefficient.device)
-        fine = resample(self.input_normaliser(coefficient), working, working)[:, None]
+        carry = sample if self.config.open_end else resample
+        fine = carry(self.input_normaliser(coefficient), working, working)[:, None]
         if self.iterate is None:
             return torch.zeros((), dtype=coefficient.dtype, device=coefficient.device), fine
         known, channels = self.iterate(coefficient)
@@ -171,6 +179,11 @@ class Iterate(nn.Module):
     def quotient(self, solution: Plane) -> Plane:
         working = torch.arange(self.working, device=solution.device)
         return solution / wall_factor(working, working, solution.dtype)
+
+
+def closed(field: Plane) -> Carried:
+    """Extend a field by one row and one column, which repeat the last ones, to the far walls."""
+    return functional.pad(field, (0, 1, 0, 1), mode="replicate")
 
 
 def wall_factor(rows: Tensor, columns: Tensor, dtype: torch.dtype) -> Plane:
