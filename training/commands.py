@@ -1,4 +1,4 @@
-"""The stage's commands: `python -m training {fit,data,evaluate,ablate,compare,import-reference,profile}`."""
+"""The stage's commands: `python -m training {fit,data,evaluate,ablate,compare,import-reference,profile,memorise}`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from training.importing import reference
 from training.importing.arguments import Example
 from training.importing.refusal import ReferenceImportError
 from training.importing.summary import summary
+from training.memorisation.command import memorise
 from training.profiling.command import profile, words
 from training.profiling.measure import ProfileError
 from training.sequences import corpora
@@ -27,6 +28,7 @@ from training.sequences.table import rich_table as label_table
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command()(profile)
+app.command()(memorise)
 console = Console(stderr=True)
 
 RecipeName = Annotated[str, typer.Argument(help="A recipe: a name such as darcy-quick, or a TOML file.")]
@@ -77,10 +79,10 @@ def evaluate(
     """Measure a checkpoint on its test set, beside the classical solver.
 
     Errors are relative: L2 (mean, median, worst), that of the gradient, and
-    Darcy's in the energy norm, the two last as means. Times are medians a field:
-    the network's not exported, on one thread, alone and in batches of eight; the
-    classical solver's on as many threads as OMP_NUM_THREADS allows. It solves
-    every test field, but three where an inversion takes ten seconds each.
+    Darcy's in the energy norm, the two last as means. Times are medians a field
+    in milliseconds of processor time: of the network, not exported, alone and
+    in batches of eight, and of the classical solver, for which OMP_NUM_THREADS=1
+    is fair. It solves every test field, but three where it takes seconds each.
     """
     if write and (grid or noise is not None):
         raise typer.BadParameter("a card holds every grid at the trained levels of noise", param_hint="--write")

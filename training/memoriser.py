@@ -1,7 +1,7 @@
 r"""A network that learns labels by heart: takes tokens by number, gives a score for every label of every token.
 
 .. math::
-    x = E_t + F_1(E_t), \qquad z = \mathrm{Attn}(x), \qquad \mathrm{scores} = F_2(z),
+    x = E_t, \qquad z = \mathrm{Attn}(x + F_1(x)), \qquad \mathrm{scores} = F_2(z),
 
 with an embedding E, feed-forward nets :math:`F_1, F_2` of one hidden layer on every token alone, and one head of
 attention of rank 1 between them: the network of Kajitsuka & Sato (ICLR 2024, arXiv 2307.14023, section 4), which can
@@ -10,48 +10,77 @@ label every token of finitely many sequences of distinct tokens at will. It is e
 
 from __future__ import annotations
 
-from jaxtyping import Float, Integer
+from typing import ClassVar, Literal
+
+from jaxtyping import Float
+from pydantic import BaseModel, ConfigDict, PositiveInt
 from torch import Tensor, nn
 
 from training.attention.low_rank import LowRankAttention
-from training.shapes import Mask
+from training.shapes import Logits, Mask, Numbers, Tokens
 
-Numbers = Integer[Tensor, "batch token"]
-Scores = Float[Tensor, "batch token label"]
+Outputs = Float[Tensor, "batch token output"]
+SPREAD = 0.1  # standard deviation of new embeddings: small, so that no softmax starts as a hardmax, without gradients
 
 
-class Memoriser(nn.Module):
-    """Tell a token's label from the token and the set of those around it.
+class MemoriserConfig(BaseModel):
+    """Sizes of a memoriser.
 
-    Args:
-        vocabulary: number of different tokens.
-        labels: number of different labels.
+    Attributes:
         channels: features of a token.
         hidden: of the two feed-forward nets.
         rank: of the attention; `channels` for a full head.
         hard: attend by hardmax, with which most contexts look alike.
     """
 
-    def __init__(
-        self,
-        vocabulary: int,
-        labels: int,
-        *,
-        channels: int = 16,
-        hidden: int = 64,
-        rank: int = 1,
-        hard: bool = False,
-    ) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(vocabulary, channels)
-        self.first = feedforward(channels, hidden, channels)
-        self.attention = LowRankAttention(channels, rank, hard=hard)
-        self.second = feedforward(channels, hidden, labels)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def forward(self, tokens: Numbers, mask: Mask | None = None) -> Scores:
-        """Give the labels' scores; a mask, `[batch, 1, token]` for padding, is true where a token is seen."""
-        embedded = self.embedding(tokens)
-        return self.second(self.attention(embedded + self.first(embedded), mask))
+    inputs: ClassVar[int] = 1  # sequences that one answer is about
+
+    kind: Literal["memoriser"] = "memoriser"
+    channels: PositiveInt = 16
+    hidden: PositiveInt = 64
+    rank: PositiveInt = 1
+    hard: bool = False
+
+
+class OneLayer(nn.Module):
+    """Attention between two feed-forward nets, on tokens as they are: see the module's formula.
+
+    Args:
+        config: the sizes.
+        outputs: features of an answer.
+    """
+
+    def __init__(self, config: MemoriserConfig, outputs: int) -> None:
+        super().__init__()
+        self.first = feedforward(config.channels, config.hidden, config.channels)
+        self.attention = LowRankAttention(config.channels, config.rank, hard=config.hard)
+        self.second = feedforward(config.channels, config.hidden, outputs)
+
+    def forward(self, tokens: Tokens, mask: Mask | None = None) -> Outputs:
+        """Give an answer for every token; a mask, `[batch, 1, token]` for padding, is true where a token is seen."""
+        return self.second(self.attention(tokens + self.first(tokens), mask))
+
+
+class Memoriser(nn.Module):
+    """Tell a token's label from the token and the set of those around it.
+
+    Args:
+        config: the sizes.
+        vocabulary: number of different tokens, 0 among them, which is padding and is not seen.
+        labels: number of different labels.
+    """
+
+    def __init__(self, config: MemoriserConfig, vocabulary: int, labels: int) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(vocabulary, config.channels)
+        nn.init.normal_(self.embedding.weight, std=SPREAD)
+        self.layer = OneLayer(config, labels)
+
+    def forward(self, tokens: Numbers) -> Logits:
+        return self.layer(self.embedding(tokens), (tokens != 0)[:, None])
 
 
 def feedforward(inputs: int, hidden: int, outputs: int) -> nn.Sequential:

@@ -23,7 +23,8 @@ class LowRankAttention(nn.Module):
     Args:
         channels: features of a token.
         rank: of each of the four matrices; `channels` for a full head.
-        hard: attend to the keys of the largest score alone (`hardmax`). No gradient reaches queries and keys then.
+        hard: attend to the keys of the largest score alone (`hardmax`), of derivative 0 almost everywhere: queries and
+            keys learn by softmax's, "straight through".
     """
 
     def __init__(self, channels: int, rank: int = 1, *, hard: bool = False) -> None:
@@ -37,7 +38,9 @@ class LowRankAttention(nn.Module):
         scores = self.query(tokens) @ self.key(tokens).transpose(-2, -1)
         if mask is not None:
             scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
-        weights = hardmax(scores) if self.hard else scores.softmax(dim=-1)
+        weights = scores.softmax(dim=-1)
+        if self.hard:
+            weights = hardmax(scores) + (weights - weights.detach())
         return tokens + self.output(weights @ self.value(tokens))
 
 

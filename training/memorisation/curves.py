@@ -1,0 +1,79 @@
+"""What is seen: takes an experiment's rows, gives curves over what was varied, the seeds of a point together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from training.memorisation.trial import NamedEntities, Row
+
+
+class Point(NamedTuple):
+    """Values of all seeds at one place."""
+
+    x: int
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean of all seeds."""
+        return sum(self.values) / len(self.values)
+
+
+class Axis(NamedTuple):
+    """What an experiment varies."""
+
+    name: str
+    x: Callable[[Row], int]
+    label: Callable[[Row], str]
+
+
+def data(name: str) -> Callable[[Row], int]:
+    """Give what reads a number of the data."""
+    return lambda row: int(getattr(row.trial.data, name))
+
+
+def sizes(name: str) -> Callable[[Row], int]:
+    """Give what reads a size of the network."""
+    return lambda row: int(getattr(row.trial.network, name))
+
+
+def form(row: Row) -> str:
+    """Name a row by its attention."""
+    return row.trial.form
+
+
+def kind(row: Row) -> str:
+    """Name a row by its attention, whatever its rank."""
+    return row.trial.form.partition(",")[0]
+
+
+def corpus(row: Row) -> str:
+    """Name a row by its corpus."""
+    return row.trial.data.corpus if isinstance(row.trial.data, NamedEntities) else row.trial.data.kind
+
+
+AXES = {
+    "sequences": Axis("sequences", data("sequences"), form),
+    "length": Axis("tokens of a sequence", data("length"), form),
+    "words": Axis("words of the vocabulary", data("words"), form),
+    "channels": Axis("features of a token", sizes("channels"), lambda row: f"{kind(row)}, rank 1"),
+    "rank": Axis("rank", sizes("rank"), kind),
+    "width": Axis("parameters", lambda row: row.parameters, lambda row: f"{row.pairs} pairs"),
+    "counterexample": Axis("rank", sizes("rank"), kind),
+    "entities": Axis("sentences", data("sentences"), lambda row: f"{corpus(row)}: {form(row)}"),
+    "function": Axis("width of the feed-forward nets", sizes("hidden"), form),
+}
+
+
+def curves(experiment: str, rows: Sequence[Row], value: Callable[[Row], float]) -> dict[str, list[Point]]:
+    """Give each label's points from left to right."""
+    axis, found = AXES[experiment], dict[str, dict[int, list[float]]]()
+    for row in rows:
+        found.setdefault(axis.label(row), {}).setdefault(axis.x(row), []).append(value(row))
+    return {label: [Point(x, tuple(values)) for x, values in sorted(points.items())] for label, points in found.items()}
+
+
+def height(row: Row) -> float:
+    """Give what a curve shows: the share of labels that is memorised, or a function's error."""
+    return row.tokens if row.error is None else row.error

@@ -1,0 +1,101 @@
+"""All that is tried: takes the name of an experiment, gives its trials, few enough for minutes of one core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+
+from training.memorisation.named_entities import SOURCES
+from training.memorisation.trial import CounterExample, NamedEntities, RandomSets, Sets, Trial
+from training.memoriser import MemoriserConfig
+
+SEEDS = range(2)
+SEQUENCES = (8, 16, 32, 64, 96)
+CHANNELS, HIDDEN, FULL = 16, 128, 16  # of a network that is not said to have others
+
+
+def network(channels: int = CHANNELS, hidden: int = HIDDEN, rank: int = 1, *, hard: bool = False) -> MemoriserConfig:
+    """Give the sizes of a network."""
+    return MemoriserConfig(channels=channels, hidden=hidden, rank=rank, hard=hard)
+
+
+#: Softmax and hardmax of rank 1 and of full rank.
+FORMS = tuple(network(rank=rank, hard=hard) for rank, hard in product((1, FULL), (False, True)))
+RANK_ONE = (network(), network(hard=True))
+
+
+def by_sequences() -> Iterator[Trial]:
+    """More and more sequences, of every form."""
+    for seed, sequences in product(SEEDS, SEQUENCES):
+        data = RandomSets(sequences=sequences)
+        yield from (Trial(data=data, network=form, seed=seed) for form in FORMS)
+        yield Trial(data=data, network=network(), constructed=True, seed=seed)
+
+
+def by_length() -> Iterator[Trial]:
+    """Longer and longer sequences of the same words."""
+    for seed, length, form in product(SEEDS, (2, 3, 4, 6, 8), RANK_ONE):
+        yield Trial(data=RandomSets(length=length), network=form, seed=seed)
+
+
+def by_words() -> Iterator[Trial]:
+    """A larger and larger vocabulary."""
+    for seed, words, form in product(SEEDS, (8, 10, 16, 32, 64), RANK_ONE):
+        yield Trial(data=RandomSets(words=words), network=form, seed=seed)
+
+
+def by_channels() -> Iterator[Trial]:
+    """Larger and larger embeddings; kept fixed for the constructed head."""
+    for seed, channels, hard in product(SEEDS, (1, 2, 4, 8, 16), (False, True)):
+        yield Trial(network=network(channels=channels, hard=hard), seed=seed)
+        if not hard:
+            yield Trial(network=network(channels=channels), constructed=True, seed=seed)
+
+
+def by_rank() -> Iterator[Trial]:
+    """Higher and higher ranks, at twice the sequences that rank 1 takes with ease."""
+    for seed, rank, hard in product(SEEDS, (1, 2, 4, 16), (False, True)):
+        yield Trial(data=RandomSets(sequences=64), network=network(rank=rank, hard=hard), seed=seed)
+
+
+def by_width() -> Iterator[Trial]:
+    """Wider and wider feed-forward nets for all numbers of sequences: what memory costs in parameters."""
+    for seed, sequences, hidden in product(SEEDS, SEQUENCES[:4], (4, 16, 64, 256)):
+        yield Trial(data=RandomSets(sequences=sequences), network=network(hidden=hidden), seed=seed)
+
+
+def counterexample() -> Iterator[Trial]:
+    """Two sequences that no hardmax tells apart at their common tokens, for every rank."""
+    for seed, rank, hard in product(SEEDS, (1, 4, FULL), (False, True)):
+        yield Trial(data=CounterExample(), network=network(rank=rank, hard=hard), seed=seed, steps=300)
+
+
+def entities() -> Iterator[Trial]:
+    """More and more sentences of two corpora."""
+    for corpus, sentences, hard in product(SOURCES, (100, 300, 1000), (False, True)):
+        yield Trial(
+            data=NamedEntities(corpus=corpus, sentences=sentences),
+            network=network(channels=32, hard=hard),
+            steps=600,
+            batch=50,
+        )
+
+
+def function() -> Iterator[Trial]:
+    """Wider and wider nets for a permutation equivariant function."""
+    for hidden, (rank, hard), seed in product((4, 16, 64, 256), ((1, False), (1, True), (FULL, False)), SEEDS):
+        yield Trial(data=Sets(), network=network(hidden=hidden, rank=rank, hard=hard), seed=seed, steps=600)
+
+
+#: Every experiment by its name.
+EXPERIMENTS: dict[str, Callable[[], Iterator[Trial]]] = {
+    "counterexample": counterexample,
+    "sequences": by_sequences,
+    "length": by_length,
+    "words": by_words,
+    "channels": by_channels,
+    "rank": by_rank,
+    "width": by_width,
+    "function": function,
+    "entities": entities,
+}

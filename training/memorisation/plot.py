@@ -1,0 +1,78 @@
+"""For the eye: takes records, draws what is memorised over what was varied, a panel for each experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
+
+from training.memorisation.curves import AXES, curves, height
+from training.memorisation.record import Record
+
+#: Okabe and Ito's colours, told apart by every kind of sight, with a marker for each.
+STYLE = (
+    ("#0072B2", "o"),
+    ("#D55E00", "D"),
+    ("#009E73", "s"),
+    ("#CC79A7", "v"),
+    ("#E69F00", "^"),
+    ("#56B4E9", "P"),
+)
+#: Forms look alike in all panels.
+FIRST = {"softmax": 0, "hardmax": 1, "softmax, rank 1": 0, "hardmax, rank 1": 1, "constructed softmax, rank 1": 4}
+FULL = {"softmax, full rank": 2, "hardmax, full rank": 3}
+COLUMNS = 3
+
+
+def draw(records: Sequence[Record], target: Path) -> None:
+    """Write the picture in the format that the file's name ends with."""
+    mpl.use("agg")
+    lines = -(-len(records) // COLUMNS)
+    figure, grid = plt.subplots(lines, COLUMNS, figsize=(14, 5 * lines), layout="constrained", squeeze=False)
+    for axis, record in zip(grid.flat, records, strict=False):
+        panel(axis, record)
+    for axis in grid.flat[len(records) :]:
+        axis.axis("off")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target, dpi=110)
+    plt.close(figure)
+
+
+def panel(axis: Axes, record: Record) -> None:
+    """Draw one experiment: means of all seeds as lines, the range between them as bands."""
+    for number, (label, points) in enumerate(curves(record.experiment, record.rows, height).items()):
+        colour, marker = STYLE[(FIRST | FULL).get(label.split(": ")[-1], number) % len(STYLE)]
+        x = [point.x for point in points]
+        dashed = "uner" in label
+        axis.plot(
+            x,
+            [point.mean for point in points],
+            color=colour,
+            marker=marker,
+            markerfacecolor="white" if dashed else colour,
+            linestyle="--" if dashed else "-",
+            label=label,
+        )
+        low, high = ([choose(point.values) for point in points] for choose in (min, max))
+        axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    dress(axis, record)
+
+
+def dress(axis: Axes, record: Record) -> None:
+    """Label a panel; the ticks are the places that were measured."""
+    function, name = record.experiment == "function", AXES[record.experiment].name
+    axis.set_title(f"error by {name}" if function else f"memorised by {name}", fontsize=11)
+    axis.set_xlabel(name)
+    axis.set_ylabel("error / standard deviation" if function else "share of labels memorised")
+    axis.set_xscale("log", base=2)
+    if record.experiment != "width":
+        axis.xaxis.set_major_locator(FixedLocator(sorted({AXES[record.experiment].x(row) for row in record.rows})))
+        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set_ylim(0 if function else None, None if function else 1.02)
+    axis.grid(visible=True, alpha=0.3)
+    axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=2, frameon=False)

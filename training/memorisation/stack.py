@@ -1,0 +1,121 @@
+"""Many networks of one size trained at once: takes trials, gives their rows.
+
+Small networks cost what their operations cost to start, so those of different data and seeds are stacked and go through
+every operation together. They share nothing: each has its weights, its loss, and Adam's moments elementwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn import functional
+
+from training.memorisation.network import learning, network
+from training.memorisation.pairs import Pairs, alone, pairs
+from training.memorisation.trial import NamedEntities, RandomSets, Row, Trial
+from training.sequences.batches import rows
+from training.sequences.samples import UNLABELLED
+
+CHUNK = 256  # sequences answered at once when all is learned
+
+State = dict[str, Tensor]  # weights by name, the networks' along the first axis
+
+
+def groups(trials: Sequence[Trial]) -> Iterator[list[Trial]]:
+    """Give together what can be stacked: trials that differ in seeds, and in how many random sets of which words."""
+    found: dict[Trial, list[Trial]] = {}
+    for trial in trials:
+        data = RandomSets(labels=trial.data.labels) if isinstance(trial.data, RandomSets) else trial.data
+        found.setdefault(trial.model_copy(update={"data": data, "seed": 0}), []).append(trial)
+    yield from found.values()
+
+
+def memorise(trials: Sequence[Trial]) -> list[Row]:
+    """Train one group and measure what it has learned."""
+    data = [pairs(trial) for trial in trials]
+    networks = [network(trial, each) for trial, each in zip(trials, data, strict=True)]
+    tokens, labels = together([each.tokens for each in data], 0), together([each.labels for each in data], UNLABELLED)
+    state, run = stack(networks), side_by_side(networks[0])
+    train(trials[0], state, run, tokens, labels)
+    with torch.no_grad():
+        answers = torch.cat([run(state, chunk).argmax(dim=-1) for chunk in tokens.split(CHUNK, dim=1)], dim=1)
+    sizes = [sum(weight.numel() for weight in each.parameters()) for each in networks]
+    return [row(*each) for each in zip(trials, data, answers, sizes, strict=True)]
+
+
+def together(tensors: Sequence[Tensor], value: float) -> Tensor:
+    """Stack tensors of any sizes, each axis filled up with a value to the largest."""
+    largest = [max(sizes) for sizes in zip(*(each.shape for each in tensors), strict=True)]
+    filled = tensors[0].new_full((len(tensors), *largest), value)
+    for target, each in zip(filled, tensors, strict=True):
+        target[tuple(slice(size) for size in each.shape)] = each
+    return filled
+
+
+def stack(networks: Sequence[nn.Module]) -> State:
+    """Give the weights of all networks; of smaller vocabularies, the embeddings are filled up."""
+    states = [each.state_dict() for each in networks]
+    return {name: together([state[name] for state in states], 0.0) for name in states[0]}
+
+
+def side_by_side(network: nn.Module) -> Callable[[State, Tensor], Tensor]:
+    """Give what applies a stack of such networks, each to its own input."""
+    return vmap(lambda state, inputs: functional_call(network, state, (inputs,)))
+
+
+def train(trial: Trial, state: State, run: Callable[[State, Tensor], Tensor], tokens: Tensor, labels: Tensor) -> None:
+    """Fit all networks by Adam, in place, until every label is right or the steps are done."""
+    learn = [weight.requires_grad_() for name, weight in state.items() if name.startswith(learning(trial))]
+    optimiser = torch.optim.Adam(learn, lr=trial.rate, fused=True)
+    for step, batch in enumerate(batches(trial, tokens.shape[1])):
+        optimiser.param_groups[0]["lr"] = trial.rate * min(1.0, 2 * (1 - step / trial.steps))
+        asked = labels[:, batch]
+        logits = run(state, tokens[:, batch])
+        if trial.batch is None and hits(logits.argmax(dim=-1), asked).sum() == (asked != UNLABELLED).sum():
+            break
+        optimiser.zero_grad(set_to_none=True)
+        loss(logits, asked).backward()
+        optimiser.step()
+
+
+def batches(trial: Trial, sequences: int) -> Iterator[Tensor | slice]:
+    """Give the sequences of every step: all, or in passes of random order."""
+    if trial.batch is None:
+        yield from [slice(None)] * trial.steps
+        return
+    yield from torch.from_numpy(rows(sequences, 0, trial.batch * trial.steps, trial.seed)).split(trial.batch)
+
+
+def loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Give the sum of all networks' mean cross-entropies."""
+    each = functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none").view(labels.shape)
+    return (each.sum(dim=(1, 2)) / (labels != UNLABELLED).sum(dim=(1, 2))).sum()
+
+
+def hits(answers: Tensor, labels: Tensor) -> Tensor:
+    """Say which labels are right; padding is not."""
+    return (answers == labels) & (labels != UNLABELLED)
+
+
+def row(trial: Trial, data: Pairs, answers: Tensor, parameters: int) -> Row:
+    """Count what one network has right."""
+    right = answers[: data.labels.shape[0], : data.labels.shape[1]] == data.labels
+    seen = data.labels != UNLABELLED
+    named = seen & (data.labels != data.nothing)
+    return Row(
+        trial=trial,
+        parameters=parameters,
+        pairs=int(seen.sum()),
+        tokens=share(right[seen]),
+        sequences=share((right | ~seen).all(dim=1)),
+        alone=round(alone(data), 4),
+        entities=share(right[named]) if isinstance(trial.data, NamedEntities) else None,
+    )
+
+
+def share(right: Tensor) -> float:
+    """Give the share of what is right."""
+    return round(right.double().mean().item(), 4)
