@@ -198,9 +198,3 @@ def written(score: float | None, metric: str) -> str:
     if score is None:
         return ""
     return f"{100 * score:.1f} %" if metric == "accuracy" else f"{score:.2e}"
-
-
-def markdown(rows: Sequence[Row]) -> str:
-    """Give the same as a table of a page."""
-    body = [HEADER, ("---",) + ("---:",) * (len(HEADER) - 1), *cells(rows)]
-    return "\n".join(f"| {' | '.join(each)} |" for each in body)

@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 from torch.nn import functional
 
 from training.attention.heads import HeadAttention, refuse_mask
@@ -34,14 +36,21 @@ class LinearAttention(HeadAttention):
 class SoftmaxAttention(HeadAttention):
     r"""Mix by the fused kernel, :math:`O(n^2 w)` time, memory by its grace; queries and keys are normalised.
 
-    A query that sees no key at all gets the mean of all values, as if its scores were one large negative number.
+    A mask `[batch, 1, key]`, which hides padding, keeps the fused kernel; one that differs between queries forms the
+    n x n matrix. A query that sees no key at all gets the mean of all values, as if its scores were one large negative
+    number.
     """
 
     pairwise = True
 
     def mix(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
-        if mask is None:
-            return functional.scaled_dot_product_attention(Q, K, V, dropout_p=self.rate)
+        if mask is None or mask.shape[-2] == 1:
+            bias = None if mask is None else self.bias(mask, Q.dtype)
+            return functional.scaled_dot_product_attention(Q, K, V, bias, dropout_p=self.rate)
         scores = Q @ K.transpose(-2, -1) / math.sqrt(self.width)
-        hidden = torch.finfo(scores.dtype).min
-        return self.drop(scores.masked_fill(mask[:, None] == 0, hidden).softmax(dim=-1)) @ V
+        return self.drop((scores + self.bias(mask, Q.dtype)).softmax(dim=-1)) @ V
+
+    def bias(self, mask: Mask, dtype: torch.dtype) -> Float[Tensor, "#batch 1 #token source"]:
+        """Give what is added to the scores: nothing where a query sees a key, else the largest negative number."""
+        nothing = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+        return nothing.masked_fill(mask == 0, torch.finfo(dtype).min)[:, None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
@@ -108,7 +109,7 @@ def shuffled(documents: Sequence[Document], shortest: int, rng: np.random.Genera
 
 def take(documents: Iterable[Document], count: int, split: str) -> list[Document]:
     """Give the next `count` documents."""
-    taken = [document for document, _ in zip(documents, range(count), strict=False)]
+    taken = list(islice(documents, count))
     if len(taken) < count:
         raise CorpusError(f"expected {count} documents for data.{split} but only {len(taken)} are left")
     return taken

@@ -81,8 +81,10 @@ class SequenceRecipe(BaseModel):
             raise ValueError(f"expected a problem among {', '.join(SEQUENCES)} but got {self.problem!r}")
         if len(problem.inputs) != self.operator.inputs:
             raise ValueError(
-                f"{self.problem} has the inputs {problem.inputs}, which a {self.operator.kind} does not take"
+                f"expected a network for {problem.inputs} of {problem.name} but got a {self.operator.kind}"
             )
+        if self.data.length[1] > (most := min(self.operator.length, problem.length.maximum)):
+            raise ValueError(f"expected data.length up to {most} tokens but got {self.data.length[1]}")
         return self
 
     @property

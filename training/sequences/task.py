@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
@@ -14,6 +16,8 @@ from training.sequences.networks import Network, orthogonality
 from training.sequences.recipe import SequenceFit
 from training.sequences.samples import UNLABELLED, SequenceBatch, Sequences
 from training.sequences.schedule import SCHEDULES
+
+STRIDE = 1_000_003  # keeps the steps of one seed apart from those of the next
 
 
 class SequenceTask(pl.LightningModule):
@@ -41,9 +45,9 @@ class SequenceTask(pl.LightningModule):
         batches = [self.watch.batch(range(len(self.watch))[start : start + self.plan.batch]) for start in starts]
         return DataLoader(batches, batch_size=None)  # type: ignore[arg-type] # a list is a data set
 
-    def on_train_epoch_start(self) -> None:
-        """Draw dropout from (seed, epoch), so that a resumed run draws the same."""
-        torch.manual_seed(self.plan.seed + self.current_epoch)
+    def on_train_batch_start(self, *_: Any) -> None:
+        """Draw dropout from (seed, step), so that a resumed run draws the same, whatever the loaders drew before."""
+        torch.manual_seed(STRIDE * self.plan.seed + self.global_step)
 
     def training_step(self, batch: SequenceBatch) -> Tensor:
         """Give the loss of a batch."""
