@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -9,28 +10,74 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import latency, models, picture, readme, settings
+from benchmarks import accuracy, latency, mixed_grids, overhead, picture, readme, settings
 
 README, CHECKPOINTS = Path("README.md"), Path("checkpoints")
+PAGE, PICTURES = Path("docs/accuracy.md"), Path("docs/accuracy")
+ABLATION, NEURALOP = Path("docs/ablation.json"), Path("docs/neuralop.json")
+
+app = typer.Typer(help=__doc__)
 
 
-def main(repository: Annotated[Path, typer.Option(help="Exported models.")] = Path("model_repository")) -> None:
-    """Measure everything the README prints."""
+@app.callback(invoke_without_command=True)
+def main(
+    context: typer.Context,
+    repository: Annotated[Path, typer.Option(help="Exported models.")] = Path("model_repository"),
+) -> None:
+    """Measure everything the README prints, or what the command names."""
+    if context.invoked_subcommand is not None:
+        return
     picture.draw_darcy(repository, Path("docs/darcy.png"))
     picture.draw_inverse(repository, Path("docs/darcy_inverse.png"))
     readme.write(README, "settings", settings.HEADER, settings.rows())
-    publish("models", models.HEADER, models.rows(CHECKPOINTS))
+    tell_accuracy()
     publish("latency", latency.HEADER, latency.rows(repository))
+
+
+@app.command("accuracy")
+def tell_accuracy(
+    measure: Annotated[bool, typer.Option("--measure", help="Measure first: minutes, and the test sets.")] = False,
+) -> None:
+    """Write the released models' errors and times into README.md and docs/accuracy.md, from their cards."""
+    if measure:
+        accuracy.measure(CHECKPOINTS, PICTURES)
+    accuracy.write_page(PAGE, CHECKPOINTS, ABLATION, NEURALOP)
+    publish("accuracy", accuracy.HEADER, accuracy.rows(CHECKPOINTS))
+
+
+@app.command("overhead")
+def tell_overhead() -> None:
+    """Measure what the gateway adds to an answer; into docs/overhead.json."""
+    keep(Path("docs/overhead.json"), overhead.HEADER, overhead.rows())
+
+
+@app.command("mixed-grids")
+def tell_mixed_grids(
+    repository: Annotated[Path, typer.Option(help="Exported models.")] = Path("model_repository"),
+) -> None:
+    """Measure batches and throughput of one grid and of four; into docs/mixed_grids.json."""
+    keep(Path("docs/mixed_grids.json"), mixed_grids.HEADER, mixed_grids.rows(repository))
+
+
+def keep(target: Path, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Show a table and write it down, a document a row."""
+    show(header, rows)
+    target.write_text(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=2) + "\n")
 
 
 def publish(name: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     """Show a table and put it into the README."""
+    show(header, rows)
+    readme.write(README, name, header, rows)
+
+
+def show(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Print a table."""
     table = Table(*header)
     for row in rows:
         table.add_row(*row)
     Console().print(table)
-    readme.write(README, name, header, rows)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()

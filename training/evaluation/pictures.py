@@ -41,13 +41,13 @@ def draw(case: Case, found: Array, target: Path, title: str) -> None:
     figure = (draw_lines if inputs.ndim == 2 else draw_planes)(case, rows)
     figure.suptitle(f"{title}, {place(case.place)}: {len(errors)} test fields by their relative L2 error", fontsize=11)
     target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, dpi=90, metadata={"Software": None}, pil_kwargs={"optimize": True})
+    figure.savefig(target, dpi=80, metadata={"Software": None}, pil_kwargs={"optimize": True})
     plt.close(figure)
 
 
 def draw_planes(case: Case, rows: dict[str, tuple[Field, Field, Field]]) -> Figure:
     """Draw a plane's fields as images; the unit square's first row is below."""
-    figure, grid = plt.subplots(len(rows), 4, figsize=(10.6, 8.1), layout="constrained", squeeze=False)
+    figure, grid = plt.subplots(len(rows), 4, figsize=(9.6, 7.3), layout="constrained", squeeze=False)
     inputs, truths, found = (np.stack([row[part].ravel() for row in rows.values()]) for part in range(3))
     wrong = float(np.abs(found - truths).max())
     scales = [
@@ -75,7 +75,7 @@ def scale(colours: str, low: float, high: float) -> ScalarMappable:
 def draw_lines(case: Case, rows: dict[str, tuple[Field, Field, Field]]) -> Figure:
     """Draw a line's fields as curves, truth and answer in one panel."""
     figure, grid = plt.subplots(
-        len(rows), 3, figsize=(10.6, 6.6), layout="constrained", squeeze=False, sharex=True, sharey="col"
+        len(rows), 3, figsize=(9.6, 6.2), layout="constrained", squeeze=False, sharex=True, sharey="col"
     )
     for axes, (name, (asked, truth, answer)) in zip(grid, rows.items(), strict=True):
         x = np.arange(len(asked)) / len(asked)

@@ -1,0 +1,98 @@
+"""What the released models are worth: takes checkpoints, gives errors and times by grid and the classical solver's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import readme
+from training import ablation, checkpoint
+from training.evaluation import beside, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEADER = ("model", "grid", "test fields", "relative L2", "worst", "ms", "classical relative L2", "on fields", "ms")
+TRAINING_HEADER = (
+    "recipe",
+    "fields",
+    "steps",
+    "minutes",
+    "threads",
+    "processor",
+    "two idle cores (estimated)",
+    "one large GPU (estimated)",
+)
+SPEED = {1: 1.0, 2: 1.6}  # of threads, relative to one
+GPU_STEP = 0.03  # seconds, if bounded by the launches of kernels
+PAGE_HEADER = (
+    "grid",
+    "solver",
+    "fields",
+    "relative L2",
+    "median",
+    "worst",
+    "gradient",
+    "energy",
+    "ms",
+    "ms, 8 at once",
+)
+
+
+def measure(checkpoints: Path, pictures: Path) -> None:
+    """Measure every released model anew, write its card and draw its best, median and worst fields."""
+    command = [sys.executable, "-m", "training", "evaluate", "--write", "--pictures", str(pictures)]
+    for card in cards(checkpoints):
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}  # of the classical solvers
+        subprocess.run([*command, str(card.parent)], check=True, env=environment)  # noqa: S603 -- our own command
+
+
+def write_page(page: Path, checkpoints: Path, compared: Path, other: Path) -> None:
+    """Write all figures of the cards, of an ablation and of a card of the neuraloperator's set into a page's tables."""
+    for path in cards(checkpoints):
+        readme.write(page, path.parent.name, PAGE_HEADER, table.card_cells(json.loads(path.read_text())))
+    readme.write(page, "ablation", ablation.HEADER, ablation.cells(ablation.load(compared)))
+    readme.write(page, "neuralop", PAGE_HEADER, table.card_cells(json.loads(other.read_text())))
+    readme.write(page, "training", TRAINING_HEADER, training_rows(checkpoints))
+
+
+def training_rows(checkpoints: Path) -> list[tuple[str, ...]]:
+    """Give a row for every released model: what its training took, and what it is expected to take elsewhere."""
+    found = []
+    for path in cards(checkpoints):
+        recipe, trained = checkpoint.load_operator(path.parent).recipe, json.loads(path.read_text())["training"]
+        minutes, steps = trained["seconds"] / 60, recipe.fit.epochs * (recipe.data.train // recipe.fit.batch)
+        estimates = (f"{minutes * SPEED[min(trained['threads'], 2)] / SPEED[2]:.0f}", f"{steps * GPU_STEP / 60:.0f}")
+        hardware = (str(trained["threads"]), trained.get("processor", ""))
+        found.append((recipe.name, str(recipe.data.train), str(steps), f"{minutes:.0f}", *hardware, *estimates))
+    return found
+
+
+def rows(checkpoints: Path) -> list[tuple[str, ...]]:
+    """Give a row for every released model and measured grid."""
+    return [
+        (path.parent.name, table.place(ours), str(ours["fields"]), *ours_and_theirs(ours, rival))
+        for path in cards(checkpoints)
+        for ours, rival in beside(json.loads(path.read_text()))
+    ]
+
+
+def ours_and_theirs(ours: dict[str, Any], rival: dict[str, Any] | None) -> tuple[str, ...]:
+    """Give the network's errors and time, and the classical solver's if it was asked."""
+    network = (table.scientific(ours["relative_l2"]), table.scientific(ours["worst"]), time(ours))
+    if rival is None:
+        return (*network, "", "", "")
+    return (*network, table.scientific(rival["relative_l2"]), str(rival["fields"]), time(rival))
+
+
+def time(row: dict[str, Any]) -> str:
+    """Give the milliseconds a field."""
+    return table.milliseconds(row.get("milliseconds"))
+
+
+def cards(checkpoints: Path) -> list[Path]:
+    """List the released models' cards that hold errors of fields."""
+    return [card for card in sorted(checkpoints.glob("*/card.json")) if "errors" in json.loads(card.read_text())]
