@@ -80,7 +80,7 @@ class KernelAttention(HeadAttention):
 
     def weigh(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
         """Give the weighted means of values for positive features of queries and keys."""
-        if mask is not None and mask.shape[-2] == 1:
+        if mask is not None and (tracing() or mask.shape[-2] == 1):  # a trace is given masks of padding alone
             K, mask = hide(K, mask), None
         if mask is not None or (self.causal and self.rate):
             return self.by_pairs(Q, K, V, mask)

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from training.attention.heads import HeadAttention, refuse_mask
+from training.attention.heads import HeadAttention, refuse_mask, tracing
 from training.shapes import Mask, Mixed
 
 
@@ -44,7 +44,7 @@ class SoftmaxAttention(HeadAttention):
     pairwise = True
 
     def mix(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
-        if mask is None or mask.shape[-2] == 1:
+        if mask is None or tracing() or mask.shape[-2] == 1:  # a trace is given masks of padding alone
             bias = None if mask is None else self.bias(mask, Q.dtype)
             return functional.scaled_dot_product_attention(Q, K, V, bias, dropout_p=self.rate)
         scores = Q @ K.transpose(-2, -1) / math.sqrt(self.width)
