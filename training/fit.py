@@ -144,7 +144,8 @@ def savers(keep: str, folder: Path, metric: str = "relative_l2", mode: str = "mi
     best = ModelCheckpoint(
         folder, Path(BEST).stem, monitor=metric, mode=mode, save_weights_only=True, enable_version_counter=False
     )
-    return [newest, best] if keep == "best" else [newest]
+    # The best first: a state that is saved before it has chosen would forget its choice when it is resumed.
+    return [best, newest] if keep == "best" else [newest]
 
 
 def averaging(config: FitConfig) -> list[Callback]:
