@@ -18,7 +18,7 @@ from rich.console import Console
 
 from serving import key_file, keys, log, telemetry
 from serving.app import create_app
-from serving.connection import connection
+from serving.connection import configuration
 from serving.inference import TritonInference
 from serving.preflight import PreflightError, free
 from serving.settings import Settings
@@ -98,20 +98,7 @@ class Gateway(uvicorn.Server):
             raise PreflightError(f"port {settings.grpc_port} is in use: set PETROV_GRPC_PORT to a free one, or to 0")
         tritons = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_addresses]
         app = create_app(settings, *tritons)
-        deadline = max(1, round(settings.drain_seconds))
-        super().__init__(
-            uvicorn.Config(
-                app,
-                host=settings.host,
-                port=settings.port,
-                http=connection(settings.receive_seconds),
-                log_config=None,
-                log_level="warning",  # its story is ours to tell
-                access_log=False,  # the application writes its own
-                server_header=False,
-                timeout_graceful_shutdown=deadline,
-            )
-        )
+        super().__init__(configuration(app, settings))
         self.settings = settings
         self.state = app.state
         self.service = app.state.service

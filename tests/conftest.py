@@ -19,7 +19,7 @@ import pytest
 import uvicorn
 
 from serving.app import create_app
-from serving.connection import connection
+from serving.connection import configuration
 from serving.inference import TritonInference
 from serving.settings import Settings
 from serving.triton_server import TritonServer
@@ -156,14 +156,7 @@ def run_gateway() -> Callable[[Settings], AbstractContextManager[Gateway]]:
     def running(settings: Settings) -> Iterator[Gateway]:
         tritons = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_addresses]
         app = create_app(settings, *tritons)
-        config = uvicorn.Config(
-            app,
-            host=settings.host,
-            port=settings.port,
-            http=connection(settings.receive_seconds),
-            log_config=None,
-            timeout_graceful_shutdown=1,
-        )
+        config = configuration(app, settings.model_copy(update={"drain_seconds": 1.0}))
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)
         thread.start()

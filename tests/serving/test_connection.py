@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
+import serving.connection
 from serving.connection import MAX_HEAD_BYTES
 from tests.conftest import wait_until
 
@@ -69,7 +70,8 @@ def test_a_connection_without_a_request_is_closed(hasty: Gateway) -> None:
         assert everything(wire) == b""
 
 
-def test_drops_between_requests_keep_no_connection_open(hasty: Gateway) -> None:
+def test_drops_between_requests_keep_no_connection_open(hasty: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving.connection, "KEEP_ALIVE_SECONDS", 1)
     with connection(hasty) as wire:
         wire.sendall(HEAD + b"\r\n")
         assert wire.recv(65536).startswith(b"HTTP/1.1 200 ")
