@@ -80,7 +80,7 @@ async def example(
     request: Request,
     service: Serving,
     seed: Annotated[int, Query(ge=0, lt=2**63)] = 0,
-    grid: Annotated[int | None, Query(description="Points per axis; the first declared size by default.")] = None,
+    grid: Annotated[int | None, Query(ge=1, description="Points per axis; the first declared size by default.")] = None,
 ) -> Response:
     """An input of the model's training distribution, ready to be posted to `predict`."""
     card = service.catalogue.find(model).card

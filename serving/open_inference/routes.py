@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic.json_schema import SkipJsonSchema
 
 from serving import arrays, body
 from serving.open_inference import metadata
@@ -31,6 +32,7 @@ PREFIX = "/v2"
 JSON_BYTES = "Inference-Header-Content-Length"
 BYTES = "application/octet-stream"
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
+Version = int | SkipJsonSchema[None]  # none is no number in the path, and not the word "null"
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
@@ -92,7 +94,7 @@ async def server_ready(service: Serving) -> JSONResponse:
 
 @router.get("/models/{model}")
 @router.get("/models/{model}/versions/{version}")
-async def model_metadata(model: str, service: Serving, version: int | None = None) -> ModelMetadata:
+async def model_metadata(model: str, service: Serving, version: Version = None) -> ModelMetadata:
     """Inputs and outputs of a model."""
     card = service.catalogue.find(model, version).card
     return metadata.describe(card, service.catalogue.model(model).versions)
@@ -100,21 +102,21 @@ async def model_metadata(model: str, service: Serving, version: int | None = Non
 
 @router.get("/models/{model}/ready")
 @router.get("/models/{model}/versions/{version}/ready")
-async def model_ready(model: str, service: Serving, version: int | None = None) -> ModelReady:
+async def model_ready(model: str, service: Serving, version: Version = None) -> ModelReady:
     """The model is loaded and warm."""
     return ModelReady(name=service.catalogue.find(model, version).card.model)
 
 
 @router.get("/models/{model}/config")
 @router.get("/models/{model}/versions/{version}/config")
-async def model_config(model: str, service: Serving, version: int | None = None) -> ModelConfig:
+async def model_config(model: str, service: Serving, version: Version = None) -> ModelConfig:
     """The batch, the inputs and the outputs as Triton's configuration has them."""
     return metadata.configure(service.catalogue.find(model, version).card)
 
 
 @router.post("/models/{model}/infer", **_INFERENCE)
 @router.post("/models/{model}/versions/{version}/infer", **_INFERENCE)
-async def infer(model: str, request: Request, service: Serving, version: int | None = None) -> Response:
+async def infer(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Ask a model for a batch of fields; the checks, limits and deadlines are those of `/v1`."""
     return await _answer(service.catalogue.find(model, version).card, request, service)
 
