@@ -157,6 +157,18 @@ def test_a_hanging_triton_is_given_up_at_the_deadline(house: Gateway, http: http
         assert (response.status_code, kind(response)) == (504, "deadline-exceeded")
 
 
+def test_a_slow_triton_is_waited_for(house: Gateway, http: httpx2.Client) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with stopped(house.settings):
+            asking = pool.submit(_ask_alone, house)
+            wait_until(lambda: inflight(http) == 2, 1.0)  # and well before the deadline Triton goes on
+        assert asking.result().status_code == 200
+
+
+def _ask_alone(house: Gateway) -> httpx2.Response:
+    return httpx2.post(house.url + PATH, content=_ones(), headers=NPY, timeout=30)
+
+
 def test_a_client_that_hangs_up_is_forgotten(house: Gateway, http: httpx2.Client) -> None:
     with stopped(house.settings):
         with pytest.raises(httpx2.ReadTimeout):

@@ -1,4 +1,4 @@
-"""What `/openapi.json` promises, tried by Schemathesis: every operation of `/v1`, `/v2` and health, by all its checks but the clock's.
+"""What `/openapi.json` promises, tried by Schemathesis: all of `/v1`, `/v2` and health, by all checks but the clock's.
 
 `schema_bodies` draws what JSON Schema cannot describe, `schemathesis.toml` says what the document cannot. A failure is
 printed with the `curl` that repeats it. A few examples for every operation are part of `make test`; many more:
