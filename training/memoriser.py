@@ -10,6 +10,7 @@ label every token of finitely many sequences of distinct tokens at will. It is e
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
 from jaxtyping import Float
@@ -36,6 +37,7 @@ class MemoriserConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     inputs: ClassVar[int] = 1  # sequences that one answer is about
+    length: ClassVar[float] = math.inf  # most tokens of a sequence, as it knows no places
 
     kind: Literal["memoriser"] = "memoriser"
     channels: PositiveInt = 16

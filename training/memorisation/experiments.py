@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import product
 
-from training.memorisation.named_entities import SOURCES
 from training.memorisation.trial import CounterExample, NamedEntities, RandomSets, Sets, Trial
 from training.memoriser import MemoriserConfig
+from training.sequences.named_entities import SOURCES
 
 SEEDS = range(2)
 SEQUENCES = (8, 16, 32, 64, 96)

@@ -12,8 +12,8 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.memorisation import named_entities
 from training.memorisation.trial import CounterExample, NamedEntities, RandomSets, Trial
+from training.sequences import named_entities
 from training.sequences.samples import UNLABELLED
 
 Sequences = Int[Tensor, "sequence token"]

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from training.memorisation.named_entities import CorpusName
 from training.memoriser import MemoriserConfig
+from training.sequences.named_entities import CorpusName
 
 FROZEN = ConfigDict(frozen=True, extra="forbid")
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from training.sequences.citations import Citations
 from training.sequences.corpus import Corpus, CorpusError, Splits
 from training.sequences.expressions import GeneratedExpressions, PublishedExpressions
+from training.sequences.letters import LetterSets
+from training.sequences.named_entities import UnerEnglish, Wnut17
 from training.sequences.problem import SEQUENCES, LengthLimits, SequenceProblem
 from training.sequences.recipe import SequenceRecipe
 from training.sequences.reviews import Imdb, MovieReviews
@@ -17,6 +19,7 @@ CORPORA: dict[str, tuple[type[Corpus], ...]] = {
     "listops": (GeneratedExpressions, PublishedExpressions),
     "text": (Imdb, MovieReviews),
     "matching": (Citations, Speeches),
+    "memoriser": (LetterSets, Wnut17, UnerEnglish),
 }
 
 
@@ -57,10 +60,15 @@ def load(recipe: SequenceRecipe, folder: Path, *, progress: bool = True) -> tupl
     return narrowed(recipe, corpus), corpus.read()
 
 
+WORD = r"\S+"  # matches the words of a corpus that brings its own
+
+
 def narrowed(recipe: SequenceRecipe, corpus: Corpus) -> SequenceProblem:
     """Say which lengths a network takes, what its answers mean, and what it learns from."""
     problem, longest = SEQUENCES[recipe.problem], recipe.data.length[1]
     declared = tuple(length for length in problem.length.declared if length < longest)
     limits = LengthLimits(minimum=problem.length.minimum, maximum=longest, declared=(*declared, longest))
     words = f"{corpus.about}; sequences of up to {longest} tokens"
-    return problem.model_copy(update={"labels": corpus.labels, "length": limits, "distribution": words})
+    own = corpus.vocabulary()
+    spelling = {} if own is None else {"vocabulary": own, "pattern": WORD}
+    return problem.model_copy(update={"labels": corpus.labels, "length": limits, "distribution": words, **spelling})

@@ -73,6 +73,10 @@ class Corpus(ABC):
             return path
         raise CorpusError(f"no {self.name} corpus in {self.folder} or where DATA_PATH points: expected {self.wanted}")
 
+    def vocabulary(self) -> tuple[str, ...] | None:
+        """Give the word of each token, padding first; None where the problem's words are the corpus'."""
+        return None
+
     @abstractmethod
     def read(self) -> Splits:
         """Give the samples.

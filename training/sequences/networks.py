@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
 from training.attention.feature_maps import FeatureMap
+from training.memoriser import Memoriser, MemoriserConfig
 from training.sequences.classifier import Classifier, ClassifierConfig
 from training.sequences.matcher import Matcher, MatcherConfig
 from training.sequences.problem import SequenceProblem
-from training.sequences.tower import TowerConfig
 
-NetworkConfig = Annotated[ClassifierConfig | MatcherConfig, Field(discriminator="kind")]
-Network = Classifier | Matcher
+NetworkConfig = Annotated[ClassifierConfig | MatcherConfig | MemoriserConfig, Field(discriminator="kind")]
+Network = Classifier | Matcher | Memoriser
 
 #: The one registry that turns a config into a network.
-NETWORKS: dict[type[TowerConfig], Callable[[Any, SequenceProblem], Network]] = {
+NETWORKS: dict[type[BaseModel], Callable[[Any, SequenceProblem], Network]] = {
     ClassifierConfig: Classifier,
     MatcherConfig: Matcher,
+    MemoriserConfig: lambda config, problem: Memoriser(config, len(problem.vocabulary), len(problem.labels)),
 }
 
 
-def build(config: TowerConfig, problem: SequenceProblem) -> Network:
+def build(config: BaseModel, problem: SequenceProblem) -> Network:
     """Build the network that `config` describes for a problem, with fresh weights."""
     return NETWORKS[type(config)](config, problem)
 

@@ -9,6 +9,7 @@ vocabulary, so that any client can do it.
 from __future__ import annotations
 
 import re
+from string import ascii_lowercase
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
@@ -148,4 +149,16 @@ MATCHING = SequenceProblem(
     distribution="documents in English",
 )
 
-SEQUENCES: dict[str, SequenceProblem] = {problem.name: problem for problem in (LISTOPS, TEXT, MATCHING)}
+MEMORISER = SequenceProblem(
+    name="memoriser",
+    title="Memoriser: labels learned by heart by one layer of rank-1 attention",
+    task="tell the label of every word of one of the sequences that were learned by heart; for others it means nothing",
+    vocabulary=(PADDING, *ascii_lowercase),
+    pattern=r"[a-z]",
+    labels=("red", "green", "blue", "yellow"),
+    answer="token",
+    length=LengthLimits(minimum=1, maximum=128, declared=(8, 32, 128)),
+    distribution="random sets of letters, and a random label for every letter of each",
+)
+
+SEQUENCES: dict[str, SequenceProblem] = {problem.name: problem for problem in (LISTOPS, TEXT, MATCHING, MEMORISER)}

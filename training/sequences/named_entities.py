@@ -1,4 +1,4 @@
-r"""Corpora of named entities: takes the user's copy of one, gives sentences of words with their labels.
+r"""Corpora of named entities: takes the user's copy of one, gives its sentences, and a label for every word of each.
 
 .. code-block:: text
 
@@ -16,10 +16,15 @@ import os
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
 
 from training.data.published import VARIABLE
-from training.sequences.corpus import CorpusError
+from training.sequences.corpus import Corpus, CorpusError, Splits
+from training.sequences.letters import learned
+from training.sequences.problem import PADDING
+from training.sequences.samples import Sequences
 
 NOTHING = "O"  # the label of words that are part of no entity
 
@@ -81,3 +86,48 @@ def columns(line: str, source: Source, place: str) -> tuple[str, str]:
     if len(cells) <= source.label:
         raise CorpusError(f"{place}: expected {source.label + 1} columns with tabs between them but got {line[:40]!r}")
     return cells[source.word], cells[source.label]
+
+
+class NamedEntities(Corpus):
+    """The first sentences of a corpus, all of which are learned; nothing is held out."""
+
+    name: ClassVar[CorpusName]
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """Give the words in the order in which they occur."""
+        return (PADDING, *dict.fromkeys(word for sentence in self.sentences() for word, _ in sentence))
+
+    def sentences(self) -> list[Sentence]:
+        """Give the sentences that are learned."""
+        return read(self.name, self.data.train, self.data.length[1], self.folder)
+
+    def read(self) -> Splits:
+        sentences, words = self.sentences(), {word: number for number, word in enumerate(self.vocabulary())}
+        tokens = tuple(np.array([words[word] for word, _ in sentence]) for sentence in sentences)
+        labels = tuple(np.array([self.labels.index(label) for _, label in sentence]) for sentence in sentences)
+        return learned(Sequences((tokens,), labels), self.data.validation, self.data.test)
+
+
+def spans(*kinds: str) -> tuple[str, ...]:
+    """Give the labels of words that begin an entity of a kind, are further inside one, or part of none."""
+    return (NOTHING, *(f"{place}-{kind}" for kind in kinds for place in "BI"))
+
+
+class Wnut17(NamedEntities):
+    """Names in tweets."""
+
+    name = "wnut17"
+    about = SOURCES["wnut17"].about
+    labels = spans("corporation", "creative-work", "group", "location", "person", "product")
+    wanted = SOURCES["wnut17"].file
+    paths = (SOURCES["wnut17"].file,)
+
+
+class UnerEnglish(NamedEntities):
+    """Names in web texts."""
+
+    name = "uner_en_ewt"
+    about = SOURCES["uner_en_ewt"].about
+    labels = spans("LOC", "ORG", "PER")
+    wanted = SOURCES["uner_en_ewt"].file
+    paths = (SOURCES["uner_en_ewt"].file,)
