@@ -69,6 +69,10 @@ class Settings(BaseSettings):
         "",
         description="Where OpenTelemetry traces are sent, such as `http://127.0.0.1:4318/v1/traces`; empty: none.",
     )
+    triton_traces: bool = Field(
+        default=False,
+        description="Whether the local Triton sends spans, too: for a look at single requests, since it dies of many.",
+    )
 
     @field_validator("triton", mode="before")
     @classmethod

@@ -3,7 +3,7 @@
     POST /v1/models/{model}/predict     below the client's span, if it sent a `traceparent`
     ├─ parse
     ├─ queue
-    ├─ triton                           Triton is sent this one's `traceparent`: its own spans go below
+    ├─ triton                           Triton is sent this one's `traceparent`: if it makes spans, they go below
     └─ encode
 
 Spans hold names, grids and outcomes; never values, and no message of an exception, which may quote one. FastAPI makes
