@@ -15,15 +15,13 @@ NETWORK, CLASSICAL = "network", "classical"
 
 
 def rich_table(card: Mapping[str, Rows], title: str) -> Table:
-    """Lay out a card for a terminal, one section for each place."""
-    table = Table(*HEADER, title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in table.columns[1:]:
-        column.no_wrap = True
-    for column in table.columns[2:]:
-        column.justify = "right"
+    """Lay out a card for a terminal of eighty columns, one section for each place."""
+    table = Table(title=title, box=SIMPLE_HEAD, padding=0, show_edge=False)
+    for name in HEADER:
+        table.add_column(name, no_wrap=True, justify="left" if name in HEADER[:2] else "right")
     for network, rival in beside(card):
-        for row in cells(network, rival):
-            table.add_row(*row)
+        for where, *rest in cells(network, rival):
+            table.add_row(where.replace(", ", "\n"), *rest)
         table.add_section()
     return table
 
@@ -55,7 +53,7 @@ def figures(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def scientific(value: float | None) -> str:
     """Write an error with three digits."""
-    return "" if value is None else f"{value:.2e}".replace("e-0", "e-")
+    return "" if value is None else f"{value:.2e}".replace("e-0", "e-") if value else "0"
 
 
 def milliseconds(value: float | None) -> str:
