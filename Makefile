@@ -69,7 +69,9 @@ $(DEV): $(APP)
 
 # Debian's programs that some tests start: installed where we may, else those tests are skipped and say so.
 programs:
-	@command -v curl >/dev/null || { test "$$(id -u)" = 0 && apt-get -qq update && apt-get -qq --yes install curl; } || true
+	@command -v curl >/dev/null && command -v promtool >/dev/null && command -v chromium >/dev/null || { \
+	  test "$$(id -u)" = 0 && apt-get -qq update && \
+	  DEBIAN_FRONTEND=noninteractive apt-get -qq --yes install --no-install-recommends curl prometheus chromium; } || true
 
 # Fields made by others, which the physics is held against.
 $(CORPUS): $(APP)

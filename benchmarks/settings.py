@@ -10,6 +10,6 @@ HEADER = ("variable", "default", "what it is")
 def rows() -> list[tuple[str, ...]]:
     """Give a row for every `PETROV_*` variable."""
     return [
-        (f"`PETROV_{name.upper()}`", f"`{field.default}`" if field.default != () else "", field.description or "")
+        (f"`PETROV_{name.upper()}`", f"`{field.default}`" if field.default not in ((), "") else "", field.description or "")
         for name, field in Settings.model_fields.items()
     ]

@@ -3,7 +3,7 @@ r"""The Burgers operator: takes an initial velocity on any periodic grid, gives 
 .. code-block:: text
 
     initial [B, N]
-      -> standardise -> lowest modes, sampled on the T tokens -> linear map -> [B, T, C]
+      -> standardise -> lowest modes, sampled on P T points, P of them a token -> linear map -> [B, T, C]
       -> L encoder layers -> spectral layers -> one channel -> standard units -> lowest modes, sampled on N points
     final [B, N]
 
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from training.encoder import EncoderConfig, LocalMixing, circle_positions, encoder_stack
 from training.normaliser import Normaliser
-from training.shapes import Line
+from training.shapes import Carried, Line
 from training.spectral import SpectralConv, resample_periodic
 
 
@@ -31,7 +31,8 @@ class BurgersConfig(EncoderConfig):
 
     kind: Literal["burgers"] = "burgers"
     tokens: int = 256  # T
-    band: int = 128  # wave numbers carried in and out; at most half the tokens
+    patch: int = 1  # points of the initial velocity in a token, P: it is rougher than the final one
+    band: int = 128  # wave numbers carried in and out, as far as the points in and the tokens out resolve them
     channels: int = 64  # features of a token, C
     heads: int = 2
     layers: int = 4
@@ -52,7 +53,7 @@ class BurgersOperator(nn.Module):
         super().__init__()
         self.config = config
         self.input_normaliser, self.output_normaliser = Normaliser(), Normaliser()
-        self.lift = nn.Linear(1 + 2, config.channels)
+        self.lift = nn.Linear(config.patch + 2, config.channels)
         self.register_buffer("positions", circle_positions(config.tokens), persistent=False)
         self.encoder = encoder_stack(
             config,
@@ -71,16 +72,17 @@ class BurgersOperator(nn.Module):
         self.output_normaliser.fit(final)
 
     def forward(self, initial: Line) -> Line:
-        tokens = torch.arange(self.config.tokens, device=initial.device)
+        patches = torch.arange(self.config.tokens * self.config.patch, device=initial.device)
         points = torch.arange(initial.shape[1], device=initial.device)
-        coarse = resample_periodic(self.input_normaliser(initial), tokens, self.config.band)
+        coarse = resample_periodic(self.input_normaliser(initial), patches, self.config.band)
         return self.output_normaliser.inverse(resample_periodic(self.solve(coarse), points, self.config.band))
 
-    def solve(self, initial: Line) -> Line:
-        """Give the standardised final velocity of a standardised initial one, both on the tokens `[B, T]`."""
+    def solve(self, initial: Line) -> Carried:
+        """Give the standardised final velocity on the tokens `[B, T]` of a standardised initial one `[B, T P]`."""
         positions = self.positions.to(initial.dtype)
         places = positions.expand(initial.shape[0], -1, -1)
-        tokens = self.lift(torch.cat([initial[..., None], places], dim=-1))
+        patches = initial.unflatten(1, (self.config.tokens, self.config.patch))
+        tokens = self.lift(torch.cat([patches, places], dim=-1))
         for layer in self.encoder:
             tokens = layer(tokens, positions)
         return self.head(self.spectral(tokens.transpose(1, 2)))[:, 0]
