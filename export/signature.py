@@ -65,7 +65,7 @@ class TensorSpec(BaseModel):
             dtype="INT32",
             axes=("batch", "token"),
             shape=(None, None),
-            meaning="words by their numbers in the vocabulary; 0 is padding, behind the words only",
+            meaning="words by number, padded with 0",
             units="1",
             positive=False,
         )
@@ -79,7 +79,7 @@ class TensorSpec(BaseModel):
             dtype="FP32",
             axes=("batch", "token", "label") if by_token else ("batch", "label"),
             shape=(None, *((None,) if by_token else ()), len(problem.labels)),
-            meaning="logits: their softmax over the labels gives probabilities",
+            meaning="unnormalised log-probabilities",
             units="1",
             positive=False,
         )

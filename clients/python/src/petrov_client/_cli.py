@@ -234,7 +234,7 @@ def _summary(info: ModelInfo) -> Table:
 
 
 def _full(tensor: TensorInfo) -> str:
-    units = "" if tensor.units is None else f" in units of {tensor.units}"
+    units = "" if tensor.units is None or tensor.dtype == "INT32" else f" in units of {tensor.units}"
     return _quantity(tensor) + units + (", positive" if tensor.positive else "")
 
 

@@ -83,7 +83,7 @@ def table(columns: Row, rows: Iterable[Row]) -> Table:
     """All rows, for people: a long text loses its end."""
     drawn = Table()
     for column in columns:
-        drawn.add_column(column.replace("_", " "), no_wrap=True, overflow="ellipsis", max_width=60)
+        drawn.add_column(column.replace("_", " "), no_wrap=column == "text", overflow="ellipsis", max_width=60)
     for row in rows:
         drawn.add_row(*map(escape, row))
     return drawn
