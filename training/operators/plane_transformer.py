@@ -101,10 +101,11 @@ class PlaneTransformer(nn.Module):
         tokens = self.encode(field)
         latent = tokens.transpose(1, 2).unflatten(2, self.config.tokens)
         where = places(indices(self.config.answer, field.device), field.dtype)
-        if self.commutes:
-            return self.decoder.decide(self.upscaler(latent, self.decoder.join.mix) + self.decoder.join.place(where))[
-                :, 0
-            ]
+        join = self.decoder.join
+        if self.upscaler is not None and join is not None and not self.config.latent_dropout:
+            # A linear map at every point and an interpolation may change places: the map, which mostly leaves fewer
+            # channels, is cheaper before the last interpolation.
+            return self.decoder.decide(self.upscaler(latent, join.mix) + join.place(where))[:, 0]
         features = self.latent_dropout(latent if self.upscaler is None else self.upscaler(latent))
         return self.decoder(features, where)[:, 0]
 
