@@ -31,7 +31,13 @@ def lengths(profile: Profile) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     points = tuple(dict.fromkeys(row.length for row in profile.rows))
     steps = {(row.form, row.length): 1e3 * (row.forward + row.backward) for row in profile.rows}
     peaks = {(row.form, row.length): row.peak_bytes / 1e6 for row in profile.rows}
-    header = ("attention", *(f"{n:,}" for n in points), "backward grows as", "peak in MB at 1,024", f"at {points[-1]:,}")
+    header = (
+        "attention",
+        *(f"{n:,}" for n in points),
+        "backward grows as",
+        "peak in MB at 1,024",
+        f"at {points[-1]:,}",
+    )
     rows = [
         (
             each.form,

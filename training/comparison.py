@@ -81,17 +81,17 @@ def compare(plan: Plan, known: Sequence[Row], folder: Path, data: Path) -> Itera
     done = {(row.attention, row.seed) for row in known}
     for (kind, seed), recipe in plan.recipes().items():
         if (kind, seed) not in done:
-            yield measure(recipe, folder / f"{recipe.name}-{kind}-{seed}", data)
+            yield measure(kind, recipe, folder / f"{recipe.name}-{kind}-{seed}", data)
 
 
-def measure(recipe: AnyRecipe, folder: Path, data: Path) -> Row:
-    """Train one recipe and give its row."""
+def measure(kind: str, recipe: AnyRecipe, folder: Path, data: Path) -> Row:
+    """Train one recipe with a type of attention and give its row."""
     finished = (folder / checkpoint.CARD).exists() and checkpoint.read_config(folder).recipe == recipe
     found = checkpoint.load(folder if finished else runs.train(recipe, folder, data, resume=True))
     metric, score, floor = reached(found.card)
     milliseconds, megabytes = cost(step(recipe, data))
     return Row(
-        attention=recipe.operator.attention,
+        attention=kind,
         seed=recipe.seed,
         metric=metric,
         score=score,
