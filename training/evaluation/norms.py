@@ -61,7 +61,7 @@ def summary(case: Case, found: Fields) -> dict[str, Any]:
     }
     if case.problem.name == DARCY.name:
         figures["relative_energy"] = relative_energy(inputs, found, truth, case.wall).mean()
-    return {"fields": len(found)} | {name: round(float(value), 6) for name, value in figures.items()}
+    return {"fields": len(found)} | {name: float(f"{value:.4g}") for name, value in figures.items()}
 
 
 def norm(fields: NDArray[np.float64]) -> Each:

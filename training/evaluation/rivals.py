@@ -69,8 +69,9 @@ def solve(case: Case, field: Array) -> NDArray[np.float64]:
 
 def solve_material(material: Array, cells: int = 256) -> NDArray[np.float64]:
     """Give the pressure of a material `[row, column]` of 0 and 1 at its points (i/n + 1/1024), by a finer mesh."""
-    points, centres = np.arange(len(material)) / len(material) + 0.5 / 512, (np.arange(cells) + 0.5) / cells
-    nearest = np.abs(centres[:, None] - points).argmin(axis=1)
-    solution = physics.darcy.solve(np.where(material[np.ix_(nearest, nearest)] > 0, 1 / 2.78, 1 / 50), wall=0.5 / cells)
-    to_points = np.stack([np.interp(points, centres, unit) for unit in np.eye(cells)], axis=1)
-    return np.asarray(to_points @ solution @ to_points.T)
+    centres = (np.arange(cells) + 0.5) / cells
+    points = [np.arange(side) / side + 0.5 / 512 for side in material.shape]
+    nearest = np.ix_(*(np.abs(centres[:, None] - along).argmin(axis=1) for along in points))
+    solution = physics.darcy.solve(np.where(material[nearest] > 0, 1 / 2.78, 1 / 50), wall=0.5 / cells)
+    down, across = (np.stack([np.interp(along, centres, unit) for unit in np.eye(cells)], axis=1) for along in points)
+    return np.asarray(down @ solution @ across.T)
