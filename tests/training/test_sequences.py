@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
@@ -266,6 +267,19 @@ def test_parts_of_a_speech_do_not_overlap() -> None:
     for _ in range(200):
         first, second = speeches.parts(speech, 64, rng)
         assert not {*first.tolist()} & {*second.tolist()}
+
+
+def test_speeches_are_read_from_their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tarfile.open(tmp_path / speeches.FILE, "w:gz") as archive:
+        for year, speech in enumerate(made_up_speeches(), start=1790):
+            for name, content in (("json", json.dumps({"text": speech.decode()}).encode()), ("txt", speech)):
+                member = tarfile.TarInfo(f"package/data/{year}_a_speaker_n.{name}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    monkeypatch.setattr(speeches, "DIGEST", hashlib.sha256((tmp_path / speeches.FILE).read_bytes()).hexdigest())
+    splits = speeches.Speeches(SMALL, 3, tmp_path).read()
+    assert {split: len(samples) for split, samples in splits.items()} == {"train": 60, "validation": 20, "test": 20}
+    assert splits["train"].labels == speeches.share(made_up_speeches(), SMALL, 3)["train"].labels
 
 
 def test_a_package_that_was_changed_is_refused(tmp_path: Path) -> None:
