@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from training.memorisation.record import Record
 from training.memorisation.trial import NamedEntities, Row
+
+ALONE = "words without context"
 
 
 class Point(NamedTuple):
@@ -66,12 +69,26 @@ AXES = {
 }
 
 
-def curves(experiment: str, rows: Sequence[Row], value: Callable[[Row], float]) -> dict[str, list[Point]]:
-    """Give each label's points from left to right."""
+def curves(
+    experiment: str, rows: Sequence[Row], value: Callable[[Row], float], label: Callable[[Row], str] | None = None
+) -> dict[str, list[Point]]:
+    """Give each label's points from left to right; labels are the experiment's own unless others are asked for."""
     axis, found = AXES[experiment], dict[str, dict[int, list[float]]]()
     for row in rows:
-        found.setdefault(axis.label(row), {}).setdefault(axis.x(row), []).append(value(row))
+        found.setdefault((label or axis.label)(row), {}).setdefault(axis.x(row), []).append(value(row))
     return {label: [Point(x, tuple(values)) for x, values in sorted(points.items())] for label, points in found.items()}
+
+
+def floors(record: Record) -> dict[str, list[Point]]:
+    """Give what the best map of words without context has right; nothing where that is no matter of the abscissa."""
+    if record.experiment in {"function", "width"}:
+        return {}
+    return curves(record.experiment, record.rows, lambda row: row.alone, floor)
+
+
+def floor(row: Row) -> str:
+    """Name the data of a row."""
+    return f"{corpus(row)}: {ALONE}" if isinstance(row.trial.data, NamedEntities) else ALONE
 
 
 def height(row: Row) -> float:

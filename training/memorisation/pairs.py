@@ -61,7 +61,7 @@ def distinct(data: RandomSets, rng: np.random.Generator) -> list[tuple[int, ...]
     """Draw the sets, as sorted words from 1 on."""
     found: dict[tuple[int, ...], None] = {}
     while len(found) < data.sequences:
-        found[tuple(sorted(1 + rng.permutation(data.words)[: data.length]))] = None
+        found[tuple(sorted((1 + rng.permutation(data.words)[: data.length]).tolist()))] = None
     return list(found)
 
 

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from training.memorisation.curves import AXES, curves, height
+from training.memorisation.curves import AXES, curves, floors, height
 from training.memorisation.record import Record
 
 #: Okabe and Ito's colours, told apart by every kind of sight, with a marker for each.
@@ -59,6 +59,9 @@ def panel(axis: Axes, record: Record) -> None:
         )
         low, high = ([choose(point.values) for point in points] for choose in (min, max))
         axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    for label, points in floors(record).items():
+        x, y = [point.x for point in points], [point.mean for point in points]
+        axis.plot(x, y, color="0.45", linestyle="--" if "uner" in label else ":", label=label)
     dress(axis, record)
 
 

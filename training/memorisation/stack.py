@@ -46,7 +46,7 @@ def memorise(trials: Sequence[Trial]) -> list[Row]:
     return [row(*each) for each in zip(trials, data, answers, sizes, strict=True)]
 
 
-def together(tensors: Sequence[Tensor], value: float) -> Tensor:
+def together(tensors: Sequence[Tensor], value: int) -> Tensor:
     """Stack tensors of any sizes, each axis filled up with a value to the largest."""
     largest = [max(sizes) for sizes in zip(*(each.shape for each in tensors), strict=True)]
     filled = tensors[0].new_full((len(tensors), *largest), value)
@@ -58,7 +58,7 @@ def together(tensors: Sequence[Tensor], value: float) -> Tensor:
 def stack(networks: Sequence[nn.Module]) -> State:
     """Give the weights of all networks; of smaller vocabularies, the embeddings are filled up."""
     states = [each.state_dict() for each in networks]
-    return {name: together([state[name] for state in states], 0.0) for name in states[0]}
+    return {name: together([state[name] for state in states], 0) for name in states[0]}
 
 
 def side_by_side(network: nn.Module) -> Callable[[State, Tensor], Tensor]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.table import Table
 
-from training.memorisation.curves import AXES, Point, curves, height
+from training.memorisation.curves import AXES, Point, curves, floors, height
 from training.memorisation.record import Record
 from training.memorisation.trial import Row
 
@@ -16,7 +16,6 @@ def tables(record: Record) -> Iterator[Table]:
     yield lay_out(record, "error" if record.experiment == "function" else "labels memorised", height)
     if record.experiment != "function":
         yield lay_out(record, "sequences memorised whole", lambda row: row.sequences)
-        yield lay_out(record, "labels that the words alone tell", lambda row: row.alone)
     if record.experiment == "entities":
         yield lay_out(record, "words inside entities memorised", lambda row: row.entities or 0.0)
     if record.experiment == "width":
@@ -25,7 +24,7 @@ def tables(record: Record) -> Iterator[Table]:
 
 def lay_out(record: Record, title: str, value: Callable[[Row], float]) -> Table:
     """Give curves as rows: means of all seeds in percent, with the least and the largest where they differ."""
-    found = curves(record.experiment, record.rows, value)
+    found = curves(record.experiment, record.rows, value) | (floors(record) if value is height else {})
     places = sorted({point.x for points in found.values() for point in points})
     table = Table(AXES[record.experiment].name, *map(str, places), title=f"{record.experiment}: {title}, %")
     for label, points in found.items():
