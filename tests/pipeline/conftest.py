@@ -80,7 +80,7 @@ def serve(make_settings: Callable[..., Settings]) -> Callable[[Path], Iterator[S
         with subprocess.Popen([sys.executable, "-m", "serving"], env=environment) as process:
             try:
                 service = Service(process, settings)
-                wait_until(service.ready, 120)
+                wait_until(service.ready, 240)
                 yield service
             finally:
                 process.terminate()
