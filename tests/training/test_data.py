@@ -173,7 +173,7 @@ def test_impossible_grids_and_requests_are_named(darcy_file: Path) -> None:
         read(darcy_file, "train", 1, 20)
     with pytest.raises(ValueError, match="expected 7 samples in train"):
         read(darcy_file, "train", 7, 61)
-    with pytest.raises(ValueError, match="expected one of darcy, burgers, poisson, neuralop_darcy but got 'heat' for problem"):
+    with pytest.raises(ValueError, match=r"expected one of darcy, burgers, .* but got 'heat' for problem"):
         Request("heat", 61, 1, 1, 1)
     with pytest.raises(ValueError, match="no negative number"):
         Request("darcy", 61, -1, 1, 1)

@@ -12,9 +12,7 @@ from training.normaliser import Normaliser
 from training.operators import Operator, build
 from training.operators.darcy import WALL, wall_factor
 
-RECIPES = sorted(
-    path.stem for path in config.RECIPES.glob("*.toml") if isinstance(config.read(path), config.Recipe)
-)
+RECIPES = sorted(path.stem for path in config.RECIPES.glob("*.toml") if isinstance(config.read(path), config.Recipe))
 
 
 def tiny(model: str) -> Operator:
