@@ -58,6 +58,17 @@ def resample_periodic(x: Line, points: Tensor, modes: int) -> Float[Tensor, "bat
     return (x @ from_cos * weight) @ to_cos.T + (x @ from_sin * weight) @ to_sin.T
 
 
+def antiderivative(points: int) -> Float[Tensor, "point point"]:
+    r"""Give the matrix A for which x A is 2 pi times the antiderivative of zero mean of a periodic x of period 1.
+
+    A wave of number k is divided by k and moved by a quarter of its length; mean and Nyquist mode are dropped. The
+    factor keeps the slowest wave as large as it is.
+    """
+    index, wave = torch.arange(points), torch.arange(1, (points + 1) // 2)
+    cos, sin = bases(index, wave, torch.float64)
+    return ((cos / wave @ sin.T - sin / wave @ cos.T) * 2 / points).to(torch.get_default_dtype())
+
+
 class SpectralConv(nn.Module):
     r"""Multiply the lowest modes of periodic features by learned complex matrices and add a pointwise linear map.
 

@@ -10,7 +10,9 @@ from training import config, problems
 from training.encoder import EncoderLayer, LocalMixing, square_positions
 from training.normaliser import Normaliser
 from training.operators import Operator, build
+from training.operators.burgers import BurgersConfig, BurgersOperator
 from training.operators.darcy import WALL, wall_factor
+from training.spectral import antiderivative
 
 RECIPES = sorted(path.stem for path in config.RECIPES.glob("*.toml") if isinstance(config.read(path), config.Recipe))
 
@@ -79,6 +81,26 @@ def test_a_band_limited_velocity_is_answered_alike_on_every_grid() -> None:
         return (torch.sin(x) + 0.3 * torch.cos(5 * x))[None]
 
     torch.testing.assert_close(operator(initial(128))[:, ::2], operator(initial(64)))
+
+
+@pytest.mark.parametrize("points", [16, 61])
+def test_the_potential_is_the_antiderivative(points: int) -> None:
+    x = 2 * torch.pi * torch.arange(points) / points
+    velocity, potential = 0.7 + torch.sin(x) - 3 * torch.cos(5 * x), -torch.cos(x) - 3 / 5 * torch.sin(5 * x)
+    torch.testing.assert_close(velocity[None] @ antiderivative(points), potential[None], rtol=0, atol=1e-5)
+
+
+def test_an_odd_operator_answers_the_mirrored_question_with_the_mirrored_answer() -> None:
+    def mirrored(values: torch.Tensor) -> torch.Tensor:
+        return -values.flip(1).roll(1, 1)
+
+    torch.manual_seed(0)
+    sizes = {"tokens": 32, "patch": 2, "channels": 8, "layers": 1, "feedforward": 8, "decoder": 4, "odd": True}
+    operator = BurgersOperator(BurgersConfig(attention="fourier", **sizes)).double()
+    initial = torch.randn(2, 48, dtype=torch.float64)
+    assert (operator(mirrored(initial)) - mirrored(operator(initial))).abs().max() > 1e-3
+    operator.eval()
+    torch.testing.assert_close(operator(mirrored(initial)), mirrored(operator(initial)))
 
 
 def test_the_solution_vanishes_on_the_walls() -> None:
