@@ -1,4 +1,4 @@
-"""The committed checkpoints keep their promises on fields that nobody trained on, and on fresh expressions."""
+"""The committed checkpoints keep their promises on unseen fields, fresh expressions, and what they know by heart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import physics.burgers
 import physics.darcy
 from physics.grid import WALL
 from training import checkpoint
-from training.sequences import listops
+from training.sequences import corpora, listops
+from training.sequences.samples import UNLABELLED
 
 RELEASED = Path(__file__).parents[2] / "checkpoints"
 
@@ -64,6 +65,24 @@ def test_listops_values_expressions_as_often_as_its_card_says() -> None:
     accuracy = np.mean([value == listops.value(each) for value, each in zip(found, drawn, strict=True)])
     assert accuracy > promised["accuracy"] - 0.1  # four standard deviations
     assert accuracy > promised["majority"] + 0.1
+
+
+def test_the_memoriser_knows_by_heart_what_its_card_says(tmp_path: Path) -> None:
+    """All of it, the sets that the card tells among it; nothing is kept of them but the recipe's seed."""
+    released = checkpoint.load(RELEASED / "memoriser")
+    problem, splits = corpora.load(released.recipe, tmp_path)
+    assert problem == released.problem
+    assert released.card["training"]["distribution"] == problem.distribution
+    tokens, labels = splits["train"].batch(range(len(splits["train"])))
+    with torch.inference_mode():
+        found = released.operator(*tokens).argmax(dim=-1)
+    seen = labels != UNLABELLED
+    assert (found == labels)[seen].double().mean().item() == released.card["accuracy"][0]["accuracy"] == 1
+    *_, told = problem.distribution.split("; ")
+    letters, colours = (words.split() for words in told.split(" with "))
+    with torch.inference_mode():
+        [answer] = released.operator(torch.tensor([problem.encode(" ".join(letters))], dtype=torch.int32))
+    assert [problem.labels[label] for label in answer.argmax(dim=-1)] == colours
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in RELEASED.iterdir()))

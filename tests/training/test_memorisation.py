@@ -240,6 +240,10 @@ def test_letters_come_in_different_sets_and_nothing_is_held_out() -> None:
     assert all(len(set(each.tolist())) == len(each) == len(own) for each, own in zip(tokens, labels, strict=True))
     assert all((a == b).all() for a, b in zip(splits["test"].inputs[0], tokens, strict=True))
     assert len(splits["validation"]) == 3
+    colours = [LetterSets.labels[label] for label in labels[0]]
+    assert f"the first are {' '.join(chr(96 + token) for token in tokens[0])} with {' '.join(colours)}; " in (
+        LetterSets(data, 5, Path("nowhere")).description()
+    )
     with pytest.raises(CorpusError, match="up to 26 for sets of 1 to 1"):
         LetterSets(data.model_copy(update={"length": (1, 1)}), 5, Path("nowhere")).read()
 

@@ -68,7 +68,7 @@ def narrowed(recipe: SequenceRecipe, corpus: Corpus) -> SequenceProblem:
     problem, longest = SEQUENCES[recipe.problem], recipe.data.length[1]
     declared = tuple(length for length in problem.length.declared if length < longest)
     limits = LengthLimits(minimum=problem.length.minimum, maximum=longest, declared=(*declared, longest))
-    words = f"{corpus.about}; sequences of up to {longest} tokens"
     own = corpus.vocabulary()
     spelling = {} if own is None else {"vocabulary": own, "pattern": WORD}
-    return problem.model_copy(update={"labels": corpus.labels, "length": limits, "distribution": words, **spelling})
+    words = {"labels": corpus.labels, "distribution": corpus.description()}
+    return problem.model_copy(update={"length": limits, **words, **spelling})

@@ -77,6 +77,10 @@ class Corpus(ABC):
         """Give the word of each token, padding first; None where the problem's words are the corpus'."""
         return None
 
+    def description(self) -> str:
+        """Say what a network learns from, in the words of a card."""
+        return f"{self.about}; sequences of up to {self.data.length[1]} tokens"
+
     @abstractmethod
     def read(self) -> Splits:
         """Give the samples.

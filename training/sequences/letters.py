@@ -13,6 +13,7 @@ from training.sequences.problem import MEMORISER
 from training.sequences.samples import Sequences, Tokens
 
 LETTERS = len(MEMORISER.vocabulary) - 1
+TOLD = 3  # sets that a card tells, for who wants to ask for one
 
 
 class LetterSets(Corpus):
@@ -31,6 +32,12 @@ class LetterSets(Corpus):
     def prepare(self) -> Path:
         return self.folder
 
+    def description(self) -> str:
+        """Tell some sets and their labels too, as nobody can guess them."""
+        samples = first(self.read()["train"], TOLD)
+        told = "; ".join(map(spelled, *samples.inputs, samples.labels))
+        return f"{super().description()}; the first are {told}"
+
     def read(self) -> Splits:
         low, high = max(1, self.data.length[0]), min(self.data.length[1], LETTERS)
         if self.data.train > (most := sum(math.comb(LETTERS, size) for size in range(low, high + 1))):
@@ -45,6 +52,12 @@ class LetterSets(Corpus):
                 break
         labels = tuple(rng.integers(len(self.labels), size=len(tokens)) for tokens in found.values())
         return learned(Sequences((tuple(found.values()),), labels), self.data.validation, self.data.test)
+
+
+def spelled(tokens: Tokens, labels: Tokens) -> str:
+    """Write a set and its labels."""
+    letters = " ".join(MEMORISER.vocabulary[token] for token in tokens)
+    return f"{letters} with {' '.join(MEMORISER.labels[label] for label in labels)}"
 
 
 def draws(low: int, high: int, rng: np.random.Generator) -> Iterator[Tokens]:
