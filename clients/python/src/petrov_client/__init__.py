@@ -8,7 +8,8 @@
 
 `Client` and `AsyncClient` speak to the gateway, `GrpcClient` and `AsyncGrpcClient` to a Triton; all four have `models`,
 `model` and `predict`, and raise the same exceptions (the tree is drawn in `petrov_client._exceptions`). What `model`
-tells of a model of sequences turns texts into its tokens (`encode`) and its answers into labels (`decode`).
+tells of a model of sequences turns texts into its tokens (`encode`) and its answers into labels (`decode`). `score`
+answers a file of any length with a file, through several gateways and on from where it was broken off.
 """
 
 from petrov_client._async_client import AsyncClient, AsyncGrpcClient
@@ -31,6 +32,7 @@ from petrov_client._exceptions import (
     Where,
 )
 from petrov_client._models import GridInfo, ModelInfo, TensorInfo
+from petrov_client._score import Scored, score
 from petrov_client._vocabulary import Choice, Vocabulary
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "PetrovError",
     "RateLimited",
     "RequestError",
+    "Scored",
     "ServerFault",
     "ServiceError",
     "TensorInfo",
@@ -58,4 +61,5 @@ __all__ = [
     "UnreadableAnswer",
     "Vocabulary",
     "Where",
+    "score",
 ]

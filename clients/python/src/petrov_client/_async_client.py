@@ -172,9 +172,13 @@ class AsyncPredictor:
         attempts = Attempts(timeout)
         while True:
             try:
-                return call.read(await self._send(call.request, attempts.remaining()))
+                return await self._once(call, attempts.remaining())
             except PetrovError as fault:
                 await asyncio.sleep(attempts.pause_after(fault))
+
+    async def _once(self, call: Call[T], remaining: float) -> T:
+        """Send one call and read its reply."""
+        return call.read(await self._send(call.request, remaining))
 
     async def _send(self, request: Any, remaining: float) -> Any:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The command line: `petrov models`, `petrov model NAME`, `petrov predict MODEL IN OUT`, `petrov predict MODEL TEXT`.
+"""The command line: `petrov models`, `petrov model NAME`, `petrov predict MODEL IN OUT` or `TEXT`, `petrov score`.
 
 A fault ends the command with one line on standard error and a code that a script can switch on:
 
@@ -22,9 +22,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from petrov_client import _files, _texts
+from petrov_client._async_client import IN_FLIGHT
 from petrov_client._client import Client, GrpcClient
 from petrov_client._exceptions import PetrovError, RequestError, ServiceError
 from petrov_client._retry import TIMEOUT_SECONDS
+from petrov_client._score import PATIENCE_SECONDS
+from petrov_client._score import score as bulk
 
 if TYPE_CHECKING:
     from petrov_client._models import ModelInfo, TensorInfo
@@ -39,7 +42,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Ask a Petrov service for solutions of differential equations, and for the labels of sequences.\n\n"
-    "[bold]petrov models[/] lists what it can solve, [bold]petrov predict[/] solves it for your fields and texts. "
+    "[bold]petrov models[/] lists what it can solve, [bold]petrov predict[/] solves it for your fields and texts, "
+    "[bold]petrov score[/] for files of any length. "
     "A key, where the service wants one, is taken from the environment variable PETROV_API_KEY.",
     epilog="Exit codes: 0 done, 2 wrong use or file, 3 refused by the service, 4 failed by it, 5 no usable answer.",
 )
@@ -120,6 +124,49 @@ def predict(
             _predict_fields(client, model, Path(source), target, version, progress=progress)
         else:
             _predict_texts(client, model, _texts.read(source), target, version, progress=progress)
+
+
+@app.command()
+def score(
+    model: Annotated[str, typer.Argument(help="A model of the list that `petrov models` prints.")],
+    source: Annotated[Path, typer.Argument(metavar="IN", help="A batch of any length: .h5, .npy.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", dir_okay=False, help="Where the answers go: .h5.")],
+    url: Annotated[
+        list[str] | None,
+        typer.Option(envvar="PETROV_URL", help="A gateway, http(s)://HOST:PORT; repeat it to keep several busy."),
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="The dataset of IN, where its name does not tell.")] = None,
+    in_flight: Annotated[int, typer.Option(min=1, help="Requests under way at each gateway.")] = IN_FLIGHT,
+    version: Annotated[int | None, typer.Option(min=1, help="A version of the model; the newest by default.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for each request.")] = TIMEOUT_SECONDS,
+    patience: Annotated[
+        float, typer.Option(help="Seconds without an answer from any gateway before giving up.")
+    ] = PATIENCE_SECONDS,
+    progress: Annotated[bool, typer.Option(help="Show a bar.")] = True,
+) -> None:
+    """Solve for every field of IN, however many, and write the solutions to OUT; the same command resumes.
+
+    Memory holds a few requests of each gateway. A gateway that is overloaded or gone is asked again later, and its
+    share goes to the others. Until OUT is whole it is called OUT.partial: after a kill or a power cut the same command
+    goes on from there, and the OUT of the end has the same bytes.
+
+    Example: petrov score darcy fields.h5 pressures.h5 --url http://one:8080 --url http://two:8080
+    """
+    done = bulk(
+        model,
+        source,
+        target,
+        url or [GATEWAY],
+        dataset=dataset,
+        version=version,
+        in_flight=in_flight,
+        api_key=os.environ.get("PETROV_API_KEY"),
+        timeout=timeout,
+        patience=patience,
+        progress=progress,
+    )
+    before = done.shape[0] - done.asked
+    typer.echo(f"{done.name} {list(done.shape)} -> {target}" + (f" ({before} were there)" if before else ""))
 
 
 def run() -> None:

@@ -25,20 +25,21 @@ ARRAYS = HDF5 | {".npy"}
 
 
 @contextmanager
-def reading(path: Path, tensor: TensorInfo) -> Iterator[Any]:
+def reading(path: Path, tensor: TensorInfo, dataset: str | None = None) -> Iterator[Any]:
     """Open an array for reading: a memory map of a `.npy` file, or a dataset of an HDF5 file.
 
     Args:
         path: The file.
         tensor: The model's input: its name is the dataset's, unless the file holds only one.
+        dataset: The dataset's name where it is another.
 
     Raises:
         OSError: There is no such file, or it cannot be read.
         ValueError: It holds no plain array.
     """
     if path.suffix in HDF5:
-        with _h5py().File(path, "r") as file:
-            yield _dataset(file, path, tensor.name)
+        with hdf5().File(path, "r") as file:
+            yield _named(file, path, dataset) if dataset else _named(file, path, _likely(file, tensor.name))
     else:
         yield _npy(path)
 
@@ -54,7 +55,7 @@ def check_output(path: Path, endings: frozenset[str] = ARRAYS) -> None:
             f"expected an output file that ends in {' or '.join(sorted(endings, reverse=True))} but got {path}"
         )
     if path.suffix in HDF5:
-        _h5py()
+        hdf5()
     if not path.parent.is_dir():
         raise ValueError(f"there is no folder {path.parent} for {path.name}")
 
@@ -89,7 +90,7 @@ def _write(path: Path, suffix: str, fields: Fields, tensor: TensorInfo) -> None:
         with path.open("wb") as file:
             np.save(file, fields, allow_pickle=False)
         return
-    with _h5py().File(path, "w") as file:
+    with hdf5().File(path, "w") as file:
         dataset = file.create_dataset(tensor.name, data=fields)
         dataset.attrs.update({"units": tensor.units or "", "meaning": tensor.meaning or ""})
 
@@ -104,16 +105,25 @@ def _npy(path: Path) -> Any:
     return array
 
 
-def _dataset(file: Any, path: Path, name: str) -> Any:
-    """The dataset of that name, or the only one."""
+def _likely(file: Any, name: str) -> str:
+    """That name, or the only one."""
     names = list(file)
-    chosen = name if name in names or len(names) != 1 else names[0]
-    if chosen not in names or not hasattr(file[chosen], "dtype"):
-        raise ValueError(f'expected a dataset "{name}" in {path} but found {", ".join(names) or "none"}')
-    return file[chosen]
+    return name if name in names or len(names) != 1 else str(names[0])
 
 
-def _h5py() -> ModuleType:
+def _named(file: Any, path: Path, name: str) -> Any:
+    found = file.get(name)
+    if not hasattr(found, "dtype"):
+        raise ValueError(f'expected a dataset "{name}" in {path} but found {", ".join(file) or "none"}')
+    return found
+
+
+def hdf5() -> ModuleType:
+    """The library, which is optional.
+
+    Raises:
+        ValueError: It is not installed.
+    """
     try:
         import h5py  # noqa: PLC0415  optional
     except ModuleNotFoundError as error:

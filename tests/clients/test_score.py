@@ -1,0 +1,290 @@
+"""Files of any length: answered by several gateways, and the same bytes however often they were broken off."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tracemalloc
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import httpx2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from petrov_client import ConnectionFailed, InvalidInput, RateLimited, Scored, TensorInfo, Unavailable, _partial, score
+from petrov_client._npy import encode
+from tests.conftest import ready, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from serving.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+MEBIBYTE = 2**20
+NPY = {"Content-Type": "application/x-npy"}
+SOLUTION = TensorInfo("solution", ("batch", "row"), "1", "pressure")
+JOB: _partial.Job = {"model": "toy", "version": 1}
+KILLED_HALF_WAY = """
+import os, sys
+from petrov_client import score
+model, source, target, url = sys.argv[1:]
+score(model, source, target, [url], progress=lambda done, all: os.kill(os.getpid(), 9) if 2 * done > all else None)
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """330 fields of 16 x 12, which is 42 requests, chunked and compressed as such files are."""
+    fields = np.random.default_rng(8).uniform(3, 12, (330, 16, 12)).astype(np.float32)
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("coefficient", data=fields, chunks=(50, 16, 12), compression="gzip")
+    return tmp_path / "in.h5"
+
+
+def fields(path: Path) -> np.ndarray[Any, Any]:
+    with h5py.File(path) as file:
+        [dataset] = file.values()
+        return np.asarray(dataset[...])
+
+
+def test_a_file_is_answered_with_a_file(gateway: Any, blur: Any, source: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    done = score("blur", source, tmp_path / "out.h5", [gateway.url], progress=lambda *count: seen.append(count))
+    assert done == Scored(tmp_path / "out.h5", "solution", (330, 16, 12), 330)
+    np.testing.assert_allclose(fields(done.path), blur(fields(source)), rtol=1e-5)
+    assert seen[-1] == (330, 330)
+    with h5py.File(done.path) as file:
+        assert dict(file["solution"].attrs) == {"units": "1", "meaning": "smoothed permeability"}
+        asked = {name: file.attrs[name] for name in ("model", "version", "input_shape", "fields_per_request")}
+    assert asked == {"model": "blur", "version": 1, "input_shape": "330 x 16 x 12", "fields_per_request": 8}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.h5", "out.h5"]
+
+
+def test_a_killed_job_resumes_to_the_same_bytes(gateway: Any, source: Path, tmp_path: Path) -> None:
+    whole = score("blur", source, tmp_path / "whole.h5", [gateway.url]).path.read_bytes()
+    script = [sys.executable, "-c", KILLED_HALF_WAY, "blur", source, tmp_path / "out.h5", gateway.url]
+    assert subprocess.run(script, check=False).returncode == -9
+    assert not (tmp_path / "out.h5").exists()
+    command = [sys.executable, "-m", "petrov_client", "score", "blur", source, tmp_path / "out.h5", "--in-flight", "2"]
+    environment = os.environ | {"PETROV_URL": gateway.url}
+    done = subprocess.run(map(str, command), env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    [there] = re.findall(r"\((\d+) were there\)", done.stdout)
+    assert 165 < int(there) < 330
+    assert "330/330" in done.stderr
+    assert (tmp_path / "out.h5").read_bytes() == whole
+    assert not (tmp_path / "out.h5.partial").exists()
+
+
+@contextmanager
+def gateway_process(chosen: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A gateway that may be killed."""
+    fields = json.loads(chosen.model_dump_json(exclude_defaults=True))
+    environment = os.environ | {f"PETROV_{name.upper()}": str(value) for name, value in fields.items()}
+    command = [sys.executable, "-m", "serving", "gateway", "--triton", chosen.triton_addresses[0]]
+    url = f"http://{chosen.host}:{chosen.port}"
+    with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
+        try:
+            wait_until(lambda: ready(url))
+            yield process, url
+        finally:
+            process.kill()
+
+
+def answered(url: str) -> int:
+    """Fields that a gateway has answered so far."""
+    lines = httpx2.get(f"{url}/metrics").text.splitlines()
+    return sum(int(float(line.split()[-1])) for line in lines if line.startswith("petrov_fields_total{"))
+
+
+def test_a_killed_gateways_share_goes_to_the_other(
+    gateway: Any, free_ports: Any, blur: Any, source: Path, tmp_path: Path
+) -> None:
+    port, grpc_port = free_ports(2)
+    shares: list[int] = []
+    with gateway_process(gateway.settings.model_copy(update={"port": port, "grpc_port": grpc_port})) as (process, url):
+
+        def kill(done: int, _: int) -> None:
+            if not shares and done > 100:
+                shares.append(answered(url))
+                process.kill()
+                process.wait()
+
+        done = score("blur", source, tmp_path / "out.h5", [url, gateway.url], progress=kill)
+    assert done.asked == 330
+    assert 0 < shares[0] < 330
+    np.testing.assert_allclose(fields(done.path), blur(fields(source)), rtol=1e-5)
+
+
+def test_a_gateway_that_is_not_there_yet_is_no_fault(
+    gateway: Any, closed_port: str, source: Path, tmp_path: Path
+) -> None:
+    assert score("blur", source, tmp_path / "out.h5", [f"http://{closed_port}", gateway.url]).asked == 330
+    with pytest.raises(ConnectionFailed):
+        score("blur", source, tmp_path / "other.h5", [f"http://{closed_port}"])
+
+
+def test_memory_holds_a_few_pieces(gateway: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "in.npy", np.full((600, 64, 64), 3, np.float32))  # 9 MiB, and as many of answers
+    tracemalloc.start()
+    score("blur", tmp_path / "in.npy", tmp_path / "out.h5", [gateway.url])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5 * MEBIBYTE  # of the client and of the gateway, which runs in a thread here
+
+
+def test_a_job_that_is_stopped_at_once_leaves_nothing(gateway: Any, source: Path, tmp_path: Path) -> None:
+    def stop(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        score("blur", source, tmp_path / "out.h5", [gateway.url], progress=stop)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.h5"]
+
+
+def test_what_differs_is_named(gateway: Any, source: Path, tmp_path: Path) -> None:
+    def broken(done: int, _: int) -> None:
+        if done:
+            raise OSError("out of paper")
+
+    out = tmp_path / "out.h5"
+    with pytest.raises(OSError, match="out of paper"):
+        score("blur", source, out, [gateway.url], progress=broken)
+    with pytest.raises(ValueError, match="model blur there, blur_torchscript now"):
+        score("blur_torchscript", source, out, [gateway.url])
+    other = fields(source)
+    other[329, 0, 0] += 1
+    np.save(tmp_path / "other.npy", other)
+    with pytest.raises(ValueError, match=r"input_sha256 .* there, .* now\. Ask the same, or remove it") as caught:
+        score("blur", tmp_path / "other.npy", out, [gateway.url])
+    assert "version" not in str(caught.value)
+    assert score("blur", source, out, [gateway.url]).asked < 330
+    assert score("blur", source, out, [gateway.url]).asked == 0
+    with pytest.raises(ValueError, match="input_sha256"):
+        score("blur", tmp_path / "other.npy", out, [gateway.url])
+
+
+def test_one_process_at_a_time(gateway: Any, source: Path, tmp_path: Path) -> None:
+    with (
+        _partial.Partial(tmp_path / "out.h5", JOB, SOLUTION, [slice(0, 1)]),
+        pytest.raises(ValueError, match="another process is at work"),
+    ):
+        score("blur", source, tmp_path / "out.h5", [gateway.url])
+
+
+def test_what_is_no_batch_is_refused(gateway: Any, source: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.ones((9, 9)))
+    with pytest.raises(InvalidInput, match="one field"):
+        score("blur", tmp_path / "one.npy", tmp_path / "out.h5", [gateway.url])
+    with pytest.raises(ValueError, match='expected a dataset "nothing"'):
+        score("blur", source, tmp_path / "out.h5", [gateway.url], dataset="nothing")
+    with pytest.raises(ValueError, match=r"ends in \.hdf5 or \.h5"):
+        score("blur", source, tmp_path / "out.npy", [gateway.url])
+    with pytest.raises(ValueError, match="expected gateways"):
+        score("blur", source, tmp_path / "out.h5", [])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.h5", "one.npy"]
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """A service that says what is laid down for it, asked about two fields."""
+
+    service: Any
+    folder: Path
+
+    def ask(self, **options: Any) -> Scored:
+        np.save(self.folder / "in.npy", np.ones((2, 3, 4)))
+        address = f"http://{self.service.address}"
+        return score("toy", self.folder / "in.npy", self.folder / "out.h5", [address], in_flight=1, **options)
+
+
+@pytest.fixture
+def scripted(http_service: Any, description: Callable[..., Any], tmp_path: Path) -> Scripted:
+    http_service.replies = {
+        "/v1/models/toy": [description()],
+        "/v1/models/toy/versions/2/predict": [(200, NPY, encode(np.full((2, 3, 4), 5, np.float32)))],
+    }
+    return Scripted(http_service, tmp_path)
+
+
+def test_not_now_is_asked_again(scripted: Scripted) -> None:
+    predict = scripted.service.replies["/v1/models/toy/versions/2/predict"]
+    predict[:0] = [(503, {"Retry-After": "0"}, b""), (429, {"Retry-After": "0"}, b""), (504, {}, b"")]
+    assert scripted.ask(api_key="k").shape == (2, 3, 4)
+    assert (fields(scripted.folder / "out.h5") == 5).all()
+    assert {headers["authorization"] for _, _, headers in scripted.service.seen} == {"Bearer k"}
+
+
+@pytest.mark.parametrize(("reply", "fault"), [((503, {}, b""), Unavailable), ((429, {}, b""), RateLimited)])
+def test_what_does_not_pass_ends_the_job(scripted: Scripted, reply: Any, fault: type[Exception]) -> None:
+    scripted.service.replies["/v1/models/toy/versions/2/predict"] = [reply]
+    with pytest.raises(fault):
+        scripted.ask(patience=0.05)
+    assert [path.name for path in scripted.folder.iterdir()] == ["in.npy"]
+
+
+def test_other_weights_behind_the_same_number_are_found_out(scripted: Scripted) -> None:
+    status, headers, body = scripted.service.replies["/v1/models/toy"][0]
+
+    def described(checksum: str) -> tuple[int, dict[str, str], bytes]:
+        certificate = {"artefact": {"sha256": checksum}}
+        return status, headers, json.dumps(json.loads(body) | {"certificate": certificate}).encode()
+
+    scripted.service.replies["/v1/models/toy"] = [described("a"), described("a"), described("b")]
+    scripted.service.replies["/v1/models/toy/versions/2/predict"].insert(0, (503, {"Retry-After": "0"}, b""))
+    with pytest.raises(ValueError, match=r"another version 2 .* artefact b, expected a"):
+        scripted.ask()
+
+
+@settings(max_examples=20)
+@given(order=st.permutations(range(6)), breaks=st.sets(st.integers(0, 5)))
+def test_any_order_and_any_breaks_leave_the_same_file(
+    tmp_path_factory: pytest.TempPathFactory, order: list[int], breaks: set[int]
+) -> None:
+    folder = tmp_path_factory.mktemp("partial")
+    straight, broken = folder / "straight.h5", folder / "broken.h5"
+    written(straight, [list(range(6))])
+    parts = np.split(np.array(order), sorted(breaks))
+    written(broken, [part.tolist() for part in parts])
+    assert broken.read_bytes() == straight.read_bytes()
+
+
+def written(path: Path, sessions: list[list[int]]) -> None:
+    """Write six pieces of a batch of eleven in sessions; the last one finishes."""
+    answers = np.arange(11 * 3, dtype=np.float32).reshape(11, 3)
+    pieces = [slice(start, min(start + 2, 11)) for start in range(0, 11, 2)]
+    before: set[int] = set()
+    for numbers in sessions:
+        with _partial.Partial(path, JOB, SOLUTION, pieces) as partial:
+            assert {number for number, done in enumerate(partial.done) if done} == before
+            for number in numbers:
+                partial.write(number, answers[pieces[number]])
+                partial.tally([number])
+            before |= set(numbers)
+            if len(before) == len(pieces):
+                partial.finish()
+    np.testing.assert_array_equal(fields(path), answers)
+
+
+@settings(max_examples=20)
+@given(kept=st.floats(0, 1))
+def test_a_file_that_was_cut_short_is_begun_anew(tmp_path_factory: pytest.TempPathFactory, kept: float) -> None:
+    folder = tmp_path_factory.mktemp("partial")
+    pieces = [slice(0, 2), slice(2, 3)]
+    with _partial.Partial(folder / "out.h5", JOB, SOLUTION, pieces) as partial:
+        partial.write(0, np.ones((2, 3), np.float32))
+        partial.tally([0])
+    left = folder / "out.h5.partial"
+    os.truncate(left, int(kept * (left.stat().st_size - 1)))
+    with _partial.Partial(folder / "out.h5", JOB, SOLUTION, pieces) as partial:
+        assert partial.done == [False, False]
