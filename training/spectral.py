@@ -46,8 +46,10 @@ def hermitian(points: Points, modes: Waves, dtype: torch.dtype) -> Weight:
     return torch.where((modes > 0) & (2 * modes <= points[-1:]), 2, 1).to(dtype)
 
 
-def resample_periodic(x: Line, points: Tensor, modes: int) -> Float[Tensor, "batch _"]:
-    """Carry periodic samples to the grid of `points` = 0..m-1.
+def resample_periodic(
+    x: Line, points: Tensor, modes: int, *, shift: Float[Tensor, " batch"] | None = None
+) -> Float[Tensor, "batch _"]:
+    """Carry periodic samples to the grid of `points` = 0..m-1, each moved to the right by its `shift` in periods.
 
     Kept are the wave numbers below `modes` that both grids resolve: exact for band-limited fields.
     """
@@ -55,7 +57,12 @@ def resample_periodic(x: Line, points: Tensor, modes: int) -> Float[Tensor, "bat
     resolved = (2 * wave <= source[-1:]) & (2 * wave <= points[-1:])
     weight = hermitian(source, wave, x.dtype) * resolved.to(x.dtype) / (source[-1:] + 1).to(x.dtype)
     (from_cos, from_sin), (to_cos, to_sin) = bases(source, wave, x.dtype), bases(points, wave, x.dtype)
-    return (x @ from_cos * weight) @ to_cos.T + (x @ from_sin * weight) @ to_sin.T
+    even, odd = x @ from_cos * weight, x @ from_sin * weight
+    if shift is not None:
+        angle = (2 * math.pi) * torch.frac(shift)[:, None] * wave
+        cos, sin = torch.cos(angle), torch.sin(angle)
+        even, odd = even * cos - odd * sin, even * sin + odd * cos
+    return even @ to_cos.T + odd @ to_sin.T
 
 
 def antiderivative(points: int) -> Float[Tensor, "point point"]:

@@ -56,6 +56,12 @@ PLANES = [
         *("no_scalers", "inverse"),
     )
 ]
+#: Between them every part that a graph can have; the types of attention have their own (`test_encoder.py`).
+GRAPHS = [
+    LINES[0],
+    LINES[-1],
+    *(f"fourier_transformer_2d_{kind}" for kind in ("darcy_boundary_value", "no_scalers", "inverse")),
+]
 #: As shares of the largest entry. In float32 weights and statistics are rounded once, and sums go in any order.
 FLOAT64, FLOAT32 = 1e-10, 2e-5
 #: Statistics of the input: the golden networks were fed standard units, ours takes physical ones.
@@ -117,7 +123,7 @@ def test_an_imported_network_answers_as_the_reference_does(name: str, golden: Go
     assert distance(loaded.operator(question(case, example).float()), wanted(case)) <= FLOAT32
 
 
-@pytest.mark.parametrize("name", LINES + PLANES)
+@pytest.mark.parametrize("name", GRAPHS)
 def test_its_graph_answers_as_the_reference_does(name: str, golden: Golden, tmp_path: Path) -> None:
     case, example = golden(name), example_of(name)
     imported = import_reference(write(tmp_path, case, example))

@@ -90,6 +90,17 @@ def test_the_potential_is_the_antiderivative(points: int) -> None:
     torch.testing.assert_close(velocity[None] @ antiderivative(points), potential[None], rtol=0, atol=1e-5)
 
 
+def test_a_mean_velocity_carries_the_answer_along() -> None:
+    torch.manual_seed(0)
+    operator = BurgersOperator(BurgersConfig(attention="galerkin", tokens=32, channels=8, layers=1, decoder=4)).double()
+    operator.fit_normalisers(torch.randn(8, 64).double(), torch.randn(8, 64).double())
+    initial = torch.randn(2, 64, dtype=torch.float64)
+    drifting = operator(initial + torch.tensor([[0.25], [-1.5]]))
+    still = operator(initial)
+    torch.testing.assert_close(drifting[0], still[0].roll(16) + 0.25)
+    torch.testing.assert_close(drifting[1], still[1].roll(32) - 1.5)
+
+
 def test_an_odd_operator_answers_the_mirrored_question_with_the_mirrored_answer() -> None:
     def mirrored(values: torch.Tensor) -> torch.Tensor:
         return -values.flip(1).roll(1, 1)

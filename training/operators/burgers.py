@@ -12,6 +12,9 @@ The first and the last step are exact for the modes they keep, so the answer doe
 question. The solution's own spectrum decides how many are needed: at viscosity 0.01 the steepest front is some 0.05
 wide.
 
+A mean velocity carries the solution along and changes nothing else (Galileo): the network sees what is left without
+it, and its answer is moved by as much as the mean goes until t = 1.
+
 The potential is the initial velocity's antiderivative. Where a front ends up depends on nothing else (Hopf, Comm. Pure
 Appl. Math. 3, 1950), and a network that has to integrate by itself learns more slowly.
 """
@@ -28,6 +31,8 @@ from training.encoder import EncoderConfig, LocalMixing, circle_positions, encod
 from training.normaliser import Normaliser
 from training.shapes import Carried, Line
 from training.spectral import SpectralConv, antiderivative, resample_periodic
+
+TIME = 1.0  # of the final velocity, on a line of length 1
 
 
 class BurgersConfig(EncoderConfig):
@@ -83,8 +88,10 @@ class BurgersOperator(nn.Module):
     def forward(self, initial: Line) -> Line:
         patches = torch.arange(self.config.tokens * self.config.patch, device=initial.device)
         points = torch.arange(initial.shape[1], device=initial.device)
-        coarse = resample_periodic(self.input_normaliser(initial), patches, self.config.band)
-        return self.output_normaliser.inverse(resample_periodic(self.answer(coarse), points, self.config.band))
+        drift = initial.mean(1)
+        coarse = resample_periodic(self.input_normaliser(initial - drift[:, None]), patches, self.config.band)
+        final = resample_periodic(self.answer(coarse), points, self.config.band, shift=drift * TIME)
+        return self.output_normaliser.inverse(final) + drift[:, None]
 
     def answer(self, initial: Line) -> Carried:
         """Give the standardised final velocity on the tokens `[B, T]` of a standardised initial one `[B, T P]`.
