@@ -1,0 +1,174 @@
+"""Every way to deploy, held against the code: arguments, variables, ports, paths. No container engine is needed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer
+
+from serving import __main__ as program
+from serving import triton_runtime, triton_server
+from serving.app import VERSION, create_app
+from serving.settings import Settings
+from tests.deploy.manifests import DEPLOY, DEPLOYMENTS, ROOT, Pair, image_environment, pair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+# What differs between a Triton here and one in a container: where it is, and what it is reached by.
+ELSEWHERE = {"model-repository", "repository-poll-secs", "http-address", "grpc-address", "metrics-address"}
+LEFT_OUT = ("torch", "lightning", "h5py", "onnx", "onnxruntime", "pytriton", "tqdm", "jaxtyping", "training", "export")
+EMBEDDED = {"backend-directory", "backend-config", "http-port", "grpc-port", "metrics-port"}
+
+
+@pytest.fixture(scope="module", params=DEPLOYMENTS)
+def deployed(request: pytest.FixtureRequest) -> Pair:
+    return pair(request.param)
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Path:
+    folder = triton_runtime.installation()
+    assert folder is not None, "the group `serve` is not installed"
+    return folder
+
+
+@pytest.fixture(scope="module")
+def embedded(wheel: Path, make_settings: Callable[..., Settings]) -> dict[str, str]:
+    """The options with which the service starts its own Triton."""
+    command = triton_server._command(wheel, make_settings(Path("models")), every_model=False)
+    given = (word[2:].partition("=") for word in command if word.startswith("--"))
+    return {name: value for name, _, value in given}
+
+
+def settings(deployed: Pair) -> Settings:
+    """The settings that the gateway reads from its variables."""
+    given = {name: value for name, value in deployed.gateway.environment.items() if name.startswith("PETROV_")}
+    return Settings.model_validate({name.removeprefix("PETROV_").lower(): value for name, value in given.items()})
+
+
+def test_the_gateway_is_started_by_a_command_that_it_has(deployed: Pair) -> None:
+    [command] = deployed.gateway.arguments
+    assert command in typer.main.get_group(program.commands).commands  # type: ignore[attr-defined]  # a group of click's
+
+
+def test_the_gateways_variables_are_settings_and_good_ones(deployed: Pair) -> None:
+    chosen = settings(deployed)
+    assert not chosen.embedded
+    assert (chosen.host, chosen.port, chosen.grpc_port) == ("0.0.0.0", 8080, 8081)  # noqa: S104 - behind a Service, or published to the loopback
+
+
+def test_the_gateway_finds_its_triton(deployed: Pair) -> None:
+    [address] = settings(deployed).triton
+    assert address in deployed.triton.addresses
+    assert address.endswith(f":{Settings.model_fields['triton_grpc_port'].default}")
+
+
+def test_both_read_one_repository_and_cannot_write_to_it(deployed: Pair) -> None:
+    repository = deployed.triton.options["model-repository"]
+    assert settings(deployed).repository == Path(repository)
+    assert deployed.triton.mounts[repository]
+    assert deployed.gateway.mounts[repository]
+
+
+def test_a_key_file_is_mounted(deployed: Pair) -> None:
+    keys = settings(deployed).keys
+    assert keys is None or deployed.gateway.mounts[str(keys.parent)]
+
+
+def test_triton_is_started_as_the_embedded_one(deployed: Pair, embedded: dict[str, str]) -> None:
+    differ = ELSEWHERE | ({"model-control-mode"} if deployed.triton.options["model-control-mode"] == "none" else set())
+    there = {name: value for name, value in deployed.triton.options.items() if name not in differ}
+    assert there == {name: value for name, value in embedded.items() if name not in differ | EMBEDDED}
+
+
+def test_triton_knows_its_options(deployed: Pair, wheel: Path) -> None:
+    said = subprocess.run(
+        [wheel / "bin/tritonserver", "--help"],
+        env=triton_runtime.environment(wheel),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    known = set(re.findall(r"^  --([a-z0-9-]+)", said.stdout + said.stderr, re.MULTILINE))
+    assert deployed.triton.options.keys() <= known
+
+
+def test_health_is_asked_where_it_is_told(deployed: Pair, tmp_path: Path) -> None:
+    routes = create_app(Settings(repository=tmp_path)).openapi()["paths"].keys()
+    for probes, port in ((deployed.gateway.probes, 8080), (deployed.triton.probes, 8000)):
+        asked = {found for probe in probes for found in re.findall(r"http://127\.0\.0\.1:(\d+)(/[a-z0-9/]+)", probe)}
+        assert {int(found) for found, _ in asked} == {port}
+        assert {path for _, path in asked} <= routes  # Triton's are those of /v2, which the gateway has, too
+
+
+def test_images_are_pinned_and_the_same_everywhere() -> None:
+    images = {(each.gateway.image, each.triton.image) for each in map(pair, DEPLOYMENTS)}
+    [(gateway, triton)] = images
+    assert gateway == f"petrov-gateway:{VERSION}"
+    assert re.fullmatch(r"nvcr\.io/nvidia/tritonserver:\d\d\.\d\d-py3", triton)
+    assert f"--tag {gateway}" in DOCKERFILE
+
+
+def test_the_image_is_made_of_what_is_there() -> None:
+    copied = [path for line in re.findall(r"^COPY (?!--)(.*)$", DOCKERFILE, re.MULTILINE) for path in line.split()[:-1]]
+    sent = [line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")]
+    assert sorted(copied) == sorted(sent)
+    assert all((ROOT / path).exists() for path in copied)
+    exposed = re.findall(r"^EXPOSE (.*)$", DOCKERFILE, re.MULTILINE)
+    assert exposed == [f"{Settings.model_fields['port'].default} {Settings.model_fields['grpc_port'].default}"]
+    assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", DOCKERFILE, re.MULTILINE)
+    [entry] = re.findall(r"^ENTRYPOINT (.*)$", DOCKERFILE, re.MULTILINE)
+    assert json.loads(entry) == ["python", "-m", program.__spec__.parent]
+
+
+def test_the_image_carries_neither_torch_nor_triton() -> None:
+    groups = re.findall(r"--group (\S+)", DOCKERFILE)
+    packages = {package for group in groups for package in packages_of(group)}
+    assert {"fastapi", "numpy", "tritonclient[grpc]"} <= packages
+    assert not [
+        name for name in packages for word in ("torch", "triton", "onnx") if word in name.removeprefix("tritonclient")
+    ]
+
+
+def packages_of(group: str) -> set[str]:
+    """Names of the packages of a dependency group, included groups too."""
+    names = set[str]()
+    for entry in PROJECT["dependency-groups"][group]:
+        names |= packages_of(entry["include-group"]) if isinstance(entry, dict) else {named(entry)}
+    return names
+
+
+def named(requirement: str) -> str:
+    """The name in front of versions and markers."""
+    return re.split(r"[<>=;! ]", requirement)[0]
+
+
+def test_the_gateway_runs_without_what_its_image_leaves_out(tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({LEFT_OUT}))\n"
+        "from serving import __main__\n"
+        "from serving.app import create_app\n"
+        "from serving.settings import Settings\n"
+        f"create_app(Settings(repository={str(tmp_path)!r}, traces='http://127.0.0.1:4318/v1/traces')).openapi()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_variables_of_the_image_are_no_secrets() -> None:
+    assert image_environment().keys() <= {"PATH", "PYTHONUNBUFFERED", *petrov_variables()}
+
+
+def petrov_variables() -> set[Any]:
+    """Every variable that the service reads."""
+    return {f"PETROV_{name.upper()}" for name in Settings.model_fields}

@@ -1,0 +1,206 @@
+"""The manifests: built by kustomize, valid by the published schema, and fitting together."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from serving.app import VERSION
+from serving.metrics import Metrics
+from tests.deploy.manifests import (
+    DEPLOY,
+    KUBERNETES,
+    OVERLAYS,
+    built,
+    containers,
+    kserve,
+    kserve_pod,
+    one,
+    overlay,
+    pair,
+    pod_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Resources = tuple[dict[str, Any], ...]
+
+RELEASE = "1.37"
+CLUSTER_WIDE = {"Namespace", "PersistentVolume"}
+LABELS = {"app.kubernetes.io/name": "petrov"}
+
+
+@pytest.fixture(scope="module", params=OVERLAYS)
+def resources(request: pytest.FixtureRequest) -> Resources:
+    return overlay(request.param)
+
+
+@pytest.fixture(scope="module")
+def in_a_bucket(tmp_path_factory: pytest.TempPathFactory) -> Resources:
+    """An overlay with the object store, as the guide has it."""
+    folder = tmp_path_factory.mktemp("overlay")
+    away = os.path.relpath(KUBERNETES, folder)
+    document = {"resources": [f"{away}/overlays/cpu"], "components": [f"{away}/components/object-store"]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
+    return built(folder)
+
+
+def validate(resource: dict[str, Any]) -> None:
+    """Unknown keys are errors, too."""
+    kubernetes_validate.validate(resource, RELEASE, strict=True)
+
+
+def test_resources_are_what_kubernetes_takes(resources: Resources, in_a_bucket: Resources) -> None:
+    own = [each for each in (*resources, *in_a_bucket) if each["kind"] != "PodMonitor"]  # that one is the operator's
+    assert {each["kind"] for each in own} == {
+        *("Namespace", "PersistentVolume", "PersistentVolumeClaim", "Deployment", "Service"),
+        *("PodDisruptionBudget", "NetworkPolicy", "HorizontalPodAutoscaler"),
+    }
+    for resource in own:
+        validate(resource)
+
+
+def test_the_schema_finds_a_wrong_word(resources: Resources) -> None:
+    wrong = one(resources, "Service") | {"sepc": {}}
+    with pytest.raises(kubernetes_validate.ValidationError, match="sepc"):
+        validate(wrong)
+
+
+def test_all_of_it_is_in_one_namespace(resources: Resources, in_a_bucket: Resources) -> None:
+    name = one(resources, "Namespace")["metadata"]["name"]
+    placed = {each["metadata"].get("namespace") for each in resources if each["kind"] not in CLUSTER_WIDE}
+    assert placed == {name}
+    assert one(in_a_bucket, "PersistentVolume")["spec"]["claimRef"]["namespace"] == name
+
+
+def test_selectors_select_the_pods(resources: Resources) -> None:
+    deployment = one(resources, "Deployment")["spec"]
+    assert deployment["template"]["metadata"]["labels"] == LABELS
+    assert deployment["selector"]["matchLabels"] == one(resources, "Service")["spec"]["selector"] == LABELS
+    assert one(resources, "PodDisruptionBudget")["spec"]["selector"] == {"matchLabels": LABELS}
+    assert one(resources, "NetworkPolicy")["spec"]["podSelector"] == {"matchLabels": LABELS}
+    assert one(resources, "PodMonitor")["spec"]["selector"] == {"matchLabels": LABELS}
+
+
+def test_ports_are_called_by_names_that_they_have(resources: Resources) -> None:
+    names = {port["name"]: port["containerPort"] for each in containers(pod_of(resources)) for port in each["ports"]}
+    assert names == {"http": 8080, "grpc": 8081, "triton-metrics": 8002}
+    assert [port["targetPort"] for port in one(resources, "Service")["spec"]["ports"]] == ["http", "grpc"]
+    endpoints = one(resources, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert [endpoint["port"] for endpoint in endpoints] == ["http", "triton-metrics"]
+
+
+def test_triton_is_private(resources: Resources) -> None:
+    policy = one(resources, "NetworkPolicy")["spec"]
+    assert (policy["policyTypes"], policy["egress"]) == (["Ingress", "Egress"], [])
+    anybody, monitoring = policy["ingress"]
+    assert anybody == {"ports": [{"port": "http"}, {"port": "grpc"}]}
+    assert (monitoring["ports"], len(monitoring["from"])) == ([{"port": "triton-metrics"}], 1)
+    for name in (*OVERLAYS, "kserve"):
+        options = pair(name).triton.options
+        assert options["http-address"] == options["grpc-address"] == "127.0.0.1"
+
+
+def pod_named(name: str) -> dict[str, Any]:
+    """The pods of an overlay, or of KServe."""
+    return kserve_pod() if name == "kserve" else pod_of(overlay(name))
+
+
+@pytest.mark.parametrize("name", [*OVERLAYS, "kserve"])
+def test_pods_are_as_restricted_as_can_be(name: str) -> None:
+    pod = pod_named(name)
+    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    # Without the second, a Service called petrov would set PETROV_PORT.
+    assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
+    for container in containers(pod):
+        security = dict(container["securityContext"])
+        assert security.pop("runAsUser") >= 1000
+        assert security == {
+            "readOnlyRootFilesystem": True,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert {"memory"} <= container["resources"]["limits"].keys()
+        assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+
+
+@pytest.mark.parametrize("name", [*OVERLAYS, "kserve"])
+def test_a_pod_has_time_to_end(name: str) -> None:
+    pod = pod_named(name)
+    gateway, triton = pair(name).gateway, pair(name).triton
+    notice, drain = (float(gateway.environment[f"PETROV_{which}_SECONDS"]) for which in ("NOTICE", "DRAIN"))
+    assert pod["terminationGracePeriodSeconds"] > notice + drain + int(triton.options["exit-timeout-secs"])
+
+
+def test_triton_is_there_before_the_gateway_and_after_it(resources: Resources) -> None:
+    [triton] = pod_of(resources)["initContainers"]
+    assert triton["restartPolicy"] == "Always"
+    assert "startupProbe" in triton
+
+
+def test_volumes_are_claims_and_secrets_that_the_guide_names(resources: Resources) -> None:
+    volumes = {volume["name"]: volume for volume in pod_of(resources)["volumes"]}
+    assert (
+        volumes["models"]["persistentVolumeClaim"]["claimName"]
+        == one(resources, "PersistentVolumeClaim")["metadata"]["name"]
+    )
+    guide = (DEPLOY.parent / "docs/deploy.md").read_text()
+    assert f"create secret generic {volumes['keys']['secret']['secretName']} --from-file=keys.toml" in guide
+    credentials = one(resources, "PodMonitor")["spec"]["podMetricsEndpoints"][0]["authorization"]["credentials"]
+    assert f"create secret generic {credentials['name']} --from-literal={credentials['key']}=" in guide
+
+
+def test_a_gpu_is_asked_for_where_the_overlay_says_so() -> None:
+    asked = {name: pod_of(overlay(name))["initContainers"][0]["resources"]["limits"] for name in OVERLAYS}
+    assert asked["gpu"] == asked["cpu"] | {"nvidia.com/gpu": "1"}
+
+
+def test_the_bucket_takes_the_place_of_the_claim(in_a_bucket: Resources) -> None:
+    claim, volume = one(in_a_bucket, "PersistentVolumeClaim"), one(in_a_bucket, "PersistentVolume")
+    assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
+    assert claim["spec"]["accessModes"] == volume["spec"]["accessModes"] == ["ReadOnlyMany"]
+    assert volume["spec"]["claimRef"] == {name: claim["metadata"][name] for name in ("namespace", "name")}
+
+
+def test_the_autoscaler_asks_for_a_metric_that_there_is(
+    resources: Resources, debian: Callable[[str], str], tmp_path: Path
+) -> None:
+    scaler = one(resources, "HorizontalPodAutoscaler")["spec"]
+    [metric] = scaler["metrics"]
+    [rule] = yaml.safe_load((KUBERNETES / "components/autoscaling/prometheus-adapter.yaml").read_text())["rules"][
+        "custom"
+    ]
+    name = metric["pods"]["metric"]["name"]
+    assert (rule["name"]["as"], rule["name"]["matches"]) == (name, f"^{name}$")
+    assert rule["seriesQuery"].partition("{")[0] == name
+    assert name in {family.name for family in Metrics(VERSION).registry.collect()}
+    expression = rule["metricsQuery"].replace("<<.Series>>", name).replace("<<.GroupBy>>", "pod")
+    expression = expression.replace("<<.LabelMatchers>>", 'namespace="petrov",pod=~"a|b"')
+    rules = {"groups": [{"name": "adapter", "rules": [{"record": "autoscaler", "expr": expression}]}]}
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump(rules))
+    subprocess.run([debian("promtool"), "check", "rules", tmp_path / "rules.yml"], check=True, capture_output=True)
+    assert "replicas" not in one(resources, "Deployment")["spec"]  # else an apply would undo what it did
+    assert scaler["scaleTargetRef"]["name"] == one(resources, "Deployment")["metadata"]["name"]
+
+
+def test_jobs_are_called_as_the_rules_know_them(resources: Resources) -> None:
+    endpoints = one(resources, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    jobs = [rule["replacement"] for endpoint in endpoints for rule in endpoint["relabelings"]]
+    scraped = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"]
+    assert jobs == [job["job_name"] for job in scraped]
+    assert {endpoint["path"] for endpoint in endpoints} == {"/metrics"}
+
+
+def test_kserve_makes_a_pod_that_kubernetes_takes() -> None:
+    service = kserve()
+    assert (service["apiVersion"], service["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
+    assert service["spec"].keys() == {"predictor"}
+    validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "petrov"}, "spec": kserve_pod()})
+    assert [each["name"] for each in containers(kserve_pod())] == ["kserve-container", "transformer-container"]
