@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import accuracy, latency, mixed_grids, overhead, picture, readme, settings
+from benchmarks import accuracy, forward, latency, mixed_grids, overhead, page, picture, readme, settings, steps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 README, CHECKPOINTS = Path("README.md"), Path("checkpoints")
 PAGE, PICTURES = Path("docs/accuracy.md"), Path("docs/accuracy")
 ABLATION, NEURALOP = Path("docs/ablation.json"), Path("docs/neuralop.json")
+
+Repository = Annotated[Path, typer.Option(help="Exported models.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer grids, batches and turns.")]
+MODELS = Path("model_repository")
 
 app = typer.Typer(help=__doc__)
 
@@ -22,9 +29,10 @@ app = typer.Typer(help=__doc__)
 @app.callback(invoke_without_command=True)
 def main(
     context: typer.Context,
-    repository: Annotated[Path, typer.Option(help="Exported models.")] = Path("model_repository"),
+    repository: Repository = MODELS,
+    quick: Quick = False,
 ) -> None:
-    """Measure everything the README prints, or what the command names."""
+    """Measure everything the README and docs/benchmarks.md print, or what the command names."""
     if context.invoked_subcommand is not None:
         return
     picture.draw_darcy(repository, Path("docs/darcy.png"))
@@ -32,6 +40,8 @@ def main(
     readme.write(README, "settings", settings.HEADER, settings.rows())
     tell_accuracy()
     publish("latency", latency.HEADER, latency.rows(repository))
+    tell_forward(repository, quick)
+    tell_steps(quick)
 
 
 @app.command("accuracy")
@@ -59,6 +69,27 @@ def tell_mixed_grids(
     keep(Path("docs/mixed_grids.json"), mixed_grids.HEADER, mixed_grids.rows(repository))
 
 
+@app.command("forward")
+def tell_forward(repository: Repository = MODELS, quick: Quick = False) -> None:
+    """Measure the Darcy operator's forward pass beside every alternative; into docs/benchmarks.md."""
+    found = forward.measure(forward.QUICK if quick else forward.FULL, repository)
+    put("forward", forward.document(found), forward.tables(found), quick=quick)
+
+
+@app.command("steps")
+def tell_steps(quick: Quick = False) -> None:
+    """Measure a training step of the paper recipes beside the reference's; into docs/benchmarks.md."""
+    found = steps.measure(quick=quick)
+    put("steps", steps.document(found), steps.tables(found), quick=quick)
+
+
+def put(name: str, document: dict[str, Any], tables: dict[str, page.Table], *, quick: bool) -> None:
+    """Show a run's tables and publish them."""
+    for header, rows in tables.values():
+        show(header, rows)
+    page.publish(name, document, tables, quick=quick)
+
+
 def keep(target: Path, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     """Show a table and write it down, a document a row."""
     show(header, rows)
@@ -71,7 +102,7 @@ def publish(name: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
     readme.write(README, name, header, rows)
 
 
-def show(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def show(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Print a table."""
     table = Table(*header)
     for row in rows:

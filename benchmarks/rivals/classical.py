@@ -1,0 +1,75 @@
+"""Classical solvers of the Darcy problem on the field's own grid: takes coefficients, gives pressures, one by one.
+
+All solve the same finite volumes (`physics.volumes`), whose assembly is part of the time: SciPy's sparse LU in the
+ordering that suits it best, PyAMG's smoothed aggregation as a preconditioner, and our own (`physics.elliptic`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.sparse.linalg import splu
+
+import physics.darcy
+from physics import volumes
+from physics.grid import WALL
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Field = NDArray[np.float64]
+
+TOLERANCE = 1e-8  # of the iteration: far below the discretisation's own error
+
+
+class Solver:
+    """Solve a batch, field by field."""
+
+    def __init__(self, file: str, batch: int) -> None:
+        self.fields = np.load(file)[:batch].astype(float)
+        self.facts: dict[str, int] = {}
+
+    def step(self) -> Field:
+        """Solve for every field."""
+        return np.stack([self.solve(field) for field in self.fields])
+
+    def solve(self, field: Field) -> Field:
+        """Solve for one field."""
+        raise NotImplementedError
+
+    def answer(self, file: str) -> None:
+        """Write the answers."""
+        np.save(file, self.step())
+
+
+class SparseLU(Solver):
+    """SciPy's splu: symmetric mode, minimum degree, no pivoting."""
+
+    def solve(self, field: Field) -> Field:
+        matrix = volumes.matrix(field, WALL).tocsc()
+        factors = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+        return np.asarray(factors.solve(load(field))).reshape(field.shape)
+
+
+class Multigrid(Solver):
+    """PyAMG's smoothed aggregation, accelerated by conjugate gradients."""
+
+    def solve(self, field: Field) -> Field:
+        import pyamg  # noqa: PLC0415 -- the other solvers' environments have none
+
+        matrix = volumes.matrix(field, WALL)
+        levels = pyamg.smoothed_aggregation_solver(matrix)
+        return np.asarray(levels.solve(load(field), tol=TOLERANCE, accel="cg")).reshape(field.shape)
+
+
+class Ours(Solver):
+    """Conjugate gradients preconditioned by fast diagonalisation."""
+
+    def solve(self, field: Field) -> Field:
+        return physics.darcy.solve(field)
+
+
+def load(field: Field) -> Field:
+    """Give the source, 1, times each point's area."""
+    return volumes.areas(field.shape, WALL).ravel()
