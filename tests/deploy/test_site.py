@@ -1,0 +1,62 @@
+"""The reference documentation: built without a warning, every link and anchor checked, and nothing fetched."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from serving.app import VERSION
+from serving.metrics import Metrics
+from serving.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The site's pages by name."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}  # an advertisement for its successor
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {str(page.relative_to(folder)): page.read_text() for page in folder.rglob("*.html")}
+
+
+def test_nothing_comes_from_elsewhere(site: dict[str, str]) -> None:
+    fetched = r'<(?:script|img|iframe|source)[^>]*\ssrc="(?:https?:)?//[^"]*"|<link[^>]*\shref="(?:https?:)?//[^"]*"'
+    assert {name: found for name, page in site.items() if (found := re.findall(fetched, page))} == {}
+
+
+def test_formulas_are_drawn(site: dict[str, str]) -> None:
+    assert {name for name, page in site.items() if re.search(r":math:|\.\. math::|#!math|<merror", page)} == set()
+    for name in ("attention", "networks", "physics"):
+        assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">' in site[f"reference/{name}.html"]
+
+
+def test_settings_metrics_and_cards_are_all_there(site: dict[str, str]) -> None:
+    for setting in Settings.model_fields:
+        assert f"<code>PETROV_{setting.upper()}</code>" in site["reference/settings.html"]
+    for family in Metrics(VERSION).registry.collect():
+        assert f"<code>{family.name}" in site["reference/metrics.html"]
+    for card in ROOT.glob("checkpoints/*/card.json"):
+        assert f'<h2 id="{card.parent.name}">' in site["reference/cards.html"]
+
+
+def test_the_readme_is_the_front_page(site: dict[str, str]) -> None:
+    assert 'href="operations.html"' in site["index.html"]
+    assert 'href="contributing.html"' in site["index.html"]
+    assert 'src="flow.svg"' in site["index.html"]
+
+
+def test_a_formula_of_a_docstring_becomes_one_of_markdown() -> None:
+    formulas = runpy.run_path(str(ROOT / "docs/site/formulas.py"))
+    found = formulas["markdown"]("Say :math:`a\n+ b`.\n\n.. math::\n    x = y,\n    z\n\nwith x.\n")
+    assert found == "Say `#!math a + b`.\n\n\n```math\nx = y,\nz\n```\n\n\nwith x.\n"
+    assert "<msqrt>" in formulas["display"](r"\sqrt{2}")
