@@ -1,8 +1,9 @@
-"""For the eye: takes a record, gives rich tables of what is memorised, a column for everything that is varied."""
+"""For the eye: takes a record, gives tables of what is memorised, a column for everything that is varied."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from rich.table import Table
 
@@ -11,26 +12,41 @@ from training.memorisation.record import Record
 from training.memorisation.trial import Row
 
 
+class Cells(NamedTuple):
+    """A table before it is drawn, or written to a page."""
+
+    what: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
 def tables(record: Record) -> Iterator[Table]:
+    """Draw all of an experiment's tables."""
+    for what, header, rows in cells(record):
+        table = Table(*header, title=f"{record.experiment}: {what}")
+        for row in rows:
+            table.add_row(*row)
+        yield table
+
+
+def cells(record: Record) -> Iterator[Cells]:
     """Give the labels and whole sequences that are right, or the errors; and what memory costs in parameters."""
-    yield lay_out(record, "error" if record.experiment == "function" else "labels memorised", height)
+    yield lay_out(record, "error, %" if record.experiment == "function" else "labels memorised, %", height)
     if record.experiment != "function":
-        yield lay_out(record, "sequences memorised whole", lambda row: row.sequences)
+        yield lay_out(record, "sequences memorised whole, %", lambda row: row.sequences)
     if record.experiment == "entities":
-        yield lay_out(record, "words inside entities memorised", lambda row: row.entities or 0.0)
+        yield lay_out(record, "words inside entities memorised, %", lambda row: row.entities or 0.0)
     if record.experiment == "width":
-        yield smallest_table(record.rows)
+        yield least(record.rows)
 
 
-def lay_out(record: Record, title: str, value: Callable[[Row], float]) -> Table:
+def lay_out(record: Record, what: str, value: Callable[[Row], float]) -> Cells:
     """Give curves as rows: means of all seeds in percent, with the least and the largest where they differ."""
     found = curves(record.experiment, record.rows, value) | (floors(record) if value is height else {})
     places = sorted({point.x for points in found.values() for point in points})
-    table = Table(AXES[record.experiment].name, *map(str, places), title=f"{record.experiment}: {title}, %")
-    for label, points in found.items():
-        known = {point.x: cell(point) for point in points}
-        table.add_row(label, *(known.get(x, "") for x in places))
-    return table
+    known = {(label, point.x): cell(point) for label, points in found.items() for point in points}
+    rows = [(label, *(known.get((label, x), "") for x in places)) for label in found]
+    return Cells(what, (AXES[record.experiment].name, *map(str, places)), rows)
 
 
 def cell(point: Point) -> str:
@@ -39,16 +55,27 @@ def cell(point: Point) -> str:
     return f"{100 * point.mean:.1f}" + (f" ({100 * low:.0f}-{100 * high:.0f})" if low < high else "")
 
 
-def smallest_table(rows: Sequence[Row]) -> Table:
-    """Give the smallest network by pairs."""
-    table = Table("pairs", "parameters", "parameters a pair", title="width: smallest network that memorises all pairs")
-    for pairs, parameters in smallest(rows).items():
-        table.add_row(str(pairs), *((str(parameters), f"{parameters / pairs:.1f}") if parameters else ("-", "-")))
-    return table
+def least(rows: Sequence[Row]) -> Cells:
+    """Give the smallest network by pairs: the theorem says that weights exist, so that one seed shows what it says."""
+    once, always = smallest(rows, any), smallest(rows, all)
+    found = [
+        (str(pairs), *(each for size in (once[pairs], always[pairs]) for each in shares(size, pairs))) for pairs in once
+    ]
+    header = ("pairs", "parameters, with some seed", "a pair", "parameters, with every seed", "a pair")
+    return Cells("smallest network that memorises all pairs", header, found)
 
 
-def smallest(rows: Sequence[Row]) -> dict[int, int | None]:
-    """Give the parameters of the smallest network that memorised all pairs with every seed, by their number."""
-    lost = {(row.pairs, row.parameters) for row in rows if row.tokens < 1}
-    kept = sorted({(row.pairs, row.parameters) for row in rows} - lost)
-    return {pairs: next((p for n, p in kept if n == pairs), None) for pairs in sorted({row.pairs for row in rows})}
+def shares(parameters: int | None, pairs: int) -> tuple[str, str]:
+    """Give a size, and what of it falls to a pair."""
+    return (f"{parameters:,}", f"{parameters / pairs:.0f}") if parameters else ("-", "-")
+
+
+def smallest(rows: Sequence[Row], enough: Callable[[Iterable[bool]], bool]) -> dict[int, int | None]:
+    """Give the parameters of the smallest network that memorised all pairs with enough seeds, by their number."""
+    whole: dict[int, dict[int, list[bool]]] = {}
+    for row in rows:
+        whole.setdefault(row.pairs, {}).setdefault(row.parameters, []).append(row.tokens == 1)
+    return {
+        pairs: min((size for size, seeds in found.items() if enough(seeds)), default=None)
+        for pairs, found in sorted(whole.items())
+    }
