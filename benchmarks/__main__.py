@@ -10,7 +10,24 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import accuracy, forward, latency, mixed_grids, overhead, page, picture, readme, settings, steps
+from benchmarks import (
+    accuracy,
+    aims,
+    breakeven,
+    charts,
+    forward,
+    headlines,
+    latency,
+    load,
+    mixed_grids,
+    overhead,
+    page,
+    picture,
+    readme,
+    settings,
+    solvers,
+    steps,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,13 +52,23 @@ def main(
     """Measure everything the README and docs/benchmarks.md print, or what the command names."""
     if context.invoked_subcommand is not None:
         return
+    if not quick:
+        tell_readme(repository)
+    tell_forward(repository, quick)
+    tell_steps(quick)
+    tell_service(repository, quick)
+    tell_headlines(quick)
+    tell_solvers(repository, quick)
+    tell_breakeven(quick)
+
+
+def tell_readme(repository: Path) -> None:
+    """Write what the README has of its own: pictures, settings, errors and the times of one answer."""
     picture.draw_darcy(repository, Path("docs/darcy.png"))
     picture.draw_inverse(repository, Path("docs/darcy_inverse.png"))
     readme.write(README, "settings", settings.HEADER, settings.rows())
     tell_accuracy()
     publish("latency", latency.HEADER, latency.rows(repository))
-    tell_forward(repository, quick)
-    tell_steps(quick)
 
 
 @app.command("accuracy")
@@ -73,6 +100,7 @@ def tell_mixed_grids(
 def tell_forward(repository: Repository = MODELS, quick: Quick = False) -> None:
     """Measure the Darcy operator's forward pass beside every alternative; into docs/benchmarks.md."""
     found = forward.measure(forward.QUICK if quick else forward.FULL, repository)
+    charts.draw_forward(found, page.FOLDER / "forward.png")
     put("forward", forward.document(found), forward.tables(found), quick=quick)
 
 
@@ -83,11 +111,44 @@ def tell_steps(quick: Quick = False) -> None:
     put("steps", steps.document(found), steps.tables(found), quick=quick)
 
 
+@app.command("service")
+def tell_service(repository: Repository = MODELS, quick: Quick = False) -> None:
+    """Load the service, a naive one and LitServe; into docs/benchmarks.md."""
+    found = load.measure(load.QUICK if quick else load.FULL, repository)
+    charts.draw_service(found, page.FOLDER / "service.png")
+    put("service", load.document(found), load.tables(found), quick=quick)
+
+
+@app.command("headlines")
+def tell_headlines(quick: Quick = False) -> None:
+    """Profile the attentions for the paper's claims; into docs/benchmarks.md."""
+    found = headlines.measure(quick=quick)
+    put("headlines", headlines.document(found), headlines.tables(found), quick=quick)
+
+
+@app.command("solvers")
+def tell_solvers(repository: Repository = MODELS, quick: Quick = False) -> None:
+    """Measure the inverse and Burgers networks beside their solvers; into docs/benchmarks.md."""
+    found = solvers.measure(repository, quick=quick)
+    put("solvers", solvers.document(found), solvers.tables(found), quick=quick)
+
+
+@app.command("breakeven")
+def tell_breakeven(quick: Quick = False) -> None:
+    """Say how many solves repay each model, from what `forward` and `solvers` measured; into docs/benchmarks.md."""
+    first, fifth = (page.read(name) for name in ("forward", "solvers"))
+    if first is None or fifth is None:
+        raise typer.BadParameter("expected figures of `forward` and `solvers`: run these first")
+    found = breakeven.measure(CHECKPOINTS, first, fifth)
+    put("breakeven", breakeven.document(found), breakeven.tables(found), quick=quick)
+
+
 def put(name: str, document: dict[str, Any], tables: dict[str, page.Table], *, quick: bool) -> None:
     """Show a run's tables and publish them."""
     for header, rows in tables.values():
         show(header, rows)
     page.publish(name, document, tables, quick=quick)
+    readme.write(page.PAGE, "aims", *aims.table())
 
 
 def keep(target: Path, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

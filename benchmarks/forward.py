@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 REFERENCE, RUNTIME, RELEASED = "reference, eager", "ours, ONNX Runtime", "released darcy, ONNX Runtime"
 EXACT = ("ours, eager", "ours, TorchScript", RUNTIME)  # the same network with the same weights as the reference
-LU = "scipy splu"
+LU, AMG, GRADIENTS = "scipy splu", "pyamg", "ours, conjugate gradients"
 PRODUCT, COPY = "product", "copy"
 CORE = (PRODUCT, COPY)
 FIELDS = 8
@@ -108,8 +108,6 @@ def sides(batch: int, repository: Path, place: Path) -> list[Side]:
     """Give all ways to an answer, and the core's own speed."""
     common = {"file": str(place / "batch.npy"), "batch": batch}
     weighed = common | {"weights": str(place / "weights.pt")}
-    versions = (repository / "darcy").glob("[0-9]*/model.onnx")
-    newest = max(versions, key=lambda path: int(path.parent.name))
     ours, classical = "benchmarks.rivals.ours", "benchmarks.rivals.classical"
     return [
         Side(REFERENCE, "benchmarks.rivals.reference:Forward", "reference", weighed, asked=True),
@@ -121,14 +119,19 @@ def sides(batch: int, repository: Path, place: Path) -> list[Side]:
             asked=True,
         ),
         Side(RUNTIME, f"{ours}:Graph", arguments=common | {"graph": str(place / "model.onnx")}, asked=True),
-        Side(RELEASED, f"{ours}:Graph", arguments=common | {"graph": str(newest)}, asked=True),
+        Side(RELEASED, f"{ours}:Graph", arguments=common | {"graph": str(newest(repository / "darcy"))}, asked=True),
         Side("neuraloperator's FNO, eager", "benchmarks.rivals.fno:Forward", "neuralop", common),
         Side(LU, f"{classical}:SparseLU", "pyamg", common, asked=True),
-        Side("pyamg", f"{classical}:Multigrid", "pyamg", common, asked=True),
-        Side("ours, conjugate gradients", f"{classical}:Ours", arguments=common, asked=True),
+        Side(AMG, f"{classical}:Multigrid", "pyamg", common, asked=True),
+        Side(GRADIENTS, f"{classical}:Ours", arguments=common, asked=True),
         Side(PRODUCT, "benchmarks.rivals.roofline:Product"),
         Side(COPY, "benchmarks.rivals.roofline:Copy"),
     ]
+
+
+def newest(model: Path) -> Path:
+    """Give the graph of a model's newest version."""
+    return max(model.glob("[0-9]*/model.onnx"), key=lambda path: int(path.parent.name))
 
 
 def errors(found: list[Measured], place: Path, truth: NDArray[np.float64]) -> dict[str, float]:

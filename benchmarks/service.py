@@ -30,11 +30,11 @@ class Addresses:
 
 
 @contextmanager
-def running(repository: Path) -> Iterator[Addresses]:
+def running(repository: Path, patience: float = START_SECONDS) -> Iterator[Addresses]:
     """Run `python -m serving` on `repository` until the block ends.
 
     Raises:
-        TimeoutError: the service was not ready within two minutes.
+        TimeoutError: the service was not ready within the patience, in seconds.
     """
     port, front, http, grpc, metrics = free_ports(5)
     settings = {
@@ -45,18 +45,19 @@ def running(repository: Path) -> Iterator[Addresses]:
         "PETROV_TRITON_GRPC_PORT": str(grpc),
         "PETROV_TRITON_METRICS_PORT": str(metrics),
         "PETROV_LOG_LEVEL": "warning",
+        "PETROV_TRITON_START_SECONDS": str(patience),
     }
     with subprocess.Popen([sys.executable, "-m", "serving"], env=os.environ | settings) as process:
         try:
-            wait_until_ready(f"http://127.0.0.1:{port}")
+            wait_until_ready(f"http://127.0.0.1:{port}", patience)
             yield Addresses(f"http://127.0.0.1:{port}", f"127.0.0.1:{front}", f"127.0.0.1:{grpc}")
         finally:
             process.terminate()
 
 
-def wait_until_ready(url: str) -> None:
+def wait_until_ready(url: str, patience: float = START_SECONDS) -> None:
     """Return once every model is loaded and warm."""
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         try:
             if httpx2.get(f"{url}/health/ready").status_code == httpx2.codes.OK:
@@ -64,7 +65,7 @@ def wait_until_ready(url: str) -> None:
         except httpx2.ConnectError:
             pass
         time.sleep(0.2)
-    raise TimeoutError(f"{url} was not ready within {START_SECONDS:g} s")
+    raise TimeoutError(f"{url} was not ready within {patience:g} s")
 
 
 def free_ports(count: int) -> list[int]:

@@ -70,13 +70,14 @@ class Measured:
         return asdict(self) | {"seconds": self.seconds, "wall_seconds": statistics.median(self.wall)}
 
 
-def take_turns(sides: Sequence[Side], turns: int, answers: Path) -> list[Measured]:
+def take_turns(sides: Sequence[Side], turns: int, answers: Path, *, warm: bool = True) -> list[Measured]:
     """Prepare all sides, let each work once unmeasured, then one after the other, again and again.
 
     Args:
         sides: Who takes part.
         turns: How often each is measured.
         answers: A folder for the answers, `<number of the side>.npy`, of those that are asked for theirs.
+        warm: Let each work once before, unmeasured.
     """
     for side in sides:
         interpreter(side.environment)  # made before the clock runs
@@ -84,7 +85,7 @@ def take_turns(sides: Sequence[Side], turns: int, answers: Path) -> list[Measure
         rivals = [stack.enter_context(Rival(side.subject, side.environment)) for side in sides]
         facts = [rival.prepare(**side.arguments) for rival, side in zip(rivals, sides, strict=True)]
         for rival in rivals:
-            rival.run(1)
+            rival.run(1 if warm else 0)
         times = [[rival.run(1) for rival in rivals] for _ in range(turns)]
         memory = [rival.peak_bytes() for rival in rivals]
         for number, (rival, side) in enumerate(zip(rivals, sides, strict=True)):

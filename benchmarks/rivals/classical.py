@@ -1,7 +1,7 @@
-"""Classical solvers of the Darcy problem on the field's own grid: takes coefficients, gives pressures, one by one.
+"""Classical solvers on the field's own grid: takes fields, gives answers, one by one.
 
-All solve the same finite volumes (`physics.volumes`), whose assembly is part of the time: SciPy's sparse LU in the
-ordering that suits it best, PyAMG's smoothed aggregation as a preconditioner, and our own (`physics.elliptic`).
+The three of the Darcy problem solve the same finite volumes (`physics.volumes`), whose assembly is part of the time:
+SciPy's sparse LU in the ordering that suits it best, PyAMG's smoothed aggregation as a preconditioner, and our own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.sparse.linalg import splu
 
+import physics.burgers
 import physics.darcy
+import physics.inversion
 from physics import volumes
 from physics.grid import WALL
 
@@ -28,19 +30,20 @@ class Solver:
 
     def __init__(self, file: str, batch: int) -> None:
         self.fields = np.load(file)[:batch].astype(float)
+        self.found = self.fields
         self.facts: dict[str, int] = {}
 
-    def step(self) -> Field:
+    def step(self) -> None:
         """Solve for every field."""
-        return np.stack([self.solve(field) for field in self.fields])
+        self.found = np.stack([self.solve(field) for field in self.fields])
 
     def solve(self, field: Field) -> Field:
         """Solve for one field."""
         raise NotImplementedError
 
     def answer(self, file: str) -> None:
-        """Write the answers."""
-        np.save(file, self.step())
+        """Write the last answers."""
+        np.save(file, self.found)
 
 
 class SparseLU(Solver):
@@ -68,6 +71,24 @@ class Ours(Solver):
 
     def solve(self, field: Field) -> Field:
         return physics.darcy.solve(field)
+
+
+class Inversion(Solver):
+    """Total variation by adjoint gradients, told the noise's deviation at each point."""
+
+    def __init__(self, file: str, batch: int, deviation: list[list[float]], blocks: tuple[int, int]) -> None:
+        super().__init__(file, batch)
+        self.deviation, self.blocks = np.array(deviation), (blocks[0], blocks[1])
+
+    def solve(self, field: Field) -> Field:
+        return physics.inversion.invert(field, noise=self.deviation, points=self.blocks)
+
+
+class Integration(Solver):
+    """ETDRK4 in Fourier space."""
+
+    def solve(self, field: Field) -> Field:
+        return physics.burgers.solve(field)
 
 
 def load(field: Field) -> Field:

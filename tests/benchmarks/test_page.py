@@ -1,0 +1,84 @@
+"""What becomes of figures: the page's tables, its list of runs, the aims and the break-even, from known samples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import aims, breakeven, forward, load, page, steps
+from benchmarks.turns import MEBIBYTE, Measured
+
+
+def measured(name: str, seconds: float, facts: dict[str, Any] | None = None) -> Measured:
+    return Measured(name, (seconds,) * 3, (seconds,) * 3, 30 * MEBIBYTE, 10 * MEBIBYTE, facts or {})
+
+
+def cell(grid: int, scale: float) -> forward.Cell:
+    seconds = {forward.REFERENCE: 8.0, forward.RUNTIME: 2.0, forward.RELEASED: 1.0, forward.LU: 4.0}
+    sides = [measured(name, scale * each) for name, each in seconds.items()]
+    eager = measured(forward.EXACT[0], 4 * scale, {"flops": int(100 * scale)})
+    core = [measured(forward.PRODUCT, 1.0, {"work": 100}), measured(forward.COPY, 1.0, {"work": 10})]
+    found = {forward.EXACT[0]: 1e-7, forward.RUNTIME: 2e-7, forward.RELEASED: 1e-3, forward.LU: 3e-3}
+    return forward.Cell(grid, 1, (*sides, eager, *core), found)
+
+
+def test_the_forward_tables_hold_ratios_growth_and_floor() -> None:
+    found = [cell(10, 1.0), cell(20, 4.0)]
+    tables = forward.tables(found)
+    assert ("20", "1", forward.RUNTIME, "8000.0", "4.00", "20", "the reference's to 2e-07") in tables["forward"][1]
+    assert ("10", "1", forward.REFERENCE, "8000.0", "1.00", "20", "random weights") in tables["forward"][1]
+    assert not {forward.PRODUCT, forward.COPY} & {row[2] for row in tables["forward"][1]}
+    assert tables["growth"][0][2] == "time a point at 20 over 10"
+    assert (forward.RELEASED, "n^1.00", "1.00") in tables["growth"][1]
+    assert [row[-1] for row in tables["roofline"][1]] == ["2.00", "2.00"]
+
+
+def test_a_steps_row_is_beside_the_reference() -> None:
+    found = {"darcy": [measured(steps.REFERENCE, 6.0), measured(steps.QUIET, 5.0), measured(steps.OURS, 2.0)]}
+    assert steps.tables(found)["steps"][1][-1] == ("darcy", "4", "ours", "2.00", "3.00", "20", "100%")
+
+
+def test_loads_are_told_beside_the_naive_service() -> None:
+    naive, ours = load.Load([0.2] * 10, 2.0), load.Load([0.1] * 30, 2.0)
+    loads = {(1, 16, f"{load.NAIVE}, JSON"): naive, (1, 16, "gateway, npy"): ours}
+    found = load.Found(loads, [load.Started("x", 1.5, 3 * MEBIBYTE)], {load.ALONE: 10.0, "gateway, npy": 9.0})
+    tables = load.tables(found)
+    assert tables["service"][1][1] == ("one", "16", "gateway, npy", "15.0", "3.00", "100", "100", "100")
+    assert tables["starting"][1] == [("x", "1.5", "3")]
+    assert tables["kept"][1][1] == ("gateway, npy", "9.0", "90%")
+
+
+def test_solves_repay_what_was_spent_or_never_do() -> None:
+    slower, faster = (breakeven.Pair("darcy", "splu", "9 x 9", solver=1.0, network=each) for each in (1.5, 0.5))
+    assert breakeven.Balance(faster, data=60.0, training=40.0).solves == 200
+    assert breakeven.row(breakeven.Balance(slower, data=60.0, training=40.0))[-1] == "never"
+
+
+def test_a_run_is_kept_laid_out_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
+    page.PAGE.write_text("<!-- table: runs -->\n<!-- end -->\n<!-- table: toy -->\nold\n<!-- end -->\n")
+    page.publish("toy", {"figure": 1}, {"toy": (("a",), [("1",)])}, quick=True, folder=tmp_path / "bench")
+    assert "| a |\n| --- |\n| 1 |" in page.PAGE.read_text()
+    assert "| toy | quick |" in page.PAGE.read_text()
+    assert "old" not in page.PAGE.read_text()
+    assert page.read("toy", tmp_path / "bench") == json.loads((tmp_path / "bench/toy.json").read_text())
+    assert page.read("other", tmp_path / "bench") is None
+
+
+def test_an_aim_without_figures_says_so() -> None:
+    single = forward.document([cell(141, 1.0)])
+    assert aims.times(forward.RUNTIME, forward.REFERENCE)(single) == "4.0 times"
+    assert aims.above_floor(single) == "2.00 of the floor"
+    assert aims.beside_lu(single) == "4.0 times, errors 1.0e-03 and 3.0e-03"
+    with pytest.raises(LookupError):
+        aims.point_cost(forward.RUNTIME)(single)
+
+
+def test_the_page_has_a_place_for_every_table() -> None:
+    known = {"runs", "aims", "forward", "growth", "roofline", "steps", "service", "starting", "kept"}
+    known |= {"headlines", "headlines-growth", "solvers", "breakeven"}
+    text = page.PAGE.read_text()
+    assert all(f"<!-- table: {name} -->" in text for name in known)
