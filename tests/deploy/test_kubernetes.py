@@ -101,8 +101,8 @@ def test_triton_is_private(resources: Resources) -> None:
     policy = one(resources, "NetworkPolicy")["spec"]
     assert (policy["policyTypes"], policy["egress"]) == (["Ingress", "Egress"], [])
     anybody, monitoring = policy["ingress"]
-    assert anybody == {"ports": [{"port": "http"}, {"port": "grpc"}]}
-    assert (monitoring["ports"], len(monitoring["from"])) == ([{"port": "triton-metrics"}], 1)
+    assert anybody == {"ports": [{"port": 8080}, {"port": 8081}]}
+    assert (monitoring["ports"], len(monitoring["from"])) == ([{"port": 8002}], 1)
     for name in (*OVERLAYS, "kserve"):
         options = pair(name).triton.options
         assert options["http-address"] == options["grpc-address"] == "127.0.0.1"
