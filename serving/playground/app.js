@@ -1,4 +1,4 @@
-/** The page: the service's models and what a person draws in, questions to the service and their answers' pictures out. */
+/** The page: the service's models and what a person draws or writes in, questions to the service and their answers' pictures out. */
 
 import * as api from "./api.js";
 import * as cards from "./card.js";
@@ -10,7 +10,9 @@ import { duration, percent, short } from "./numbers.js";
 import { Panel } from "./panel.js";
 import { Pen } from "./pen.js";
 import { program } from "./program.js";
+import { Reader } from "./reader.js";
 import { Trouble } from "./trouble.js";
+import { takesWords } from "./words.js";
 
 const PAUSE = 350; // milliseconds without a change before the classical solver is asked
 const AT_ONCE = 1000; // milliseconds: solvers that take longer are not asked unasked
@@ -18,11 +20,11 @@ const UNDOS = 20;
 const DEVIATION_FIELDS = 12; // the deviation is then known to a fifth
 
 const at = (id) => document.getElementById(id);
-const panels = Object.fromEntries([...document.querySelectorAll(".panel")].map((figure) => [figure.dataset.role, new Panel(figure)]));
+const panels = Object.fromEntries([...document.querySelectorAll("figure.panel")].map((figure) => [figure.dataset.role, new Panel(figure)]));
 
 /** All that the page knows; what is shown follows from it. */
 const desk = {
-  models: [], // those that can be drawn for, each with its card
+  models: [], // those that can be asked here, each with its card
   model: null,
   forward: null, // the model that computes what `model` is asked about, when the truth is drawn
   version: null, // null: the newest
@@ -35,12 +37,15 @@ const desk = {
   solved: null, // the forward model's classical answer to the field, and for which `drawn`
   result: null, // the prediction, and for which `revision`
   classical: null, // the classical answer, likewise
+  labelled: null, // the answer to a text
   language: "curl",
   dark: false,
 };
 
 const predictor = new Latest(predict, (error) => failed(error, predictor));
 const solver = new Latest(solve, (error) => failed(error, solver));
+const labeller = new Latest(label, (error) => failed(error, labeller));
+const reader = new Reader(at("words"), asked);
 const trouble = new Trouble(load, () => desk.model?.name);
 
 // The models
@@ -71,13 +76,26 @@ async function choose(model, same = false) {
   if (!same) desk.field = null;
   at("model").value = model.name;
   at("title").textContent = model.card.title;
-  at("equation").textContent = [model.card.equation, model.card.boundary].filter(Boolean).join(" · ").replaceAll("-", "−");
+  at("equation").textContent = [model.card.equation, model.card.boundary].filter(Boolean).join(" · ").replaceAll("-", "−") || model.card.task || "";
   fillOptions(at("version"), [["", `newest (${model.version})`], ...[...model.versions].reverse().map((version) => [version, version])]);
   if (same && model.versions.includes(desk.version)) at("version").value = desk.version;
   else desk.version = null;
+  const words = takesWords(model.card);
+  for (const id of ["stage", "grid-label"]) at(id).hidden = words;
+  at("words").hidden = !words;
+  if (words) return void openWords(same);
   setForward(same && !desk.forward ? null : partner());
   if (same && desk.field) setField(desk.field, desk.origin);
   else await chooseGrid(cards.firstGrid(model.card), true);
+}
+
+/** A text takes the place of the drawing. */
+function openWords(same) {
+  drawing.abort();
+  forget();
+  desk.history = [];
+  at("points-label").hidden = true;
+  reader.open(desk.model.card, same);
 }
 
 /** The served model that computes what ours is asked about, or null. */
@@ -295,6 +313,22 @@ function changed() {
   showFacts();
 }
 
+/** The text, or whom it is put to, changed. */
+function asked() {
+  labeller.cancel();
+  desk.labelled = null;
+  at("download-output").disabled = true;
+  showProgram();
+  if (reader.tokens) labeller.ask(PAUSE / 2);
+}
+
+async function label(signal) {
+  desk.labelled = await api.predict(desk.model.name, desk.version, reader.tokens, signal);
+  trouble.clear();
+  reader.show(desk.labelled);
+  at("download-output").disabled = false;
+}
+
 async function predict(signal) {
   const { revision, model, forward } = desk;
   const truth = fields.copy(desk.field);
@@ -348,13 +382,16 @@ function noise() {
 function forget() {
   predictor.cancel();
   solver.cancel();
-  Object.assign(desk, { solved: null, result: null, classical: null, unit: null });
+  labeller.cancel();
+  Object.assign(desk, { solved: null, result: null, classical: null, labelled: null, unit: null });
 }
 
 function failed(error, asker = null) {
   if (error.busy && asker) {
     const seconds = error.wait ?? 2;
-    at("solve-hint").textContent = `${error.title.toLowerCase()}; again in ${seconds} s`;
+    const words = `${error.title.toLowerCase()}; again in ${seconds} s`;
+    if (asker === labeller) reader.say(words);
+    else at("solve-hint").textContent = words;
     asker.ask(1000 * seconds);
   } else if (asker === solver && error.kind === "not-implemented") {
     at("auto").checked = false;
@@ -480,7 +517,8 @@ function solverHint() {
 
 function showProgram() {
   const { model, version, field, origin, language } = desk;
-  const text = program(language, {
+  const words = takesWords(model.card);
+  const text = program(language, words ? spoken() : {
     model: model.name,
     version,
     input: model.card.inputs[0].name,
@@ -490,6 +528,12 @@ function showProgram() {
     classical: !desk.forward,
   });
   at("program").firstElementChild.textContent = text;
+}
+
+/** The text as a program asks it. */
+function spoken() {
+  const { model, version } = desk;
+  return { model: model.name, version, input: model.card.inputs[0].name, text: reader.area.value.trim(), tokens: [...(reader.tokens?.data ?? [])] };
 }
 
 function readAll(place) {
@@ -545,7 +589,7 @@ function chooseLanguage(tab) {
   }
   at("program").setAttribute("aria-labelledby", tab.id);
   desk.language = tab.id.slice("tab-".length);
-  if (desk.field) showProgram();
+  if (desk.field || takesWords(desk.model.card)) showProgram();
 }
 
 async function copyProgram() {
@@ -567,7 +611,7 @@ function wire() {
   on("model", "change", () => choose(desk.models.find(({ name }) => name === at("model").value)));
   on("version", "change", () => {
     desk.version = Number(at("version").value) || null;
-    changed();
+    takesWords(desk.model.card) ? asked() : changed();
   });
   on("grid", "change", () => (at("grid").value === "other" ? at("points-label").hidden = false : chooseGrid(Number(at("grid").value))));
   on("points", "change", () => at("points").reportValidity() && chooseGrid(Number(at("points").value)));
@@ -607,8 +651,11 @@ function wire() {
     load();
   });
   on("copy", "click", copyProgram);
-  on("download-input", "click", () => (desk.forward ? desk.result : desk.field) && save(desk.forward ? desk.result.input : desk.field, desk.model.card.inputs[0].name));
-  on("download-output", "click", () => save(desk.result.output, desk.model.card.outputs[0].name));
+  on("download-input", "click", () => {
+    const input = takesWords(desk.model.card) ? reader.tokens : desk.forward ? desk.result?.input : desk.field;
+    if (input) save(input, desk.model.card.inputs[0].name);
+  });
+  on("download-output", "click", () => save((desk.labelled ?? desk.result).output, desk.model.card.outputs[0].name));
   wireTabs();
   wirePictures();
 }
@@ -633,7 +680,7 @@ function wirePictures() {
     view.addEventListener("pointerleave", () => readAll(null));
   }
   addEventListener("keydown", (event) => {
-    if ((event.ctrlKey || event.metaKey) && event.key === "z" && !event.target.matches("input")) {
+    if ((event.ctrlKey || event.metaKey) && event.key === "z" && !event.target.matches("input, textarea")) {
       event.preventDefault();
       undo();
     }

@@ -1,7 +1,11 @@
 /** A model's card in, what the page may offer and should say about it out. No model is known here by name. */
 
-/** Why the page cannot draw for a model; null if it can. */
-export function unsupported({ inputs, outputs, grid }) {
+import { readable, takesWords } from "./words.js";
+
+/** Why the page cannot ask a model; null if it can. */
+export function unsupported(card) {
+  const { inputs, outputs, grid, vocabulary } = card;
+  if (takesWords(card)) return readable(vocabulary) ? null : "has words that a browser cannot tell apart";
   if (inputs.length !== 1 || outputs.length !== 1) return "takes or gives several arrays";
   if (inputs[0].dtype !== "FP32" || outputs[0].dtype !== "FP32") return "takes no fields of numbers";
   if (![2, 3].includes(inputs[0].axes.length) || outputs[0].axes.length !== inputs[0].axes.length) return "has other axes than a curve or a picture";

@@ -38,10 +38,11 @@ export function decode(file, most) {
   return { shape, data: /'fortran_order':\s*True/.test(text) ? transposed(data, shape) : data };
 }
 
-/** An .npy file (version 1) of a field. */
+/** An .npy file (version 1) of a field, or of tokens (an Int32Array). */
 export function encode({ shape, data }) {
   const sizes = shape.length === 1 ? `${shape[0]},` : shape.join(", ");
-  const text = `{'descr': '<f4', 'fortran_order': False, 'shape': (${sizes}), }`;
+  const whole = data instanceof Int32Array;
+  const text = `{'descr': '${whole ? "<i4" : "<f4"}', 'fortran_order': False, 'shape': (${sizes}), }`;
   const padded = text.padEnd(Math.ceil((text.length + 11) / 64) * 64 - 11) + "\n"; // the data are aligned to 64 bytes
   const file = new ArrayBuffer(10 + padded.length + data.length * 4);
   const bytes = new Uint8Array(file);
@@ -50,7 +51,7 @@ export function encode({ shape, data }) {
   bytes[6] = 1;
   view.setUint16(8, padded.length, true);
   bytes.set(new TextEncoder().encode(padded), 10);
-  for (let i = 0; i < data.length; i++) view.setFloat32(10 + padded.length + i * 4, data[i], true);
+  for (let i = 0; i < data.length; i++) view[whole ? "setInt32" : "setFloat32"](10 + padded.length + i * 4, data[i], true);
   return file;
 }
 

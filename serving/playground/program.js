@@ -5,15 +5,16 @@ import { address, hasKey, paths } from "./api.js";
 /**
  * @param {"curl" | "python"} language
  * @param {object} asked `model`, `version` (null for the newest), `input`, `output` (names), `points` per axis, `seed`
- *     (null if the field is not an example), and `classical`.
+ *     (null if the field is not an example), and `classical`; of a text `model`, `version`, `input`, `text` and `tokens`.
  */
 export function program(language, asked) {
+  if (asked.tokens) return language === "curl" ? curlWords(asked) : pythonWords(asked);
   return language === "curl" ? curl(asked) : python(asked);
 }
 
 function curl(asked) {
   const { model, version, input, output, points, seed } = asked;
-  const key = hasKey() ? ` -H "Authorization: Bearer $PETROV_API_KEY"` : "";
+  const key = curlKey();
   const post = (path, file) =>
     `curl${key} --data-binary @${input}.npy -H 'Content-Type: application/x-npy' \\\n  '${address(path)}' -o ${file}.npy`;
   const fetched = `curl${key} -H 'Accept: application/x-npy' \\\n  '${address(paths.example(model, seed, points))}' -o ${input}.npy`;
@@ -24,13 +25,40 @@ function curl(asked) {
   ].join("\n");
 }
 
-function python({ model, version, input, output }) {
-  const key = hasKey() ? `, api_key=os.environ["PETROV_API_KEY"]` : "";
+function curlWords({ model, version, input, tokens }) {
+  const body = JSON.stringify({ inputs: { [input]: tokens } });
+  return `curl${curlKey()} -H 'Content-Type: application/json' \\\n  -d '${body}' \\\n  '${address(paths.predict(model, version))}'`;
+}
+
+function pythonWords({ model, version, text }) {
   const which = version ? `, version=${version}` : "";
-  return `${key && "import os\n\n"}import numpy as np
+  return `${imports()}from petrov_client import Client
+
+with ${client()} as petrov:
+    model = petrov.model("${model}")
+    tokens = model.encode(${JSON.stringify(text)})
+    print(model.decode(petrov.predict("${model}", tokens${which})))`;
+}
+
+function curlKey() {
+  return hasKey() ? ` -H "Authorization: Bearer $PETROV_API_KEY"` : "";
+}
+
+function imports() {
+  return hasKey() ? "import os\n\n" : "";
+}
+
+function client() {
+  const key = hasKey() ? `, api_key=os.environ["PETROV_API_KEY"]` : "";
+  return `Client("${address(".").replace(/\/$/, "")}"${key})`;
+}
+
+function python({ model, version, input, output }) {
+  const which = version ? `, version=${version}` : "";
+  return `${imports()}import numpy as np
 from petrov_client import Client
 
-with Client("${address(".").replace(/\/$/, "")}"${key}) as petrov:
+with ${client()} as petrov:
     ${output} = petrov.predict("${model}", np.load("${input}.npy")${which})
 np.save("${output}.npy", ${output})`;
 }

@@ -4,6 +4,7 @@ import { Problem, readiness } from "./api.js";
 
 const [CALM, LOST] = [10_000, 1_000]; // milliseconds between looks
 const AGAIN = "The page goes on by itself.";
+const KEY = "Put yours into the field “API key” and press Enter.";
 
 export class Trouble {
   #timer = 0;
@@ -24,7 +25,8 @@ export class Trouble {
   show(error) {
     const known = error instanceof Problem;
     const passing = known && error.passing;
-    this.#say(known ? error.title : "This did not work", error.message + (passing ? `. ${AGAIN}` : ""));
+    const advice = passing ? AGAIN : [401, 403].includes(error.status) ? KEY : "";
+    this.#say(known ? error.title : "This did not work", error.message + (advice && `. ${advice}`));
     if (passing) this.#lose();
     else this.banner.dataset.kind = "fault";
   }

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +21,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 import physics.darcy
+from petrov_client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, FloatRect, Locator, Page
 
+    from petrov_client import ModelInfo
     from serving.settings import Settings
     from serving.triton_server import TritonServer
     from tests.conftest import Gateway
@@ -33,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "serving" / "playground"
 PICTURES = ROOT / "test-artefacts" / "playground"
 FORWARD, INVERSE, CURVE = "darcy", "darcy_inverse", "burgers"
+EXPRESSION, LETTERS = "listops", "memoriser"
 #: A browser on a busy machine: an idle one needs a second.
 PATIENCE = 90_000
 #: A control or a picture in Playwright's accessibility tree that has no name.
@@ -66,7 +72,7 @@ def service(
     """The released models, served; `make test` has exported them."""
     assert browser.is_connected()  # asked for first: without it nothing is started
     repository = tmp_path_factory.mktemp("playground") / "model_repository"
-    for name in (FORWARD, INVERSE, CURVE):
+    for name in (FORWARD, INVERSE, CURVE, EXPRESSION, LETTERS):
         shutil.copytree(ROOT / "model_repository" / name, repository / name)
     settings = make_settings(repository)
     with run_triton(settings), run_gateway(settings) as gateway:
@@ -110,6 +116,13 @@ class Visit:
         expect(self.sentence).to_contain_text(words)
         expect(self.panel("difference")).to_have_attribute("data-state", "fresh")
         return self.sentence.inner_text()
+
+    def labelled(self, words: str) -> str:
+        """What is said of the text, once it has these words and belongs to what is written."""
+        words_section = self.page.locator("#words")
+        expect(words_section.get_by_role("status")).to_contain_text(words)
+        expect(words_section).to_have_attribute("data-state", "fresh")
+        return words_section.get_by_role("status").inner_text()
 
     def drag(self, start: tuple[float, float], *stops: tuple[float, float]) -> None:
         """Press at a share (right, down) of the input's view, move over the stops and let go."""
@@ -178,6 +191,13 @@ def per_cent(text: str) -> float:
     return float(text.removesuffix("%")) / 100
 
 
+@contextmanager
+def told(service: Gateway, model: str) -> Iterator[tuple[Client, ModelInfo]]:
+    """The client and what it is told of a model."""
+    with Client(service.url) as client:
+        yield client, client.model(model)
+
+
 def predicted(service: Gateway, model: str, field: np.ndarray) -> np.ndarray:
     answer = httpx2.post(
         f"{service.url}/v1/models/{model}/predict",
@@ -207,7 +227,7 @@ def test_the_page_may_run_nothing_but_its_own(service: Gateway) -> None:
 
 def test_the_page_knows_no_model_by_name() -> None:
     for path in FOLDER.iterdir():
-        assert not re.search(r"darcy|burgers|permeab|pressure", path.read_text(), re.IGNORECASE), path
+        assert not re.search(r"darcy|burgers|permeab|pressure|listops|memoris", path.read_text(), re.IGNORECASE), path
 
 
 def test_one_draws_and_sees_the_prediction_beside_the_solution(visit: Callable[..., Visit], service: Gateway) -> None:
@@ -364,20 +384,116 @@ def lightness(rgb: np.ndarray) -> np.ndarray:
     return np.asarray(116 * np.cbrt(linear @ [0.2126, 0.7152, 0.0722]) - 16)
 
 
-@pytest.mark.parametrize("model", [FORWARD, INVERSE, CURVE])
+@pytest.mark.parametrize("model", [FORWARD, INVERSE, CURVE, EXPRESSION])
 def test_everything_has_a_name_and_fits_a_phone(visit: Callable[..., Visit], model: str) -> None:
     person = visit(viewport={"width": 320, "height": 640}, color_scheme="dark", reduced_motion="reduce", has_touch=True)
     person.choose(model)
-    person.settled("from the truth" if model == INVERSE else "they differ by")
+    if model == EXPRESSION:
+        person.labelled("with a probability of")
+    else:
+        person.settled("from the truth" if model == INVERSE else "they differ by")
     person.picture(f"phone-{model}")
     assert person.page.evaluate("document.documentElement.scrollWidth") == 320
     tree = person.page.locator("body").aria_snapshot()
-    assert "application" in tree
+    assert ("textbox" if model == EXPRESSION else "application") in tree
     assert NAMELESS.findall(tree) == []
     for control in person.page.locator("button:visible, select:visible").all():
         box = control.bounding_box()
         assert box is not None
         assert box["height"] >= 24  # WCAG 2.2, target size
+
+
+def test_a_text_is_labelled(visit: Callable[..., Visit], service: Gateway, tmp_path: Path) -> None:
+    person = visit()
+    person.settled("they differ by")
+    person.choose(EXPRESSION)
+    person.labelled("with a probability of")
+    person.picture("words-light")
+    area = person.page.get_by_role("textbox", name="Text")
+    with told(service, EXPRESSION) as (client, model):
+        assert model.encode(area.input_value()).size > 4  # the card's own example
+        area.fill("[SM 5 8")
+        person.page.get_by_role("button", name="]", exact=True).click()
+        assert area.input_value() == "[SM 5 8 ]"
+        choice = model.decode(client.predict(EXPRESSION, model.encode("[SM 5 8 ]")))
+    said = person.labelled(f"{choice.label}, with a probability of")
+    assert per_cent(said.split()[-2]) == pytest.approx(choice.probability, rel=0.1)
+    assert person.page.locator("#words li b").all_inner_texts()[:2] == [choice.label, choice.runner_up]
+    tokens = person.download("#download-input")
+    assert (tokens.dtype, tokens.tolist()) == (np.int32, model.encode("[SM 5 8 ]").tolist())
+    assert person.download("#download-output").shape == (len(model.vocabulary.labels),)
+    done = subprocess.run(
+        ["bash", "-ec", person.page.inner_text("#program")], cwd=tmp_path, check=True, capture_output=True
+    )
+    assert len(json.loads(done.stdout)["outputs"]["logits"]) == len(model.vocabulary.labels)
+    person.page.click("#tab-python")
+    done = subprocess.run([sys.executable, "-c", person.page.inner_text("#program")], check=True, capture_output=True)
+    assert repr(choice) in done.stdout.decode()
+
+
+def test_what_is_no_text_of_the_model_is_told(visit: Callable[..., Visit]) -> None:
+    person = visit()
+    person.choose(EXPRESSION)
+    person.labelled("with a probability of")
+    area, hint = person.page.get_by_role("textbox", name="Text"), person.page.locator("#text-hint")
+    area.fill("[SM five 8 ]")
+    expect(hint).to_contain_text("“five” at character 5 is no word of the model")
+    expect(area).to_have_attribute("aria-invalid", "true")
+    person.picture("words-refused")
+    area.fill("7 " * 49)
+    expect(hint).to_contain_text("49 words: the model takes 48 at most")
+    area.fill("")
+    expect(hint).to_contain_text("Write words of the model")
+    expect(person.page.locator("#words")).to_have_attribute("data-state", "stale")
+    person.choose(FORWARD)
+    person.settled("they differ by")
+
+
+def test_every_word_is_labelled(visit: Callable[..., Visit], service: Gateway) -> None:
+    person = visit(color_scheme="dark")
+    person.choose(LETTERS)
+    area = person.page.get_by_role("textbox", name="Text")
+    with told(service, LETTERS) as (client, model):
+        text = area.input_value()
+        choices = model.decode(client.predict(LETTERS, model.encode(text)))
+    person.labelled(" ".join(choice.label for choice in choices))
+    person.picture("letters-dark")
+    shown = [row.split("\n")[:2] for row in person.page.locator("#words li").all_inner_texts()]
+    assert [word for word, _ in shown] == text.split()
+    assert [label for _, label in shown] == [choice.label for choice in choices]
+
+
+def test_a_key_opens_the_page(
+    browser: Browser,
+    service: Gateway,
+    free_ports: Callable[[int], list[int]],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    tmp_path: Path,
+) -> None:
+    keys = tmp_path / "keys.toml"
+    lines = ["[[key]]", 'name = "page"', 'scopes = ["infer"]', f'sha256 = "{sha256(b"open-sesame").hexdigest()}"']
+    keys.write_text("\n".join(lines))
+    port, grpc_port = free_ports(2)
+    settings = service.settings.model_copy(update={"keys": keys, "port": port, "grpc_port": grpc_port})
+    with run_gateway(settings) as guarded:
+        person = Visit(browser, guarded.url)
+        banner, key = person.page.get_by_role("alert"), person.page.get_by_label("API key", exact=True)
+        expect(banner).to_contain_text("key")
+        expect(person.page.locator("#key")).to_be_visible()
+        person.page.fill("#key", "wrong")
+        person.page.press("#key", "Enter")
+        expect(banner).to_contain_text("not known here. Put yours into the field")
+        person.picture("key-wrong")
+        person.page.fill("#key", "open-sesame")
+        person.page.press("#key", "Enter")
+        person.settled("they differ by")
+        expect(banner).to_be_hidden()
+        assert key.first.is_visible()
+        assert "open-sesame" not in person.page.content() + person.page.inner_text("#program")
+        assert "$PETROV_API_KEY" in person.page.inner_text("#program")
+        assert all("401" in error for error in person.errors), person.errors
+        assert person.strangers == []
+        person.context.close()
 
 
 def test_a_lost_triton_is_told_and_comes_back(visit: Callable[..., Visit], service: Gateway) -> None:
