@@ -8,7 +8,7 @@ APP := .venv/.app
 DEV := .venv/.dev
 CORPUS := .third_party/neuraloperator-0.3.0-py3-none-any.whl
 
-.PHONY: help data train release export serve test check format bench clean programs
+.PHONY: help data train release export serve test check format bench docs clean programs
 .NOTPARALLEL:
 
 help: ## print this table
@@ -48,8 +48,11 @@ format: $(DEV) ## let ruff lay out the code
 bench: $(DEV) export ## measure the figures that the README prints
 	$(BIN)/python -m benchmarks
 
+docs: $(DEV) ## the reference documentation, into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 clean: ## delete everything that can be made again, except data/ and runs/
-	rm -rf .venv .runtime .third_party test-artefacts
+	rm -rf .venv .runtime .third_party test-artefacts site
 	git clean -fdxq model_repository
 
 # Environments: what the application runs on, and the tools of its developers on top.
