@@ -3,8 +3,7 @@
 .third_party/rivals/litserve/bin/python -m benchmarks.rivals.litserve_service PORT
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: LitServe reads the type of `decode_request`, and cannot read its name.
 import sys
 from pathlib import Path
 from typing import Any
