@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import shutil
 import statistics
 import subprocess
@@ -32,7 +33,7 @@ from benchmarks.service import free_ports, running
 from export import to_onnx, triton_config
 from export.deployable import Deployable
 from export.signature import Signature
-from petrov_client import AsyncGrpcClient
+from petrov_client import AsyncGrpcClient, PetrovError
 from training import config as recipes
 from training.operators import build
 from training.problems import PROBLEMS
@@ -51,7 +52,17 @@ PATIENCE = 300.0  # seconds for a server to start on a busy machine
 MEBIBYTE = 2**20
 NAIVE, LITSERVE, GATEWAY = "naive service", "LitServe", "gateway"
 ALONE = "ONNX Runtime, in process"
-HEADER = ("grids", "in flight", "road", "fields/s", "of the naive service's JSON", "p50 ms", "p95 ms", "p99 ms")
+HEADER = (
+    "grids",
+    "in flight",
+    "road",
+    "fields/s",
+    "of the naive service's JSON",
+    "p50 ms",
+    "p95 ms",
+    "p99 ms",
+    "refused",
+)
 STARTING = ("server", "ready after, s", "idle memory, MiB")
 KEPT = ("road to the published network", "fields/s at 16 in flight", "of ONNX Runtime's own")
 
@@ -82,6 +93,7 @@ class Load:
 
     answers: list[float] = field(default_factory=list)
     seconds: float = 0.0
+    refused: int = 0
 
     @property
     def throughput(self) -> float:
@@ -90,7 +102,7 @@ class Load:
 
     def percentiles(self) -> tuple[float, float, float]:
         """Give p50, p95 and p99 in seconds."""
-        cuts = statistics.quantiles(self.answers, n=100) if len(self.answers) > 1 else self.answers * 99
+        cuts = statistics.quantiles(self.answers, n=100) if len(self.answers) > 1 else (self.answers or [math.nan]) * 99
         return cuts[49], cuts[94], cuts[98]
 
 
@@ -234,8 +246,12 @@ async def block(load: Load, road: Road, asked: Iterator[Question], count: int, s
 
     async def client() -> None:
         while (sent := time.perf_counter()) - begun < seconds:
-            await road(next(asked))
-            load.answers.append(time.perf_counter() - sent)
+            try:
+                await road(next(asked))
+            except (httpx2.HTTPStatusError, PetrovError):
+                load.refused += 1
+            else:
+                load.answers.append(time.perf_counter() - sent)
 
     await asyncio.gather(*(client() for _ in range(count)))
     load.seconds += time.perf_counter() - begun
@@ -299,6 +315,7 @@ def document(found: Found) -> dict[str, Any]:
                 "fields_per_second": load.throughput,
                 "percentiles": load.percentiles(),
                 "answers": len(load.answers),
+                "refused": load.refused,
             }
             for (grids, count, road), load in found.loads.items()
         ],
@@ -319,7 +336,15 @@ def row(key: tuple[int, int, str], load: Load, loads: Mapping[tuple[int, int, st
     grids, count, road = key
     share = load.throughput / loads[grids, count, f"{NAIVE}, JSON"].throughput
     times = (f"{1e3 * cut:.0f}" for cut in load.percentiles())
-    return {1: "one", 4: "four"}[grids], f"{count}", road, f"{load.throughput:.1f}", f"{share:.2f}", *times
+    return (
+        {1: "one", 4: "four"}[grids],
+        f"{count}",
+        road,
+        f"{load.throughput:.1f}",
+        f"{share:.2f}",
+        *times,
+        f"{load.refused}",
+    )
 
 
 def kept(found: dict[str, float]) -> list[tuple[str, ...]]:

@@ -13,6 +13,7 @@ import torch
 
 from training.checkpoint import load_operator
 
+PATIENCE = 300  # seconds, as long as the benchmark waits: with LitServe's own 30 a busy machine gets refusals
 BATCH, WAIT = 8, 0.002  # fields at most, and seconds for company: without any, LitServe forms no batches
 
 
@@ -46,4 +47,6 @@ class Darcy(litserve.LitAPI):
 
 if __name__ == "__main__":
     api = Darcy(max_batch_size=BATCH, batch_timeout=WAIT)
-    litserve.LitServer(api, accelerator="cpu").run(port=int(sys.argv[1]), host="127.0.0.1", generate_client_file=False)
+    litserve.LitServer(api, accelerator="cpu", timeout=PATIENCE).run(
+        port=int(sys.argv[1]), host="127.0.0.1", generate_client_file=False
+    )

@@ -46,7 +46,7 @@ def test_loads_are_told_beside_the_naive_service() -> None:
     loads = {(1, 16, f"{load.NAIVE}, JSON"): naive, (1, 16, "gateway, npy"): ours}
     found = load.Found(loads, [load.Started("x", 1.5, 3 * MEBIBYTE)], {load.ALONE: 10.0, "gateway, npy": 9.0})
     tables = load.tables(found)
-    assert tables["service"][1][1] == ("one", "16", "gateway, npy", "15.0", "3.00", "100", "100", "100")
+    assert tables["service"][1][1] == ("one", "16", "gateway, npy", "15.0", "3.00", "100", "100", "100", "0")
     assert tables["starting"][1] == [("x", "1.5", "3")]
     assert tables["kept"][1][1] == ("gateway, npy", "9.0", "90%")
 
