@@ -45,8 +45,8 @@ format: $(DEV) ## let ruff lay out the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(DEV) export ## measure the figures that the README prints
-	$(BIN)/python -m benchmarks
+bench: $(DEV) export ## every table and picture of figures, beside the rivals; QUICK=1 for a small version
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
 docs: $(DEV) ## the reference documentation, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
