@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 STABLE_SECONDS = 60.0  # a Triton that lived this long had started well: its death is the first of a new series
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 15.0
+STARTS = 3  # Triton 2.51 crashes now and then as it starts, with many models on few cores
+SIGNALLED = 128  # a status beyond it is a signal's
 DEATHS = 8  # in one series, about a minute; then we end, and whoever supervises us sees it
 QUOTED_LINES = 8
 NOISE = "CudaDriverHelper has not been initialized"  # said at every start without a GPU
@@ -38,6 +40,10 @@ NOISE = "CudaDriverHelper has not been initialized"  # said at every start witho
 
 class TritonServerError(RuntimeError):
     """The local Triton could not start, or keeps dying; the message quotes its log."""
+
+
+class TritonCrashError(TritonServerError):
+    """A signal ended the local Triton before it was ready: it refused nothing, and may be tried again."""
 
 
 class TritonServer:
@@ -69,11 +75,18 @@ class TritonServer:
 
         Raises:
             PreflightError: Something is missing on this machine.
-            TritonServerError: It ended, or was not ready in time.
+            TritonServerError: It ended, or was not ready in time; or it crashed `STARTS` times.
         """
         self._wheel = preflight.check(self.settings)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_bytes(b"")
+        for start in range(1, STARTS):
+            try:
+                await self._launch(every_model=True)
+            except TritonCrashError as crash:
+                logger.warning("%s\nIt is started again (%d of %d)", crash, start, STARTS - 1)
+            else:
+                return
         await self._launch(every_model=True)
 
     async def ready(self) -> bool:
@@ -143,9 +156,8 @@ class TritonServer:
     async def _answers(self, process: asyncio.subprocess.Process) -> None:
         while not await self.ready() and not self._stopping:
             if process.returncode is not None:
-                raise TritonServerError(
-                    f"Triton ended with status {process.returncode}; its log ends:\n{self._last_lines()}"
-                )
+                error = TritonCrashError if process.returncode > SIGNALLED else TritonServerError
+                raise error(f"Triton ended with status {process.returncode}; its log ends:\n{self._last_lines()}")
             await asyncio.sleep(0.05)
 
     async def _relaunch(self) -> None:

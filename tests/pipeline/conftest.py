@@ -51,6 +51,10 @@ class Service:
     def ready(self) -> bool:
         return ready(self.url)
 
+    def started(self) -> bool:
+        assert self.process.poll() is None, f"the service ended with status {self.process.returncode}"
+        return self.ready()
+
 
 def command(*arguments: object) -> None:
     """Run `python -m …` from the root, and fail with its words."""
@@ -80,7 +84,7 @@ def serve(make_settings: Callable[..., Settings]) -> Callable[[Path], Iterator[S
         with subprocess.Popen([sys.executable, "-m", "serving"], env=environment) as process:
             try:
                 service = Service(process, settings)
-                wait_until(service.ready, 240)
+                wait_until(service.started, 240)
                 yield service
             finally:
                 process.terminate()

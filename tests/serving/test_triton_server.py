@@ -118,6 +118,22 @@ async def test_a_killed_triton_comes_back_and_leaves_no_shared_memory(watched: T
     assert regions(beginning) == []
 
 
+async def test_a_crash_at_the_start_is_tried_again(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    async def up() -> bool:
+        return any(process.name() == "tritonserver" for process in processes(settings))
+
+    triton = TritonServer(settings)
+    starting = asyncio.create_task(triton.start())
+    await until(up)
+    crashed = server(settings)
+    crashed.send_signal(signal.SIGABRT)
+    await starting
+    assert await answers(settings)
+    assert server(settings).pid != crashed.pid
+    assert f"ended with status {128 + signal.SIGABRT}" in caplog.text
+    await triton.stop()
+
+
 async def test_a_killed_instance_is_replaced(watched: TritonServer) -> None:
     settings = watched.settings
     stubs = [process for process in processes(settings) if process.name() == "triton_python_backend_stub"]

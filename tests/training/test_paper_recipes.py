@@ -88,7 +88,7 @@ def test_the_best_epoch_can_be_kept(data: Path, tmp_path: Path) -> None:
     logged = [float(row["relative_l2"]) for row in runlog.read(tmp_path / "metrics.csv")]
     [row] = [row for row in card["errors"] if row["grid"] == [64]]
     assert min(logged) < logged[-1]
-    assert row["relative_l2"] == pytest.approx(min(logged), rel=1e-4)
+    assert row["relative_l2"] == pytest.approx(min(logged), rel=1e-3)  # cards keep four digits
     assert card["training"]["kept"] == "the epoch of the least error on the test set"
 
 

@@ -59,7 +59,7 @@ def summary(case: Case, found: Fields) -> dict[str, Any]:
         "worst": l2.max(),
         "relative_h1": relative_h1(found, truth).mean(),
     }
-    if case.problem.name == DARCY.name and case.problem.answer is None:
+    if case.problem.name == DARCY.name and inputs.shape == truth.shape:  # an inverse answers on a grid of its own
         figures["relative_energy"] = relative_energy(inputs, found, truth, case.wall).mean()
     return {"fields": len(found)} | {name: float(f"{value:.4g}") for name, value in figures.items()}
 

@@ -284,5 +284,5 @@ def measure(path: Path, operator: Operator, recipe: Recipe) -> dict[str, list[di
     case = evaluation.Case(test, mesh)
     return {
         "errors": [evaluation.errors(single.eval(), case)],
-        "classical": [evaluation.classical(case)] if case.problem.answer is None else [],
+        "classical": [evaluation.classical(case)] if PROBLEMS[recipe.problem].answer is None else [],
     }
