@@ -18,14 +18,24 @@ from export.signature import Signature
 from training import config as recipes
 from training.importing.reference import restore
 from training.importing.state_file import read_state
-from training.losses import LineLoss, PlaneLoss
+from training.losses import LineLoss, PlaneLoss, training_loss
 from training.operators import PlaneTransformer, build
 from training.problems import PROBLEMS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from training.config import Recipe
+
+#: Recipes of released networks by the reference's example that they stand beside.
+RELEASED = {
+    "darcy": "darcy-laptop",
+    "darcy_inverse": "darcy_inverse-laptop",
+    "burgers_galerkin": "burgers_galerkin-laptop",
+    "burgers_fourier": "burgers-laptop",
+}
 
 
 class Eager:
@@ -106,12 +116,16 @@ class Step:
     """One training step of a paper recipe: forward, its weighted loss, backward, clipping, AdamW."""
 
     def __init__(self, example: str, batch: int) -> None:
+        recipe = recipe_of(example)
+        inputs, loss = SAMPLES[recipe.problem](recipe, batch)
+        self.prepare(recipe, inputs, loss)
+
+    def prepare(self, recipe: Recipe, inputs: Tensor, loss: Callable[[Tensor], Tensor]) -> None:
+        """Build the network and its optimiser."""
         torch.set_num_threads(1)
         torch.manual_seed(0)
-        recipe, self.batch = recipe_of(example), batch
         self.operator = build(recipe.operator).train()
-        self.inputs, self.loss = SAMPLES[recipe.problem](recipe, batch)
-        self.clip = recipe.fit.clip
+        self.inputs, self.loss, self.clip = inputs, loss, recipe.fit.clip
         self.optimiser = torch.optim.AdamW(self.operator.parameters(), lr=recipe.fit.learning_rate, weight_decay=0.0)
         self.facts = {"parameters": sum(each.numel() for each in self.operator.parameters())}
 
@@ -121,6 +135,17 @@ class Step:
         self.loss(self.operator(self.inputs)).backward()
         nn.utils.clip_grad_norm_(self.operator.parameters(), self.clip)
         self.optimiser.step()
+
+
+class ReleasedStep(Step):
+    """One training step of the recipe of a released network, with its own loss, at the published grid and batch."""
+
+    def __init__(self, example: str, batch: int) -> None:
+        [points], recipe = recipe_of(example).data.grids, recipes.read_fields(recipes.find(RELEASED[example]), [])
+        sides = (points,) * len(PROBLEMS[recipe.problem].axes)
+        inputs = 1 + torch.rand(batch, *sides)
+        truth = 1 + torch.rand(batch, *(PROBLEMS[recipe.problem].answer or sides))
+        self.prepare(recipe, inputs, lambda found: training_loss(found, truth, recipe.fit.h1))
 
 
 def deployable(points: int, weights: str) -> Deployable:
