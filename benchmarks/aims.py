@@ -89,14 +89,18 @@ def inversion(found: Any) -> str:
     )
 
 
-def training(found: Any) -> str:
-    """Give speed and memory of a step, recipe by recipe."""
-    parts = []
-    for name, sides in found["steps"].items():
-        theirs, ours = ({side["name"]: side for side in sides}[who] for who in (steps.REFERENCE, steps.OURS))
-        memory = (ours["peak"] - ours["before"]) / (theirs["peak"] - theirs["before"])
-        parts.append(f"{name}: {theirs['seconds'] / ours['seconds']:.1f} times, {memory:.0%} of the memory")
-    return "; ".join(parts)
+def training(who: str) -> Callable[[Any], str]:
+    """Give speed and memory of somebody's step, recipe by recipe."""
+
+    def figure(found: Any) -> str:
+        parts = []
+        for name, sides in found["steps"].items():
+            theirs, ours = ({side["name"]: side for side in sides}[each] for each in (steps.REFERENCE, who))
+            memory = (ours["peak"] - ours["before"]) / (theirs["peak"] - theirs["before"])
+            parts.append(f"{name}: {theirs['seconds'] / ours['seconds']:.1f} times, {memory:.0%} of the memory")
+        return "; ".join(parts)
+
+    return figure
 
 
 def served(found: Any) -> str:
@@ -137,7 +141,13 @@ AIMS: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
     ("released `darcy` against reference eager", "8 times", "forward", times(forward.RELEASED, forward.REFERENCE)),
     ("released `darcy` against splu, at equal or lower error", "4 times", "forward", beside_lu),
     ("inverse against adjoint inversion, at equal or lower error", "100 times", "solvers", inversion),
-    ("training step against reference", "5 times, half the memory", "steps", training),
+    (
+        "the published networks' training step against reference",
+        "5 times, half the memory",
+        "steps",
+        training(steps.OURS),
+    ),
+    ("the released networks' training step against it", "5 times, half the memory", "steps", training(steps.RELEASED)),
     ("service against the naive service, 16 in flight", "2 times", "service", served),
     ("of ONNX Runtime's throughput kept, published network at 141", "85 %", "service", kept),
     ("time a point at 421 over 85, published network", "at most 1.1", "forward", point_cost(forward.RUNTIME)),
