@@ -10,6 +10,7 @@ the answer, some send half a question. A request is lost if it was sent and noth
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import statistics
 import time
 from collections import Counter
@@ -63,9 +64,11 @@ class Memory:
     resident: list[int] = field(default_factory=list)
 
     def look(self) -> None:
-        """Take a sample."""
-        self.seconds.append(time.perf_counter())
-        self.resident.append(sum(process.memory_info().rss for process in self.processes))
+        """Take a sample; there is none once a process has ended, which the errors tell."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            resident = sum(process.memory_info().rss for process in self.processes)
+            self.seconds.append(time.perf_counter())
+            self.resident.append(resident)
 
     @property
     def grown(self) -> int:
