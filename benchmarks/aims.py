@@ -38,7 +38,7 @@ def cell(found: Mapping[str, Any], grid: int) -> dict[str, Any]:
     Raises:
         LookupError: that grid was not measured.
     """
-    [chosen] = [each for each in found["cells"] if (each["grid"], each["batch"]) == (grid, 1)] or [None]
+    chosen = next((each for each in found["cells"] if (each["grid"], each["batch"]) == (grid, 1)), None)
     if chosen is None:
         raise LookupError(grid)
     return {side["name"]: side for side in chosen["sides"]} | {"errors": chosen["errors"]}
