@@ -19,9 +19,9 @@ from rich.console import Console
 from serving import key_file, keys, log, telemetry
 from serving.app import create_app
 from serving.connection import configuration
-from serving.inference import TritonInference
 from serving.preflight import PreflightError, free
 from serving.settings import Settings
+from serving.triton_inference import TritonInference
 from serving.triton_server import TritonServer, TritonServerError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ commands = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Host = Annotated[str | None, typer.Option(help="Address to listen on; else PETROV_HOST.", show_default=False)]
 Port = Annotated[int | None, typer.Option(help="Port to listen on; else PETROV_PORT.", show_default=False)]
 Triton = Annotated[
-    str | None, typer.Option(help="HOST:PORT[,HOST:PORT…] of Triton's gRPC; else PETROV_TRITON.", show_default=False)
+    str | None, typer.Option(help="HOST:PORT[,HOST:PORT…] of Triton's HTTP; else PETROV_TRITON.", show_default=False)
 ]
 Scopes = Annotated[
     list[keys.Scope] | None, typer.Option(help="What it is for, may be given again; else infer.", show_default=False)

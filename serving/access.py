@@ -20,7 +20,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from serving.log import FIELDS
 from serving.metrics import UNKNOWN
 from serving.problem_details import InternalError
-from serving.rendering import problem_response
+from serving.rendering import HUNG_UP, problem_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("petrov.access")
 HEADER = "X-Request-Id"
-HUNG_UP = 499  # no status of HTTP: the client left before there was one
 _HARMLESS = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 

@@ -10,20 +10,21 @@ from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
 
 from serving import authorisation, pages, rendering, routes
-from serving.access import HUNG_UP, Access
+from serving.access import Access
 from serving.open_inference import routes as open_inference
 from serving.open_inference.grpc_server import GrpcServer
 from serving.problem_details import Problem
 from serving.service import Service
+from serving.shortcut import Shortcut
 from serving.telemetry import NO_TRACES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from fastapi import FastAPI, Request
+    from starlette.responses import Response
 
     from serving.inference import Inference
     from serving.settings import Settings
@@ -71,6 +72,8 @@ def create_app(settings: Settings, *tritons: Inference) -> FastAPI:
     app.include_router(routes.router)
     app.include_router(pages.router)
     app.include_router(open_inference.router)
+    if not service.traces:  # whose spans the router names
+        app.add_middleware(Shortcut, service=service)
     app.add_middleware(authorisation.Authorisation, guard=service.guard, metrics=service.metrics)
     app.add_middleware(Access, metrics=service.metrics, knows=service.catalogue.knows)
     _handle_errors(app, service)
@@ -83,8 +86,7 @@ def _handle_errors(app: FastAPI, service: Service) -> None:
     """Every error leaves as a problem, and is counted by its kind."""
 
     def respond(request: Request, problem: Problem) -> Response:
-        service.metrics.rejected.labels(problem.kind).inc()
-        return rendering.problem_response(problem, request.url.path)
+        return rendering.refusal(problem, request.url.path, service.metrics)
 
     @app.exception_handler(Problem)
     async def problem(request: Request, error: Problem) -> Response:
@@ -100,4 +102,4 @@ def _handle_errors(app: FastAPI, service: Service) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def disconnect(_: Request, __: ClientDisconnect) -> Response:
-        return Response(status_code=HUNG_UP)
+        return rendering.hung_up()

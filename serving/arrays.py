@@ -110,6 +110,8 @@ def answer_type(headers: Headers, question: str) -> str:
         NotAcceptable: `Accept` names none of `MEDIA_TYPES`.
     """
     accept = headers.get("accept", "*/*")
+    if accept in {"*/*", question}:
+        return question
     weights = dict(_weight(part) for part in accept.split(",")[:32])
     order = [question, *(known for known in MEDIA_TYPES if known != question)]
     quality = {known: weights.get(known, weights.get("application/*", weights.get("*/*", 0.0))) for known in order}

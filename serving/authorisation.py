@@ -20,7 +20,7 @@ from starlette.routing import compile_path
 from serving.keys import Scope
 from serving.problem_details import Forbidden, Problem, RateLimited, Unauthenticated, UnknownRoute
 from serving.rate import Bucket
-from serving.rendering import problem_response
+from serving.rendering import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -205,8 +205,7 @@ class Authorisation:
             try:
                 caller = self._guard.route(scope["path"], Headers(scope=scope).get("authorization", ""))
             except Problem as problem:
-                self._metrics.rejected.labels(problem.kind).inc()
-                await problem_response(problem, scope["path"])(scope, receive, send)
+                await refusal(problem, scope["path"], self._metrics)(scope, receive, send)
                 return
             scope.setdefault("state", {})["caller"] = caller
         await self._app(scope, receive, send)

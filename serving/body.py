@@ -7,7 +7,7 @@ bounded here, before a byte is kept.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -59,17 +59,27 @@ async def unless_disconnected(request: Request, work: Coroutine[None, None, Resu
     Raises:
         ClientDisconnect: Nobody is there for the answer.
     """
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(request))
+    worker = cast("asyncio.Task[object]", asyncio.current_task())
+    others, working, hung_up = worker.cancelling(), True, False
+
+    def stop(watch: asyncio.Future[None]) -> None:
+        nonlocal hung_up
+        if working and not watch.cancelled():
+            hung_up = worker.cancel()
+
+    watch = asyncio.ensure_future(_disconnected(request))
+    watch.add_done_callback(stop)
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
+        return await work
+    except asyncio.CancelledError:
+        if hung_up and worker.cancelling() <= others + 1:
+            raise ClientDisconnect from None
+        raise
     finally:
-        task.cancel()
-        gone.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+        working = False
+        watch.cancel()
+        if hung_up:
+            worker.uncancel()
 
 
 async def _disconnected(request: Request) -> None:

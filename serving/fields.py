@@ -84,11 +84,16 @@ def _batch(array: NDArray[Any], tensor: Tensor, card: Card) -> NDArray[Any]:
     values, single = _shaped(array, tensor, card.grid), array.ndim < len(tensor.axes)
     if card.vocabulary is not None:
         return tokens.checked(values, tensor, card.vocabulary, single=single)
-    with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes inf, which is found and named below
-        cast = np.ascontiguousarray(values, np.float32)
+    cast = np.ascontiguousarray(values) if values.dtype == np.float32 else _narrowed(values)
     _check_finite(cast, values, tensor, single=single)
     _check_positive(cast, values, tensor, single=single)
     return cast
+
+
+def _narrowed(values: NDArray[Any]) -> NDArray[np.float32]:
+    """An overflow becomes inf, which is found and named."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(values, np.float32)
 
 
 def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:

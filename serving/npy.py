@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -60,9 +61,7 @@ def read(body: bytes | bytearray, name: str, max_bytes: int) -> NDArray[Any]:
         BodyTooLarge: The array is small as it was sent and too large as float32.
     """
     text, start = _header_text(body, name)
-    entries = _entries(text, name)
-    dtype = _dtype(entries["descr"], name)
-    shape = _shape(entries["shape"], name)
+    dtype, shape, order = _header(text, name)
     values = math.prod(shape)
     if values * dtype.itemsize != len(body) - start:
         raise UnreadableBody(
@@ -72,7 +71,7 @@ def read(body: bytes | bytearray, name: str, max_bytes: int) -> NDArray[Any]:
     if values * 4 > max_bytes:
         raise BodyTooLarge(f"{name}: shape {shape} takes {values * 4} bytes as float32; the limit is {max_bytes}")
     flat = np.frombuffer(body, dtype, values, start) if values else np.empty(0, dtype)
-    return raw.shaped(flat, shape, name, "F" if entries["fortran_order"] == "True" else "C")
+    return raw.shaped(flat, shape, name, order)
 
 
 def write(array: NDArray[Any]) -> bytes:
@@ -100,6 +99,14 @@ def _header_text(body: bytes | bytearray, name: str) -> tuple[str, int]:
         return bytes(body[start : start + length]).decode("ascii"), start + length
     except UnicodeDecodeError as error:
         raise UnreadableBody(f"{name}: the .npy header is not ASCII at byte {start + error.start}") from error
+
+
+@lru_cache(maxsize=256)  # the fields of one client differ in their values
+def _header(text: str, name: str) -> tuple[np.dtype[Any], tuple[int, ...], Literal["C", "F"]]:
+    """Type, shape and order of the array."""
+    entries = _entries(text, name)
+    order: Literal["C", "F"] = "F" if entries["fortran_order"] == "True" else "C"
+    return _dtype(entries["descr"], name), _shape(entries["shape"], name), order
 
 
 def _entries(text: str, name: str) -> dict[str, str]:

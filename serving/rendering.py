@@ -15,6 +15,21 @@ if TYPE_CHECKING:
     from fastapi.exceptions import RequestValidationError
     from starlette.exceptions import HTTPException
 
+    from serving.metrics import Metrics
+
+HUNG_UP = 499  # no status of HTTP: the client left before there was one
+
+
+def refusal(problem: Problem, path: str, metrics: Metrics) -> Response:
+    """A problem as a response to a request for a path, counted by its kind."""
+    metrics.rejected.labels(problem.kind).inc()
+    return problem_response(problem, path)
+
+
+def hung_up() -> Response:
+    """What nobody will read."""
+    return Response(status_code=HUNG_UP)
+
 
 def problem_response(problem: Problem, path: str) -> Response:
     """A problem as a response to a request for a path."""

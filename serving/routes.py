@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from serving.prediction import Predictor
     from serving.schemas import Card
 
+PREDICT = "/v1/models/{model}/predict"
+PREDICT_WITH_VERSION = "/v1/models/{model}/versions/{version}/predict"
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _PREDICTION: dict[str, Any] = {
     "openapi_extra": {
@@ -58,13 +60,13 @@ async def describe_model(model: str, service: Serving) -> Model:
     return service.catalogue.model(model)
 
 
-@router.post("/v1/models/{model}/predict", **_PREDICTION)
+@router.post(PREDICT, **_PREDICTION)
 async def predict(model: str, request: Request, service: Serving) -> Response:
     """Ask the newest version of a model for one field or a batch of them."""
     return await _answer(service.catalogue.find(model).card, service.predictor, request, service)
 
 
-@router.post("/v1/models/{model}/versions/{version}/predict", **_PREDICTION)
+@router.post(PREDICT_WITH_VERSION, **_PREDICTION)
 async def predict_with_version(model: str, version: int, request: Request, service: Serving) -> Response:
     """Ask one version of a model."""
     return await _answer(service.catalogue.find(model, version).card, service.predictor, request, service)

@@ -35,7 +35,7 @@ class Settings(BaseSettings):
     )
     triton: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="gRPC addresses `HOST:PORT[,HOST:PORT…]` of a Triton that runs elsewhere; empty: start one here.",
+        description="HTTP addresses `HOST:PORT[,HOST:PORT…]` of a Triton that runs elsewhere; empty: start one here.",
     )
     triton_http_port: Port = Field(8000, description="HTTP port of the local Triton (127.0.0.1 only).")
     triton_grpc_port: Port = Field(8001, description="gRPC port of the local Triton (127.0.0.1 only).")
@@ -97,5 +97,5 @@ class Settings(BaseSettings):
 
     @property
     def triton_addresses(self) -> tuple[str, ...]:
-        """The gRPC addresses to send work to, of whichever Triton is in use."""
-        return self.triton or (f"127.0.0.1:{self.triton_grpc_port}",)
+        """The HTTP addresses to send work to, of whichever Triton is in use."""
+        return self.triton or (f"127.0.0.1:{self.triton_http_port}",)

@@ -20,8 +20,8 @@ import uvicorn
 
 from serving.app import create_app
 from serving.connection import configuration
-from serving.inference import TritonInference
 from serving.settings import Settings
+from serving.triton_inference import TritonInference
 from serving.triton_server import TritonServer
 from tests import toy_sequences
 

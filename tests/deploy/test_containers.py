@@ -70,7 +70,7 @@ def test_the_gateways_variables_are_settings_and_good_ones(deployed: Pair) -> No
 def test_the_gateway_finds_its_triton(deployed: Pair) -> None:
     [address] = settings(deployed).triton
     assert address in deployed.triton.addresses
-    assert address.endswith(f":{Settings.model_fields['triton_grpc_port'].default}")
+    assert address.endswith(f":{Settings.model_fields['triton_http_port'].default}")
 
 
 def test_both_read_one_repository_and_cannot_write_to_it(deployed: Pair) -> None:

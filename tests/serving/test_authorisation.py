@@ -30,11 +30,11 @@ from petrov_client import RateLimited, Unauthorised
 from serving import key_file, keys
 from serving.app import create_app
 from serving.authorisation import METHODS, OPEN, ROUTES, Authorisation, Guard
-from serving.inference import TritonInference
 from serving.key_file import KeyFile
 from serving.keys import Scope
 from serving.metrics import Metrics
 from serving.settings import Settings
+from serving.triton_inference import TritonInference
 from serving.triton_server import TritonServer
 from tests.conftest import Gateway, wait_until
 

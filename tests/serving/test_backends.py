@@ -162,6 +162,6 @@ def test_a_config_that_names_an_unknown_tensor_is_refused_at_the_start(
 
 def _counts(triton: TritonServer) -> Array:
     """Inferences and executions of `late` so far."""
-    with closing(tritonclient.grpc.InferenceServerClient(triton.settings.triton_addresses[0])) as client:
+    with closing(tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{triton.settings.triton_grpc_port}")) as client:
         (statistics,) = client.get_inference_statistics("late").model_stats
     return np.array([statistics.inference_count, statistics.execution_count])

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from serving.inference import TritonInference
 from serving.limits import RetryBudget
 from serving.metrics import Metrics
 from serving.problem_details import ModelNotReady, TritonUnavailable
+from serving.triton_inference import TritonInference
 from serving.triton_pool import TritonPool
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ async def watched(settings: Settings) -> AsyncIterator[TritonServer]:
 
 async def infer(settings: Settings, model: str = "blur", version: str = "") -> np.ndarray[Any, Any]:
     tensor = InferInput("coefficient", FIELD.shape, "FP32").set_data_from_numpy(FIELD)
-    async with tritonclient.grpc.aio.InferenceServerClient(settings.triton_addresses[0]) as client:
+    async with tritonclient.grpc.aio.InferenceServerClient(f"127.0.0.1:{settings.triton_grpc_port}") as client:
         answer = await client.infer(model, [tensor], model_version=version, client_timeout=10)
     solution: np.ndarray[Any, Any] = answer.as_numpy("solution")
     return solution
