@@ -123,7 +123,7 @@ class EncoderLayer(nn.Module):
             dropout=Dropout(feedforward_dropout),
         )
         if batch_norm:
-            hidden["norm"] = TokenBatchNorm(feedforward)
+            hidden["norm"] = nn.BatchNorm1d(feedforward)
         self.feedforward = nn.Sequential(
             nn.Linear(channels, feedforward), nn.Sequential(hidden), nn.Linear(feedforward, channels)
         )
@@ -145,19 +145,16 @@ class EncoderLayer(nn.Module):
             return -mixed if self.minus else mixed
 
         tokens = self.add(tokens, mix, self.norm1)
-        return self.add(tokens, self.feedforward, self.norm2)
+        return self.add(tokens, self.transform, self.norm2)
+
+    def transform(self, tokens: Tokens) -> Tokens:
+        """Transform each token on its own: as rows of one matrix, whatever their sample, which graphs multiply best."""
+        return self.feedforward(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
 
     def add(self, tokens: Tokens, branch: Callable[[Tokens], Tokens], norm: nn.Module) -> Tokens:
         if self.post:
             return norm(tokens + self.dropout(branch(tokens)))
         return tokens + self.dropout(branch(norm(tokens)))
-
-
-class TokenBatchNorm(nn.BatchNorm1d):
-    """Normalise every feature over batch and tokens, `[batch, token, channel]`; running statistics in evaluation."""
-
-    def forward(self, x: Tokens) -> Tokens:
-        return super().forward(x.transpose(1, 2)).transpose(1, 2)
 
 
 def encoder_stack(

@@ -20,6 +20,7 @@ Channels = Float[Tensor, "batch channel *grid"]
 Numbers = Integer[Tensor, "batch token"]  # words of a sequence by number, 0 is padding
 Logits = Float[Tensor, "batch *token label"]  # of a sequence, or of each of its tokens
 Tokens = Float[Tensor, "batch token channel"]
+Rows = Float[Tensor, "row channel"]  # tokens of all samples
 Sources = Float[Tensor, "batch source channel"]
 Heads = Float[Tensor, "batch head token width"]
 Mixed = Float[Tensor, "batch head _ _"]  # heads of queries or sources, with or without the coordinates
@@ -44,6 +45,7 @@ __all__ = [
     "Places",
     "Plane",
     "Positions",
+    "Rows",
     "SourcePositions",
     "Sources",
     "Tokens",

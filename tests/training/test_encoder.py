@@ -144,9 +144,9 @@ def test_mask_and_weight_reach_the_attention() -> None:
 def test_batch_norm_takes_statistics_over_batch_and_tokens() -> None:
     layer = small(coordinates=0, batch_norm=True)
     layer(5 + torch.randn(4, 50, 16))
-    hidden = layer.feedforward[1](torch.randn(4, 50, 32))
-    torch.testing.assert_close(hidden.mean(dim=(0, 1)), torch.zeros(32), rtol=0, atol=1e-5)
-    torch.testing.assert_close(hidden.var(dim=(0, 1)), torch.ones(32), rtol=0.02, atol=0)
+    hidden = layer.feedforward[1](torch.randn(4 * 50, 32))
+    torch.testing.assert_close(hidden.mean(dim=0), torch.zeros(32), rtol=0, atol=1e-5)
+    torch.testing.assert_close(hidden.var(dim=0), torch.ones(32), rtol=0.02, atol=0)
 
 
 @pytest.mark.parametrize("rates", [{"dropout": 0.5}, {"feedforward_dropout": 0.5}])
@@ -191,7 +191,7 @@ def test_a_config_decides_everything_about_a_layer() -> None:
     assert attention.first_norm.eps == layer.norm1.eps == config.eps
     assert torch.equal(attention.query.weight, attention.query.weight.T)
     assert (layer.post, layer.minus, layer.local) == (True, True, None)
-    assert [type(part).__name__ for part in layer.feedforward[1]] == ["GELU", "Dropout", "TokenBatchNorm"]
+    assert [type(part).__name__ for part in layer.feedforward[1]] == ["GELU", "Dropout", "BatchNorm1d"]
     assert (layer.dropout.p, layer.feedforward[1].dropout.p) == (0.1, 0.2)
 
 

@@ -15,17 +15,42 @@ from __future__ import annotations
 
 import math
 
-from training.attention.heads import HeadAttention, refuse_mask
-from training.shapes import Mask, Mixed
+from training.attention.folding import fold
+from training.attention.heads import HeadAttention, HeadNorm, refuse_mask, tracing
+from training.shapes import Mask, Mixed, Positions, SourcePositions, Sources, Tokens, Weight
 
 
 class GalerkinAttention(HeadAttention):
     r"""Mix as a Petrov-Galerkin projection, :math:`z = Q(\tilde K^T\tilde V)/n`; keys and values are normalised.
 
-    `n` counts the sources, over which the sum is a mean.
+    `n` counts the sources, over which the sum is a mean. Tokens that ask each other are answered by `folding.fold`,
+    which makes fewer passes over them.
     """
 
     pairwise = False
+
+    def forward(
+        self,
+        query: Tokens,
+        key: Sources | None = None,
+        value: Sources | None = None,
+        *,
+        positions: Positions | None = None,
+        key_positions: SourcePositions | None = None,
+        mask: Mask | None = None,
+        weight: Weight | None = None,
+    ) -> Tokens:
+        others = (key, value, key_positions, mask, weight)
+        if positions is not None and all(other is None for other in others) and self.folds(positions):
+            return fold(self, query, positions)
+        return super().forward(
+            query, key, value, positions=positions, key_positions=key_positions, mask=mask, weight=weight
+        )
+
+    def folds(self, positions: Positions) -> bool:
+        """Tell whether positions fit, the norm is that of a head's features, and nothing is dropped."""
+        fit = bool(self.coordinates) and (tracing() or positions.shape[-1] == self.coordinates)
+        return fit and type(self.first_norm) is HeadNorm and not self.rate
 
     def mix(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
         refuse_mask(mask, "galerkin")

@@ -1,0 +1,88 @@
+"""Galerkin attention by few passes over the tokens gives what it gives head by head, and the same gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.attention import HeadAttention, build_attention
+from training.attention.folding import fold
+
+
+def galerkin(channels: int, heads: int, coordinates: int, **options: Any) -> HeadAttention:
+    """An attention in float64 with every parameter away from its special first value."""
+    attention = build_attention("galerkin", channels, heads, coordinates, gain=1.0, **options).double()
+    for parameter in attention.parameters():
+        parameter.data += 0.2 * torch.randn_like(parameter)
+    return attention
+
+
+@given(
+    heads=st.integers(1, 4),
+    width=st.integers(2, 5),
+    coordinates=st.integers(1, 3),
+    tokens=st.integers(1, 12),
+    batch=st.integers(1, 3),
+    apart=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+@settings(max_examples=40, deadline=None)
+def test_it_is_the_mix_of_heads(
+    heads: int, width: int, coordinates: int, tokens: int, batch: int, apart: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    attention = galerkin(heads * width, heads, coordinates)
+    x = torch.randn(batch, tokens, heads * width, dtype=torch.float64)
+    positions = torch.rand(*([batch] if apart else []), tokens, coordinates, dtype=torch.float64)
+    apart_by_head = HeadAttention.forward(attention, x, positions=positions)
+    torch.testing.assert_close(fold(attention, x, positions), apart_by_head, rtol=1e-9, atol=1e-10)
+
+
+def test_gradients_are_those_of_the_heads() -> None:
+    torch.manual_seed(0)
+    attention, positions = galerkin(12, 3, 2), torch.rand(9, 2, dtype=torch.float64)
+    x = torch.randn(2, 9, 12, dtype=torch.float64, requires_grad=True)
+    slopes = [
+        torch.autograd.grad(answer.square().sum(), [x, *attention.parameters()])
+        for answer in (attention(x, positions=positions), HeadAttention.forward(attention, x, positions=positions))
+    ]
+    for folded, wanted in zip(*slopes, strict=True):
+        torch.testing.assert_close(folded, wanted, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("options", [{"norm": "instance"}, {"norm": "none"}, {"dropout": 0.5}])
+def test_what_cannot_be_folded_is_mixed_head_by_head(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    attention = galerkin(12, 3, 2, **options)
+    monkeypatch.setattr("training.attention.scale_preserving.fold", None)
+    attention(torch.randn(2, 9, 12, dtype=torch.float64), positions=torch.rand(9, 2, dtype=torch.float64))
+
+
+def test_dropout_is_no_obstacle_to_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.attention.scale_preserving.fold", lambda *given: given[1] + 1)
+    x = torch.randn(2, 9, 12, dtype=torch.float64)
+    assert torch.equal(galerkin(12, 3, 2, dropout=0.5).eval()(x, positions=torch.rand(9, 2)), x + 1)
+
+
+def test_it_forms_fewer_numbers_than_the_heads() -> None:
+    """What a backward pass keeps of the tokens: keys and values, bare and projected, and no heads."""
+    attention, positions = galerkin(64, 4, 2), torch.rand(4096, 2, dtype=torch.float64)
+    x = torch.randn(1, 4096, 64, dtype=torch.float64, requires_grad=True)
+
+    def kept(answer: Callable[[], torch.Tensor]) -> int:
+        sizes = dict[int, int]()
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            answer()
+        return sum(sizes.values())
+
+    heads = kept(lambda: HeadAttention.forward(attention, x, positions=positions))
+    assert kept(lambda: attention(x, positions=positions)) < 0.7 * heads

@@ -1,0 +1,71 @@
+r"""Galerkin attention by few passes over the tokens: takes what `GalerkinAttention` is made of, gives its answer.
+
+Queries and coordinates enter linearly, so all that stands behind the keys' and values' inner products is one linear
+map of the tokens. With the bare norm :math:`\nu` of a head (without its affine map), :math:`f = [1, p]` and `n` tokens,
+
+.. math::
+    \hat K = \nu(xW_K),\; \hat V = \nu(xW_V), \qquad
+    S = [f, \hat K]^T [f, \hat V], \qquad z W_O = x A(S) + f B(S),
+
+where A and B hold the affine maps of the norms, the blocks of heads on the diagonal, :math:`W_Q` and :math:`W_O`:
+products of matrices of `channels` rows. Equal to Cao's formula (NeurIPS 2021, arXiv 2105.14995, section 3) up to
+rounding. Time :math:`O(n C^2)` as for the projections alone; queries, heads and their mix, each of `n C` numbers, are
+never formed, nor anything transposed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.shapes import Positions, Rows, Tokens
+
+if TYPE_CHECKING:
+    from training.attention.heads import HeadAttention, HeadNorm
+
+
+def fold(attention: HeadAttention, x: Tokens, positions: Positions) -> Tokens:
+    """Give what the attention says of tokens that ask each other; its norms are `HeadNorm`s."""
+    heads, coordinates, count = attention.heads, attention.coordinates, x.shape[-2]
+    of_keys, of_values = cast("HeadNorm", attention.first_norm), cast("HeadNorm", attention.second_norm)
+    frame = functional.pad(positions.to(x.dtype), (1, 0), value=1.0)
+    rows = x.flatten(0, 1)
+    keys = bare(attention.key(rows), heads, of_keys.eps).unflatten(0, x.shape[:2])
+    values = bare(attention.value(rows), heads, of_values.eps).unflatten(0, x.shape[:2])
+    (key_scale, key_shift), (value_scale, value_shift) = affine(of_keys), affine(of_values)
+
+    frames = frame.mT @ frame
+    by_frame = frame.mT @ keys  # of the bare keys; below with the norm's affine map
+    frame_keys = by_frame * key_scale + frames[..., :, :1] * key_shift
+    frame_values = frame.mT @ values * value_scale + frames[..., :, :1] * value_shift
+    mixed = keys.mT @ values * value_scale + by_frame[..., 0, :, None] * value_shift
+    mixed = key_scale[:, None] * mixed + key_shift[:, None] * frame_values[..., :1, :]
+
+    output = cast("nn.Linear", attention.output)
+    by_head = output.weight.T.unflatten(0, (heads, -1))
+    from_positions, from_values = by_head[:, :coordinates], by_head[:, coordinates:].flatten(0, 1)
+    by_position = frame_keys[..., 1:, :].mT.unflatten(-2, (heads, -1)) @ from_positions
+    queries = ((mixed * same_head(mixed, heads)) @ from_values + by_position.flatten(-3, -2)) / count
+    places = (frame_values[..., 1:, :] @ from_values + frames[..., 1:, 1:] @ from_positions.sum(0)) / count
+    constant = attention.query.bias @ queries + output.bias
+    return x @ (attention.query.weight.T @ queries) + frame @ torch.cat([constant[..., None, :], places], dim=-2)
+
+
+def bare(x: Rows, heads: int, eps: float) -> Rows:
+    """Normalise the features of every head of a token, without an affine map and without taking heads apart."""
+    apart = x.unflatten(-1, (heads, -1))
+    return functional.layer_norm(apart, apart.shape[-1:], eps=eps).flatten(-2)
+
+
+def affine(norm: HeadNorm) -> tuple[Tensor, Tensor]:
+    """Give a head norm's scale and shift for the features of all heads."""
+    return norm.weight.flatten(), norm.bias.flatten()
+
+
+def same_head(square: Tensor, heads: int) -> Tensor:
+    """Give 1 where row and column of a matrix `[..., channels, channels]` are of one head, else 0."""
+    head = torch.arange(square.shape[-1], device=square.device) // (square.shape[-1] // heads)
+    return (head[:, None] == head).to(square.dtype)
