@@ -27,7 +27,8 @@ import sys
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 5.0  # for instances that are new
+REAPING_SECONDS = 2.0
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lives on Linux; nothing is created here
 
 
@@ -59,21 +60,35 @@ def main(prefix: str, command: list[str]) -> int:
 
 def _wait(child: subprocess.Popen[bytes]) -> None:
     """Until the child ends, standard input closes, or a process that the child started has died unnoticed."""
-    ended, dead = os.pidfd_open(child.pid), set[str]()
-    while not select.select([ended, sys.stdin.fileno()], [], [], LOOK_SECONDS)[0]:
-        before, dead = dead, _unreaped(child.pid)
-        if lost := dead & before:  # seen twice: the dead of an ordinary unload are reaped at once
-            sys.stderr.write(f"E instances died, so Triton is ended: processes {', '.join(sorted(lost))}\n")
+    ends, watched = [os.pidfd_open(child.pid), sys.stdin.fileno()], dict[int, str]()
+    while not (ready := set(select.select([*ends, *watched], [], [], LOOK_SECONDS)[0])) & set(ends):
+        died = {watched.pop(descriptor) for descriptor in ready}
+        for descriptor in ready:
+            os.close(descriptor)
+        if died:
+            select.select(ends, [], [], REAPING_SECONDS)  # the dead of an ordinary unload are reaped at once
+        if lost := sorted(filter(_unreaped, died)):
+            sys.stderr.write(f"E instances died, so Triton is ended: processes {', '.join(lost)}\n")
             return
+        _watch(child.pid, watched)
 
 
-def _unreaped(parent: int) -> set[str]:
-    """The children of a process that are dead while it has not taken notice."""
-    dead = set()
+def _watch(parent: int, watched: dict[int, str]) -> None:
+    """Add the children of a process that are new, by descriptors that tell when they die.
+
+    With hundreds of threads, each of which may have children, a look takes tens of milliseconds: hence the descriptors.
+    """
     for children in Path(f"/proc/{parent}/task").glob("*/children"):
         with contextlib.suppress(OSError):  # threads and processes come and go while we look
-            dead |= {pid for pid in children.read_text().split() if _state(pid) == "Z"}
-    return dead
+            for pid in set(children.read_text().split()) - set(watched.values()):
+                watched[os.pidfd_open(int(pid))] = pid
+
+
+def _unreaped(pid: str) -> bool:
+    """Whether a process is dead while its parent has not taken notice."""
+    with contextlib.suppress(OSError):
+        return _state(pid) == "Z"
+    return False
 
 
 def _state(pid: str) -> str:
