@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +24,7 @@ from benchmarks import (
     picture,
     readme,
     settings,
+    soak,
     solvers,
     steps,
 )
@@ -39,6 +39,7 @@ ABLATION, NEURALOP = Path("docs/ablation.json"), Path("docs/neuralop.json")
 Repository = Annotated[Path, typer.Option(help="Exported models.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer grids, batches and turns.")]
 MODELS = Path("model_repository")
+HOUR = 60.0  # minutes of a full soak, which `make bench` leaves out
 
 app = typer.Typer(help=__doc__)
 
@@ -54,6 +55,8 @@ def main(
         return
     if not quick:
         tell_readme(repository)
+        tell_overhead()
+        tell_mixed_grids(repository)
     tell_forward(repository, quick)
     tell_steps(quick)
     tell_service(repository, quick)
@@ -84,16 +87,25 @@ def tell_accuracy(
 
 @app.command("overhead")
 def tell_overhead() -> None:
-    """Measure what the gateway adds to an answer; into docs/overhead.json."""
-    keep(Path("docs/overhead.json"), overhead.HEADER, overhead.rows())
+    """Measure what the gateway adds to an answer; into docs/benchmarks.md."""
+    put_table("overhead", overhead.HEADER, overhead.rows())
 
 
 @app.command("mixed-grids")
-def tell_mixed_grids(
-    repository: Annotated[Path, typer.Option(help="Exported models.")] = Path("model_repository"),
+def tell_mixed_grids(repository: Repository = MODELS) -> None:
+    """Measure batches and throughput of one grid and of four; into docs/benchmarks.md."""
+    put_table("mixed-grids", mixed_grids.HEADER, mixed_grids.rows(repository))
+
+
+@app.command("soak")
+def tell_soak(
+    repository: Repository = MODELS,
+    minutes: Annotated[float, typer.Option(min=0.1, help="How long.")] = 60.0,
 ) -> None:
-    """Measure batches and throughput of one grid and of four; into docs/mixed_grids.json."""
-    keep(Path("docs/mixed_grids.json"), mixed_grids.HEADER, mixed_grids.rows(repository))
+    """Load a service for a while; into docs/benchmarks.md. The exit status is 1 after an error or a loss."""
+    report = soak.measure(repository, minutes)
+    put_table("soak", soak.HEADER, report.rows(), quick=minutes < HOUR)
+    raise typer.Exit(0 if report.whole else 1)
 
 
 @app.command("forward")
@@ -151,10 +163,10 @@ def put(name: str, document: dict[str, Any], tables: dict[str, page.Table], *, q
     readme.write(page.PAGE, "aims", *aims.table())
 
 
-def keep(target: Path, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Show a table and write it down, a document a row."""
-    show(header, rows)
-    target.write_text(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=2) + "\n")
+def put_table(name: str, header: tuple[str, ...], rows: list[tuple[str, ...]], *, quick: bool = False) -> None:
+    """Show and publish a run that is one table: a document a row."""
+    document = {"rows": [dict(zip(header, row, strict=True)) for row in rows]}
+    put(name, document, {name: (header, rows)}, quick=quick)
 
 
 def publish(name: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

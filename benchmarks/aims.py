@@ -129,6 +129,31 @@ def headlines(found: Any) -> str:
     return "; ".join(f"{claim['title']}: {claim['found']:.0%}" for claim in claims)
 
 
+def overhead(grid: int, column: str, unit: str) -> Callable[[Any], str]:
+    """Give what the gateway adds to the identity's answer, road by road."""
+
+    def figure(found: Any) -> str:
+        rows = [row for row in found["rows"] if row["grid"] == f"{grid} x {grid}"]
+        roads = {row["road to the identity's answer"].removeprefix("gateway, "): row[column] for row in rows}
+        return "; ".join(f"{road}: {roads[road]} {unit}" for road in ("npy over HTTP", "gRPC"))
+
+    return figure
+
+
+def mixed(found: Any) -> str:
+    """Give batches and throughput of four grids beside those of one, model by model."""
+    rows = [row for row in found["rows"] if row["road"] == "gateway"]
+    return "; ".join(f"{row['model']}: {row['of it']} and {row['of them']}" for row in rows)
+
+
+def soaked(found: Any) -> str:
+    """Give what became of the requests of a long load."""
+    figures = {row["what"]: row["figure"] for row in found["rows"]}
+    slopes = (figures[f"{part}: its slope in the second half, MiB/h"] for part in ("gateway", "Triton"))
+    told = (f"{figures[word]} {word}" for word in ("requests", "errors", "lost"))
+    return f"{', '.join(told)}; memory {', '.join(slopes)} MiB/h"
+
+
 #: What, how much, in which run's figures, and how it is read from them.
 AIMS: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
     (
@@ -150,6 +175,15 @@ AIMS: tuple[tuple[str, str, str, Callable[[Any], str]], ...] = (
     ("the released networks' training step against it", "5 times, half the memory", "steps", training(steps.RELEASED)),
     ("service against the naive service, 16 in flight", "2 times", "service", served),
     ("of ONNX Runtime's throughput kept, published network at 141", "85 %", "service", kept),
+    (
+        "what the gateway adds to Triton's answer, identity at 141",
+        "at most 2 ms",
+        "overhead",
+        overhead(141, "more than Triton, ms", "ms"),
+    ),
+    ("the same at 421", "at most 1.3 times", "overhead", overhead(421, "times Triton", "times")),
+    ("four grids against one, 16 in flight: batches and throughput", "60 % and 90 %", "mixed-grids", mixed),
+    ("an hour at 80 % of the capacity", "no error, no loss, flat memory", "soak", soaked),
     ("time a point at 421 over 85, published network", "at most 1.1", "forward", point_cost(forward.RUNTIME)),
     (
         "Fourier against softmax memory, as published and best; Galerkin against linear, backward",

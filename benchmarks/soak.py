@@ -4,7 +4,7 @@ First its capacity is measured, by a few clients that ask without pause. Then, f
 whatever becomes of those before them: every model, grid and batch, as .npy, JSON and gRPC; some clients leave before
 the answer, some send half a question. A request is lost if it was sent and nothing came back for it.
 
-    .venv/bin/python -m benchmarks.soak --minutes 60
+    .venv/bin/python -m benchmarks soak --minutes 60
 """
 
 from __future__ import annotations
@@ -15,24 +15,22 @@ import statistics
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import httpx2
 import numpy as np
 import psutil
-import typer
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.questions import OK, Asker, Question, questions
 from benchmarks.service import Addresses, running
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
 
 SHARE = 0.8  # of the capacity
 IN_FLIGHT = 8  # while the capacity is measured
+HEADER = ("what", "figure")
 LOST_SECONDS = 90.0  # the gateway answers within 60, if only that it could not
 LEAVE_SECONDS = 0.02
 LEAVING, HALVING = 0.04, 0.04  # shares of the clients
@@ -91,7 +89,12 @@ class Report:
     tally: Tally
     memory: Mapping[str, Memory]
 
-    def rows(self) -> list[tuple[str, str]]:
+    @property
+    def whole(self) -> bool:
+        """Whether nothing failed and nothing was lost."""
+        return not self.tally.errors and not self.tally.lost
+
+    def rows(self) -> list[tuple[str, ...]]:
         """Give the report as a table."""
         tally = self.tally
         cuts = statistics.quantiles(tally.seconds, n=100)
@@ -243,20 +246,8 @@ def parts_of(service: psutil.Process) -> dict[str, list[psutil.Process]]:
     return {"gateway": [service], "Triton": tritons}
 
 
-def main(
-    repository: Annotated[Path, typer.Option(help="Exported models.")] = Path("model_repository"),
-    minutes: Annotated[float, typer.Option(min=0.1, help="How long.")] = 60.0,
-) -> None:
-    """Load a service for a while, and tell what became of it; the exit status is 1 after an error or a loss."""
+def measure(repository: Path, minutes: float) -> Report:
+    """Serve a model repository and load it for so long."""
     with running(repository) as service:
         [gateway] = psutil.Process().children()
-        report = asyncio.run(soak(service, parts_of(gateway), 60 * minutes, max(10.0, 2 * minutes)))
-    table = Table("what", "figure", title=f"{minutes:g} minutes at {SHARE:.0%} of the capacity")
-    for row in report.rows():
-        table.add_row(*row)
-    Console().print(table)
-    raise typer.Exit(1 if report.tally.errors or report.tally.lost else 0)
-
-
-if __name__ == "__main__":
-    typer.run(main)
+        return asyncio.run(soak(service, parts_of(gateway), 60 * minutes, max(10.0, 2 * minutes)))
