@@ -24,6 +24,7 @@ Rows = Float[Tensor, "row channel"]  # tokens of all samples
 Sources = Float[Tensor, "batch source channel"]
 Heads = Float[Tensor, "batch head token width"]
 Mixed = Float[Tensor, "batch head _ _"]  # heads of queries or sources, with or without the coordinates
+Matrices = Float[Tensor, "batch *head _ _"]  # that mix tokens, head by head or all in one
 Carried = Float[Tensor, "batch _ ..."]  # the same samples with other channels or on another grid
 Places = Float[Tensor, "coordinate *grid"]
 Positions = Real[Tensor, "... token coordinate"]  # of all samples, or sample by sample
@@ -40,6 +41,7 @@ __all__ = [
     "Line",
     "Logits",
     "Mask",
+    "Matrices",
     "Mixed",
     "Numbers",
     "Places",

@@ -55,17 +55,32 @@ def test_gradients_are_those_of_the_heads() -> None:
         torch.testing.assert_close(folded, wanted, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("options", [{"norm": "instance"}, {"norm": "none"}, {"dropout": 0.5}])
-def test_what_cannot_be_folded_is_mixed_head_by_head(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    attention = galerkin(12, 3, 2, **options)
+@pytest.mark.parametrize("norm", ["instance", "none"])
+def test_other_norms_are_mixed_head_by_head(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.attention.scale_preserving.fold", None)
+    attention = galerkin(12, 3, 2, norm=norm)
     attention(torch.randn(2, 9, 12, dtype=torch.float64), positions=torch.rand(9, 2, dtype=torch.float64))
 
 
-def test_dropout_is_no_obstacle_to_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.attention.scale_preserving.fold", lambda *given: given[1] + 1)
+def test_dropout_acts_on_the_same_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something that depends on each entry alone stands in for chance."""
+    attention, positions = galerkin(12, 3, 2), torch.rand(9, 2, dtype=torch.float64)
     x = torch.randn(2, 9, 12, dtype=torch.float64)
-    assert torch.equal(galerkin(12, 3, 2, dropout=0.5).eval()(x, positions=torch.rand(9, 2)), x + 1)
+    plain = attention(x, positions=positions)
+    monkeypatch.setattr(attention, "drop", lambda matrix: 2 * matrix)
+    dropped, wanted = fold(attention, x, positions), HeadAttention.forward(attention, x, positions=positions)
+    torch.testing.assert_close(dropped, wanted, rtol=1e-9, atol=1e-10)
+    assert not torch.allclose(dropped, plain)
+
+
+def test_dropout_leaves_the_mean() -> None:
+    attention, positions = galerkin(12, 3, 2, dropout=0.5), torch.rand(9, 2, dtype=torch.float64)
+    x = torch.randn(1, 9, 12, dtype=torch.float64)
+    with torch.no_grad():
+        many = attention(x.expand(20_000, -1, -1), positions=positions)
+    wanted = attention.eval()(x, positions=positions)
+    assert many.std(dim=0).min() > 0
+    torch.testing.assert_close(many.mean(dim=0, keepdim=True), wanted, rtol=0, atol=0.05 * float(many.std()))
 
 
 def test_it_forms_fewer_numbers_than_the_heads() -> None:

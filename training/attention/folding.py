@@ -47,9 +47,11 @@ def fold(attention: HeadAttention, x: Tokens, positions: Positions) -> Tokens:
     output = cast("nn.Linear", attention.output)
     by_head = output.weight.T.unflatten(0, (heads, -1))
     from_positions, from_values = by_head[:, :coordinates], by_head[:, coordinates:].flatten(0, 1)
-    by_position = frame_keys[..., 1:, :].mT.unflatten(-2, (heads, -1)) @ from_positions
-    queries = ((mixed * same_head(mixed, heads)) @ from_values + by_position.flatten(-3, -2)) / count
-    places = (frame_values[..., 1:, :] @ from_values + frames[..., 1:, 1:] @ from_positions.sum(0)) / count
+    # Each head's K^T V in four parts, of features and of coordinates; dropout acts on all of its entries.
+    drop, own = attention.drop, frames[..., None, 1:, 1:].expand(x.shape[0], heads, -1, -1)
+    by_position = drop(frame_keys[..., 1:, :]).mT.unflatten(-2, (heads, -1)) @ from_positions
+    queries = (drop(mixed * same_head(mixed, heads)) @ from_values + by_position.flatten(-3, -2)) / count
+    places = (drop(frame_values[..., 1:, :]) @ from_values + (drop(own) @ from_positions).sum(-3)) / count
     constant = attention.query.bias @ queries + output.bias
     return x @ (attention.query.weight.T @ queries) + frame @ torch.cat([constant[..., None, :], places], dim=-2)
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.shapes import Heads, Mask, Mixed, Positions, SourcePositions, Sources, Tokens, Weight
+from training.shapes import Heads, Mask, Matrices, Mixed, Positions, SourcePositions, Sources, Tokens, Weight
 from training.words import known
 
 AttentionNorm = Literal["layer", "instance", "none"]
@@ -164,7 +164,7 @@ class HeadAttention(nn.Module):
         """The rate of dropout that is in force now."""
         return self.dropout if self.training or self.dropout_in_evaluation else 0.0
 
-    def drop(self, matrix: Mixed) -> Mixed:
+    def drop(self, matrix: Matrices) -> Matrices:
         return functional.dropout(matrix, self.rate, training=True) if self.rate else matrix
 
 

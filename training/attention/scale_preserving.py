@@ -48,9 +48,9 @@ class GalerkinAttention(HeadAttention):
         )
 
     def folds(self, positions: Positions) -> bool:
-        """Tell whether positions fit, the norm is that of a head's features, and nothing is dropped."""
+        """Tell whether positions fit, and the norm is that of a head's features."""
         fit = bool(self.coordinates) and (tracing() or positions.shape[-1] == self.coordinates)
-        return fit and type(self.first_norm) is HeadNorm and not self.rate
+        return fit and type(self.first_norm) is HeadNorm
 
     def mix(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
         refuse_mask(mask, "galerkin")
