@@ -1,6 +1,7 @@
 """What the gateway costs: takes nothing, gives the time of an answer by every road to a model that does nothing.
 
-On the identity no model hides the road. The roads take turns in short blocks, as in `latency`.
+On the identity no model hides the road. The roads take turns in short blocks, as in `latency`. One of them is the
+gateway's own to Triton: by HTTP, without what gRPC costs in Python.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import tritonclient.grpc as triton
+import uvloop
 from numpy.typing import NDArray
 
 from benchmarks import identity
 from benchmarks.latency import interleave
 from benchmarks.service import Addresses, running
 from petrov_client import Client
+from serving.triton_inference import TritonInference
 
 Road = Callable[[], NDArray[Any]]
 GRIDS = (85, 141, 421)
@@ -41,6 +44,7 @@ def grid_rows(service: Addresses, points: int) -> list[tuple[str, ...]]:
     with Client(service.gateway) as petrov:
         roads: dict[str, Road] = {
             DIRECT: grpc_road(service.triton_grpc, field),
+            "Triton, HTTP, as the gateway asks": triton_road(service.triton_http, field),
             "gateway, gRPC": grpc_road(service.gateway_grpc, field),
             "gateway, npy over HTTP": npy_road(service.gateway, field),
             "gateway, npy, our client": lambda: petrov.predict(identity.MODEL, field),
@@ -66,6 +70,18 @@ def grpc_road(address: str, field: NDArray[np.float32]) -> Road:
     def ask() -> NDArray[Any]:
         question.set_data_from_numpy(field[None])
         answer: NDArray[Any] = client.infer(identity.MODEL, [question]).as_numpy(identity.ANSWER)[0]
+        return answer
+
+    return ask
+
+
+def triton_road(address: str, field: NDArray[np.float32]) -> Road:
+    """Ask Triton as the gateway does, on an event loop like its own."""
+    loop, inference = uvloop.new_event_loop(), TritonInference(address, field.nbytes)
+
+    def ask() -> NDArray[Any]:
+        asking = inference.infer(identity.MODEL, 1, {identity.QUESTION: field[None]}, seconds=60.0)
+        answer: NDArray[Any] = loop.run_until_complete(asking)[identity.ANSWER][0]
         return answer
 
     return ask

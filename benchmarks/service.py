@@ -27,6 +27,7 @@ class Addresses:
     gateway: str
     gateway_grpc: str
     triton_grpc: str
+    triton_http: str
 
 
 @contextmanager
@@ -50,7 +51,7 @@ def running(repository: Path, patience: float = START_SECONDS) -> Iterator[Addre
     with subprocess.Popen([sys.executable, "-m", "serving"], env=os.environ | settings) as process:
         try:
             wait_until_ready(f"http://127.0.0.1:{port}", patience)
-            yield Addresses(f"http://127.0.0.1:{port}", f"127.0.0.1:{front}", f"127.0.0.1:{grpc}")
+            yield Addresses(f"http://127.0.0.1:{port}", f"127.0.0.1:{front}", f"127.0.0.1:{grpc}", f"127.0.0.1:{http}")
         finally:
             process.terminate()
 

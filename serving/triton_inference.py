@@ -1,8 +1,7 @@
 """A Triton server over HTTP, as an `Inference`: the Open Inference Protocol with binary tensors.
 
-Over HTTP, since `python -m benchmarks overhead` has an answer by gRPC's Python at half again the time, and four times
-the processor's, of one by a connection of `serving.http_connection`: a message of gRPC is copied on each side, and
-waits for a thread on its way to the event loop.
+Over HTTP, since gRPC in Python copies a message on each side, and lets it wait for a thread on its way to the event
+loop: `python -m benchmarks overhead` has both roads to Triton.
 
 Where a backend suffixes the names of tensors (`solution__0`, TorchScript), the suffix ends here.
 """

@@ -18,7 +18,8 @@ GROWTH = 200 * 2**20  # in seconds: allocators warm up for minutes
 async def test_a_mixed_load_ends_without_an_error_or_a_loss(gateway: Gateway) -> None:
     settings = gateway.settings
     addresses = Addresses(
-        gateway.url, *(f"127.0.0.1:{port}" for port in (settings.grpc_port, settings.triton_grpc_port))
+        gateway.url,
+        *(f"127.0.0.1:{port}" for port in (settings.grpc_port, settings.triton_grpc_port, settings.triton_http_port)),
     )
     report: Report = await soak(addresses, parts_of(psutil.Process()), seconds=12, measuring=2)
     tally = report.tally
