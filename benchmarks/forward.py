@@ -53,7 +53,7 @@ class Plan:
     turns: tuple[tuple[int, int], ...] = ((1, 9), (8, 3))
 
 
-FULL, QUICK = Plan(), Plan((85, 141), ((1, 3),))
+FULL, QUICK = Plan(), Plan((85, 141), ((1, 2),))
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class Plan:
     seconds: float = 4.0
 
 
-FULL, QUICK = Plan(), Plan((1, 16), 1, 3.0)
+FULL, QUICK = Plan(), Plan((16,), 1, 2.0)
 
 
 class Started(NamedTuple):
