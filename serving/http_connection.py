@@ -149,7 +149,8 @@ class HttpConnection(asyncio.Protocol):
             parts: The body, piece after piece.
 
         Raises:
-            BrokenConnectionError: The connection ended, or what came is no answer.
+            BrokenConnectionError: The connection ended.
+            NotHttpError: What came is no answer, or too large a one.
         """
         self._reader = _Reader(*self._limits)
         self._answer = asyncio.get_running_loop().create_future()
@@ -175,7 +176,7 @@ class HttpConnection(asyncio.Protocol):
             self._fail(BrokenConnectionError(f"the server closed the connection ({exc})", unheard=unheard))
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None:  # what it says unasked could not be told from the next answer
+        if self._answer is None or self._answer.done():  # what it says unasked could not be told from the next answer
             self.close()
             return
         try:
@@ -183,16 +184,11 @@ class HttpConnection(asyncio.Protocol):
         except NotHttpError as error:
             self._fail(error)
             self.close()
-        else:
-            self._conclude()
-
-    def _conclude(self) -> None:
-        answer = self._reader.answer
-        if answer is None or self._answer is None or self._answer.done():
             return
-        self._answer.set_result(answer)
-        if self._reader.last:
-            self.close()
+        if self._reader.answer:
+            self._answer.set_result(self._reader.answer)
+            if self._reader.last:
+                self.close()
 
     def _fail(self, error: Exception) -> None:
         if self._answer is not None and not self._answer.done():
