@@ -101,7 +101,7 @@ def test_the_gateway_alone_serves_through_a_triton_that_runs_elsewhere(
 ) -> None:
     with command(settings, "gateway", "--triton", triton.settings.triton_addresses[0]) as (service, said):
         wait_for(lambda: status(settings, "/health/ready") == 200)
-        assert f"gRPC on port {settings.grpc_port}" in " ".join(said.read_text().split())
+        wait_for(lambda: f"gRPC on port {settings.grpc_port}" in " ".join(said.read_text().split()))
         with petrov_client.GrpcClient(f"127.0.0.1:{settings.grpc_port}") as client:
             assert client.predict("blur", np.ones((9, 9))).shape == (9, 9)
         service.terminate()
