@@ -17,7 +17,7 @@ import math
 
 from training.attention.folding import fold
 from training.attention.heads import HeadAttention, HeadNorm, refuse_mask, tracing
-from training.shapes import Mask, Mixed, Positions, SourcePositions, Sources, Tokens, Weight
+from training.shapes import Mask, Mixed, Positions, Tokens
 
 
 class GalerkinAttention(HeadAttention):
@@ -29,23 +29,8 @@ class GalerkinAttention(HeadAttention):
 
     pairwise = False
 
-    def forward(
-        self,
-        query: Tokens,
-        key: Sources | None = None,
-        value: Sources | None = None,
-        *,
-        positions: Positions | None = None,
-        key_positions: SourcePositions | None = None,
-        mask: Mask | None = None,
-        weight: Weight | None = None,
-    ) -> Tokens:
-        others = (key, value, key_positions, mask, weight)
-        if positions is not None and all(other is None for other in others) and self.folds(positions):
-            return fold(self, query, positions)
-        return super().forward(
-            query, key, value, positions=positions, key_positions=key_positions, mask=mask, weight=weight
-        )
+    def among(self, x: Tokens, positions: Positions | None) -> Tokens | None:
+        return fold(self, x, positions) if positions is not None and self.folds(positions) else None
 
     def folds(self, positions: Positions) -> bool:
         """Tell whether positions fit, and the norm is that of a head's features."""
