@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 import pytest
 import tritonclient.grpc
 import tritonclient.http
@@ -18,7 +20,6 @@ from serving.triton_server import TritonServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from serving.triton_server import TritonServer
 
@@ -33,15 +34,30 @@ output { name: "value" data_type: TYPE_FP32 dims: [ -1 ] }
 dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 1000000 }
 parameters { key: "a_remark" value { string_value: "that is nobody's number" } }
 """
+WIDE = """\
+name: "wide"
+backend: "onnxruntime"
+max_batch_size: 64
+input { name: "field" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "sum" data_type: TYPE_FP32 dims: [ -1 ] }
+instance_group { count: 1 kind: KIND_CPU }
+"""
+WIDTH = 64
 
 
 @pytest.fixture(scope="module")
 def odd_repository(toy_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`late` looks values up in a table and waits for batches of 8; `indexed` names its tensors NAME__INDEX."""
+    """`late` looks values up in a table and waits for batches of 8; `indexed` names its tensors NAME__INDEX.
+
+    `wide` has `WIDTH` numbers for every point on its way.
+    """
     repository = tmp_path_factory.mktemp("odd")
     (repository / "late" / "1").mkdir(parents=True)
     (repository / "late" / "config.pbtxt").write_text(LATE)
     (repository / "late" / "1" / "model.onnx").write_bytes(_table())
+    (repository / "wide" / "1").mkdir(parents=True)
+    (repository / "wide" / "config.pbtxt").write_text(WIDE)
+    (repository / "wide" / "1" / "model.onnx").write_bytes(_wide())
     shutil.copytree(toy_repository / "blur_torchscript", repository / "indexed")
     config = repository / "indexed" / "config.pbtxt"
     renamed = {"blur_torchscript": "indexed", '"coefficient"': '"field__0"', '"solution"': '"answer__0"'}
@@ -69,6 +85,38 @@ def _table() -> bytes:
     opset = [helper.make_opsetid("", 18)]
     serialised: bytes = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
     return serialised
+
+
+def _wide() -> bytes:
+    width = numpy_helper.from_array(np.array([WIDTH, 1], dtype=np.int64), "width")
+    axis = numpy_helper.from_array(np.array([1], dtype=np.int64), "axis")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Unsqueeze", ["field", "axis"], ["column"]),
+            helper.make_node("Expand", ["column", "width"], ["features"]),
+            helper.make_node("Sin", ["features"], ["changed"]),
+            helper.make_node("ReduceSum", ["changed", "axis"], ["sum"], keepdims=0),
+        ],
+        "wide",
+        [helper.make_tensor_value_info("field", TensorProto.FLOAT, ["batch", "point"])],
+        [helper.make_tensor_value_info("sum", TensorProto.FLOAT, ["batch", "point"])],
+        [width, axis],
+    )
+    opset = [helper.make_opsetid("", 18)]
+    serialised: bytes = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+    return serialised
+
+
+def _peak(model: str) -> int:
+    """The most bytes that the model's only instance has held at once."""
+    [stub] = [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if "stub" in process.name() and f"/{model}/" in " ".join(process.cmdline())
+    ]
+    status = Path(f"/proc/{stub.pid}/status").read_text()
+    [peak] = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
+    return 1024 * int(peak)
 
 
 def ask(triton: TritonServer, protocol: str, model: str, **inputs: Array) -> Any:
@@ -129,6 +177,15 @@ def test_a_bad_request_fails_alone_in_its_batch(odd_triton: TritonServer) -> Non
     for index, answer in zip([index for index in indices if 99 not in index], waiting, strict=True):
         np.testing.assert_array_equal(answer.result().as_numpy("value"), TABLE[index])
     assert (_counts(odd_triton) - before)[1] < 8, "the requests were not in one batch, so nothing was shown"
+
+
+def test_a_large_batch_takes_no_more_memory_than_a_piece_of_it(odd_triton: TritonServer) -> None:
+    field = np.random.default_rng(4).normal(size=(64, 2**14)).astype(np.float32)  # eight pieces
+    ask(odd_triton, "grpc", "wide", field=field[:24])
+    before = _peak("wide")
+    answer = ask(odd_triton, "grpc", "wide", field=field).as_numpy("sum")
+    np.testing.assert_allclose(answer, WIDTH * np.sin(field), rtol=1e-5, atol=1e-5)
+    assert _peak("wide") - before < WIDTH * field.nbytes / 4
 
 
 def test_the_pytorch_backend_reads_names_with_an_index(

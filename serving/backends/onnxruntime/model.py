@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnxruntime
-from batching import answer  # type: ignore[import-not-found]  # Triton's interpreter finds it beside this file
+from batching import answer, in_pieces  # type: ignore[import-not-found]  # found by Triton's interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,10 +42,12 @@ class TritonPythonModel:
         self.inputs = names(config["input"], self.session.get_inputs(), file)
         self.outputs = names(config["output"], self.session.get_outputs(), file)
         self.batched = config["max_batch_size"] > 0
+        self.piecewise = self.batched and args["model_instance_kind"] != "GPU"
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answers the requests of one batch, in their order."""
-        responses: list[Any] = answer(requests, self.run, self.inputs, self.outputs, batched=self.batched)
+        run = in_pieces(self.run) if self.piecewise else self.run
+        responses: list[Any] = answer(requests, run, self.inputs, self.outputs, batched=self.batched)
         return responses
 
     def run(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:

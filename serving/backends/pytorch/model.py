@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from batching import answer  # type: ignore[import-not-found]  # Triton's interpreter finds it beside this file
+from batching import answer, in_pieces  # type: ignore[import-not-found]  # found by Triton's interpreter
 from torch.jit import optimized_execution  # type: ignore[attr-defined]  # documented, but left out of __all__
 
 if TYPE_CHECKING:
@@ -55,10 +55,12 @@ class TritonPythonModel:
         self.inputs = in_order(names(config["input"]), self.module.forward.schema.arguments[1:])
         self.outputs = in_order(names(config["output"]), [])
         self.batched = config["max_batch_size"] > 0
+        self.piecewise = self.batched and args["model_instance_kind"] != "GPU"
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answers the requests of one batch, in their order."""
-        responses: list[Any] = answer(requests, self.run, self.inputs, self.outputs, batched=self.batched)
+        run = in_pieces(self.run) if self.piecewise else self.run
+        responses: list[Any] = answer(requests, run, self.inputs, self.outputs, batched=self.batched)
         return responses
 
     def run(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
