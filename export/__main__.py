@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from export.card import CardError
-from export.parity import TOLERANCE, ParityError
-from export.repository import Publication, RepositoryError, publish
-from export.signature import SignatureError
-from export.to_onnx import GraphError
-from training.checkpoint import CheckpointError
+from export.parity import TOLERANCE
+from export.side_by_side import outcomes
+
+if TYPE_CHECKING:
+    from export.repository import Publication
 
 app = typer.Typer(help=__doc__, pretty_exceptions_show_locals=False)
 console = Console(stderr=True)
-
-#: What the user can mend, such as a full disk, or has to know before anything is published.
-REFUSALS = (CheckpointError, CardError, SignatureError, GraphError, ParityError, RepositoryError, OSError)
 
 
 @app.command()
@@ -36,21 +32,16 @@ def export(
     """
     if name is not None and len(folders) > 1:
         raise typer.BadParameter(f"one name cannot serve {len(folders)} checkpoints", param_hint="--name")
-    refused = [folder for folder in folders if not attempt(folder, repository, name)]
+    refused = 0
+    with console.status(f"exporting {', '.join(map(str, folders))}"):
+        for folder, outcome in zip(folders, outcomes(folders, repository, name), strict=True):
+            if isinstance(outcome, str):
+                console.print(f"[red]{folder} is not published:[/] {outcome}", highlight=False)
+                refused += 1
+            else:
+                for one in outcome:
+                    report(one)
     raise typer.Exit(1 if refused else 0)
-
-
-def attempt(folder: Path, repository: Path, name: str | None) -> bool:
-    """Publish one checkpoint and say what came of it, or why nothing did."""
-    try:
-        with console.status(f"exporting {folder}"):
-            published = publish(folder, repository, name)
-    except REFUSALS as error:
-        console.print(f"[red]{folder} is not published:[/] {error}", highlight=False)
-        return False
-    for one in published:
-        report(one)
-    return True
 
 
 def report(one: Publication) -> None:

@@ -5,7 +5,7 @@
     model_repository/
       darcy/              config.pbtxt   1/{model.onnx, card.json, certificate.json}   2/...
       darcy_torchscript/  config.pbtxt   1/{model.pt, card.json, certificate.json}     2/...
-    .model_repository.staging/           lock, and what is not finished yet
+    .model_repository.staging/darcy/     lock, and what is not finished yet
 
 A version is built and proven in the staging folder and then renamed into its place, so a server that polls the
 repository sees all of it or nothing. The staging folder lies beside the repository, because Triton takes every folder
@@ -77,11 +77,22 @@ def publish(folder: Path, repository: Path, name: str | None = None) -> list[Pub
     return release(checkpoints.load(folder), repository, name or folder.resolve().name)
 
 
+def is_current(folder: Path, repository: Path, name: str | None = None) -> bool:
+    """Tell whether `publish` would leave this checkpoint alone.
+
+    Raises:
+        CheckpointError: the folder is no complete checkpoint.
+        RepositoryError: the name is no model name.
+    """
+    checkpoint, name = checkpoints.load(folder), model_name(name or folder.resolve().name)
+    return all(is_published(place, checkpoint) for place in places_of(name, repository).values())
+
+
 def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publication]:
     """Publish a checkpoint that is loaded already; see `publish`."""
     name, signature = model_name(name), Signature.of(checkpoint.problem)
-    with staging(repository) as aside:
-        places = {format_: repository / f"{name}{suffix}" for format_, (suffix, _) in FORMATS.items()}
+    places = places_of(name, repository)
+    with staging(repository, name) as aside:
         for place in places.values():
             check_names(place, signature)
         stale = [format_ for format_, place in places.items() if not is_published(place, checkpoint)]
@@ -106,16 +117,21 @@ def model_name(word: str) -> str:
     return name
 
 
+def places_of(name: str, repository: Path) -> dict[str, Path]:
+    """Give each format's folder of a model."""
+    return {format_: repository / f"{name}{suffix}" for format_, (suffix, _) in FORMATS.items()}
+
+
 @contextmanager
-def staging(repository: Path) -> Iterator[Path]:
-    """Give an empty folder on the repository's file system, to one process at a time; the others wait.
+def staging(repository: Path, name: str) -> Iterator[Path]:
+    """Give an empty folder on the repository's file system, to one process at a time for each model; others wait.
 
     What a killed process left is swept away by the next one, which holds the lock and so knows that it is nobody's.
     """
     repository.mkdir(parents=True, exist_ok=True)
     place = repository.resolve()
-    base = place.with_name(f".{place.name}.staging")
-    base.mkdir(exist_ok=True)
+    base = place.with_name(f".{place.name}.staging") / name
+    base.mkdir(parents=True, exist_ok=True)
     with (base / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         aside = base / "work"

@@ -152,9 +152,24 @@ def test_a_folder_that_misses_a_file_is_named(
     assert "weights.safetensors" in "".join(capfd.readouterr().err.split())
 
 
+def test_several_are_published_side_by_side_and_one_that_fails_alone_is_refused(tmp_path: Path) -> None:
+    names, repository = ("first", "second", "whole"), tmp_path / "repository"
+    folders = [Path(shutil.copytree(ROOT / "checkpoints" / "memoriser", tmp_path / name)) for name in names]
+    (folders[1] / "weights.safetensors").unlink()
+    export = [sys.executable, "-m", "export", *folders, "--repository", repository]
+    ran = subprocess.run(export, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert ran.returncode == 1
+    said = "".join(ran.stderr.split())  # lines are broken anywhere
+    places = [said.index(word) for word in ("firstversion1:published", "secondisnotpublished", "wholeversion1")]
+    assert places == sorted(places), "told in another order than asked"
+    assert {path.name for path in repository.iterdir()} == {
+        f"{name}{suffix}" for name in ("first", "whole") for suffix, _ in repositories.FORMATS.values()
+    }
+
+
 def test_a_killed_export_leaves_nothing_half_written(checkpoints: dict[str, Path], tmp_path: Path) -> None:
     repository = tmp_path / "model_repository"
-    staged = tmp_path / ".model_repository.staging" / "work" / "burgers" / "1"
+    staged = tmp_path / ".model_repository.staging" / "burgers" / "work" / "burgers" / "1"
     exporting = subprocess.Popen(
         [sys.executable, "-m", "export", checkpoints["burgers"], "--repository", repository], cwd=ROOT
     )
@@ -164,7 +179,7 @@ def test_a_killed_export_leaves_nothing_half_written(checkpoints: dict[str, Path
     exporting.send_signal(signal.SIGKILL)
     exporting.wait()
     assert contents(repository) == {}
-    with repositories.staging(repository) as aside:
+    with repositories.staging(repository, "burgers") as aside:
         assert list(aside.iterdir()) == []
 
 
@@ -184,4 +199,4 @@ def test_a_full_disk_publishes_nothing_and_leaves_what_is_there(
     assert "burgersisnotpublished:[Errno27]Filetoolarge" in said
     assert "Traceback" not in said
     assert contents(repository) == before
-    assert not list((tmp_path / ".model_repository.staging" / "work").glob("*"))
+    assert not list((tmp_path / ".model_repository.staging" / "burgers" / "work").glob("*"))
