@@ -28,7 +28,12 @@ from training.shapes import Carried, Channels, Line
 Basis = Float[Tensor, "point mode"]
 Waves = Int[Tensor, " mode"]
 Points = Int[Tensor, " point"]
+Indices = Int[Tensor, " _"]
 Weight = Float[Tensor, " mode"]
+Turn = Float[Tensor, "_ _"]
+Spectrum = Float[Tensor, "batch mode"]
+
+BLOCK = 64  # points of a long line that are transformed together
 
 #: The pointwise linear map over 1, 2 and 3 axes is a convolution of width one.
 CONVOLUTION = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -36,7 +41,11 @@ CONVOLUTION = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 def bases(points: Points, modes: Waves, dtype: torch.dtype) -> tuple[Basis, Basis]:
     """Give cos and sin of 2 pi j k / n for the indices j = 0..n-1 in `points` and the wave numbers k in `modes`."""
-    n = points[-1:] + 1
+    return waves(points, modes, points[-1:] + 1, dtype)
+
+
+def waves(points: Points, modes: Waves, n: Int[Tensor, " 1"], dtype: torch.dtype) -> tuple[Basis, Basis]:
+    """Give cos and sin of 2 pi j k / n for any indices j in `points` and the wave numbers k in `modes`."""
     angle = (2 * math.pi) * (torch.remainder(points[:, None] * modes, n).to(dtype) / n.to(dtype))
     return torch.cos(angle), torch.sin(angle)
 
@@ -56,13 +65,45 @@ def resample_periodic(
     source, wave = torch.arange(x.shape[-1], device=x.device), torch.arange(modes, device=x.device)
     resolved = (2 * wave <= source[-1:]) & (2 * wave <= points[-1:])
     weight = hermitian(source, wave, x.dtype) * resolved.to(x.dtype) / (source[-1:] + 1).to(x.dtype)
-    (from_cos, from_sin), (to_cos, to_sin) = bases(source, wave, x.dtype), bases(points, wave, x.dtype)
-    even, odd = x @ from_cos * weight, x @ from_sin * weight
+    even, odd = (part * weight for part in analyse(x, source, wave))
     if shift is not None:
         angle = (2 * math.pi) * torch.frac(shift)[:, None] * wave
         cos, sin = torch.cos(angle), torch.sin(angle)
         even, odd = even * cos - odd * sin, even * sin + odd * cos
-    return even @ to_cos.T + odd @ to_sin.T
+    return synthesise(even, odd, points, wave)
+
+
+# A long line has many more cosines, n M of them, than products with them take time. So its points are counted in
+# blocks of `BLOCK`: 2 pi k (j + s) / n for a block's start j and a step s is the sum of two angles, and (n / BLOCK +
+# BLOCK) M cosines are enough. The transform of every block comes first, each from its own start; they are then turned.
+
+
+def blocks(points: Points) -> tuple[Indices, Indices]:
+    """Give the indices of the blocks' starts, and the steps from each: the last ones may lead beyond the line."""
+    return points[::BLOCK], torch.arange(BLOCK, device=points.device)
+
+
+def analyse(x: Line, points: Points, modes: Waves) -> tuple[Spectrum, Spectrum]:
+    """Give the sums of x cos and x sin over the line, wave by wave."""
+    starts, steps = blocks(points)
+    rows = functional.pad(x, (0, BLOCK - 1))[:, starts[:, None] + steps]
+    (cos, sin), basis = turns(points, modes, x.dtype)
+    even, odd = (rows @ basis).chunk(2, dim=-1)
+    return (even * cos - odd * sin).sum(1), (odd * cos + even * sin).sum(1)
+
+
+def synthesise(even: Spectrum, odd: Spectrum, points: Points, modes: Waves) -> Float[Tensor, "batch _"]:
+    """Give the sum of even cos + odd sin over the waves, point by point."""
+    (cos, sin), basis = turns(points, modes, even.dtype)
+    even, odd = even[:, None], odd[:, None]
+    rows = torch.cat([even * cos + odd * sin, odd * cos - even * sin], dim=-1) @ basis.T
+    return rows.flatten(1)[:, points]
+
+
+def turns(points: Points, modes: Waves, dtype: torch.dtype) -> tuple[tuple[Turn, Turn], Turn]:
+    """Give cos and sin at the blocks' starts, and side by side at the steps."""
+    (starts, steps), n = blocks(points), points[-1:] + 1
+    return waves(starts, modes, n, dtype), torch.cat(waves(steps, modes, n, dtype), dim=-1)
 
 
 def antiderivative(points: int) -> Float[Tensor, "point point"]:

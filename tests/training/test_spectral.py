@@ -91,6 +91,21 @@ def test_resampling_a_band_limited_field_is_exact(source: int, target: int) -> N
     torch.testing.assert_close(resample_periodic(field(source), torch.arange(target), modes=16), field(target))
 
 
+@given(source=st.integers(1, 300), target=st.integers(1, 300), modes=st.integers(1, 40), seed=st.integers(0, 2**31))
+@settings(deadline=None, max_examples=60)
+def test_resampling_is_the_truncated_fourier_series(source: int, target: int, modes: int, seed: int) -> None:
+    """Whatever the lengths, and so wherever their last block of points ends."""
+    x = torch.randn(2, source, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    shift = torch.tensor([0.0, 0.3], dtype=torch.float64)
+    wanted = torch.zeros(2, target, dtype=torch.float64)
+    places = torch.arange(target) / target - shift[:, None]
+    for k, amplitude in enumerate(torch.fft.rfft(x, norm="forward").unbind(1)):
+        if k < modes and 2 * k < min(source, target):
+            wanted += (2 if k else 1) * (amplitude[:, None] * torch.exp(2j * math.pi * k * places)).real
+    found = resample_periodic(x, torch.arange(target), modes, shift=shift)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
+
+
 def test_modes_that_a_grid_cannot_resolve_do_not_alias() -> None:
     x = torch.randn(1, 16, dtype=torch.float64)
     torch.testing.assert_close(
