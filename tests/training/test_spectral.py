@@ -98,7 +98,7 @@ def test_resampling_is_the_truncated_fourier_series(source: int, target: int, mo
     x = torch.randn(2, source, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     shift = torch.tensor([0.0, 0.3], dtype=torch.float64)
     wanted = torch.zeros(2, target, dtype=torch.float64)
-    places = torch.arange(target) / target - shift[:, None]
+    places = torch.arange(target, dtype=torch.float64) / target - shift[:, None]
     for k, amplitude in enumerate(torch.fft.rfft(x, norm="forward").unbind(1)):
         if k < modes and 2 * k < min(source, target):
             wanted += (2 if k else 1) * (amplitude[:, None] * torch.exp(2j * math.pi * k * places)).real
