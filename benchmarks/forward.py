@@ -53,7 +53,7 @@ class Plan:
     turns: tuple[tuple[int, int], ...] = ((1, 9), (8, 3))
 
 
-FULL, QUICK = Plan(), Plan((85, 141), ((1, 2),))
+FULL, QUICK = Plan(), Plan((141,), ((1, 2),))
 
 
 @dataclass(frozen=True)
@@ -199,8 +199,10 @@ def error(cell: Cell, name: str) -> str:
 
 
 def growth(found: list[Cell]) -> list[tuple[str, ...]]:
-    """Fit everybody's time for one field as a power of the number of points."""
+    """Fit everybody's time for one field as a power of the number of points; one grid alone tells of none."""
     single = [cell for cell in found if cell.batch == 1]
+    if len({cell.grid for cell in single}) == 1:
+        return []
     points = [cell.grid**2 for cell in single]
     grown = []
     for name in (side.name for side in single[0].sides if side.name not in CORE):

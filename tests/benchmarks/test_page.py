@@ -36,6 +36,10 @@ def test_the_forward_tables_hold_ratios_growth_and_floor() -> None:
     assert [row[-1] for row in tables["roofline"][1]] == ["2.00", "2.00"]
 
 
+def test_one_grid_tells_of_no_growth() -> None:
+    assert forward.tables([cell(10, 1.0)])["growth"][1] == []
+
+
 def test_a_steps_row_is_beside_the_reference() -> None:
     found = {"darcy": [measured(steps.REFERENCE, 6.0), measured(steps.QUIET, 5.0), measured(steps.OURS, 2.0)]}
     assert steps.tables(found)["steps"][1][-1] == ("darcy", "4", "ours", "2.00", "3.00", "20", "100%")
