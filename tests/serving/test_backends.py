@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import psutil
 import pytest
 import tritonclient.grpc
@@ -52,19 +53,18 @@ def odd_repository(toy_repository: Path, tmp_path_factory: pytest.TempPathFactor
     `wide` has `WIDTH` numbers for every point on its way.
     """
     repository = tmp_path_factory.mktemp("odd")
-    (repository / "late" / "1").mkdir(parents=True)
-    (repository / "late" / "config.pbtxt").write_text(LATE)
-    (repository / "late" / "1" / "model.onnx").write_bytes(_table())
-    (repository / "wide" / "1").mkdir(parents=True)
-    (repository / "wide" / "config.pbtxt").write_text(WIDE)
-    (repository / "wide" / "1" / "model.onnx").write_bytes(_wide())
+    for name, config, graph in (("late", LATE, _table()), ("wide", WIDE, _wide())):
+        (repository / name / "1").mkdir(parents=True)
+        (repository / name / "config.pbtxt").write_text(config)
+        opset = [helper.make_opsetid("", 18)]
+        onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), repository / name / "1" / "model.onnx")
     shutil.copytree(toy_repository / "blur_torchscript", repository / "indexed")
-    config = repository / "indexed" / "config.pbtxt"
+    renaming = repository / "indexed" / "config.pbtxt"
     renamed = {"blur_torchscript": "indexed", '"coefficient"': '"field__0"', '"solution"': '"answer__0"'}
-    text = config.read_text()
+    text = renaming.read_text()
     for old, new in renamed.items():
         text = text.replace(old, new)
-    config.write_text(text)
+    renaming.write_text(text)
     return repository
 
 
@@ -74,23 +74,20 @@ def odd_triton(odd_repository: Path, make_settings: Any, run_triton: Any) -> Ite
         yield server
 
 
-def _table() -> bytes:
-    graph = helper.make_graph(
+def _table() -> onnx.GraphProto:
+    return helper.make_graph(
         [helper.make_node("Gather", ["table", "index"], ["value"])],
         "late",
         [helper.make_tensor_value_info("index", TensorProto.INT64, ["batch", "point"])],
         [helper.make_tensor_value_info("value", TensorProto.FLOAT, ["batch", "point"])],
         [numpy_helper.from_array(TABLE, "table")],
     )
-    opset = [helper.make_opsetid("", 18)]
-    serialised: bytes = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
-    return serialised
 
 
-def _wide() -> bytes:
+def _wide() -> onnx.GraphProto:
     width = numpy_helper.from_array(np.array([WIDTH, 1], dtype=np.int64), "width")
     axis = numpy_helper.from_array(np.array([1], dtype=np.int64), "axis")
-    graph = helper.make_graph(
+    return helper.make_graph(
         [
             helper.make_node("Unsqueeze", ["field", "axis"], ["column"]),
             helper.make_node("Expand", ["column", "width"], ["features"]),
@@ -102,9 +99,6 @@ def _wide() -> bytes:
         [helper.make_tensor_value_info("sum", TensorProto.FLOAT, ["batch", "point"])],
         [width, axis],
     )
-    opset = [helper.make_opsetid("", 18)]
-    serialised: bytes = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
-    return serialised
 
 
 def _peak(model: str) -> int:
