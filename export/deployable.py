@@ -15,6 +15,8 @@ import jaxtyping
 import torch
 from torch import Tensor, nn
 
+from training.scaling import Downscaler
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -24,13 +26,15 @@ if TYPE_CHECKING:
 #: What the types on the wire are to torch.
 DTYPES = {"FP32": torch.float32, "INT32": torch.int32}
 
+VECTOR = 16  # float32 channels that the widest vector registers hold together
+
 
 class Deployable(nn.Module):
     """An operator in evaluation mode, without gradients, on the processor.
 
     Args:
         operator: maps a field `[batch, *grid]` in physical units to another, or tokens `[batch, token]` to scores. It
-            is copied.
+            is copied, and its convolutions' channels are padded to whole vectors.
         argument: the input's name on the wire; Triton's PyTorch backend finds inputs by forward's argument names.
         dtype: float32 as deployed, or float64 to judge rounding.
     """
@@ -38,6 +42,9 @@ class Deployable(nn.Module):
     def __init__(self, operator: nn.Module, argument: str, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         self.operator = copy.deepcopy(operator).to("cpu", dtype).requires_grad_(requires_grad=False)
+        for module in self.operator.modules():
+            if isinstance(module, Downscaler):
+                module.pad_chain(VECTOR)
         self.forward = renamed(self.operator, argument)
         self.eval()
 

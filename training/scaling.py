@@ -16,6 +16,7 @@ interpolations with explicit sizes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -111,13 +112,35 @@ class Downscaler(nn.Module):
         self.stem, *chain = (convolution(a, b, bias=bias, activation=activation, dropout=dropout) for a, b in widths)
         self.chain = nn.ModuleList(chain)
         self.reactivation = ACTIVATION[activation if reactivate else "none"]()
+        self.kept: Tensor | None = None  # the chain's channels that are no padding, where some are
 
     def forward(self, x: Channels) -> Carried:
         x, features = self.reactivation(interpolate(self.stem(x), self.middle)), []
         for link in self.chain:
             x = link(x)
             features.append(x)
-        return self.reactivation(interpolate(torch.cat(features, dim=1), self.side))
+        tokens = self.reactivation(interpolate(torch.cat(features, dim=1), self.side))
+        return tokens if self.kept is None else tokens.index_select(1, self.kept)
+
+    def pad_chain(self, multiple: int) -> None:
+        """Widen the chain to a multiple of channels with zeros, which changes no answer: for inference only.
+
+        A third of a power of two fits no vector, and runtimes convolve such channels in a slower layout. Every
+        activation answers zero with zero, so the padding stays zero from link to link.
+        """
+        kept, start, inputs = [], 0, 0
+        for link in self.chain:
+            layer = cast("nn.Conv2d", cast("nn.Sequential", link)[0])
+            width = layer.out_channels
+            outputs = -(-width // multiple) * multiple
+            missing = max(inputs - layer.in_channels, 0)
+            layer.weight.data = functional.pad(layer.weight, (0, 0, 0, 0, 0, missing, 0, outputs - width))
+            if layer.bias is not None:
+                layer.bias.data = functional.pad(layer.bias, (0, outputs - width))
+            layer.in_channels, layer.out_channels = layer.in_channels + missing, outputs
+            kept.append(torch.arange(start, start + width))
+            start, inputs = start + outputs, outputs
+        self.kept = torch.cat(kept)
 
 
 class Upscaler(nn.Module):

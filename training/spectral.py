@@ -211,18 +211,16 @@ def multiply(real: Tensor, imaginary: Tensor, weight: Tensor) -> tuple[Tensor, T
 
 # Every transform is `linear` on the last axis, one large matrix product; a broadcast product would loop over batch
 # and channels. So each axis is moved to the end before its turn, and the order of the axes is reversed by the way.
+# Real and imaginary part stand side by side in it, or a complex product would be four real ones and two sums.
 
 
 def transform(x: Channels, axes: Sequence[Axis]) -> tuple[Tensor, Tensor]:
     """Transform the last axis first: [..., *points] -> real and imaginary [..., last mode, ..., first mode]."""
     *others, last = axes
-    real, imaginary = functional.linear(x, last.cos.T), -functional.linear(x, last.sin.T)
+    real, imaginary = functional.linear(x, torch.cat([last.cos, -last.sin], dim=-1).T).chunk(2, dim=-1)
     for place, axis in enumerate(reversed(others), start=2):
         real, imaginary = (part.movedim(-1, place) for part in (real, imaginary))
-        real, imaginary = (
-            functional.linear(real, axis.cos.T) + functional.linear(imaginary, axis.sin.T),
-            functional.linear(imaginary, axis.cos.T) - functional.linear(real, axis.sin.T),
-        )
+        real, imaginary = turn(real, imaginary, axis.cos.T, -axis.sin.T)
     return real, imaginary
 
 
@@ -231,12 +229,15 @@ def inverse(real: Tensor, imaginary: Tensor, axes: Sequence[Axis]) -> Carried:
     scaled = [(axis.cos * axis.weight, axis.sin * axis.weight) for axis in axes]
     *others, (last_cos, last_sin) = scaled
     for place, (cos, sin) in zip(range(len(axes), 1, -1), others, strict=True):
-        real, imaginary = (
-            functional.linear(real, cos) - functional.linear(imaginary, sin),
-            functional.linear(imaginary, cos) + functional.linear(real, sin),
-        )
-        real, imaginary = (part.movedim(place, -1) for part in (real, imaginary))
-    return functional.linear(real, last_cos) - functional.linear(imaginary, last_sin)
+        real, imaginary = (part.movedim(place, -1) for part in turn(real, imaginary, cos, sin))
+    return functional.linear(torch.cat([real, imaginary], dim=-1), torch.cat([last_cos, -last_sin], dim=-1))
+
+
+def turn(real: Tensor, imaginary: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Multiply the complex rows of the last axis by the complex matrix cos + i sin, [out, in], one real product."""
+    matrix = torch.cat([torch.cat([cos, -sin], dim=-1), torch.cat([sin, cos], dim=-1)], dim=-2)
+    first, second = functional.linear(torch.cat([real, imaginary], dim=-1), matrix).chunk(2, dim=-1)
+    return first, second
 
 
 def published_deviation(inputs: int, outputs: int, modes: int, dimensions: int) -> float:

@@ -55,6 +55,17 @@ def test_the_cnn_lands_on_the_named_sizes() -> None:
     assert Upscaler(10, 5, middle=17, side=29)(tokens).shape == (2, 5, 29, 29)
 
 
+@pytest.mark.parametrize("multiple", [1, 4, 16])
+@pytest.mark.parametrize("bias", [False, True])
+def test_padding_the_chain_changes_no_answer(multiple: int, *, bias: bool) -> None:
+    layer, x = Downscaler(1, 10, stem=4, middle=17, side=9, bias=bias).double(), torch.randn(2, 1, 29, 29).double()
+    wanted = layer(x)
+    layer.pad_chain(multiple)
+    widths = [link[0].out_channels for link in layer.chain]
+    assert all(width % multiple == 0 for width in widths)
+    torch.testing.assert_close(layer(x), wanted, rtol=1e-12, atol=1e-12)
+
+
 def test_the_cnn_scales_rectangles() -> None:
     tokens = Downscaler(2, 10, stem=4, middle=(9, 13), side=(5, 7))(torch.randn(2, 2, 15, 11))
     assert tokens.shape == (2, 10, 5, 7)
