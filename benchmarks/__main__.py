@@ -28,6 +28,7 @@ from benchmarks import (
     solvers,
     steps,
 )
+from training.profiling.plot import draw as draw_profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 README, CHECKPOINTS = Path("README.md"), Path("checkpoints")
 PAGE, PICTURES = Path("docs/accuracy.md"), Path("docs/accuracy")
 ABLATION, NEURALOP = Path("docs/ablation.json"), Path("docs/neuralop.json")
+PROFILE = Path("docs/profile.png")
 
 Repository = Annotated[Path, typer.Option(help="Exported models.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer grids, batches and turns.")]
@@ -133,9 +135,12 @@ def tell_service(repository: Repository = MODELS, quick: Quick = False) -> None:
 
 @app.command("headlines")
 def tell_headlines(quick: Quick = False) -> None:
-    """Profile the attentions for the paper's claims; into docs/benchmarks.md."""
+    """Profile the attentions for the paper's claims; into docs/benchmarks.md and, unless quick, the README."""
     found = headlines.measure(quick=quick)
     put("headlines", headlines.document(found), headlines.tables(found), quick=quick)
+    if not quick:
+        publish("layers", headlines.LAYERS, headlines.layers(found))
+        draw_profile(found, PROFILE)
 
 
 @app.command("solvers")

@@ -1,4 +1,7 @@
-"""Table 4, the paper's headlines: takes `training profile attention`, gives its answers to the claims."""
+"""Table 4, the paper's headlines: takes `training profile attention`, gives its answers to the claims.
+
+The README shows the same run: every form's cost at the longest line, and the picture over all of them.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,16 @@ if TYPE_CHECKING:
 LENGTHS, QUICK_LENGTHS = "1024,2048,4096,8192", "1024,2048"
 HEADER = ("claim", "tokens", "ours", "against", "found", "published")
 GROWTH = ("attention", "forward grows as", "backward", "memory")
+LAYERS = ("attention", "forward ms", "backward ms", "peak MB", "time and memory grow like")
+#: How the README names the forms, in its order.
+FORMS = {
+    "galerkin": "galerkin",
+    "fourier": "fourier, as Q (K^T V)",
+    "linear": "linear",
+    "softmax": "softmax, fused kernel",
+    "fourier-explicit": "fourier, n x n matrix as published",
+    "softmax-explicit": "softmax, n x n matrix as published",
+}
 
 
 def measure(*, quick: bool) -> Profile:
@@ -59,3 +72,20 @@ def row(headline: Headline) -> tuple[str, ...]:
         f"{headline.found:.0%} {headline.unit}",
         headline.published,
     )
+
+
+def layers(found: Profile) -> list[tuple[str, ...]]:
+    """Lay out the README's table: what one layer costs at the longest line, and how it grows."""
+    longest = max(row.length for row in found.rows)
+    rows = {row.form: row for row in found.rows if row.length == longest}
+    powers = {each.form: (each.forward, each.backward, each.memory) for each in found.growth}
+    return [
+        (
+            name,
+            f"{1e3 * rows[form].forward:.0f}",
+            f"{1e3 * rows[form].backward:.0f}",
+            f"{1e-6 * rows[form].peak_bytes:.0f}",
+            ", ".join(f"n^{power:.2f}" for power in powers[form]),
+        )
+        for form, name in FORMS.items()
+    ]

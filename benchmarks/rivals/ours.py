@@ -44,11 +44,12 @@ class Eager:
     def __init__(self, file: str, batch: int, weights: str) -> None:
         torch.set_num_threads(1)
         self.fields = torch.from_numpy(np.load(file)[:batch])
-        self.module = deployable(self.fields.shape[1], weights)
+        operator = published_operator(self.fields.shape[1], weights)
         self.facts = {
-            "parameters": sum(each.numel() for each in self.module.parameters()),
-            "flops": flops(self.module, self.fields[:1]),
+            "parameters": sum(each.numel() for each in operator.parameters()),
+            "flops": flops(operator, self.fields[:1]),
         }
+        self.module = Deployable(operator, "coefficient")
 
     @torch.inference_mode()
     def step(self) -> Tensor:
@@ -106,7 +107,7 @@ class Export:
 
     def __init__(self, points: int, weights: str, onnx: str, torchscript: str) -> None:
         signature = Signature.of(PROBLEMS["darcy"])
-        module = deployable(points, weights)
+        module = Deployable(published_operator(points, weights), "coefficient")
         to_onnx.write(module, signature, Path(onnx))
         to_torchscript.write(module, signature, Path(torchscript))
         self.facts = {"operators": to_onnx.read(Path(onnx))[1]}
@@ -148,13 +149,13 @@ class ReleasedStep(Step):
         self.prepare(recipe, inputs, lambda found: training_loss(found, truth, recipe.fit.h1))
 
 
-def deployable(points: int, weights: str) -> Deployable:
+def published_operator(points: int, weights: str) -> PlaneTransformer:
     """Give the published network of a grid, with the reference's weights."""
     operator = build(recipe_at(points).operator)
     if not isinstance(operator, PlaneTransformer):
         raise TypeError(f"expected a PlaneTransformer but darcy-paper builds a {type(operator).__name__}")
     restore(operator, read_state(Path(weights)))
-    return Deployable(operator, "coefficient")
+    return operator.eval()
 
 
 def recipe_at(points: int) -> Recipe:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import aims, breakeven, forward, load, page, steps
+from benchmarks import aims, breakeven, forward, headlines, load, page, steps
 from benchmarks.turns import MEBIBYTE, Measured
+from training.profiling.report import Profile
 
 
 def measured(name: str, seconds: float, facts: dict[str, Any] | None = None) -> Measured:
@@ -70,6 +71,16 @@ def test_a_run_is_kept_laid_out_and_listed(tmp_path: Path, monkeypatch: pytest.M
     assert "old" not in page.PAGE.read_text()
     assert page.read("toy", tmp_path / "bench") == json.loads((tmp_path / "bench/toy.json").read_text())
     assert page.read("other", tmp_path / "bench") is None
+
+
+def test_the_readme_shows_the_kept_run_of_the_layers() -> None:
+    kept = page.read("headlines")
+    assert kept is not None
+    if kept["run"] == "quick":
+        pytest.skip("a quick run of the headlines leaves the README alone")
+    rows = headlines.layers(Profile.model_validate(kept["profile"]))
+    text = Path("README.md").read_text()
+    assert all(f"| {' | '.join(row)} |" in text for row in rows)
 
 
 def test_an_aim_without_figures_says_so() -> None:
