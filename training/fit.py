@@ -24,6 +24,7 @@ from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, ModelCheck
 from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 
 from training import checkpoint, runlog
+from training.allocator import keep_freed_memory
 from training.batches import Plan
 from training.config import AnyRecipe, FitConfig, Recipe, RecipeError
 from training.data import Request, Samples, prepare, read
@@ -63,6 +64,7 @@ def fit(recipe: Recipe, folder: Path, data: Path, *, resume: bool = False, init:
         CheckpointError: `init` does not fit the recipe.
         RecipeError: `resume` would go on with another recipe than it began.
     """
+    keep_freed_memory()
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # its tips and its hardware report are not ours
     state = open_state(recipe, folder, resume=resume)
     samples = prepare(request(recipe), data)

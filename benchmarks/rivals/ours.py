@@ -16,6 +16,7 @@ from export import to_onnx, to_torchscript
 from export.deployable import Deployable
 from export.signature import Signature
 from training import config as recipes
+from training.allocator import keep_freed_memory
 from training.importing.reference import restore
 from training.importing.state_file import read_state
 from training.losses import LineLoss, PlaneLoss, training_loss
@@ -123,6 +124,7 @@ class Step:
 
     def prepare(self, recipe: Recipe, inputs: Tensor, loss: Callable[[Tensor], Tensor]) -> None:
         """Build the network and its optimiser."""
+        keep_freed_memory()  # as every training of ours does
         torch.set_num_threads(1)
         torch.manual_seed(0)
         self.operator = build(recipe.operator).train()

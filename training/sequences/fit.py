@@ -13,6 +13,7 @@ import lightning.pytorch as pl
 import torch
 
 from training import checkpoint, runlog
+from training.allocator import keep_freed_memory
 from training.fit import BEST, EXPECTED_WARNINGS, METRICS, STATE, ProgressBar, open_state, savers
 from training.sequences.batches import Plan
 from training.sequences.corpora import load
@@ -45,6 +46,7 @@ def fit(recipe: SequenceRecipe, folder: Path, data: Path, *, resume: bool = Fals
         CorpusError: there are no samples.
         RecipeError: `resume` would go on with another recipe than it began.
     """
+    keep_freed_memory()
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # its tips and its hardware report are not ours
     problem, splits = load(recipe, data)
     state = open_state(recipe, folder, resume=resume)
