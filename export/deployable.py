@@ -15,6 +15,7 @@ import jaxtyping
 import torch
 from torch import Tensor, nn
 
+from training.attention import GalerkinAttention
 from training.scaling import Downscaler
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Deployable(nn.Module):
 
     Args:
         operator: maps a field `[batch, *grid]` in physical units to another, or tokens `[batch, token]` to scores. It
-            is copied, and its convolutions' channels are padded to whole vectors.
+            is copied and prepared for inference: channels are padded to whole vectors, keys and values are centred.
         argument: the input's name on the wire; Triton's PyTorch backend finds inputs by forward's argument names.
         dtype: float32 as deployed, or float64 to judge rounding.
     """
@@ -45,6 +46,8 @@ class Deployable(nn.Module):
         for module in self.operator.modules():
             if isinstance(module, Downscaler):
                 module.pad_chain(VECTOR)
+            if isinstance(module, GalerkinAttention):
+                module.prepare_inference()
         self.forward = renamed(self.operator, argument)
         self.eval()
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.attention import HeadAttention, build_attention
-from training.attention.folding import bare, bare_by_products, fold
+from training.attention.folding import centre, fold
 
 
 def galerkin(channels: int, heads: int, coordinates: int, **options: Any) -> HeadAttention:
@@ -51,20 +51,23 @@ def test_it_is_the_mix_of_heads(
 @given(
     heads=st.integers(1, 4),
     width=st.integers(1, 5),
-    rows=st.integers(1, 12),
+    tokens=st.integers(1, 12),
     offset=st.floats(-100, 100),
     seed=st.integers(0, 2**31),
 )
 @settings(max_examples=40, deadline=None)
-def test_a_graph_normalises_by_products_as_the_norm_does(
-    heads: int, width: int, rows: int, offset: float, seed: int
+def test_centred_keys_and_values_are_normalised_to_the_same_answer(
+    heads: int, width: int, tokens: int, offset: float, seed: int
 ) -> None:
     torch.manual_seed(seed)
-    channels = heads * width
-    projection, x = torch.nn.Linear(channels, channels).double(), torch.randn(rows, channels, dtype=torch.float64)
-    projection.bias.data += offset
-    found, wanted = (form(projection, x, heads, 1e-3) for form in (bare_by_products, bare))
-    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+    attention = galerkin(heads * width, heads, 2, eps=1e-3)
+    attention.key.bias.data += offset
+    x = torch.randn(2, tokens, heads * width, dtype=torch.float64)
+    positions = torch.rand(tokens, 2, dtype=torch.float64)
+    wanted = attention(x, positions=positions)
+    centre(attention)
+    torch.testing.assert_close(fold(attention, x, positions), wanted, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(by_heads(attention, x, positions), wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_gradients_are_those_of_the_heads() -> None:

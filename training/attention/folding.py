@@ -33,8 +33,9 @@ def fold(attention: HeadAttention, x: Tokens, positions: Positions) -> Tokens:
     of_keys, of_values = cast("HeadNorm", attention.first_norm), cast("HeadNorm", attention.second_norm)
     frame = functional.pad(positions.to(x.dtype), (1, 0), value=1.0)
     rows = x.flatten(0, 1)
-    keys = bare(attention.key, rows, heads, of_keys.eps).unflatten(0, x.shape[:2])
-    values = bare(attention.value, rows, heads, of_values.eps).unflatten(0, x.shape[:2])
+    member = attention.member
+    keys = bare(attention.key(rows), heads, of_keys.eps, member).unflatten(0, x.shape[:2])
+    values = bare(attention.value(rows), heads, of_values.eps, member).unflatten(0, x.shape[:2])
     (key_scale, key_shift), (value_scale, value_shift) = affine(of_keys), affine(of_values)
 
     frames = frame.mT @ frame
@@ -56,28 +57,32 @@ def fold(attention: HeadAttention, x: Tokens, positions: Positions) -> Tokens:
     return x @ (attention.query.weight.T @ queries) + frame @ torch.cat([constant[..., None, :], places], dim=-2)
 
 
-def bare(projection: nn.Linear, x: Rows, heads: int, eps: float) -> Rows:
-    """Project, then normalise every head's features of a token, without an affine map."""
-    if torch.compiler.is_exporting():
-        return bare_by_products(projection, x, heads, eps)
-    apart = projection(x).unflatten(-1, (heads, -1))
+def bare(x: Rows, heads: int, eps: float, member: Tensor | None = None) -> Rows:
+    """Normalise the features of every head of a token, without an affine map and without taking heads apart.
+
+    Given which features belong to which head, `[feature, head]`, `x` must be centred already. Then variances are one
+    product, and their inverse roots reach the features by another: in a graph, the norm of so short a row takes as long
+    as the projection before it.
+    """
+    if member is not None:
+        variance = (x * x) @ (member / (x.shape[-1] // heads))  # `square` would be a power in a graph, and slow
+        return x * (torch.rsqrt(variance + eps) @ member.T)
+    apart = x.unflatten(-1, (heads, -1))
     return functional.layer_norm(apart, apart.shape[-1:], eps=eps).flatten(-2)
 
 
-def bare_by_products(projection: nn.Linear, x: Rows, heads: int, eps: float) -> Rows:
-    """Do the same in a graph, where the norm of so short a row takes as long as the projection before it.
+@torch.no_grad()
+def centre(attention: HeadAttention) -> None:
+    """Take each head's mean out of keys and values, which their norms would do: the same answers, for inference only.
 
-    A mean is linear: the projection loses it beforehand. Variances of heads are then a product with `member`, and
-    their inverse roots reach the features by another one.
+    The mean is linear in the tokens, so the projections can lose it once and for all.
     """
-    weight, bias = (part.unflatten(0, (heads, -1)) for part in (projection.weight, projection.bias))
-    centred = functional.linear(
-        x, (weight - weight.mean(1, keepdim=True)).flatten(0, 1), (bias - bias.mean(1, keepdim=True)).flatten()
-    )
-    width = weight.shape[1]
-    member = torch.eye(heads, dtype=x.dtype, device=x.device).repeat_interleave(width, dim=0)
-    variance = (centred * centred) @ (member / width)  # `square` would be a power in a graph, and slow
-    return centred * (torch.rsqrt(variance + eps) @ member.T)
+    for projection in (attention.key, attention.value):
+        for part in (projection.weight, projection.bias):
+            by_head = part.unflatten(0, (attention.heads, -1))
+            part.copy_((by_head - by_head.mean(1, keepdim=True)).flatten(0, 1))
+    heads = torch.eye(attention.heads, dtype=attention.key.weight.dtype, device=attention.key.weight.device)
+    attention.member = heads.repeat_interleave(attention.key.out_features // attention.heads, dim=0)
 
 
 def affine(norm: HeadNorm) -> tuple[Tensor, Tensor]:

@@ -101,6 +101,9 @@ class HeadAttention(nn.Module):
         self.query, self.key, self.value = (projection(channels, gain, diagonal, symmetric) for _ in range(3))
         self.first_norm, self.second_norm = (head_norm(norm, heads, channels // heads, eps) for _ in range(2))
         self.output = nn.Linear(channels + heads * coordinates, channels) if coordinates else nn.Identity()
+        # Which feature is of which head, [feature, head], once `training.attention.folding.centre` was here.
+        self.member: Tensor | None
+        self.register_buffer("member", None, persistent=False)
 
     def forward(
         self,
