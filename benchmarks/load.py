@@ -69,14 +69,15 @@ KEPT = ("road to the published network", "fields/s at 16 in flight", "of ONNX Ru
 
 @dataclass(frozen=True)
 class Plan:
-    """How much to measure: questions in flight, turns, and seconds of each."""
+    """How much to measure: questions in flight, turns, seconds of each, and mixtures of grids."""
 
     in_flight: tuple[int, ...] = (1, 4, 16, 64)
     turns: int = 3
     seconds: float = 4.0
+    mixtures: tuple[tuple[tuple[int, int], ...], ...] = (ONE, FOUR)
 
 
-FULL, QUICK = Plan(), Plan((16,), 1, 2.0)
+FULL, QUICK = Plan(), Plan((16,), 1, 2.0, (ONE,))
 
 
 class Started(NamedTuple):
@@ -187,7 +188,7 @@ async def turns(plan: Plan, service: Addresses, naive: str, lit: str) -> dict[tu
         AsyncGrpcClient(service.triton_grpc) as triton,
     ):
         known = roads(http, service.gateway, front, triton) | rival_roads(http, naive, lit)
-        for grids, count, _ in itertools.product((ONE, FOUR), plan.in_flight, range(plan.turns)):
+        for grids, count, _ in itertools.product(plan.mixtures, plan.in_flight, range(plan.turns)):
             for name, road in known.items():
                 load = loads.setdefault((len(grids), count, name), Load())
                 await block(load, road, questions(MODEL, grids), count, plan.seconds)
