@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,6 +42,7 @@ PROFILE = Path("docs/profile.png")
 Repository = Annotated[Path, typer.Option(help="Exported models.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer grids, batches and turns.")]
 MODELS = Path("model_repository")
+GRID = 141  # of the published network that the service is asked for
 HOUR = 60.0  # minutes of a full soak, which `make bench` leaves out
 
 app = typer.Typer(help=__doc__)
@@ -59,9 +61,10 @@ def main(
         tell_readme(repository)
         tell_overhead()
         tell_mixed_grids(repository)
-    tell_forward(repository, quick)
-    tell_steps(quick)
-    tell_service(repository, quick)
+    with TemporaryDirectory() as folder:
+        write_forward(repository, Path(folder), quick=quick)
+        tell_steps(quick)
+        write_service(repository, forward.graph(Path(folder), GRID), quick=quick)
     tell_headlines(quick)
     tell_solvers(repository, quick)
     tell_breakeven(quick)
@@ -113,7 +116,13 @@ def tell_soak(
 @app.command("forward")
 def tell_forward(repository: Repository = MODELS, quick: Quick = False) -> None:
     """Measure the Darcy operator's forward pass beside every alternative; into docs/benchmarks.md."""
-    found = forward.measure(forward.QUICK if quick else forward.FULL, repository)
+    with TemporaryDirectory() as folder:
+        write_forward(repository, Path(folder), quick=quick)
+
+
+def write_forward(repository: Path, folder: Path, *, quick: bool) -> None:
+    """Do what `tell_forward` says; the folder keeps the exported networks."""
+    found = forward.measure(forward.QUICK if quick else forward.FULL, repository, folder)
     charts.draw_forward(found, page.FOLDER / "forward.png")
     put("forward", forward.document(found), forward.tables(found), quick=quick)
 
@@ -128,7 +137,12 @@ def tell_steps(quick: Quick = False) -> None:
 @app.command("service")
 def tell_service(repository: Repository = MODELS, quick: Quick = False) -> None:
     """Load the service, a naive one and LitServe; into docs/benchmarks.md."""
-    found = load.measure(load.QUICK if quick else load.FULL, repository)
+    write_service(repository, None, quick=quick)
+
+
+def write_service(repository: Path, graph: Path | None, *, quick: bool) -> None:
+    """Do what `tell_service` says, with the published network's graph if there is one."""
+    found = load.measure(load.QUICK if quick else load.FULL, repository, graph)
     charts.draw_service(found, page.FOLDER / "service.png")
     put("service", load.document(found), load.tables(found), quick=quick)
 

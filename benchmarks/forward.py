@@ -7,9 +7,7 @@ the solvers that see the same field. Every way is a process of its own on one th
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from training.profiling.growth import exponent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -71,10 +70,14 @@ class Cell:
         return found
 
 
-def measure(plan: Plan, repository: Path) -> list[Cell]:
-    """Measure every grid and batch."""
-    with tempfile.TemporaryDirectory() as folder:
-        return list(cells(plan, repository, Path(folder)))
+def measure(plan: Plan, repository: Path, folder: Path) -> list[Cell]:
+    """Measure every grid and batch; the folder is left with the published network's graphs, see `graph`."""
+    return list(cells(plan, repository, folder))
+
+
+def graph(folder: Path, points: int) -> Path:
+    """Tell where `measure` writes the published network of a grid."""
+    return folder / f"{points}" / "model.onnx"
 
 
 def cells(plan: Plan, repository: Path, folder: Path) -> Iterator[Cell]:
@@ -83,7 +86,7 @@ def cells(plan: Plan, repository: Path, folder: Path) -> Iterator[Cell]:
     coefficients, pressures = (np.stack(each) for each in zip(*samples, strict=True))
     for points in plan.grids:
         fields, truth = (physics.darcy.restrict(each, points) for each in (coefficients, pressures))
-        place = folder / str(points)
+        place = graph(folder, points).parent
         place.mkdir()
         export(points, fields, place)
         for batch, turns in plan.turns:

@@ -116,8 +116,14 @@ class Found:
     kept: dict[str, float]
 
 
-def measure(plan: Plan, repository: Path) -> Found:
-    """Start every server, load their roads in turns, then ask for the published network."""
+def measure(plan: Plan, repository: Path, graph: Path | None = None) -> Found:
+    """Start every server, load their roads in turns, then ask for the published network.
+
+    Args:
+        plan: How much to measure.
+        repository: Exported models.
+        graph: The published network, if it is exported already.
+    """
     started: list[Started] = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         alone = Path(folder) / "released"
@@ -128,7 +134,7 @@ def measure(plan: Plan, repository: Path) -> Found:
         started.append(settled("gateway and Triton", ours, begun))
         naive, lit = (stack.enter_context(server(name, started)) for name in (NAIVE, LITSERVE))
         loads = asyncio.run(turns(plan, service, naive, lit))
-    return Found(loads, started, published(plan, repository))
+    return Found(loads, started, published(plan, repository, graph))
 
 
 def settled(name: str, process: psutil.Process, begun: float) -> Started:
@@ -258,21 +264,24 @@ async def block(load: Load, road: Road, asked: Iterator[Question], count: int, s
     load.seconds += time.perf_counter() - begun
 
 
-def published(plan: Plan, repository: Path) -> dict[str, float]:
+def published(plan: Plan, repository: Path, graph: Path | None) -> dict[str, float]:
     """Give the throughput of the published network with random weights, by our roads and in process."""
     with tempfile.TemporaryDirectory() as folder:
-        graph = publish(Path(folder), repository)
-        session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+        served = publish(Path(folder), repository, graph)
+        session = onnxruntime.InferenceSession(served, providers=["CPUExecutionProvider"])
         with running(Path(folder), PATIENCE) as service:
             return asyncio.run(shares(plan, service, session))
 
 
-def publish(folder: Path, repository: Path) -> Path:
+def publish(folder: Path, repository: Path, graph: Path | None) -> Path:
     """Write a repository of the published network alone, with the released model's card, and give its graph."""
     signature, version = Signature.of(PROBLEMS[MODEL]), folder / EXACT / "1"
     version.mkdir(parents=True)
-    operator = build(recipes.read_fields(recipes.find("darcy-paper")).operator)
-    to_onnx.write(Deployable(operator, INPUT), signature, version / to_onnx.FILE)
+    if graph is None:
+        operator = build(recipes.read_fields(recipes.find("darcy-paper")).operator)
+        to_onnx.write(Deployable(operator, INPUT), signature, version / to_onnx.FILE)
+    else:
+        shutil.copy(graph, version / to_onnx.FILE)
     (folder / EXACT / "config.pbtxt").write_text(triton_config.text(EXACT, signature, "onnx"))
     card = orjson.loads((newest(repository / MODEL).parent / "card.json").read_bytes()) | {"model": EXACT, "version": 1}
     (version / "card.json").write_bytes(orjson.dumps(card))
