@@ -112,7 +112,9 @@ class Downscaler(nn.Module):
         self.stem, *chain = (convolution(a, b, bias=bias, activation=activation, dropout=dropout) for a, b in widths)
         self.chain = nn.ModuleList(chain)
         self.reactivation = ACTIVATION[activation if reactivate else "none"]()
-        self.kept: Tensor | None = None  # the chain's channels that are no padding, where some are
+        # The chain's channels that are no padding, once `pad_chain` was here.
+        self.kept: Tensor | None
+        self.register_buffer("kept", None, persistent=False)
 
     def forward(self, x: Channels) -> Carried:
         x, features = self.reactivation(interpolate(self.stem(x), self.middle)), []

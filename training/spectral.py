@@ -220,7 +220,7 @@ def transform(x: Channels, axes: Sequence[Axis]) -> tuple[Tensor, Tensor]:
     real, imaginary = functional.linear(x, torch.cat([last.cos, -last.sin], dim=-1).T).chunk(2, dim=-1)
     for place, axis in enumerate(reversed(others), start=2):
         real, imaginary = (part.movedim(-1, place) for part in (real, imaginary))
-        real, imaginary = turn(real, imaginary, axis.cos.T, -axis.sin.T)
+        real, imaginary = complex_linear(real, imaginary, axis.cos.T, -axis.sin.T)
     return real, imaginary
 
 
@@ -229,15 +229,15 @@ def inverse(real: Tensor, imaginary: Tensor, axes: Sequence[Axis]) -> Carried:
     scaled = [(axis.cos * axis.weight, axis.sin * axis.weight) for axis in axes]
     *others, (last_cos, last_sin) = scaled
     for place, (cos, sin) in zip(range(len(axes), 1, -1), others, strict=True):
-        real, imaginary = (part.movedim(place, -1) for part in turn(real, imaginary, cos, sin))
+        real, imaginary = (part.movedim(place, -1) for part in complex_linear(real, imaginary, cos, sin))
     return functional.linear(torch.cat([real, imaginary], dim=-1), torch.cat([last_cos, -last_sin], dim=-1))
 
 
-def turn(real: Tensor, imaginary: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+def complex_linear(real: Tensor, imaginary: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Multiply the complex rows of the last axis by the complex matrix cos + i sin, [out, in], one real product."""
     matrix = torch.cat([torch.cat([cos, -sin], dim=-1), torch.cat([sin, cos], dim=-1)], dim=-2)
-    first, second = functional.linear(torch.cat([real, imaginary], dim=-1), matrix).chunk(2, dim=-1)
-    return first, second
+    product, half = functional.linear(torch.cat([real, imaginary], dim=-1), matrix), cos.shape[0]
+    return product[..., :half], product[..., half:]  # `chunk` would freeze an exported grid
 
 
 def published_deviation(inputs: int, outputs: int, modes: int, dimensions: int) -> float:
