@@ -83,8 +83,15 @@ def _line(process: psutil.Process) -> str:
         return ""
 
 
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""
+
+
 def server(settings: Settings) -> psutil.Process:
-    (found,) = [process for process in processes(settings) if process.name() == "tritonserver"]
+    (found,) = [process for process in processes(settings) if _name(process) == "tritonserver"]
     return found
 
 
