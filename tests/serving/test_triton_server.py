@@ -127,7 +127,7 @@ async def test_a_killed_triton_comes_back_and_leaves_no_shared_memory(watched: T
 
 async def test_a_crash_at_the_start_is_tried_again(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     async def up() -> bool:
-        return any(process.name() == "tritonserver" for process in processes(settings))
+        return any(_name(process) == "tritonserver" for process in processes(settings))
 
     triton = TritonServer(settings)
     starting = asyncio.create_task(triton.start())
@@ -143,7 +143,7 @@ async def test_a_crash_at_the_start_is_tried_again(settings: Settings, caplog: p
 
 async def test_a_killed_instance_is_replaced(watched: TritonServer) -> None:
     settings = watched.settings
-    stubs = [process for process in processes(settings) if process.name() == "triton_python_backend_stub"]
+    stubs = [process for process in processes(settings) if _name(process) == "triton_python_backend_stub"]
     stubs[0].kill()
     await until(lambda: answers(settings))
 
