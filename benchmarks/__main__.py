@@ -42,7 +42,6 @@ PROFILE = Path("docs/profile.png")
 Repository = Annotated[Path, typer.Option(help="Exported models.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer grids, batches and turns.")]
 MODELS = Path("model_repository")
-GRID = 141  # of the published network that the service is asked for
 HOUR = 60.0  # minutes of a full soak, which `make bench` leaves out
 
 app = typer.Typer(help=__doc__)
@@ -64,7 +63,8 @@ def main(
     with TemporaryDirectory() as folder:
         write_forward(repository, Path(folder), quick=quick)
         tell_steps(quick)
-        write_service(repository, forward.graph(Path(folder), GRID), quick=quick)
+        [(points, _)] = load.ONE  # the grid of the published network that the service is asked for
+        write_service(repository, forward.graph(Path(folder), points), quick=quick)
     tell_headlines(quick)
     tell_solvers(repository, quick)
     tell_breakeven(quick)

@@ -18,7 +18,6 @@ from benchmarks.turns import Measured, Side, take_turns
 from training.profiling.growth import exponent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -71,19 +70,10 @@ class Cell:
 
 
 def measure(plan: Plan, repository: Path, folder: Path) -> list[Cell]:
-    """Measure every grid and batch; the folder is left with the published network's graphs, see `graph`."""
-    return list(cells(plan, repository, folder))
-
-
-def graph(folder: Path, points: int) -> Path:
-    """Tell where `measure` writes the published network of a grid."""
-    return folder / f"{points}" / "model.onnx"
-
-
-def cells(plan: Plan, repository: Path, folder: Path) -> Iterator[Cell]:
-    """Measure grid by grid: fields, weights and graphs first, then every batch."""
+    """Measure grid by grid: fields, weights and graphs first, then every batch; `graph` tells which files stay."""
     samples = [physics.darcy.sample(seed) for seed in range(FIELDS)]
     coefficients, pressures = (np.stack(each) for each in zip(*samples, strict=True))
+    cells = []
     for points in plan.grids:
         fields, truth = (physics.darcy.restrict(each, points) for each in (coefficients, pressures))
         place = graph(folder, points).parent
@@ -92,7 +82,13 @@ def cells(plan: Plan, repository: Path, folder: Path) -> Iterator[Cell]:
         for batch, turns in plan.turns:
             np.save(place / "batch.npy", fields[:batch].astype(np.float32))
             found = take_turns(sides(batch, repository, place), turns, place)
-            yield Cell(points, batch, tuple(found), errors(found, place, truth[:batch]))
+            cells.append(Cell(points, batch, tuple(found), errors(found, place, truth[:batch])))
+    return cells
+
+
+def graph(folder: Path, points: int) -> Path:
+    """Tell where `measure` writes the published network of a grid."""
+    return folder / f"{points}" / "model.onnx"
 
 
 def export(points: int, fields: NDArray[Any], place: Path) -> None:
