@@ -29,7 +29,7 @@ from benchmarks import (
     solvers,
     steps,
 )
-from training.profiling.plot import draw as draw_profile
+from benchmarks.profiling.plot import draw as draw_profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import readme
-from training import ablation, checkpoint
-from training.evaluation import beside, table
+from training import checkpoint
+from training.evaluation import ablation, beside, table
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import physics.darcy
-from benchmarks.rivals.process import Rival
+from benchmarks.baselines.process import Rival
+from benchmarks.profiling.growth import exponent
 from benchmarks.turns import Measured, Side, take_turns
-from training.profiling.growth import exponent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,9 +95,9 @@ def export(points: int, fields: NDArray[Any], place: Path) -> None:
     """Let the reference write its random weights, and ours make graphs of them."""
     np.save(place / "batch.npy", fields[:1].astype(np.float32))
     weights = str(place / "weights.pt")
-    with Rival("benchmarks.rivals.reference:Forward", "reference") as rival:
+    with Rival("benchmarks.baselines.reference:Forward", "reference") as rival:
         rival.prepare(file=str(place / "batch.npy"), batch=1, weights=weights)
-    with Rival("benchmarks.rivals.ours:Export") as rival:
+    with Rival("benchmarks.baselines.ours:Export") as rival:
         rival.prepare(
             points=points, weights=weights, onnx=str(place / "model.onnx"), torchscript=str(place / "model.pt")
         )
@@ -107,9 +107,9 @@ def sides(batch: int, repository: Path, place: Path) -> list[Side]:
     """Give all ways to an answer, and the core's own speed."""
     common = {"file": str(place / "batch.npy"), "batch": batch}
     weighed = common | {"weights": str(place / "weights.pt")}
-    ours, classical = "benchmarks.rivals.ours", "benchmarks.rivals.classical"
+    ours, classical = "benchmarks.baselines.ours", "benchmarks.baselines.classical"
     return [
-        Side(REFERENCE, "benchmarks.rivals.reference:Forward", "reference", weighed, asked=True),
+        Side(REFERENCE, "benchmarks.baselines.reference:Forward", "reference", weighed, asked=True),
         Side(EXACT[0], f"{ours}:Eager", arguments=weighed, asked=True),
         Side(
             EXACT[1],
@@ -119,12 +119,12 @@ def sides(batch: int, repository: Path, place: Path) -> list[Side]:
         ),
         Side(RUNTIME, f"{ours}:Graph", arguments=common | {"graph": str(place / "model.onnx")}, asked=True),
         Side(RELEASED, f"{ours}:Graph", arguments=common | {"graph": str(newest(repository / "darcy"))}, asked=True),
-        Side("neuraloperator's FNO, eager", "benchmarks.rivals.fno:Forward", "neuralop", common),
+        Side("neuraloperator's FNO, eager", "benchmarks.baselines.fno:Forward", "neuralop", common),
         Side(LU, f"{classical}:SparseLU", "pyamg", common, asked=True),
         Side(AMG, f"{classical}:Multigrid", "pyamg", common, asked=True),
         Side(GRADIENTS, f"{classical}:Ours", arguments=common, asked=True),
-        Side(PRODUCT, "benchmarks.rivals.roofline:Product"),
-        Side(COPY, "benchmarks.rivals.roofline:Copy"),
+        Side(PRODUCT, "benchmarks.baselines.roofline:Product"),
+        Side(COPY, "benchmarks.baselines.roofline:Copy"),
     ]
 
 

@@ -12,11 +12,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training.profiling.report import Profile
+from benchmarks.profiling.report import Profile
 
 if TYPE_CHECKING:
     from benchmarks.page import Table
-    from training.profiling.headlines import Headline
+    from benchmarks.profiling.headlines import Headline
 
 LENGTHS, QUICK_LENGTHS = "1024,2048,4096,8192", "1024,2048"
 HEADER = ("claim", "tokens", "ours", "against", "found", "published")

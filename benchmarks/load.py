@@ -26,17 +26,17 @@ import orjson
 import psutil
 
 import physics.darcy
+from benchmarks.baselines.environment import OURS, interpreter
 from benchmarks.forward import newest
 from benchmarks.questions import Question
-from benchmarks.rivals.environment import OURS, interpreter
 from benchmarks.service import free_ports, running
 from export import to_onnx, triton_config
 from export.deployable import Deployable
 from export.signature import Signature
 from petrov_client import AsyncGrpcClient, PetrovError
-from training import config as recipes
 from training.operators import build
-from training.problems import PROBLEMS
+from training.problems.problem import PROBLEMS
+from training.recipes import recipe as recipes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -149,8 +149,8 @@ def server(name: str, started: list[Started]) -> Iterator[str]:
     """Run a rival's server until the block ends, and give its address."""
     [port] = free_ports(1)
     commands = {
-        NAIVE: ["-m", "uvicorn", "--factory", "benchmarks.rivals.naive_service:create", "--port", f"{port}"],
-        LITSERVE: ["-m", "benchmarks.rivals.litserve_service", f"{port}"],
+        NAIVE: ["-m", "uvicorn", "--factory", "benchmarks.baselines.naive_service:create", "--port", f"{port}"],
+        LITSERVE: ["-m", "benchmarks.baselines.litserve_service", f"{port}"],
     }
     python = interpreter({NAIVE: OURS, LITSERVE: "litserve"}[name])
     begun = time.monotonic()

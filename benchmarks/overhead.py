@@ -24,7 +24,7 @@ from benchmarks import identity
 from benchmarks.latency import interleave
 from benchmarks.service import Addresses, running
 from petrov_client import Client
-from serving.triton_inference import TritonInference
+from serving.triton.client import TritonInference
 
 Road = Callable[[], NDArray[Any]]
 GRIDS = (85, 141, 421)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks import readme
-from training import comparison
-from training.profiling.report import Profile
+from benchmarks import comparison, readme
+from benchmarks.profiling.report import Profile
 
 PAGE, FOLDER = Path("docs/research.md"), Path("docs/research")
 COMPARISONS = ("listops", "text", "matching", "darcy")

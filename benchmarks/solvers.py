@@ -92,8 +92,8 @@ def both(model: Path, asked: str, solver: str, told: dict[str, Any], given: NDAr
         common = {"file": str(folder / "given.npy"), "batch": len(given)}
         graph = common | {"graph": str(newest(model)), "single": True}
         sides = [
-            Side("network", "benchmarks.rivals.ours:Graph", arguments=graph, asked=True),
-            Side("solver", f"benchmarks.rivals.classical:{solver}", arguments=common | told, asked=True),
+            Side("network", "benchmarks.baselines.ours:Graph", arguments=graph, asked=True),
+            Side("solver", f"benchmarks.baselines.classical:{solver}", arguments=common | told, asked=True),
         ]
         network, classical = take_turns(sides, 1, folder, warm=False)
         errors = [relative(np.load(folder / f"{n}.npy"), truth) for n in range(2)]

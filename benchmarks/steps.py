@@ -38,10 +38,10 @@ def sides(example: str, batch: int) -> list[Side]:
     """Give the reference, the reference without its attention dropout, ours, and the network that we release."""
     common = {"example": example, "batch": batch}
     return [
-        Side(REFERENCE, "benchmarks.rivals.reference:Step", "reference", common),
-        Side(QUIET, "benchmarks.rivals.reference:Step", "reference", common | {"quiet": True}),
-        Side(OURS, "benchmarks.rivals.ours:Step", arguments=common),
-        Side(RELEASED, "benchmarks.rivals.ours:ReleasedStep", arguments=common),
+        Side(REFERENCE, "benchmarks.baselines.reference:Step", "reference", common),
+        Side(QUIET, "benchmarks.baselines.reference:Step", "reference", common | {"quiet": True}),
+        Side(OURS, "benchmarks.baselines.ours:Step", arguments=common),
+        Side(RELEASED, "benchmarks.baselines.ours:ReleasedStep", arguments=common),
     ]
 
 

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.rivals.environment import OURS, interpreter
-from benchmarks.rivals.process import Rival
+from benchmarks.baselines.environment import OURS, interpreter
+from benchmarks.baselines.process import Rival
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from training.sequences.problem import SequenceProblem
 
 if TYPE_CHECKING:
     from training.checkpoint import Checkpoint
-    from training.problems import Problem
+    from training.problems.problem import Problem
 
 #: What the training measured of operators and of networks of sequences, and the card passes on.
 MEASURED = ("training", "errors", "classical")

@@ -15,8 +15,8 @@ import jaxtyping
 import torch
 from torch import Tensor, nn
 
-from training.attention import GalerkinAttention
-from training.scaling import Downscaler
+from training.nn.attention import GalerkinAttention
+from training.nn.resampling import Downscaler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from training.sequences.problem import SequenceProblem
 
 if TYPE_CHECKING:
-    from training.problems import Problem, Quantity
+    from training.problems.problem import Problem, Quantity
 
 #: Fields in one Triton batch. Beyond it a processor gains nothing, and 64 fields of 421 x 421 are 45 MB each way.
 BATCH = 64

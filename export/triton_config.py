@@ -83,7 +83,7 @@ def batching() -> Any:
 
 def text(name: str, signature: Signature, format_: str) -> str:
     """Print a config."""
-    source = "training/sequences/problem.py" if signature.vocabulary else "training/problems.py"
+    source = "training/sequences/problem.py" if signature.vocabulary else "training/problems/problem.py"
     return HEADER.format(source=source) + text_format.MessageToString(config(name, signature, format_))
 
 

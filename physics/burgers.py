@@ -117,7 +117,7 @@ def _march(
     def advect(v: NDArray[np.complex128]) -> NDArray[np.complex128]:
         return np.asarray(derivative * fft.rfft(np.square(fft.irfft(v, points))))
 
-    E, E2, Q, f1, f2, f3 = etdrk4(step, -viscosity * k**2)
+    E, E2, Q, f1, f2, f3 = etdrk4(step, np.asarray(-viscosity * k**2, dtype=np.float64))
     v = spectrum
     for _ in range(steps):
         Nv = advect(v)

@@ -49,13 +49,8 @@ def matrix(coefficient: NDArray[np.float64], wall: float) -> sparse.csr_array:
     right, below = -across[:, 1:], -down[1:-1].ravel()
     right[:, -1] = 0.0  # the last point of a row does not touch the first of the next
     beside = right.ravel()[:-1]
-    return sparse.csr_array(
-        sparse.diags_array(
-            [below, beside, diagonal.ravel(), beside, below],
-            offsets=[-columns, -1, 0, 1, columns],
-            format="csr",
-        )
-    )
+    diagonals = [below, beside, diagonal.ravel(), beside, below]
+    return sparse.csr_array(sparse.diags_array(diagonals, offsets=(-columns, -1, 0, 1, columns), format="csr"))
 
 
 def _faces(coefficient: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -16,13 +16,14 @@ import uvloop
 from pydantic import ValidationError
 from rich.console import Console
 
-from serving import key_file, keys, log, telemetry
-from serving.app import create_app
-from serving.connection import configuration
-from serving.preflight import PreflightError, free
+from serving.auth import key_file, keys
+from serving.http.app import create_app
+from serving.http.connection import configuration
+from serving.observability import log, telemetry
 from serving.settings import Settings
-from serving.triton_inference import TritonInference
-from serving.triton_server import TritonServer, TritonServerError
+from serving.triton.client import TritonInference
+from serving.triton.preflight import PreflightError, free
+from serving.triton.server import TritonServer, TritonServerError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -1,6 +1,6 @@
 """Errors of the gateway as RFC 9457 problem details: an exception goes in, `application/problem+json` comes out.
 
-A problem is raised anywhere below a route as an exception and rendered in one place (`serving.app`). Its body is
+A problem is raised anywhere below a route as an exception and rendered in one place (`serving.http.app`). Its body is
 
     {"type": "urn:petrov:problem:non-positive", "title": "Value is not positive", "status": 422,
      "detail": "coefficient[0,17,3] is -2.0; a permeability must be positive",

@@ -1,6 +1,7 @@
 """What crosses the wire as JSON, and the model card as the gateway reads it; all of it appears in `/docs`.
 
-Arrays themselves are described here and coded in `serving.arrays`: validating a million numbers one by one is not
+Arrays themselves are described here and coded in `serving.codecs.formats`: validating a million numbers one by one
+is not
 what pydantic is for.
 """
 

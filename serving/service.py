@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from fastapi import Depends, Request
 
-from serving.authorisation import Guard
-from serving.catalogue import Catalogue
-from serving.dispatch import Dispatcher
-from serving.key_file import KeyFile
-from serving.limits import Admission, RetryBudget
-from serving.metrics import Metrics
-from serving.prediction import Predictor
-from serving.problems import Classics
-from serving.telemetry import TracedMetrics, Traces
-from serving.triton_pool import TritonPool
+from serving.auth.authorisation import Guard
+from serving.auth.key_file import KeyFile
+from serving.catalogue.catalogue import Catalogue
+from serving.catalogue.classical import Classics
+from serving.http.limits import Admission, RetryBudget
+from serving.inference.dispatch import Dispatcher
+from serving.inference.prediction import Predictor
+from serving.observability.metrics import Metrics
+from serving.observability.telemetry import TracedMetrics, Traces
+from serving.triton.pool import TritonPool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from serving.inference import Inference
+    from serving.inference.backend import Inference
     from serving.settings import Settings
 
 RETRIES_PER_CALL, RETRIES_SAVED = 0.2, 32  # one call in five, and the runs in flight of a server that is lost

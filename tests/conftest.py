@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 import uvicorn
 
-from serving.app import create_app
-from serving.connection import configuration
+from serving.http.app import create_app
+from serving.http.connection import configuration
 from serving.settings import Settings
-from serving.triton_inference import TritonInference
-from serving.triton_server import TritonServer
+from serving.triton.client import TritonInference
+from serving.triton.server import TritonServer
 from tests import toy_sequences
 
 if TYPE_CHECKING:

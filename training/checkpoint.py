@@ -19,10 +19,10 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from training.config import AnyRecipe, Recipe
 from training.operators import Operator, build
-from training.problems import Problem
-from training.sequences import networks
+from training.problems.problem import Problem
+from training.recipes.recipe import AnyRecipe, Recipe
+from training.sequences.networks import build as networks
 from training.sequences.problem import SequenceProblem
 from training.sequences.recipe import SequenceRecipe
 

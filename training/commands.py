@@ -10,19 +10,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from training import ablation, checkpoint, comparison, config, evaluation, runs
+from benchmarks import comparison
+from benchmarks.profiling.command import profile, words
+from benchmarks.profiling.measure import ProfileError
+from training import checkpoint, evaluation
 from training.data import prepare
+from training.evaluation import ablation
 from training.evaluation.table import rich_table
-from training.fit import request
+from training.fit import runs
+from training.fit.fields import request
 from training.importing import reference
 from training.importing.arguments import Example
 from training.importing.refusal import ReferenceImportError
 from training.importing.summary import summary
 from training.memorisation.command import memorise
-from training.profiling.command import profile, words
-from training.profiling.measure import ProfileError
-from training.sequences import corpora
-from training.sequences.corpus import CorpusError
+from training.recipes import recipe as config
+from training.sequences.corpora import load as corpora
+from training.sequences.corpora.corpus import CorpusError
 from training.sequences.measure import report as label_report
 from training.sequences.table import rich_table as label_table
 

@@ -15,8 +15,8 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 from benchmarks import settings
-from serving.app import VERSION
-from serving.metrics import Metrics
+from serving.http.app import VERSION
+from serving.observability.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -79,7 +79,7 @@ def metrics_page() -> str:
     opening = (
         "`GET /metrics`, for Prometheus. Histograms have `_bucket`, `_sum` and `_count`; counters end in `_total`. "
         "Labels are bounded: a model is one of the repository or `unknown`, a grid one of the card or `other`. "
-        "What to do about them is in [operations](../operations.md). Generated from `serving/metrics.py`."
+        "What to do about them is in [operations](../operations.md). Generated from `serving/observability/metrics.py`."
     )
     return f"# Metrics\n\n{opening}\n\n{table(('metric', 'kind', 'labels', 'what it is'), instruments())}"
 

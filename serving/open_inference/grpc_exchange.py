@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tritonclient.grpc import service_pb2
 
-from serving import raw
+from serving.codecs import buffers as raw
 from serving.open_inference import tensors
 from serving.problem_details import BodyTooLarge, UnreadableBody, WrongShape
 
@@ -29,7 +29,7 @@ _CONTENTS: Mapping[str, tuple[str, type[Any]]] = {
 
 
 class GrpcExchange:
-    """A question over gRPC and the writing of its answer; an `Exchange` of `serving.prediction`.
+    """A question over gRPC and the writing of its answer; an `Exchange` of `serving.inference.prediction`.
 
     Args:
         request: The message.

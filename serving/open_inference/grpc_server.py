@@ -8,7 +8,7 @@ its status becomes one of gRPC's:
     501      UNIMPLEMENTED        404  NOT_FOUND          503      UNAVAILABLE
 
 Every answer carries the request's id as `x-request-id` in its trailing metadata, 429 and 503 `retry-after`. A key,
-where one is wanted, comes as `authorization: Bearer …` in the call's metadata (`serving.authorisation`).
+where one is wanted, comes as `authorization: Bearer …` in the call's metadata (`serving.auth.authorisation`).
 
 A message is asked for only when its call has been admitted, and has to arrive in time. gRPC does not say how much of it
 is there until all of it is: so it is bounded by itself, and counted among the bytes in flight once it is complete.
@@ -29,18 +29,18 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode
 from tritonclient.grpc import service_pb2
 
-from serving import access
-from serving.authorisation import ANYONE, METHODS
-from serving.metrics import UNKNOWN
+from serving.auth.authorisation import ANYONE, METHODS
+from serving.http import access
+from serving.inference.prediction import aside
+from serving.observability.metrics import UNKNOWN
 from serving.open_inference import metadata
 from serving.open_inference.grpc_exchange import GrpcExchange
-from serving.prediction import aside
 from serving.problem_details import InternalError, InvalidParameter, Problem, SlowBody, UnreadableBody
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from serving.catalogue import Version
+    from serving.catalogue.catalogue import Version
     from serving.service import Service
 
     Method = Callable[["Call"], Awaitable[bytes]]

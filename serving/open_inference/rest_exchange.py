@@ -15,7 +15,8 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
-from serving import arrays, raw
+from serving.codecs import buffers as raw
+from serving.codecs import formats as arrays
 from serving.open_inference import tensors
 from serving.problem_details import BodyTooLarge, UnreadableBody, WrongShape
 
@@ -90,7 +91,7 @@ class Reply:
 
 
 class RestExchange:
-    """A question of `/v2` and the writing of its answer; an `Exchange` of `serving.prediction`.
+    """A question of `/v2` and the writing of its answer; an `Exchange` of `serving.inference.prediction`.
 
     Args:
         content: The request's body.

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic.json_schema import SkipJsonSchema
 
-from serving import arrays, body
+from serving.codecs import formats as arrays
+from serving.http import body
 from serving.open_inference import metadata
 from serving.open_inference.metadata import (
     ErrorMessage,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from serving import arrays
+from serving.codecs import formats as arrays
 from serving.problem_details import InvalidParameter, WrongDtype, WrongInput
 
 if TYPE_CHECKING:

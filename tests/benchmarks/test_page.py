@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks import aims, breakeven, forward, headlines, load, page, steps
+from benchmarks.profiling.report import Profile
 from benchmarks.turns import MEBIBYTE, Measured
-from training.profiling.report import Profile
 
 
 def measured(name: str, seconds: float, facts: dict[str, Any] | None = None) -> Measured:

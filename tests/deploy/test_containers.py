@@ -14,9 +14,10 @@ import pytest
 import typer
 
 from serving import __main__ as program
-from serving import triton_runtime, triton_server
-from serving.app import VERSION, create_app
+from serving.http.app import VERSION, create_app
 from serving.settings import Settings
+from serving.triton import runtime as triton_runtime
+from serving.triton import server as triton_server
 from tests.deploy.manifests import DEPLOY, DEPLOYMENTS, ROOT, Pair, image_environment, pair
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def test_the_gateway_runs_without_what_its_image_leaves_out(tmp_path: Path) -> N
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({LEFT_OUT}))\n"
         "from serving import __main__\n"
-        "from serving.app import create_app\n"
+        "from serving.http.app import create_app\n"
         "from serving.settings import Settings\n"
         f"create_app(Settings(repository={str(tmp_path)!r}, traces='http://127.0.0.1:4318/v1/traces')).openapi()\n"
     )

@@ -19,7 +19,7 @@ from tests.conftest import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from serving.triton_server import TritonServer
+    from serving.triton.server import TritonServer
     from tests.conftest import Gateway
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.app import VERSION
-from serving.metrics import Metrics
+from serving.http.app import VERSION
+from serving.observability.metrics import Metrics
 from serving.settings import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -9,10 +9,10 @@ import torch
 
 from export.repository import Publication, publish
 from training import checkpoint
-from training.config import DataConfig, FitConfig, Recipe
-from training.decoders import SpectralDecoderConfig
+from training.nn.decoders import SpectralDecoderConfig
 from training.operators import BurgersConfig, DarcyConfig, DarcyInverseConfig, GridTransformerConfig, build
-from training.problems import PROBLEMS
+from training.problems.problem import PROBLEMS
+from training.recipes.recipe import DataConfig, FitConfig, Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable

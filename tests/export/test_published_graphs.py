@@ -12,10 +12,10 @@ from export import parity, questions
 from export.deployable import Deployable
 from export.repository import FORMATS
 from export.signature import GridSpec, Signature, TensorSpec
-from training.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
-from training.encoder import EncoderConfig
+from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
+from training.nn.encoder import EncoderConfig
 from training.operators import GridTransformerConfig, LineTransformerConfig, PlaneTransformerConfig, build
-from training.problems import Quantity
+from training.problems.problem import Quantity
 
 SMALL = {"layers": 1, "channels": 12, "heads": 2, "feedforward": 16, "norm": "none", "activation": "relu"}
 DECODER = SpectralDecoderConfig(channels=6, modes=4, hidden=8)

@@ -22,7 +22,7 @@ from export import to_onnx, triton_config
 from export.repository import RepositoryError, publish
 from export.signature import Signature
 from training import checkpoint
-from training.problems import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

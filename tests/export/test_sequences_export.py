@@ -21,9 +21,9 @@ from export.deployable import Deployable, example
 from export.parity import ParityError
 from export.repository import FORMATS, RepositoryError
 from export.signature import Signature, SignatureError
-from training.memoriser import MemoriserConfig
-from training.sequences.classifier import ClassifierConfig
-from training.sequences.networks import build
+from training.sequences.networks.build import build
+from training.sequences.networks.classifier import ClassifierConfig
+from training.sequences.networks.memoriser import MemoriserConfig
 from training.sequences.problem import LISTOPS, MATCHING, PADDING, LengthLimits, SequenceProblem
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from serving.settings import Settings
-    from serving.triton_server import TritonServer
+    from serving.triton.server import TritonServer
 
 Published: TypeAlias = "tuple[Path, dict[str, Any]]"
 

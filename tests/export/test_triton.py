@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from export.repository import Publication
     from serving.settings import Settings
-    from serving.triton_server import TritonServer
+    from serving.triton.server import TritonServer
     from tests.conftest import Gateway
 
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"

@@ -10,12 +10,13 @@ import torch
 
 from export.parity import TOLERANCE
 from export.repository import publish
-from training import checkpoint, config
-from training.attention import AttentionType
+from training import checkpoint
 from training.data import read
-from training.fit import fit
+from training.fit.fields import fit
 from training.losses import relative_l2
-from training.problems import PROBLEMS, GridLimits
+from training.nn.attention import AttentionType
+from training.problems.problem import PROBLEMS, GridLimits
+from training.recipes import recipe as config
 
 DATA = {"train": 40, "test": 16}
 #: Kernels differ in the features of a head alone: the one with every part of the others stands for all.

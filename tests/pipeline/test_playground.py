@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from petrov_client import ModelInfo
     from serving.settings import Settings
-    from serving.triton_server import TritonServer
+    from serving.triton.server import TritonServer
     from tests.conftest import Gateway
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,8 @@ import physics.burgers
 import physics.darcy
 from physics.grid import WALL
 from training import checkpoint
-from training.sequences import corpora, listops
+from training.sequences.corpora import listops
+from training.sequences.corpora import load as corpora
 from training.sequences.samples import UNLABELLED
 
 RELEASED = Path(__file__).parents[2] / "checkpoints"

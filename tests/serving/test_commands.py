@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from serving.settings import Settings
-    from serving.triton_server import TritonServer
+    from serving.triton.server import TritonServer
 
 ROOT = Path(__file__).parents[2]
 

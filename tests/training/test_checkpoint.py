@@ -8,9 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from training import checkpoint, config
+from training import checkpoint
 from training.operators import build
-from training.problems import PROBLEMS
+from training.problems.problem import PROBLEMS
+from training.recipes import recipe as config
 
 RECIPE = config.read(config.find("darcy-tiny"))
 

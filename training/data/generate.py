@@ -25,7 +25,7 @@ from tqdm import tqdm
 from physics import burgers, darcy, poisson
 from training.data import neuralop, published, store
 from training.data.store import Array, Layout
-from training.problems import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 VERSION = 1
 """Raised whenever the same seed would give other samples."""

@@ -17,7 +17,7 @@ import numpy as np
 from training.data import store
 from training.data.published import VARIABLE
 from training.data.store import Array, Layout
-from training.problems import NEURALOP_DARCY
+from training.problems.problem import NEURALOP_DARCY
 
 PROBLEM = NEURALOP_DARCY.name
 WHEEL = "neuraloperator-0.3.0-*.whl"

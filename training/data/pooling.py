@@ -33,12 +33,13 @@ def block_mean(fields: NDArray[Real], sides: tuple[int, ...]) -> NDArray[Real]:
     Raises:
         ValueError: an axis has too few points, or blocks so wide that one would hold no point.
     """
+    means: NDArray[Any] = fields
     for axis, side in enumerate(sides, start=fields.ndim - len(sides)):
-        edges = block_edges(fields.shape[axis], side)
+        edges = block_edges(means.shape[axis], side)
         sizes = np.diff(edges).astype(fields.dtype)
-        last = (1,) * (fields.ndim - axis - 1)
-        fields = np.add.reduceat(fields, edges[:-1], axis=axis) / sizes.reshape(-1, *last)
-    return fields
+        last = (1,) * (means.ndim - axis - 1)
+        means = np.add.reduceat(means, edges[:-1], axis=axis) / sizes.reshape(-1, *last)
+    return means
 
 
 def block_edges(points: int, side: int) -> NDArray[np.int64]:

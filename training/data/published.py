@@ -17,7 +17,7 @@ from scipy.io import loadmat, whosmat
 
 from training.data import store
 from training.data.store import Array, Layout
-from training.problems import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 VARIABLE = "DATA_PATH"
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from training.data import derivatives
 from training.data.pooling import block_mean, common_grid
-from training.problems import PROBLEMS, Problem
+from training.problems.problem import PROBLEMS, Problem
 
 Split = Literal["train", "test"]
 Array = NDArray[np.float32]

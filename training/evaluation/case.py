@@ -9,7 +9,7 @@ from typing import Any
 from training.data import Samples
 from training.data.store import Array
 from training.evaluation.noise import noisy
-from training.problems import PROBLEMS, Problem
+from training.problems.problem import PROBLEMS, Problem
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from training.config import DataConfig
 from training.data import grids
-from training.problems import Problem
+from training.problems.problem import Problem
+from training.recipes.recipe import DataConfig
 
 Sides = tuple[int, ...]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from training.batches import measured
-from training.config import DataConfig
 from training.data import deviation, strides
 from training.data.store import Array
 from training.evaluation.grids import Sides
-from training.problems import Problem
+from training.fit.batches import measured
+from training.problems.problem import Problem
+from training.recipes.recipe import DataConfig
 
 
 def noisy(inputs: Array, noise: float, unit: Array) -> Array:

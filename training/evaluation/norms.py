@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from physics import volumes
 from training.evaluation.case import Case
-from training.problems import DARCY
+from training.problems.problem import DARCY
 
 Each = NDArray[np.float64]
 Fields = NDArray[np.floating[Any]]

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from training.config import DataConfig
 from training.data import read
+from training.evaluation.baselines import IMPATIENT_FIELDS, classical
 from training.evaluation.case import Case
 from training.evaluation.grids import Sides, measured_grids
 from training.evaluation.network import errors
 from training.evaluation.noise import noise_units
-from training.evaluation.rivals import IMPATIENT_FIELDS, classical
 from training.evaluation.timing import processor
 from training.operators import Operator
-from training.problems import Problem
+from training.problems.problem import Problem
+from training.recipes.recipe import DataConfig
 
 Rows = list[dict[str, Any]]
 

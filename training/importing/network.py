@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from training.activations import Activation
-from training.attention import AttentionType
-from training.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
 from training.importing.arguments import Arguments, Attention
 from training.importing.refusal import ReferenceImportError
 from training.importing.sizes import Sizes
+from training.nn.activations import Activation
+from training.nn.attention import AttentionType
+from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
 from training.operators import LineTransformerConfig, PlaneTransformerConfig
 
 DROPOUT = 0.5  # of the attention: the reference's constant, in training and in evaluation, whatever is configured

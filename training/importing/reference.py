@@ -14,18 +14,18 @@ from typing import Any
 import torch
 
 from training import checkpoint, evaluation
-from training.config import DataConfig, FitConfig, Recipe
 from training.data import store
 from training.importing import arguments, statistics
 from training.importing import sizes as grids
 from training.importing.arguments import Example
 from training.importing.inference import Inference, infer
 from training.importing.network import DROPOUT, line_config, plane_config
+from training.importing.reference_layout import reference_state
 from training.importing.refusal import ReferenceImportError
 from training.importing.state_file import State, read_state
 from training.importing.statistics import Pair, Statistics
 from training.importing.whole_model import read_whole_model
-from training.normaliser import Normaliser
+from training.nn.normaliser import Normaliser
 from training.operators import (
     LineTransformer,
     LineTransformerConfig,
@@ -34,8 +34,8 @@ from training.operators import (
     PlaneTransformerConfig,
     build,
 )
-from training.problems import PROBLEMS, Problem
-from training.reference_layout import reference_state
+from training.problems.problem import PROBLEMS, Problem
+from training.recipes.recipe import DataConfig, FitConfig, Recipe
 
 PROVENANCE = "imported from a checkpoint of the published implementation, scaomath/galerkin-transformer"
 CAVEAT = (

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.importing.arguments import Arguments
+from training.importing.reference_layout import scaler_sizes
 from training.importing.refusal import ReferenceImportError
-from training.reference_layout import scaler_sizes
 
 FINEST = 420  # cells between the outermost points of the stored fields
 

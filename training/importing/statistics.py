@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from training.data import Samples, store
 from training.data.pooling import block_mean
 from training.importing.refusal import ReferenceImportError
-from training.normaliser import EPSILON
-from training.problems import PROBLEMS
+from training.nn.normaliser import EPSILON
+from training.problems.problem import PROBLEMS
 
 Array = NDArray[np.float64]
 

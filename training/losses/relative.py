@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from training.shapes import Field
+from training.nn.shapes import Field
 
 PerSample = Float[Tensor, " batch"]
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from training.losses.weighted import PerSample, Reduction, Terms, mean, reduce
-from training.shapes import Line, Tokens
+from training.nn.shapes import Line, Tokens
 
 
 @dataclass(frozen=True)

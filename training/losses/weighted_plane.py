@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from training.losses.weighted import PerSample, Reduction, Terms, mean, reduce
-from training.shapes import Plane
+from training.nn.shapes import Plane
 
 #: Along rows first, then along columns.
 Gradient = Float[Tensor, "batch row column 2"]

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from training.memorisation.stack import side_by_side, stack
 from training.memorisation.trial import Row, Sets, Trial
-from training.memoriser import MemoriserConfig, OneLayer
+from training.sequences.networks.memoriser import MemoriserConfig, OneLayer
 
 SETS = 4096  # measured on
 BATCH = 256

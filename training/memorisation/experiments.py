@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 from training.memorisation.trial import CounterExample, NamedEntities, RandomSets, Sets, Trial
-from training.memoriser import MemoriserConfig
-from training.sequences.named_entities import SOURCES
+from training.sequences.corpora.named_entities import SOURCES
+from training.sequences.networks.memoriser import MemoriserConfig
 
 SEEDS = range(2)
 SEQUENCES = (8, 16, 32, 64, 96)

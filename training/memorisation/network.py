@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from training.contextual_mapping import contextual_mapping, hidden_from_hardmax, vocabulary
+from training.memorisation.contextual_mapping import contextual_mapping, hidden_from_hardmax, vocabulary
 from training.memorisation.pairs import Pairs
 from training.memorisation.trial import CounterExample, Trial
-from training.memoriser import Memoriser
+from training.sequences.networks.memoriser import Memoriser
 
 SHARPNESS = 0.25  # the largest score of a constructed head whose scores are softened
 STRETCH = 4.0  # standard deviations that a mean along v is worth in its output

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from training.memorisation.trial import CounterExample, NamedEntities, RandomSets, Trial
-from training.sequences import named_entities
+from training.sequences.corpora import named_entities
 from training.sequences.samples import UNLABELLED
 
 Sequences = Int[Tensor, "sequence token"]

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from training.memoriser import MemoriserConfig
-from training.sequences.named_entities import CorpusName
+from training.sequences.corpora.named_entities import CorpusName
+from training.sequences.networks.memoriser import MemoriserConfig
 
 FROZEN = ConfigDict(frozen=True, extra="forbid")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from training.encoder import EncoderConfig
+from training.nn.encoder import EncoderConfig
 from training.operators.burgers import BurgersConfig, BurgersOperator
 from training.operators.darcy import DarcyConfig, DarcyOperator
 from training.operators.darcy_inverse import DarcyInverseConfig, DarcyInverseOperator

@@ -27,10 +27,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from training.encoder import EncoderConfig, LocalMixing, circle_positions, encoder_stack
-from training.normaliser import Normaliser
-from training.shapes import Carried, Line
-from training.spectral import SpectralConv, antiderivative, resample_periodic
+from training.nn.encoder import EncoderConfig, LocalMixing, circle_positions, encoder_stack
+from training.nn.normaliser import Normaliser
+from training.nn.shapes import Carried, Line
+from training.nn.spectral import SpectralConv, antiderivative, resample_periodic
 
 TIME = 1.0  # of the final velocity, on a line of length 1
 

@@ -25,12 +25,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.conjugate_gradients import ConjugateGradients
-from training.encoder import EncoderConfig, LocalMixing, encoder_stack, square_positions
-from training.normaliser import Normaliser
-from training.scaling import Downscaler, Upscaler, convolution, coordinates, resample, sample
-from training.shapes import Carried, Channels, Plane
-from training.spectral import SpectralConv
+from training.nn.conjugate_gradients import ConjugateGradients
+from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack, square_positions
+from training.nn.normaliser import Normaliser
+from training.nn.resampling import Downscaler, Upscaler, convolution, coordinates, resample, sample
+from training.nn.shapes import Carried, Channels, Plane
+from training.nn.spectral import SpectralConv
 
 #: Distance of the outermost grid points from the wall: half a cell of the benchmark's mesh, in units of the square.
 WALL = 0.5 / 421

@@ -21,12 +21,12 @@ from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.curvature import FEATURES, Axis, derivatives
-from training.encoder import EncoderConfig, LocalMixing, encoder_stack, square_positions
-from training.normaliser import Normaliser
+from training.nn.curvature import FEATURES, Axis, derivatives
+from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack, square_positions
+from training.nn.normaliser import Normaliser
+from training.nn.resampling import resample
+from training.nn.shapes import Blocks, Carried, Plane
 from training.operators.darcy import WALL
-from training.scaling import resample
-from training.shapes import Blocks, Carried, Plane
 
 
 class DarcyInverseConfig(EncoderConfig):

@@ -20,12 +20,12 @@ from jaxtyping import Float
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from training.coordinates import indices, places
-from training.decoders import DecoderConfig, SpectralDecoderConfig, build_decoder
-from training.dropout import Dropout
-from training.encoder import EncoderConfig, encoder_stack
-from training.normaliser import Normaliser
-from training.shapes import Channels, Line
+from training.nn.coordinates import indices, places
+from training.nn.decoders import DecoderConfig, SpectralDecoderConfig, build_decoder
+from training.nn.dropout import Dropout
+from training.nn.encoder import EncoderConfig, encoder_stack
+from training.nn.normaliser import Normaliser
+from training.nn.shapes import Channels, Line
 
 Lines = Float[Tensor, "batch *channel point"]
 

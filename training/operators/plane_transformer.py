@@ -22,14 +22,14 @@ from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.activations import Activation
-from training.coordinates import JoinCoordinates, indices, places
-from training.decoders import DecoderConfig, SpectralDecoderConfig, build_decoder
-from training.dropout import Dropout
-from training.encoder import EncoderConfig, LocalMixing, encoder_stack
-from training.normaliser import Normaliser
-from training.scaling import Downscaler, Upscaler, sample
-from training.shapes import Carried, Channels
+from training.nn.activations import Activation
+from training.nn.coordinates import JoinCoordinates, indices, places
+from training.nn.decoders import DecoderConfig, SpectralDecoderConfig, build_decoder
+from training.nn.dropout import Dropout
+from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
+from training.nn.normaliser import Normaliser
+from training.nn.resampling import Downscaler, Upscaler, sample
+from training.nn.shapes import Carried, Channels
 
 Sides = tuple[PositiveInt, PositiveInt]
 Planes = Float[Tensor, "batch *channel row column"]

@@ -1,4 +1,4 @@
-"""One training run on sequences: takes a recipe and folders, gives a checkpoint as `training.fit` does."""
+"""One training run on sequences: takes a recipe and folders, gives a checkpoint as `training.fit.fields` does."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
-from training import checkpoint, runlog
-from training.allocator import keep_freed_memory
-from training.fit import BEST, EXPECTED_WARNINGS, METRICS, STATE, ProgressBar, open_state, savers
+from training import checkpoint
+from training.fit import log as runlog
+from training.fit.allocator import keep_freed_memory
+from training.fit.fields import BEST, EXPECTED_WARNINGS, METRICS, STATE, ProgressBar, open_state, savers
 from training.sequences.batches import Plan
-from training.sequences.corpora import load
-from training.sequences.corpus import Splits
+from training.sequences.corpora.corpus import Splits
+from training.sequences.corpora.load import load
 from training.sequences.measure import report
-from training.sequences.networks import Network, build
+from training.sequences.networks.build import Network, build
 from training.sequences.problem import SequenceProblem
 from training.sequences.recipe import SequenceRecipe
 from training.sequences.task import SequenceTask

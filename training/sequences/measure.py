@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from training.sequences.batches import by_length
-from training.sequences.corpus import Splits
-from training.sequences.networks import Network
+from training.sequences.corpora.corpus import Splits
+from training.sequences.networks.build import Network
 from training.sequences.samples import Sequences
 from training.sequences.task import cross_entropy, hits
 

@@ -1,6 +1,7 @@
 """What each sequence model answers, in words and limits: takes a problem by name, gives tokens, labels and lengths.
 
-As `training.problems` is for fields, this is the single source of the names on the wire for sequences: tokens are
+As `training.problems.problem` is for fields, this is the single source of the names on the wire for sequences:
+tokens are
 INT32 `[batch, length]` with 0 as padding behind them, and the answer is FP32 `[batch, label]` (or `[batch, length,
 label]`), logits. A text becomes tokens by `SequenceProblem.encode`, and by nothing else than the pattern and the
 vocabulary, so that any client can do it.

@@ -1,4 +1,4 @@
-"""Recipes of sequence models: what to train on what and how; `training.config` reads them beside those of fields."""
+"""Recipes of sequence models: which samples, which network, how to train; read by `training.recipes.recipe`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from training.sequences.networks import NetworkConfig
+from training.sequences.networks.build import NetworkConfig
 from training.sequences.problem import SEQUENCES
 
 FROZEN = ConfigDict(frozen=True, extra="forbid")

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 
 from training.sequences.batches import Epoch, Plan
-from training.sequences.networks import Network, orthogonality
+from training.sequences.networks.build import Network, orthogonality
 from training.sequences.recipe import SequenceFit
 from training.sequences.samples import UNLABELLED, SequenceBatch, Sequences
 from training.sequences.schedule import SCHEDULES

@@ -1,0 +1,206 @@
+"""What the type of attention decides: takes a recipe and types, gives a row of score and cost for every training.
+
+Rows differ in one word of the recipe and in the seed of weights and orders. Samples are the same for all.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from benchmarks.profiling.memory import peak_bytes
+from training import checkpoint
+from training.data import prepare
+from training.fit import fields as fit
+from training.fit import runs
+from training.recipes import recipe as config
+from training.sequences import fit as sequences
+from training.sequences.corpora import load as corpora
+from training.sequences.recipe import SequenceRecipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from training.recipes.recipe import AnyRecipe
+
+REPEATS = 5  # timed steps, of which the median is kept
+
+
+class Row(BaseModel):
+    """One training: what it reached on the test set, and what a step of it costs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    attention: str
+    seed: int
+    metric: str  # accuracy, or relative_l2
+    score: float
+    floor: float | None  # the accuracy of always saying the commonest label
+    parameters: int
+    step_milliseconds: float  # forward and backward, the threads' own time
+    peak_megabytes: float  # that tensors hold at once in a step, beyond weights and input
+    threads: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is trained: a recipe's file, overrides that all rows share, types of attention, and seeds for each."""
+
+    recipe: Path
+    overrides: tuple[str, ...]
+    attention: tuple[str, ...]
+    seeds: int = 1
+
+    def recipes(self) -> dict[tuple[str, int], AnyRecipe]:
+        """Give the recipe of every row.
+
+        Raises:
+            RecipeError: a type does not exist or does not fit.
+        """
+        first = config.read(self.recipe, [*self.overrides])
+        samples = first.seed if first.data.seed is None else first.data.seed
+        return {
+            (kind, seed): config.read(
+                self.recipe,
+                [*self.overrides, f"operator.attention={kind}", f"seed={seed}", f"data.seed={samples}"],
+            )
+            for seed in range(first.seed, first.seed + self.seeds)
+            for kind in self.attention
+        }
+
+
+def compare(plan: Plan, known: Sequence[Row], folder: Path, data: Path) -> Iterator[Row]:
+    """Train and measure what is not known yet; a run that was interrupted goes on.
+
+    Raises:
+        RecipeError: a type does not exist or does not fit: before anything is trained.
+    """
+    done = {(row.attention, row.seed) for row in known}
+    for (kind, seed), recipe in plan.recipes().items():
+        if (kind, seed) not in done:
+            yield measure(kind, recipe, folder / f"{recipe.name}-{kind}-{seed}", data)
+
+
+def measure(kind: str, recipe: AnyRecipe, folder: Path, data: Path) -> Row:
+    """Train one recipe with a type of attention and give its row."""
+    finished = (folder / checkpoint.CARD).exists() and checkpoint.read_config(folder).recipe == recipe
+    found = checkpoint.load(folder if finished else runs.train(recipe, folder, data, resume=True))
+    metric, score, floor = reached(found.card)
+    milliseconds, megabytes = cost(step(recipe, data))
+    return Row(
+        attention=kind,
+        seed=recipe.seed,
+        metric=metric,
+        score=score,
+        floor=floor,
+        parameters=found.card["checkpoint"]["parameters"],
+        step_milliseconds=milliseconds,
+        peak_megabytes=megabytes,
+        threads=torch.get_num_threads(),
+    )
+
+
+def reached(card: dict[str, Any]) -> tuple[str, float, float | None]:
+    """Give the metric of a card, its value on the test set, and the floor it is held against."""
+    if "accuracy" in card:
+        [row] = card["accuracy"]
+        return "accuracy", row["accuracy"], row["majority"]
+    return "relative_l2", card["errors"][0]["relative_l2"], None
+
+
+def step(recipe: AnyRecipe, data: Path) -> Callable[[], Tensor]:
+    """Give what computes the loss of the first batch."""
+    if isinstance(recipe, SequenceRecipe):
+        labelling = sequences.prepare_task(recipe, *corpora.load(recipe, data, progress=False), None)
+        question = next(iter(labelling.train_dataloader()))
+        return lambda: labelling.loss(question)
+    mapping = fit.prepare_task(recipe, prepare(fit.request(recipe), data, progress=False), None)
+    batch = next(iter(mapping.train_dataloader()))
+    return lambda: mapping.loss(mapping.operator(batch.inputs), batch)
+
+
+def cost(loss: Callable[[], Tensor]) -> tuple[float, float]:
+    """Give milliseconds and megabytes of a step; the first one, which only warms up, counts the memory."""
+    peak = peak_bytes(lambda: loss().backward(), torch.device("cpu"))
+    times = [clock(loss) for _ in range(REPEATS)]
+    return round(1000 * statistics.median(times), 1), round(peak / 1e6, 1)
+
+
+def clock(loss: Callable[[], Tensor]) -> float:
+    """Time one step, in seconds of all threads together."""
+    started = time.process_time()
+    loss().backward()
+    return time.process_time() - started
+
+
+def shared(plan: Plan) -> dict[str, Any]:
+    """Give what all rows of a file have in common."""
+    return {"recipe": plan.recipe.stem, "overrides": list(plan.overrides)}
+
+
+def write(plan: Plan, rows: Sequence[Row], path: Path) -> None:
+    """Write rows and what they share as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint.write_json(path, shared(plan) | {"rows": [row.model_dump() for row in rows]})
+
+
+def known(plan: Plan, path: Path) -> list[Row]:
+    """Read the rows that a file holds, none if there is no file yet.
+
+    Raises:
+        RecipeError: they are of another recipe, or were trained with other overrides.
+    """
+    if not path.exists():
+        return []
+    document = json.loads(path.read_text())
+    if (found := {key: document.get(key) for key in shared(plan)}) != shared(plan):
+        raise config.RecipeError(f"{path}: expected rows of {shared(plan)} but found {found}")
+    return [Row.model_validate(row) for row in document["rows"]]
+
+
+def load(path: Path) -> list[Row]:
+    """Read the rows that `write` wrote."""
+    return [Row.model_validate(row) for row in json.loads(path.read_text())["rows"]]
+
+
+HEADER = ("attention", "seeds", "score", "spread", "floor", "parameters", "step in ms", "peak in MB")
+
+
+def cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Lay rows out for reading, one line a type: mean and standard deviation of the score over the seeds."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.attention].append(row)
+    return [line(kind, group) for kind, group in groups.items()]
+
+
+def line(kind: str, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Give one type's line; costs are medians over its seeds."""
+    scores = [row.score for row in rows]
+    spread = statistics.stdev(scores) if len(scores) > 1 else None
+    return (
+        kind,
+        str(len(rows)),
+        written(statistics.mean(scores), rows[0].metric),
+        written(spread, rows[0].metric),
+        written(rows[0].floor, rows[0].metric),
+        f"{rows[0].parameters:,}",
+        f"{statistics.median(row.step_milliseconds for row in rows):.0f}",
+        f"{statistics.median(row.peak_megabytes for row in rows):.0f}",
+    )
+
+
+def written(score: float | None, metric: str) -> str:
+    """Write a share in per cent, an error with three digits."""
+    if score is None:
+        return ""
+    return f"{100 * score:.1f} %" if metric == "accuracy" else f"{score:.2e}"

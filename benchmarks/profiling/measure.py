@@ -1,0 +1,204 @@
+"""Takes subjects and settings, gives a row for every form at every length.
+
+At each length the forms take turns, one step each a round, so that whatever else the machine does slows them alike:
+ratios count. Before, each takes one step that is not timed, then one whose memory is counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from tqdm import tqdm
+
+from benchmarks.profiling.forms import attention_type, attentions, compute_as, forms_pairs, pair_bytes
+from benchmarks.profiling.memory import peak_bytes
+from benchmarks.profiling.rows import Clock, Row, Settings
+from benchmarks.profiling.subjects import Subject, subject
+
+WARM_UP, MEMORY = 1, 1  # steps before the rounds
+
+
+class ProfileError(RuntimeError):
+    """Nothing can be measured as asked: the message says why, and what to do."""
+
+
+@dataclass
+class Case:
+    """One form at one length, ready to run, with what was measured so far."""
+
+    subject: Subject
+    form: str
+    length: int
+    network: nn.Module
+    inputs: Tensor
+    target: Tensor
+    forward: list[float] = field(default_factory=list)
+    backward: list[float] = field(default_factory=list)
+    peak_bytes: int = 0
+    skipped: str | None = None
+
+    @property
+    def row(self) -> Row:
+        """What was measured; nothing if a step failed."""
+        failed = self.skipped is not None
+        return Row(
+            subject=self.subject.name,
+            form=self.form,
+            batch=self.subject.batch,
+            length=self.length,
+            points=self.subject.points(self.length),
+            forward_seconds=() if failed else tuple(self.forward),
+            backward_seconds=() if failed else tuple(self.backward),
+            peak_bytes=0 if failed else self.peak_bytes,
+            skipped=self.skipped,
+        )
+
+
+def measure(names: list[str], settings: Settings, *, progress: bool = True) -> list[Row]:
+    """Profile subjects by name.
+
+    Raises:
+        ProfileError: the device or a type does not exist, or a network cannot be built or fed as asked.
+        RecipeError: there is no such recipe.
+    """
+    device = find_device(settings.device)
+    if device.type != "cpu" and settings.clock == "processor":
+        raise ProfileError(f"expected --clock wall, for a processor's time says nothing about {device.type}")
+    try:
+        subjects = [subject(name, settings) for name in names]
+    except ValueError as error:
+        raise ProfileError(str(error)) from error
+    steps = sum(len(each.forms) * len(each.lengths) for each in subjects) * (settings.repeats + WARM_UP + MEMORY)
+    with tqdm(total=steps, desc="profile", unit="step", disable=not progress) as bar:
+        return [
+            row
+            for each in subjects
+            for length in each.lengths
+            for row in rows(each, length, device, settings, lambda text: tell(bar, text))
+        ]
+
+
+def tell(bar: tqdm[Any], text: str) -> None:
+    """Go on by one step and name it."""
+    bar.set_postfix_str(text, refresh=False)
+    bar.update()
+
+
+def find_device(name: str) -> torch.device:
+    """Give a device that is there."""
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ProfileError("expected a CUDA device but this torch finds none: use --device cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, NotImplementedError) as error:
+        raise ProfileError(f"expected a device such as cpu, cuda or cuda:1 but got {name!r}") from error
+
+
+def rows(
+    subject: Subject, length: int, device: torch.device, settings: Settings, tick: Callable[[str], None]
+) -> list[Row]:
+    """Measure all forms at one length, in turns."""
+    torch.manual_seed(0)
+    cases = [prepare(subject, form, length, device, settings.limit_gb) for form in subject.forms]
+    works: list[Callable[[Case], None]] = [step, remember, *[partial(clock, kind=settings.clock)] * settings.repeats]
+    for work in works:
+        for case in cases:
+            tick(f"{subject.name} {case.form} {length}")
+            run(work, case)
+    return [case.row for case in cases]
+
+
+def prepare(subject: Subject, form: str, length: int, device: torch.device, limit_gb: float) -> Case:
+    """Build a form, its input and target; it is marked as skipped if its n x n matrices would not fit."""
+    inputs = subject.inputs(length).to(device)
+    try:
+        network = subject.make(attention_type(form)).to(device)
+        tokens, answer = probe(network, inputs[:1])
+    except ValueError as error:
+        raise ProfileError(f"{subject.name}, {form}, length {length}: {error}") from error
+    target = torch.rand(subject.batch, *answer.shape[1:], device=device)
+    compute_as(form, network.train())
+    case = Case(subject, form, length, network, inputs.requires_grad_(subject.differentiate), target)
+    if forms_pairs(form, network) and (needed := pair_bytes(network, tokens, subject.batch)) > limit_gb * 1e9:
+        case.skipped = f"its n x n matrices would take {needed / 1e9:.1f} GB, more than the limit of {limit_gb:g} GB"
+    return case
+
+
+@torch.no_grad()
+def probe(network: nn.Module, sample: Tensor) -> tuple[list[int], Tensor]:
+    """Give the number of tokens that each attention sees, and the answer to one sample."""
+    tokens: list[int] = []
+    hooks = [
+        attention.register_forward_pre_hook(lambda _, arguments: tokens.append(arguments[0].shape[1]))
+        for attention in attentions(network)
+    ]
+    answer = network.eval()(sample)
+    for hook in hooks:
+        hook.remove()
+    return tokens, answer
+
+
+def run(work: Callable[[Case], None], case: Case) -> None:
+    """Do one piece of work, unless the case is given up; give it up if memory runs out."""
+    if case.skipped is not None:
+        return
+    try:
+        work(case)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        case.skipped = "ran out of memory"
+        clear(case)
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Tell whether an allocator gave up; the CPU's has no exception of its own."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def clear(case: Case) -> None:
+    """Forget the gradients of the step before."""
+    case.network.zero_grad(set_to_none=True)
+    case.inputs.grad = None
+
+
+def loss(case: Case) -> Tensor:
+    """Go forward."""
+    return functional.mse_loss(case.network(case.inputs), case.target)
+
+
+def step(case: Case) -> None:
+    """Take one whole step."""
+    clear(case)
+    loss(case).backward()
+
+
+def remember(case: Case) -> None:
+    """Count the memory of one step, new gradients included."""
+    clear(case)
+    case.peak_bytes = peak_bytes(lambda: loss(case).backward(), case.inputs.device)
+
+
+def clock(case: Case, kind: Clock) -> None:
+    """Time one step."""
+    clear(case)
+    started = now(case.inputs.device, kind)
+    error = loss(case)
+    between = now(case.inputs.device, kind)
+    error.backward()
+    case.forward.append(between - started)
+    case.backward.append(now(case.inputs.device, kind) - between)
+
+
+def now(device: torch.device, kind: Clock) -> float:
+    """Give the time in seconds when all work so far is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.process_time() if kind == "processor" else time.perf_counter()

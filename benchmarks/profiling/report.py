@@ -1,0 +1,44 @@
+"""What is written down: takes settings and rows, gives a profile with exponents and headlines, and its JSON file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from pydantic import BaseModel
+
+from benchmarks.profiling.growth import Growth, growth
+from benchmarks.profiling.headlines import Headline, headlines
+from benchmarks.profiling.rows import FROZEN, Row, Settings
+
+
+class Profile(BaseModel):
+    """Everything that one call measured; `Profile.model_validate_json` reads what `write` wrote."""
+
+    model_config = FROZEN
+
+    torch: str
+    threads: int
+    settings: Settings
+    rows: tuple[Row, ...]
+    growth: tuple[Growth, ...]
+    headlines: tuple[Headline, ...]
+
+
+def report(settings: Settings, rows: Sequence[Row]) -> Profile:
+    """Draw the conclusions from the rows."""
+    return Profile(
+        torch=torch.__version__,
+        threads=torch.get_num_threads(),
+        settings=settings,
+        rows=tuple(rows),
+        growth=tuple(growth(rows)),
+        headlines=tuple(headlines(rows)),
+    )
+
+
+def write(profile: Profile, target: Path) -> None:
+    """Write a profile as JSON."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(profile.model_dump_json(indent=1) + "\n")

@@ -1,0 +1,140 @@
+"""What can be profiled: takes `attention`, `encoder` or a recipe's name, gives how to build and feed it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from benchmarks.profiling.forms import PUBLISHED, attention_type
+from benchmarks.profiling.rows import Settings
+from training.nn.attention import build_attention
+from training.nn.encoder import EncoderConfig, encoder_stack
+from training.nn.shapes import Tokens
+from training.operators import build
+from training.problems.problem import PROBLEMS
+from training.recipes import recipe as recipes
+
+Make = Callable[[str], nn.Module]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is profiled; `settings` overrule its defaults."""
+
+    name: str
+    forms: tuple[str, ...]
+    lengths: tuple[int, ...]  # points per axis
+    batch: int
+    sample: Callable[[int], tuple[int, ...]]  # the shape of one input with so many points per axis
+    points: Callable[[int], int]
+    make: Make  # a new network with attention of a type
+    differentiate: bool = False  # the input too, as inside a larger network
+
+    def inputs(self, length: int) -> torch.Tensor:
+        """Give a random positive batch, as a permeability must be."""
+        return 1 + torch.rand(self.batch, *self.sample(length))
+
+
+class Chain(nn.Module):
+    """Apply attention or encoder layers one after another to tokens on a line, with positions in [0, 1]."""
+
+    def __init__(self, layers: nn.ModuleList) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        positions = torch.linspace(0, 1, tokens.shape[1], device=tokens.device)[:, None]
+        for layer in self.layers:
+            tokens = layer(tokens, positions=positions)
+        return tokens
+
+
+def subject(name: str, settings: Settings) -> Subject:
+    """Give a subject by its name.
+
+    Raises:
+        RecipeError: it is neither `attention` nor `encoder` nor a recipe.
+        ValueError: one of the types does not exist.
+    """
+    found = TOKENS[name](settings) if name in TOKENS else recipe_subject(name, settings)
+    chosen = replace(
+        found,
+        forms=settings.types or found.forms,
+        lengths=settings.lengths or found.lengths,
+        batch=settings.batch or found.batch,
+    )
+    for form in chosen.forms:
+        attention_type(form)
+    return chosen
+
+
+def attention_subject(settings: Settings) -> Subject:
+    """Give one attention on its own."""
+
+    def make(kind: str) -> nn.Module:
+        attention = build_attention(kind, settings.channels, settings.heads, 1, dropout=settings.dropout or 0.0)
+        return Chain(nn.ModuleList([attention]))
+
+    return token_subject("attention", (512, 1024, 2048, 4096, 8192), make, settings)
+
+
+def encoder_subject(settings: Settings) -> Subject:
+    """Give the encoder of the published profiler (batch 4, width 96, 4 heads, 10 layers by default)."""
+    config = EncoderConfig(
+        norm="none",
+        channels=settings.channels,
+        heads=settings.heads,
+        layers=settings.layers,
+        feedforward=2 * settings.channels,
+        activation="relu",
+        attention_dropout=settings.dropout or 0.0,
+    )
+
+    def make(kind: str) -> nn.Module:
+        return Chain(encoder_stack(with_attention(config, kind), coordinates=1))
+
+    return token_subject("encoder", (256, 512, 1024, 2048), make, settings)
+
+
+def token_subject(name: str, lengths: tuple[int, ...], make: Make, settings: Settings) -> Subject:
+    """Give a subject that maps tokens on a line to tokens."""
+    return Subject(
+        name=name,
+        forms=PUBLISHED,
+        lengths=lengths,
+        batch=4,
+        sample=lambda length: (length, settings.channels),
+        points=lambda length: length,
+        make=make,
+        differentiate=True,
+    )
+
+
+def with_attention(config: EncoderConfig, kind: str) -> EncoderConfig:
+    """Change one word of a config."""
+    return config.model_copy(update={"attention": kind})
+
+
+def recipe_subject(name: str, settings: Settings) -> Subject:
+    """Give a recipe's network, by default with its own type of attention, batch and largest grid."""
+    recipe = recipes.read_fields(recipes.find(name))
+    dropout = {} if settings.dropout is None else {"attention_dropout": settings.dropout}
+    config = recipe.operator.model_copy(update=dropout)
+    axes, channels = len(PROBLEMS[recipe.problem].axes), getattr(config, "inputs", 1)
+    return Subject(
+        name=name,
+        forms=(config.attention,),
+        lengths=(max(recipe.data.grids),),
+        batch=recipe.fit.batch,
+        sample=lambda length: (*([channels] if channels > 1 else []), *[length] * axes),
+        points=lambda length: math.prod([length] * axes),
+        make=lambda kind: build(with_attention(config, kind)),
+    )
+
+
+#: What is profiled beside recipes.
+TOKENS: dict[str, Callable[[Settings], Subject]] = {"attention": attention_subject, "encoder": encoder_subject}

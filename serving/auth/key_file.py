@@ -1,0 +1,100 @@
+"""A key file on disk in, its entries as they are now out; and a new entry in, the file with it out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from typing import TYPE_CHECKING
+
+from serving.auth import keys
+from serving.auth.keys import KeysError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from serving.auth.keys import Key
+
+logger = logging.getLogger(__name__)
+SECONDS = 1.0  # between two looks
+_MOST_BYTES = 2**20
+_OPENING = "# Keys of the gateway, hashed. A new one: python -m serving key NAME --scope infer\n"
+
+
+class KeyFile:
+    """Entries that follow their file: rotation needs no restart, and a broken edit changes nothing.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        keys: What it said when it could last be read.
+
+    Raises:
+        KeysError: It cannot be read, or is not a key file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = _text(path)
+        self._fault = ""
+        self.keys = _parsed(path, self._seen)
+
+    async def watch(self) -> None:
+        """Follow the file until cancelled."""
+        while True:
+            await asyncio.sleep(SECONDS)
+            await asyncio.to_thread(self.refresh)
+
+    def refresh(self) -> None:
+        """Look at the file. The words themselves are compared: neither times nor links on disk have to be trusted."""
+        try:
+            self._follow(_text(self._path))
+        except KeysError as error:
+            if str(error) != self._fault:  # once, and not every second
+                logger.error("%s; the keys stay as they were", error)  # noqa: TRY400  the sentence says it all
+            self._fault = str(error)
+
+    def _follow(self, text: str) -> None:
+        self._fault = ""
+        if text != self._seen:
+            self._seen = text
+            self.keys = _parsed(self._path, text)
+            logger.info("%s: %d keys", self._path, len(self.keys.key))
+
+
+def append(path: Path, key: Key) -> None:
+    """Add an entry to a key file, which is made if there is none; a reader finds the old file or the new one.
+
+    Raises:
+        KeysError: The file is not a key file, or has such an entry.
+        OSError: It cannot be written.
+    """
+    path = path.resolve()  # a link stays one
+    text = f"{_text(path) if path.exists() else _OPENING}\n{key.text()}"
+    _parsed(path, text)
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(text, "utf-8")
+    if path.exists():
+        shutil.copymode(path, beside)
+    beside.replace(path)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise KeysError(f"{path}: expected at most {_MOST_BYTES} bytes of keys but got more")
+        return content.decode()
+    except OSError as error:
+        raise KeysError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise KeysError(f"{path}: not UTF-8 at byte {error.start}") from error
+
+
+def _parsed(path: Path, text: str) -> keys.Keys:
+    try:
+        return keys.parse(text)
+    except KeysError as error:
+        raise KeysError(f"{path}: {error}") from error

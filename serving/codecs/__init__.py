@@ -1,0 +1,1 @@
+"""Wire formats: bytes to arrays and back."""

@@ -1,0 +1,1 @@
+"""From a checked request to batches for an inference backend, and back."""

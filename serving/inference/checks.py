@@ -1,0 +1,147 @@
+"""An array as it was read and the model's card in, a batch that the model may be asked about out.
+
+Everything here is decided by the card alone: rank, type, grid limits, and whether the quantity is positive by its
+meaning. What a sequence of tokens has to keep besides is in `serving.inference.tokens`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from serving.inference import tokens
+from serving.inference.location import first
+from serving.problem_details import GridOutOfLimits, NonFinite, NonFiniteOutput, NonPositive, WrongShape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from serving.schemas import Card, Grid, Tensor
+
+OTHER = "other"
+DTYPES: Mapping[str, type[np.float32 | np.int32]] = {"FP32": np.float32, "INT32": np.int32}
+
+
+def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDArray[Any]], bool]:
+    """Check the inputs of a model and bring them to batches `[B, ...]` of the card's types.
+
+    Args:
+        arrays: One array per input of the card, a field or a batch of fields.
+        card: The model's card.
+
+    Returns:
+        The batches, C-contiguous, and whether the question was a single field.
+
+    Raises:
+        WrongShape: A rank that is neither a field's nor a batch's, no fields, or inputs that disagree.
+        GridOutOfLimits: An axis outside the card's limits.
+        NonFinite: NaN, infinity, or a value beyond float32.
+        NonPositive: A value at or below zero where the card says positive.
+        WrongDtype: Floating-point numbers where the card says integers.
+        WrongToken: An integer that is no word, or padding elsewhere than behind the words.
+    """
+    batches = {tensor.name: _batch(arrays[tensor.name], tensor, card) for tensor in card.inputs}
+    lead = card.inputs[0]
+    for tensor in card.inputs[1:]:
+        if arrays[tensor.name].shape != arrays[lead.name].shape:
+            raise WrongShape(
+                f"{tensor.name} has shape {arrays[tensor.name].shape} and {lead.name} {arrays[lead.name].shape}; "
+                "expected the same",
+                array=tensor.name,
+            )
+    return batches, arrays[lead.name].ndim < len(lead.axes)
+
+
+def ones(card: Card, points: int) -> dict[str, NDArray[Any]]:
+    """The plainest question that fits a model: one field, or one sequence of the first word, of so many points."""
+    shape = (1, *(points for _ in card.grid.axes))
+    return {tensor.name: np.ones(shape, DTYPES[tensor.dtype]) for tensor in card.inputs}
+
+
+def check_output(outputs: Mapping[str, NDArray[np.float32]]) -> None:
+    """Refuse to pass on what is no number.
+
+    Raises:
+        NonFiniteOutput: NaN or infinity in an output.
+    """
+    for name, array in outputs.items():
+        finite = np.isfinite(array)
+        if not finite.all():
+            place = first(~finite, name)
+            raise NonFiniteOutput(f"the model answered {place} = {array[place.index]}")
+
+
+def grid_label(shape: tuple[int, ...], card: Card) -> str:
+    """The grid for metrics: `141x141` where each axis has the same declared size, else `other`, so labels stay few."""
+    declared = len(set(shape)) == 1 and shape[0] in card.grid.declared
+    return "x".join(map(str, shape)) if declared else OTHER
+
+
+def _batch(array: NDArray[Any], tensor: Tensor, card: Card) -> NDArray[Any]:
+    values, single = _shaped(array, tensor, card.grid), array.ndim < len(tensor.axes)
+    if card.vocabulary is not None:
+        return tokens.checked(values, tensor, card.vocabulary, single=single)
+    cast = np.ascontiguousarray(values) if values.dtype == np.float32 else _narrowed(values)
+    _check_finite(cast, values, tensor, single=single)
+    _check_positive(cast, values, tensor, single=single)
+    return cast
+
+
+def _narrowed(values: NDArray[Any]) -> NDArray[np.float32]:
+    """An overflow becomes inf, which is found and named."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(values, np.float32)
+
+
+def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
+    """The array as a batch, its rank and grid checked."""
+    rank = len(tensor.axes)
+    if array.ndim not in {rank - 1, rank}:
+        raise WrongShape(
+            f"expected ({', '.join(tensor.axes)}) or ({', '.join(tensor.axes[1:])}) but got shape {array.shape} "
+            f'for "{tensor.name}"',
+            array=tensor.name,
+        )
+    values = array if array.ndim == rank else array[np.newaxis]
+    if len(values) == 0:
+        raise WrongShape(
+            f'expected at least one field but got shape {array.shape} for "{tensor.name}"', array=tensor.name
+        )
+    for axis, size in zip(tensor.axes[1:], values.shape[1:], strict=True):
+        if not grid.minimum <= size <= grid.maximum:
+            raise GridOutOfLimits(
+                f'{tensor.name} has {size} points along "{axis}"; the model takes {grid.minimum} to {grid.maximum}',
+                array=tensor.name,
+            )
+    return values
+
+
+def _check_finite(cast: NDArray[np.float32], values: NDArray[Any], tensor: Tensor, *, single: bool) -> None:
+    finite = np.isfinite(cast)
+    if not finite.all():
+        place = first(~finite, tensor.name, single=single)
+        value = values[place.index]
+        beyond = ", beyond the range of float32" if np.isfinite(value) else "; values must be finite"
+        raise NonFinite(f"{place} is {value}{beyond}", array=tensor.name, index=place.shown)
+
+
+def _check_positive(cast: NDArray[np.float32], values: NDArray[Any], tensor: Tensor, *, single: bool) -> None:
+    if not tensor.positive:
+        return
+    positive = cast > 0
+    if not positive.all():
+        place = first(~positive, tensor.name, single=single)
+        value = values[place.index]
+        zero = " (zero in float32)" if value > 0 else ""
+        raise NonPositive(
+            f"{place} is {value}{zero}; {_article(tensor.meaning)} must be positive",
+            array=tensor.name,
+            index=place.shown,
+        )
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

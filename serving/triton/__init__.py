@@ -1,0 +1,1 @@
+"""The Triton server: its process, its connections, its backends."""

@@ -1,0 +1,104 @@
+"""The machine and the settings in; what is missing to run Triton here, by name, out."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from serving.triton import runtime as triton_runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from serving.settings import Settings
+
+ELSEWHERE = "a Triton that runs elsewhere will do: python -m serving gateway --triton HOST:PORT"
+GLIBC = (2, 35)
+
+
+class PreflightError(RuntimeError):
+    """What is missing, one sentence a line, each with what to do about it."""
+
+
+def check(settings: Settings) -> Path:
+    """Makes sure that a local Triton can start.
+
+    Returns:
+        The wheel's `tritonserver` folder.
+
+    Raises:
+        PreflightError: Something is missing; the message names all of it.
+    """
+    wheel = triton_runtime.installation()
+    missing = [*platform(wheel), *repository(settings.repository), *ports(settings)]
+    if missing or wheel is None:
+        raise PreflightError("\n".join(missing))
+    return wheel
+
+
+def platform(wheel: Path | None) -> Iterator[str]:
+    """What the machine lacks to run the wheel's binary."""
+    if wheel is None:
+        yield f"nvidia-pytriton, which carries Triton, is not installed (Linux on x86_64 only); {ELSEWHERE}"
+        return
+    if not triton_runtime.stub(wheel).exists():
+        yield f"nvidia-pytriton has no stub for Python {triton_runtime.PYTHON}: use Python 3.11 or 3.12; {ELSEWHERE}"
+    if (found := glibc()) < GLIBC:
+        yield f"glibc {_dotted(GLIBC)} or newer is needed but this is {_dotted(found)}; {ELSEWHERE}"
+    if not libpython(wheel):
+        name = f"libpython{triton_runtime.PYTHON}"
+        yield f"{name}.so.1.0 is missing: apt-get install {name} (or a Python built with --enable-shared); {ELSEWHERE}"
+
+
+def glibc() -> tuple[int, ...]:
+    """Version of the C library; (0,) where it is another than GNU's."""
+    with suppress(ValueError, OSError):
+        return tuple(int(part) for part in (os.confstr("CS_GNU_LIBC_VERSION") or "").split()[-1].split("."))
+    return (0,)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def libpython(wheel: Path) -> bool:
+    """Whether the loader will find the library that the stub links to."""
+    name = f"libpython{triton_runtime.PYTHON}.so.1.0"
+    if any((folder / name).exists() for folder in triton_runtime.library_folders(wheel)):
+        return True
+    with suppress(OSError):
+        return bool(ctypes.CDLL(name))
+    return False
+
+
+def repository(folder: Path) -> Iterator[str]:
+    """Whether there is anything to serve."""
+    if not any(folder.glob("*/config.pbtxt")):
+        yield f'the model repository "{folder}" holds no model: make export'
+        return
+    for model in sorted(config.parent for config in folder.glob("*/config.pbtxt")):
+        if not any(version.name.isdigit() for version in model.iterdir()):
+            yield f'the model "{model.name}" has no version in "{folder}": make export'
+
+
+def ports(settings: Settings) -> Iterator[str]:
+    """Which of Triton's ports somebody else has."""
+    for field in ("triton_http_port", "triton_grpc_port", "triton_metrics_port"):
+        port = getattr(settings, field)
+        if not free("127.0.0.1", port):
+            yield f"port {port} is in use: set PETROV_{field.upper()} to a free one"
+
+
+def free(host: str, port: int) -> bool:
+    """Whether a server could listen there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: not kept by closed connections
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,357 @@
+"""Who may do what: every route and every method, keys that come and go, and rates, over HTTP and gRPC alike."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx2
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.utils import InferenceServerException
+
+import petrov_client
+from petrov_client import RateLimited, Unauthorised
+from serving.auth import key_file, keys
+from serving.auth.authorisation import METHODS, OPEN, ROUTES, Authorisation, Guard
+from serving.auth.key_file import KeyFile
+from serving.auth.keys import Scope
+from serving.http.app import create_app
+from serving.observability.metrics import Metrics
+from serving.settings import Settings
+from serving.triton.client import TritonInference
+from serving.triton.server import TritonServer
+from tests.conftest import Gateway, wait_until
+
+FIELD = np.full((9, 8), 5.0, np.float32)
+BATCH = np.full((25, 9, 8), 5.0, np.float32)
+V1, V2 = "/v1/models/blur/predict", "/v2/models/blur/infer"
+SECRET: dict[str, str] = {}  # of the keys below, by name
+HOLDERS = {
+    "alice": ((Scope.INFER,), None, None),
+    "prometheus": ((Scope.METRICS,), None, None),
+    "root": ((Scope.ADMIN,), None, None),
+    "slow": ((Scope.INFER,), 25.0, 10),
+    "slower": ((Scope.INFER,), 0.001, 1),
+    "slowest": ((Scope.INFER,), 0.001, 1),
+}
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """A gateway that wants keys."""
+
+    gateway: Gateway
+    path: Path
+
+    @property
+    def url(self) -> str:
+        return self.gateway.url
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.gateway.settings.grpc_port}"
+
+
+@pytest.fixture(scope="module")
+def keyed(
+    triton: TritonServer,
+    free_ports: Callable[[int], list[int]],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Keyed]:
+    path = tmp_path_factory.mktemp("keys") / "keys.toml"
+    for name, given in HOLDERS.items():
+        SECRET[name], entry = keys.make(name, *given)
+        key_file.append(path, entry)
+    port, grpc_port = free_ports(2)
+    changes = {"keys": path, "port": port, "grpc_port": grpc_port}
+    with run_gateway(triton.settings.model_copy(update=changes)) as gateway:
+        yield Keyed(gateway, path)
+
+
+@pytest.fixture(scope="module")
+def http(keyed: Keyed) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=keyed.url, timeout=30) as client:
+        yield client
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {SECRET[name]}"}
+
+
+def infer(batch: Any, holder: str) -> dict[str, Any]:
+    """The arguments of a question to `/v2`."""
+    tensor = {"name": "coefficient", "datatype": "FP32", "shape": batch.shape, "data": batch.reshape(-1).tolist()}
+    return {"url": V2, "json": {"inputs": [tensor]}, "headers": bearer(holder)}
+
+
+# What is not listed is for the scope "infer".
+OPEN_TO_ALL = {
+    *("/", "/playground/{file}", "/docs", "/docs/oauth2-redirect", "/openapi.json", "/static-offline-docs/{path:path}"),
+    *("/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready", "ServerLive", "ServerReady"),
+}
+FOR_METRICS = {"/metrics"}
+
+
+def wanted(what: str) -> Scope | None:
+    return OPEN if what in OPEN_TO_ALL else Scope.METRICS if what in FOR_METRICS else Scope.INFER
+
+
+def paths(app: FastAPI) -> set[str]:
+    """Of every route of an application, as its router has them."""
+    return {
+        f"{route.path}/{{path:path}}" if isinstance(route.original_route, Mount) else str(route.path)
+        for route in iter_route_contexts(app.routes)
+    }
+
+
+def test_every_route_and_every_method_has_a_decision(make_settings: Any, toy_repository: Path) -> None:
+    settings = make_settings(toy_repository)
+    app = create_app(settings, TritonInference(settings.triton_addresses[0], settings.max_body_bytes))
+    assert paths(app) == set(ROUTES)
+    assert {path: wanted(path) for path in ROUTES} == ROUTES
+    assert {method: wanted(method) for method in METHODS} == METHODS
+
+
+def test_a_key_file_that_is_not_there_does_not_leave_the_gateway_open(make_settings: Any, toy_repository: Path) -> None:
+    settings = make_settings(toy_repository, keys=toy_repository / "keys.toml")
+    with pytest.raises(keys.KeysError, match="No such file"):
+        create_app(settings, TritonInference(settings.triton_addresses[0], settings.max_body_bytes))
+
+
+@pytest.mark.parametrize("template", ROUTES)
+def test_a_route_asks_for_its_scope(http: httpx2.Client, template: str) -> None:
+    given = {"model": "blur", "version": "1", "file": "style.css", "path:path": "swagger-ui.css"}
+    path = re.sub(r"{([^}]+)}", lambda match: given[match[1]], template)
+    asked = {name: http.get(path, headers=bearer(name)).status_code for name in ("alice", "prometheus", "root")}
+    asked["nobody"] = http.get(path).status_code
+    refused = {name: status for name, status in asked.items() if status in {401, 403}}
+    assert set(asked.values()) <= {200, 401, 403, 405}  # 405: the route is there, for another verb
+    assert (
+        refused
+        == {
+            OPEN: {},
+            Scope.INFER: {"nobody": 401, "prometheus": 403},
+            Scope.METRICS: {"nobody": 401, "alice": 403},
+        }[wanted(template)]
+    )
+
+
+def test_a_method_asks_for_its_scope(keyed: Keyed) -> None:
+    """Every method that the protocol has, whether the gateway offers it or not."""
+    asked: dict[str, list[str]] = {}
+    with grpc.insecure_channel(keyed.address) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        for method in service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
+            if method.name == "ModelStreamInfer":
+                continue  # a stream, which the gateway does not offer
+            message = getattr(service_pb2, method.input_type.name)()
+            codes = [_code(getattr(stub, method.name), message, name) for name in ("", "prometheus", "alice")]
+            asked[method.name] = codes
+    offered = {name: codes for name, codes in asked.items() if codes != ["UNIMPLEMENTED"] * 3}
+    assert set(offered) == set(METHODS)
+    for name, codes in offered.items():
+        refused = [code for code in codes if code in {"UNAUTHENTICATED", "PERMISSION_DENIED"}]
+        assert refused == ([] if wanted(name) is OPEN else ["UNAUTHENTICATED", "PERMISSION_DENIED"]), name
+
+
+def _code(method: Any, message: Any, holder: str) -> str:
+    metadata = [("authorization", f"Bearer {SECRET[holder]}")] if holder else []
+    try:
+        method(message, metadata=metadata, timeout=30)
+    except grpc.RpcError as error:
+        return str(error.code().name)
+    return "OK"
+
+
+@pytest.mark.parametrize(
+    "authorization", [None, "", "Bearer", "Basic YTpi", "petrov_x", "Bearer petrov_x", "Bearer \xff"]
+)
+def test_what_is_no_key_is_refused_as_the_rules_for_bearer_tokens_say(
+    http: httpx2.Client, authorization: str | None
+) -> None:
+    headers = {} if authorization is None else {"Authorization": authorization.encode("latin-1")}
+    response = http.get("/v1/models", headers=headers)
+    assert (response.status_code, response.json()["type"]) == (401, "urn:petrov:problem:unauthenticated")
+    sent = bool(authorization) and re.fullmatch("Bearer .+", authorization)
+    expected = 'Bearer realm="petrov"' + (', error="invalid_token"' if sent else "")
+    assert response.headers["WWW-Authenticate"] == expected
+    assert response.headers["X-Request-Id"]
+
+
+def test_a_key_for_other_things_is_told_so(http: httpx2.Client) -> None:
+    response = http.get("/metrics", headers=bearer("alice"))
+    assert response.status_code == 403
+    assert response.json()["detail"] == 'the key "alice" is for infer, not for metrics'
+    assert 'error="insufficient_scope", scope="metrics"' in response.headers["WWW-Authenticate"]
+    protocol = http.get("/v2/models/blur", headers=bearer("prometheus"))
+    assert protocol.json() == {"error": 'the key "prometheus" is for metrics, not for infer'}
+
+
+ELSEWHERE = ["/v1", "/v1/models/", "/v2/repository/index", "/playground/a/b", "/metrics/", "//v1/models"]
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+def test_strangers_are_not_told_what_is_there_and_what_is_not(http: httpx2.Client, path: str) -> None:
+    assert http.get(path).status_code == 401
+    assert http.get(path, headers=bearer("root")).status_code == 404
+
+
+def test_the_scheme_may_be_written_in_any_case(http: httpx2.Client) -> None:
+    assert http.get("/v1/models", headers={"Authorization": f"bearer  {SECRET['alice']}"}).status_code == 200
+
+
+async def test_a_route_without_a_decision_is_not_there_for_anybody(tmp_path: Path) -> None:
+    async def answer(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(request.state.caller.name)
+
+    secret, entry = keys.make("root", (Scope.ADMIN,))
+    key_file.append(tmp_path / "keys.toml", entry)
+    metrics = Metrics("0")
+    guard = Guard(KeyFile(tmp_path / "keys.toml"), metrics)
+    routes = [Route("/v1/models", answer), Route("/new", answer)]
+    app = Authorisation(Starlette(routes=routes), guard, metrics)
+    transport, headers = httpx2.ASGITransport(app), {"Authorization": f"Bearer {secret}"}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://gateway", headers=headers) as client:
+        assert (await client.get("/v1/models")).text == "root"
+        assert (await client.get("/new")).status_code == 404
+    assert 'petrov_rejected_total{reason="unknown-route"} 1.0' in metrics.text().decode()
+
+
+def test_the_interactive_documentation_asks_for_a_key(http: httpx2.Client) -> None:
+    document = http.get("/openapi.json").json()
+    assert document["components"]["securitySchemes"] == {"key": {"type": "http", "scheme": "bearer"}}
+    assert document["paths"]["/v1/models"]["get"]["security"] == [{"key": ["infer"]}]
+    assert "security" not in document["paths"]["/health/live"]["get"]
+
+
+def test_tritons_own_clients_send_a_key(keyed: Keyed, blur: Any) -> None:
+    with tritonclient.http.InferenceServerClient(keyed.url.removeprefix("http://")) as client:
+        assert client.is_server_ready()
+        tensor = tritonclient.http.InferInput("coefficient", BATCH.shape, "FP32").set_data_from_numpy(BATCH)
+        answer = client.infer("blur", [tensor], headers=bearer("alice")).as_numpy("solution")
+        np.testing.assert_allclose(answer, blur(BATCH), rtol=1e-5)
+        with pytest.raises(InferenceServerException, match="expected an API key") as caught:
+            client.infer("blur", [tensor])
+        assert caught.value.status() == "401"
+    with tritonclient.grpc.InferenceServerClient(keyed.address) as client:
+        assert client.is_server_ready()
+        tensor = tritonclient.grpc.InferInput("coefficient", BATCH.shape, "FP32").set_data_from_numpy(BATCH)
+        answer = client.infer("blur", [tensor], headers=bearer("alice")).as_numpy("solution")
+        np.testing.assert_allclose(answer, blur(BATCH), rtol=1e-5)
+        with pytest.raises(InferenceServerException, match="expected an API key") as caught:
+            client.infer("blur", [tensor])
+        assert caught.value.status() == "StatusCode.UNAUTHENTICATED"
+
+
+@pytest.fixture(params=["Client", "GrpcClient"])
+def connect(request: pytest.FixtureRequest, keyed: Keyed) -> Callable[..., Any]:
+    """Gives a client of ours with a key."""
+    address = keyed.address if "Grpc" in request.param else keyed.url
+
+    def connected(holder: str = "", **more: Any) -> Any:
+        return getattr(petrov_client, request.param)(address, SECRET[holder] if holder else None, **more)
+
+    return connected
+
+
+def test_our_clients_send_a_key(connect: Callable[..., Any], blur: Any) -> None:
+    with connect("alice") as client:
+        assert "blur" in [info.name for info in client.models()]
+        np.testing.assert_allclose(client.predict("blur", BATCH), blur(BATCH), rtol=1e-5)
+    with connect() as client, pytest.raises(Unauthorised, match="expected an API key"):
+        client.predict("blur", FIELD)
+    with connect("prometheus") as client, pytest.raises(Unauthorised, match='"prometheus" is for metrics'):
+        client.models()
+
+
+async def test_our_asynchronous_clients_send_a_key(keyed: Keyed, blur: Any) -> None:
+    for kind, address in (
+        (petrov_client.AsyncClient, keyed.url),
+        (petrov_client.AsyncGrpcClient, keyed.address),
+    ):
+        async with kind(address, SECRET["alice"]) as client:
+            np.testing.assert_allclose(await client.predict("blur", BATCH), blur(BATCH), rtol=1e-5)
+        async with kind(address) as client:
+            with pytest.raises(Unauthorised, match="expected an API key"):
+                await client.models()
+
+
+def test_a_batch_beyond_the_burst_is_answered_and_the_next_question_waits(connect: Callable[..., Any]) -> None:
+    """25 fields of a rate of 25 a second with a burst of 10 leave a debt of 15; the client bears the pause."""
+    with connect("slow") as client:
+        assert client.predict("blur", BATCH).shape == BATCH.shape
+        assert client.predict("blur", FIELD).shape == FIELD.shape
+
+
+def test_a_key_over_its_rate_is_told_when_to_go_on(keyed: Keyed, http: httpx2.Client) -> None:
+    assert http.post(**infer(BATCH, "slower")).status_code == 200  # one question goes into debt, for hours
+    response = http.post(**infer(FIELD[np.newaxis], "slower"))
+    assert response.status_code == 429
+    seconds = int(response.headers["Retry-After"])
+    assert 24_000 < seconds <= 25_000
+    assert response.json() == {"error": f'the key "slower" is over its rate; go on in {seconds} s'}
+    problem = http.post(V1, content=b"never read", headers={"Content-Type": "application/x-npy", **bearer("slower")})
+    assert (problem.status_code, problem.json()["type"]) == (429, "urn:petrov:problem:rate-limited")
+    assert http.get("/v1/models/blur", headers=bearer("slower")).status_code == 200  # only fields have a rate
+    with petrov_client.Client(keyed.url, SECRET["slower"]) as client, pytest.raises(RateLimited) as told:
+        client.predict("blur", FIELD)
+    with petrov_client.GrpcClient(keyed.address, SECRET["slower"]) as client, pytest.raises(RateLimited) as told_too:
+        client.predict("blur", FIELD)
+    assert 24_000 < (told.value.retry_after or 0) <= 25_000
+    assert 24_000 < (told_too.value.retry_after or 0) <= 25_000
+
+
+def test_what_cannot_be_understood_costs_nothing(http: httpx2.Client) -> None:
+    bad = infer(-BATCH, "slowest")
+    assert [http.post(**bad).status_code for _ in range(2)] == [422, 422]
+    assert http.post(**infer(FIELD[np.newaxis], "slowest")).status_code == 200
+    assert http.post(**infer(FIELD[np.newaxis], "slowest")).status_code == 429
+
+
+def test_keys_come_and_go_without_a_restart(keyed: Keyed, http: httpx2.Client) -> None:
+    before = keyed.path.read_text()
+
+    def status(holder: str) -> int:
+        return http.get("/v1/models", headers=bearer(holder)).status_code
+
+    SECRET["dave"], entry = keys.make("dave", (Scope.INFER,))
+    assert status("dave") == 401
+    key_file.append(keyed.path, entry)
+    wait_until(lambda: status("dave") == 200)
+    assert status("alice") == 200
+    keyed.path.write_text(before)
+    wait_until(lambda: status("dave") == 401)
+    assert status("alice") == 200
+
+
+def test_keys_are_counted_and_never_shown(http: httpx2.Client, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        assert http.post(**infer(BATCH, "alice")).status_code == 200
+        assert http.get("/v1/models", headers=bearer("prometheus")).status_code == 403
+        assert http.get("/v1/models", headers={"Authorization": "Bearer petrov_mistyped"}).status_code == 401
+        text = http.get("/metrics", headers=bearer("root")).text
+    counts = {match[1]: float(match[2]) for match in re.finditer(r'key_fields_total{key="(\w+)"} (.+)', text)}
+    assert counts["alice"] >= len(BATCH)
+    assert set(counts) <= set(SECRET)
+    assert 'petrov_rejected_total{reason="unauthenticated"}' in text
+    assert 'petrov_rejected_total{reason="forbidden"}' in text
+    assert "/v1/models" in caplog.text
+    for hidden in (*SECRET.values(), *map(keys.fingerprint, SECRET.values()), "petrov_mistyped"):
+        assert hidden not in text + caplog.text

@@ -1,0 +1,211 @@
+"""Negotiation and the JSON codec."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from starlette.datastructures import Headers
+
+from serving.codecs import formats as arrays
+from serving.codecs.formats import JSON, Coding
+from serving.codecs.npy import MEDIA_TYPE as NPY
+from serving.problem_details import (
+    BodyTooLarge,
+    NotAcceptable,
+    Refused,
+    UnreadableBody,
+    UnsupportedMediaType,
+    WrongDtype,
+    WrongInput,
+    WrongShape,
+)
+
+LIMIT = 2**20
+fields = hnp.arrays(
+    np.float32,
+    hnp.array_shapes(min_dims=1, max_dims=4, max_side=5),
+    elements=st.floats(width=32, allow_nan=False, allow_infinity=False),
+)
+nested = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+)
+
+
+def body(value: object, name: str = "a") -> bytes:
+    return json.dumps({"inputs": {name: value}}).encode()
+
+
+def read(content: bytes) -> NDArray[Any]:
+    found, _ = arrays.read(content, JSON, ["a"], LIMIT)
+    return found["a"]
+
+
+@given(fields)
+def test_nested_lists_round_trip(array: NDArray[Any]) -> None:
+    written = arrays.write("m", 3, {"a": array}, Coding(JSON))
+    document = json.loads(written)
+    assert (document["model"], document["version"]) == ("m", 3)
+    np.testing.assert_array_equal(read(body(document["outputs"]["a"])).astype(np.float32), array)
+
+
+@given(fields)
+def test_base64_round_trips(array: NDArray[Any]) -> None:
+    written = arrays.write("m", 3, {"a": array}, Coding(JSON, base64=True))
+    found, coding = arrays.read(body(json.loads(written)["outputs"]["a"]), JSON, ["a"], LIMIT)
+    assert coding == Coding(JSON, base64=True)
+    np.testing.assert_array_equal(found["a"], array)
+
+
+@given(st.binary(max_size=300))
+def test_noise_is_refused(noise: bytes) -> None:
+    with pytest.raises(Refused):
+        read(noise)
+
+
+@given(nested)
+def test_any_json_is_read_or_refused(value: Any) -> None:
+    for content in (body(value), json.dumps(value).encode()):
+        with contextlib.suppress(Refused):
+            assert read(content).dtype.kind in "fiub"
+
+
+def test_truncated_at_any_offset_is_unreadable() -> None:
+    content = body([[1.0, 2.0], [3.0, 4.0]])
+    for end in range(len(content)):
+        with pytest.raises(UnreadableBody, match="line 1 column"):
+            read(content[:end])
+
+
+@pytest.mark.parametrize(
+    ("value", "problem", "place"),
+    [
+        ([[1, 2], [3]], WrongShape, r"a\[1\] has 1 entries; the ones before have 2"),
+        ([[1, 2], 3], WrongShape, r"a\[1\] is a number; expected a list of 2"),
+        ([[1, 2], [3, [4]]], WrongShape, r"a\[1,1\] is a list"),
+        ([[1, "2"], [3, 4]], WrongDtype, r"a\[0,1\] is a string"),
+        ([["nan", "1"], ["2", "3"]], WrongDtype, r"a\[0,0\] is a string"),
+        ([[1, 2], [{}, 4]], WrongDtype, r"a\[1,0\] is an object"),
+        (1.0, WrongShape, "a: expected nested lists"),
+        (None, WrongShape, "a: expected nested lists .* got null"),
+    ],
+)
+def test_the_first_odd_value_is_named(value: Any, problem: Any, place: str) -> None:
+    with pytest.raises(problem, match=place):
+        read(body(value))
+
+
+def test_a_long_string_among_numbers_is_not_multiplied() -> None:
+    with pytest.raises(WrongDtype):
+        read(body([1.0] * 1000 + ["9" * 100_000]))
+
+
+def test_null_is_nan() -> None:
+    assert np.isnan(read(body([1.0, None]))[1])
+
+
+@pytest.mark.parametrize("depth", [33, 900])
+def test_deep_lists_are_refused(depth: int) -> None:
+    with pytest.raises(WrongShape, match="nested deeper than 8"):
+        read(b'{"inputs": {"a": ' + b"[" * depth + b"]" * depth + b"}}")
+
+
+def test_a_literal_nan_is_explained() -> None:
+    with pytest.raises(UnreadableBody, match=r"column 22.*JSON has no NaN"):
+        read(b'{"inputs": {"a": [1, NaN]}}')
+
+
+@pytest.mark.parametrize("content", [b"[]", b'"a"', b'{"a": [1]}', b'{"inputs": [1]}', b'{"inputs": {}, "x": 1}'])
+def test_another_document_is_unreadable(content: bytes) -> None:
+    with pytest.raises(UnreadableBody, match=r'expected \{"inputs"'):
+        read(content)
+
+
+def test_inputs_are_the_models() -> None:
+    with pytest.raises(WrongInput, match='"a" is missing; got "b"') as caught:
+        read(body([1], name="b"))
+    assert caught.value.where is not None
+    assert caught.value.where.array == "a"
+    with pytest.raises(WrongInput, match='no input "b"'):
+        arrays.read(b'{"inputs": {"a": [1], "b": [1]}}', JSON, ["a"], LIMIT)
+
+
+def coded(**change: object) -> bytes:
+    return body({"shape": [2], "dtype": "float32", "base64": base64.b64encode(bytes(8)).decode()} | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem", "words"),
+    [
+        ({"base64": "????"}, UnreadableBody, r"inputs\.a\.base64"),
+        ({"base64": "é"}, UnreadableBody, r"inputs\.a\.base64"),
+        ({"shape": [3]}, UnreadableBody, r"\[3\] of float32 takes 12 bytes, but base64 holds 8"),
+        ({"shape": "2"}, UnreadableBody, r"inputs\.a\.shape"),
+        ({"shape": [-2, -1]}, WrongShape, "a: shape"),
+        ({"shape": [1] * 8 + [2]}, WrongShape, "a: shape"),
+        ({"dtype": "object"}, WrongDtype, '"object" is not read'),
+        ({"dtype": "O"}, WrongDtype, '"O" is not read'),
+        ({"extra": 1}, UnreadableBody, r"inputs\.a\.extra"),
+        ({"dtype": "uint8", "shape": [8]}, None, ""),
+    ],
+)
+def test_base64_says_what_is_wrong(change: dict[str, Any], problem: Any, words: str) -> None:
+    if problem is None:
+        assert read(coded(**change)).shape == (8,)
+        return
+    with pytest.raises(problem, match=words):
+        read(coded(**change))
+
+
+def test_the_limit_is_on_float32() -> None:
+    value = {"shape": [1001], "dtype": "uint8", "base64": base64.b64encode(bytes(1001)).decode()}
+    with pytest.raises(BodyTooLarge, match="4004 bytes as float32"):
+        arrays.read(body(value), JSON, ["a"], 4000)
+
+
+def test_one_npy_holds_one_array() -> None:
+    with pytest.raises(UnsupportedMediaType, match="takes a, b"):
+        arrays.read(b"", NPY, ["a", "b"], LIMIT)
+    with pytest.raises(NotAcceptable, match="answers a, b"):
+        arrays.write("m", 1, {"a": np.ones(1, np.float32), "b": np.ones(1, np.float32)}, Coding(NPY))
+
+
+@pytest.mark.parametrize(
+    ("accept", "question", "answer"),
+    [
+        (None, NPY, NPY),
+        (None, JSON, JSON),
+        ("*/*", NPY, NPY),
+        ("application/*", JSON, JSON),
+        (JSON, NPY, JSON),
+        ("application/json;q=0.2, application/x-npy", JSON, NPY),
+        ("application/x-npy;q=0, */*", NPY, JSON),
+        ("text/html, application/json;q=0.5", NPY, JSON),
+        ("APPLICATION/JSON ; Q=1", NPY, JSON),
+    ],
+)
+def test_accept_chooses(accept: str | None, question: str, answer: str) -> None:
+    assert arrays.answer_type(Headers({} if accept is None else {"accept": accept}), question) == answer
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "application/json;q=x", ""])
+def test_nothing_acceptable(accept: str | None) -> None:
+    with pytest.raises(NotAcceptable):
+        arrays.answer_type(Headers({"accept": accept}), JSON)
+
+
+def test_the_question_says_its_type() -> None:
+    assert arrays.question_type(Headers({"content-type": "Application/JSON; charset=utf-8"})) == JSON
+    with pytest.raises(UnsupportedMediaType, match="application/x-npy or application/json"):
+        arrays.question_type(Headers({"content-type": "text/plain"}))
+    with pytest.raises(UnsupportedMediaType, match="gzip"):
+        arrays.question_type(Headers({"content-type": JSON, "content-encoding": "gzip"}))

@@ -1,0 +1,155 @@
+"""The .npy reader: what numpy writes is read, and nothing that a stranger writes gets further than a problem."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from serving.codecs import npy
+from serving.problem_details import BodyTooLarge, Refused, UnreadableBody, WrongDtype, WrongShape
+
+LIMIT = 2**20
+numbers = st.sampled_from([f"{order}{kind}" for order in "<>" for kind in ("f2", "f4", "f8", "i2", "i8", "u4")])
+dtypes = st.one_of(numbers, st.sampled_from(["i1", "u1", "?"]))
+arrays = hnp.arrays(dtypes, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=7))
+
+
+def saved(array: NDArray[Any], version: tuple[int, int] | None = None) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, version=version)
+    return file.getvalue()
+
+
+@given(arrays, st.booleans(), st.sampled_from([(1, 0), (2, 0), (3, 0)]))
+def test_reads_what_numpy_writes(array: NDArray[Any], fortran: bool, version: tuple[int, int]) -> None:
+    array = np.asfortranarray(array) if fortran else array
+    read = npy.read(saved(array, version), "a", LIMIT)
+    assert read.dtype == array.dtype
+    np.testing.assert_array_equal(read, array)
+
+
+@given(arrays)
+def test_numpy_reads_what_it_writes(array: NDArray[Any]) -> None:
+    written = npy.write(array)
+    assert written == saved(np.asarray(array, order="C"))
+
+
+def test_is_a_view_of_the_body() -> None:
+    body = saved(np.ones((3, 4), "<f4"))
+    assert not npy.read(body, "a", LIMIT).flags.owndata
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_refused(noise: bytes) -> None:
+    with pytest.raises(Refused):
+        npy.read(noise, "a", LIMIT)
+
+
+@given(st.integers(0, 127), st.binary(min_size=1, max_size=8))
+def test_a_damaged_file_is_read_or_refused(position: int, damage: bytes) -> None:
+    body = bytearray(saved(np.ones((3, 4), "<f4")))
+    body[position : position + len(damage)] = damage
+    with contextlib.suppress(Refused):
+        npy.read(body, "a", LIMIT)
+
+
+@given(st.text(st.characters(codec="ascii"), max_size=300))
+def test_a_strange_header_is_refused(text: str) -> None:
+    header = text.encode()
+    body = npy.MAGIC + b"\x01\x00" + len(header).to_bytes(2, "little") + header
+    with pytest.raises(Refused):
+        npy.read(body, "a", LIMIT)
+
+
+def test_truncated_at_any_offset_is_unreadable() -> None:
+    body = saved(np.ones((3, 4), "<f4"))
+    for end in range(len(body)):
+        with pytest.raises(UnreadableBody, match="a: "):
+            npy.read(body[:end], "a", LIMIT)
+
+
+def test_trailing_bytes_are_unreadable() -> None:
+    with pytest.raises(UnreadableBody, match=r"shape \(3, 4\) of <f4 takes 48 bytes, but 49 follow"):
+        npy.read(saved(np.ones((3, 4), "<f4")) + b"x", "a", LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("array", "word"),
+    [
+        (np.array([[{}]], object), "pickle"),
+        (np.ones(3, complex), "complex"),
+        (np.array(["a"]), "strings"),
+        (np.array([b"a"]), "byte strings"),
+        (np.ones(3, np.longdouble), "not portable"),
+        (np.zeros(3, "M8[s]"), "dates"),
+        (np.zeros(3, "V4"), "records"),
+        (np.zeros(3, [("x", "<f4"), ("y", "<f4")]), "structured"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*metadata")
+def test_other_types_are_refused_by_name(array: NDArray[Any], word: str) -> None:
+    with pytest.raises(WrongDtype, match=word):
+        npy.read(saved(array), "a", LIMIT)
+
+
+def test_a_pickle_is_not_opened() -> None:
+    with pytest.raises(UnreadableBody, match=r"expected an \.npy file"):
+        npy.read(pickle.dumps(np.ones(3)), "a", LIMIT)
+
+
+def header(text: str) -> bytes:
+    return npy.MAGIC + b"\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+@pytest.mark.parametrize(
+    "shape", ["(-1,)", "(3)", "3", "(1e3,)", "[3]", "(99999999999999999999,)", "((3,),)", "(3,,)", "'3'", "(0x3,)"]
+)
+def test_a_shape_that_is_none_is_unreadable(shape: Any) -> None:
+    with pytest.raises(UnreadableBody):
+        npy.read(header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}"), "a", LIMIT)
+
+
+def test_a_shape_allocates_nothing() -> None:
+    text = "{'descr': '<f4', 'fortran_order': False, 'shape': (999999999999, 999999999999)}"
+    with pytest.raises(UnreadableBody, match="0 follow"):
+        npy.read(header(text), "a", LIMIT)
+
+
+def test_ranks_are_bounded() -> None:
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'1, ' * 9})}}"
+    with pytest.raises(WrongShape, match=r"1, 1\] is not the shape of a field"):
+        npy.read(header(text) + bytes(4), "a", LIMIT)
+
+
+def test_a_long_header_is_refused_before_it_is_read() -> None:
+    body = npy.MAGIC + b"\x02\x00" + (2**31).to_bytes(4, "little")
+    with pytest.raises(UnreadableBody, match="header says it is 2147483648 bytes"):
+        npy.read(body, "a", LIMIT)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("filling", [" ", "1 ", "1,", "(", "[", "]", "] ", "'", "'a': ", "'a': 1, "])
+def test_no_header_takes_long(filling: str) -> None:
+    for opening in ("{'shape': (1", "{'descr': [", "{", "{'shape': ("):
+        with pytest.raises(Refused):
+            npy.read(header((opening + filling * 10_000)[:9_990] + "x}"), "a", LIMIT)
+
+
+def test_an_entry_given_twice_is_unreadable() -> None:
+    text = "{'descr': '<f4', 'descr': '<f8', 'fortran_order': False, 'shape': ()}"
+    with pytest.raises(UnreadableBody):
+        npy.read(header(text) + bytes(4), "a", LIMIT)
+
+
+def test_the_limit_is_on_float32() -> None:
+    with pytest.raises(BodyTooLarge, match="4004 bytes as float32"):
+        npy.read(saved(np.ones(1001, "u1")), "a", 4000)

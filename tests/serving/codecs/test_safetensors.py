@@ -1,0 +1,149 @@
+"""The bounded safetensors parser, held against the library's own writer and reader; and the format on `/v1`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+from serving.codecs import formats as arrays
+from serving.codecs import safetensors
+from serving.problem_details import BodyTooLarge, Refused, UnreadableBody, WrongDtype, WrongInput, WrongShape
+
+if TYPE_CHECKING:
+    from tests.conftest import Gateway
+    from tests.serving.conftest import Toy
+
+LIMIT = 2**20
+MEDIA = {"Content-Type": safetensors.MEDIA_TYPE}
+numbers = hnp.arrays(
+    st.sampled_from(["?", "<f2", "<f4", "<f8", "i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8"]),
+    hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4),
+)
+names = st.text(min_size=1, max_size=5).filter(lambda name: name != "__metadata__")
+
+
+def file(header: Any, data: bytes = b"", length: int | None = None) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + data
+
+
+def entry(begin: int, end: int, shape: list[Any] | None = None, dtype: str = "F32") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": [(end - begin) // 4] if shape is None else shape, "data_offsets": [begin, end]}
+
+
+@given(st.dictionaries(names, numbers, max_size=4))
+def test_what_the_library_writes_is_read(tensors: dict[str, NDArray[Any]]) -> None:
+    found = safetensors.read(save(tensors, metadata={"format": "np"}), LIMIT)
+    assert set(found) == set(tensors)
+    for name, array in tensors.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+
+
+@given(st.dictionaries(names, hnp.arrays(np.float32, hnp.array_shapes(max_dims=3, max_side=4)), max_size=4))
+def test_what_is_written_the_library_reads(tensors: dict[str, NDArray[np.float32]]) -> None:
+    written = safetensors.write(tensors, {"model": "m"})
+    assert int.from_bytes(written[:8], "little") % 8 == 0
+    found = load(written)
+    for name, array in tensors.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_refused(noise: bytes) -> None:
+    for body in (noise, file(noise)):
+        try:
+            assert safetensors.read(body, LIMIT) == {}
+        except Refused:
+            continue
+
+
+def test_truncated_at_any_offset_is_unreadable() -> None:
+    body = save({"a": np.ones((3, 4), np.float32), "b": np.ones(5)})
+    for end in range(len(body)):
+        with pytest.raises(UnreadableBody):
+            safetensors.read(body[:end], LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem", "words"),
+    [
+        (b"", UnreadableBody, "the body has 0 bytes"),
+        (file({}, length=2**63), UnreadableBody, "9223372036854775808 bytes long; the limit is 65536"),
+        (file(b" " * 70_000), UnreadableBody, "70000 bytes long"),
+        (file({}, length=99), UnreadableBody, "ends inside its header"),
+        (file(b"[" * 65_536), UnreadableBody, "not JSON"),
+        (file([1]), UnreadableBody, "not an object"),
+        (file({"a": 1}), UnreadableBody, 'a in the safetensors header.*expected "dtype", "shape", "data_offsets"'),
+        (file({"a": {"dtype": "F32", "shape": [1]}}), UnreadableBody, r"a\.data_offsets"),
+        (file({"a": entry(0, 4) | {"extra": 1}}, bytes(4)), UnreadableBody, r"a\.extra"),
+        (file({"a": entry(0, 4, ["1"])}, bytes(4)), UnreadableBody, r"a\.shape\.0"),
+        (file({"a": entry(0, 4, [-1])}, bytes(4)), UnreadableBody, r"a\.shape\.0"),
+        (file({"a": entry(0, 4, [True])}, bytes(4)), UnreadableBody, r"a\.shape\.0"),
+        (file({"a": entry(0, 4, [1.0])}, bytes(4)), UnreadableBody, r"a\.shape\.0"),
+        (file({"a": entry(0, 4, [2**64])}, bytes(4)), UnreadableBody, r"a\.shape\.0"),
+        (file({"a": entry(0, 4, [2**62, 2**62])}, bytes(4)), UnreadableBody, r"takes more than 10\^18 bytes"),
+        (file({"a": entry(0, 4, [2])}, bytes(4)), UnreadableBody, r"\[2\] of float32 takes 8 bytes, .* holds 4"),
+        (file({"a": entry(0, 8)}, bytes(4)), UnreadableBody, r"\[0, 8\].*to end by 4"),
+        (file({"a": entry(4, 0, [])}, bytes(4)), UnreadableBody, r"\[4, 0\]"),
+        (file({"a": entry(4, 8)}, bytes(8)), UnreadableBody, "begin at 0"),
+        (file({"a": entry(0, 8), "b": entry(4, 12)}, bytes(12)), UnreadableBody, "begin at 8"),
+        (file({"a": entry(0, 4), "b": entry(8, 12)}, bytes(12)), UnreadableBody, "begin at 4"),
+        (file({"a": entry(0, 4), "b": entry(0, 4)}, bytes(4)), UnreadableBody, "begin at 4"),
+        (file({"a": entry(0, 4)}, bytes(9)), UnreadableBody, "5 bytes follow the last tensor"),
+        (file({"a": entry(0, 4, [1] * 9)}, bytes(4)), WrongShape, "not the shape of a field"),
+        (file({"a": entry(0, 4, [2], "BF16")}, bytes(4)), WrongDtype, 'a: dtype "BF16" is not read'),
+        (file({"a": entry(0, 4, [4], "F8_E4M3")}, bytes(4)), WrongDtype, '"F8_E4M3" is not read'),
+        (file({"a": entry(0, 1001, [1001], "U8")}, bytes(1001)), BodyTooLarge, "4004 bytes as float32"),
+    ],
+)
+def test_lies_are_told_by_name(body: bytes, problem: type[Refused], words: str) -> None:
+    with pytest.raises(problem, match=words):
+        safetensors.read(body, 4000)
+
+
+def test_several_inputs_and_outputs_go_in_one_file() -> None:
+    sent = {"a": np.ones((2, 3), np.float32), "b": np.zeros((2, 3))}
+    exchange = arrays.Body(bytearray(save(sent)), safetensors.MEDIA_TYPE, safetensors.MEDIA_TYPE)
+    found = exchange.read(["b", "a"], LIMIT)
+    for name, array in sent.items():
+        np.testing.assert_array_equal(found[name], array)
+    written = load(exchange.write("m", 3, {"u": np.ones(2, np.float32), "v": np.zeros(3, np.float32)}))
+    assert {name: array.shape for name, array in written.items()} == {"u": (2,), "v": (3,)}
+    with pytest.raises(WrongInput, match='"c" is missing; got "b", "a"'):
+        exchange.read(["a", "b", "c"], LIMIT)
+    with pytest.raises(WrongInput, match='no input "b"'):
+        exchange.read(["a"], LIMIT)
+
+
+@pytest.mark.parametrize("shape", [(25, 31), (11, 25, 31)])
+def test_a_model_is_asked_with_a_file(gateway: Gateway, toy: Toy, shape: tuple[int, ...]) -> None:
+    path = f"{gateway.url}/v1/models/{toy.name}/predict"
+    array = np.random.default_rng(7).uniform(3, 12, shape)
+    response = httpx2.post(path, content=save({"coefficient": array}), headers=MEDIA)
+    assert (response.status_code, response.headers["content-type"]) == (200, safetensors.MEDIA_TYPE)
+    np.testing.assert_allclose(load(response.content)["solution"], toy.answer(array), rtol=1e-5)
+    listed = httpx2.post(path, content=save({"coefficient": array}), headers={**MEDIA, "Accept": arrays.JSON})
+    np.testing.assert_allclose(np.array(listed.json()["outputs"]["solution"]), toy.answer(array), rtol=1e-5)
+
+
+def test_a_bad_file_is_a_problem(gateway: Gateway, toy: Toy) -> None:
+    path = f"{gateway.url}/v1/models/{toy.name}/predict"
+    response = httpx2.post(path, content=save({"coefficient": -np.ones((25, 25))}), headers=MEDIA)
+    assert (response.status_code, response.json()["type"]) == (422, "urn:petrov:problem:non-positive")
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_an_example_comes_as_a_file(gateway: Gateway, toy: Toy) -> None:
+    url = f"{gateway.url}/v1/models/{toy.name}/example?grid=25"
+    found = load(httpx2.get(url, headers={"Accept": safetensors.MEDIA_TYPE}).content)
+    assert found["coefficient"].shape == (25, 25)

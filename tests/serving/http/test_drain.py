@@ -1,0 +1,63 @@
+"""The gateway told to go while it is busy: what it has begun it finishes, and what comes later finds nobody."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from serving.codecs import npy
+from tests.serving.test_commands import command, status, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from serving.settings import Settings
+    from serving.triton.server import TritonServer
+
+CLIENTS = 4
+BODY = npy.write(np.ones((40, 64, 64), np.float32))
+HEADERS = {"Content-Type": npy.MEDIA_TYPE, "Connection": "close"}
+
+
+def test_sigterm_under_load_loses_no_answer(
+    triton: TritonServer, toy_repository: Path, make_settings: Callable[..., Settings], tmp_path: Path
+) -> None:
+    """Every client sees a whole answer or a connection that was refused; the log and the clients agree on how many."""
+    shutil.copytree(toy_repository / "blur", tmp_path / "repository" / "blur")
+    settings = make_settings(tmp_path / "repository", log_format="json")
+    elsewhere = triton.settings.triton_addresses[0]
+    answers, stop = list[int](), threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            connection = http.client.HTTPConnection("127.0.0.1", settings.port, timeout=60)
+            try:
+                connection.request("POST", "/v1/models/blur/predict", BODY, HEADERS)
+                reply = connection.getresponse()
+            except OSError:  # nobody listens any more, or had heard of us
+                stop.set()
+                return
+            assert len(reply.read()) == len(BODY)  # and not less: a cut answer raises
+            answers.append(reply.status)
+            connection.close()
+
+    with command(settings, "gateway", "--triton", elsewhere) as (service, said):
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            asking = [pool.submit(ask) for _ in range(CLIENTS)]
+            wait_for(lambda: len(answers) > 10)
+            service.terminate()
+            assert service.wait(60) == 0
+            for each in asking:
+                each.result()
+    logged = [json.loads(line) for line in said.read_text().splitlines()]
+    statuses = [line["status"] for line in logged if line.get("route", "").endswith("/predict")]
+    assert set(answers) == {200}
+    assert statuses == ["200"] * len(answers)

@@ -1,0 +1,42 @@
+"""What `/openapi.json` promises, tried by Schemathesis: every operation of `/v1`, `/v2` and health, by all its checks.
+
+`schema_bodies` draws what JSON Schema cannot describe, `schemathesis.toml` says what the document cannot. A failure is
+printed with the `curl` that repeats it. A few examples for every operation are part of `make test`; many more:
+
+    SCHEMA_EXAMPLES=500 .venv/bin/python -m pytest tests/serving/http/test_schema.py
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Gateway
+
+EXAMPLES = os.environ.get("SCHEMA_EXAMPLES", "6")  # beyond what is tried of every operation in any case
+SECONDS = "60"  # beyond them a request hangs, however busy the machine is
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[2]
+
+
+@pytest.mark.timeout(0 if "SCHEMA_EXAMPLES" in os.environ else 600)
+def test_every_operation_keeps_its_promises(gateway: Gateway, tmp_path: Path) -> None:
+    program = [Path(sys.executable).with_name("schemathesis"), "--config-file", FOLDER / "schemathesis.toml"]
+    options = ["--checks", "all", "--max-examples", EXAMPLES, "--no-color"]
+    patience = ["--request-timeout", SECONDS, "--max-response-time", SECONDS]
+    environment = os.environ | {"SCHEMATHESIS_HOOKS": "tests.serving.schema_bodies", "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [*program, "run", f"{gateway.url}/openapi.json", *options, *patience],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr

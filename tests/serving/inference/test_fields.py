@@ -1,0 +1,165 @@
+"""Checks from the card alone, each naming the place in the caller's own array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from serving.inference import checks as fields
+from serving.inference import dispatch
+from serving.problem_details import GridOutOfLimits, InvalidArray, NonFinite, NonFiniteOutput, NonPositive, WrongShape
+from serving.schemas import Card
+
+
+def tensor(name: str, axes: list[str], meaning: str, *, positive: bool) -> dict[str, object]:
+    return {"name": name, "dtype": "FP32", "axes": axes, "meaning": meaning, "units": "1", "positive": positive}
+
+
+def card(inputs: list[dict[str, object]]) -> Card:
+    return Card.model_validate(
+        {
+            "model": "flow",
+            "version": 1,
+            "format": "onnx",
+            "title": "Flow",
+            "problem": "flow",
+            "equation": "",
+            "boundary": "",
+            "inputs": inputs,
+            "outputs": [tensor("u", ["batch", "row", "column"], "pressure", positive=False)],
+            "grid": {"axes": ["row", "column"], "minimum": 3, "maximum": 9, "declared": [5, 7], "points": ""},
+            "limits": {"batch": 4},
+            "training": {},
+            "errors": [],
+            "classical": [],
+            "checkpoint": {},
+        }
+    )
+
+
+FLOW = card([tensor("a", ["batch", "row", "column"], "permeability", positive=True)])
+WAVE = card([tensor("w", ["batch", "row", "column"], "wave", positive=False)])
+
+
+def check(array: NDArray[Any], of: Card = FLOW) -> tuple[NDArray[Any], bool]:
+    batches, single = fields.batch({of.inputs[0].name: array}, of)
+    return batches[of.inputs[0].name], single
+
+
+@pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8", ">f8", "i1", "<i8", "u1", ">u4", "?"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_numbers_become_float32(dtype: str, order: Any) -> None:
+    array = np.ones((2, 3, 4), dtype, order=order)
+    batch, single = check(array)
+    assert batch.dtype == np.float32
+    assert batch.flags.c_contiguous
+    assert not single
+    np.testing.assert_array_equal(batch, array)
+
+
+def test_float32_is_not_copied() -> None:
+    array = np.ones((2, 3, 4), np.float32)
+    assert np.shares_memory(check(array)[0], array)
+
+
+def test_one_field_is_a_batch_of_one() -> None:
+    batch, single = check(np.ones((3, 4)))
+    assert batch.shape == (1, 3, 4)
+    assert single
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (1, 1, 5, 5)])
+def test_the_rank_is_a_fields_or_a_batchs(shape: Any) -> None:
+    with pytest.raises(WrongShape, match=r"expected \(batch, row, column\) or \(row, column\) but got shape") as caught:
+        check(np.ones(shape))
+    assert caught.value.where is not None
+    assert caught.value.where.array == "a"
+
+
+def test_an_empty_batch_is_refused() -> None:
+    with pytest.raises(WrongShape, match="at least one field"):
+        check(np.ones((0, 5, 5)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "size"), [((2, 5), "row", 2), ((5, 10), "column", 10), ((1, 5, 0), "column", 0)]
+)
+def test_the_grid_keeps_to_its_limits(shape: Any, axis: str, size: int) -> None:
+    with pytest.raises(GridOutOfLimits, match=f'a has {size} points along "{axis}"; the model takes 3 to 9'):
+        check(np.ones(shape))
+
+
+@given(st.data())
+def test_the_first_bad_value_is_named(data: st.DataObject) -> None:
+    shape = data.draw(st.sampled_from([(5, 6), (3, 5, 6)]))
+    array = np.ones(shape)
+    places = data.draw(st.lists(st.integers(0, array.size - 1), min_size=1, max_size=3))
+    value, problem = data.draw(
+        st.sampled_from(
+            [(np.nan, NonFinite), (-np.inf, NonFinite), (1e39, NonFinite), (0.0, NonPositive), (-2.0, NonPositive)]
+        )
+    )
+    array.flat[places] = value
+    index = [int(i) for i in np.unravel_index(min(places), shape)]
+    with pytest.raises(problem) as caught:
+        check(array)
+    assert caught.value.where is not None
+    assert caught.value.where.index == index
+    assert caught.value.detail.startswith(f"a[{','.join(map(str, index))}] is {value}")
+
+
+def test_the_words_come_from_the_card() -> None:
+    with pytest.raises(NonPositive, match=r"^a\[0,0\] is -2.0; a permeability must be positive$"):
+        check(np.full((5, 5), -2.0))
+    with pytest.raises(NonFinite, match=r"is 1e\+39, beyond the range of float32$"):
+        check(np.full((5, 5), 1e39))
+    with pytest.raises(NonPositive, match=r"is 1e-60 \(zero in float32\)"):
+        check(np.full((5, 5), 1e-60))
+
+
+def test_only_what_is_positive_by_its_meaning_has_to_be() -> None:
+    assert check(np.full((5, 5), -2.0), WAVE)[0].max() == -2.0
+
+
+def test_inputs_agree_in_shape() -> None:
+    axes = ["batch", "row", "column"]
+    both = card([tensor("a", axes, "x", positive=False), tensor("b", axes, "y", positive=False)])
+    with pytest.raises(WrongShape, match=r"b has shape \(5, 6\) and a \(5, 5\)"):
+        fields.batch({"a": np.ones((5, 5)), "b": np.ones((5, 6))}, both)
+
+
+def test_a_model_that_answers_nan_fails() -> None:
+    output = np.ones((2, 3, 3), np.float32)
+    fields.check_output({"u": output})
+    output[1, 2, 0] = np.inf
+    with pytest.raises(NonFiniteOutput, match=r"u\[1,2,0\] = inf"):
+        fields.check_output({"u": output})
+
+
+def test_grid_labels_are_few() -> None:
+    assert fields.grid_label((5, 5), FLOW) == "5x5"
+    assert fields.grid_label((6, 6), FLOW) == "other"
+    assert fields.grid_label((5, 7), FLOW) == "other"
+
+
+@given(st.integers(1, 40), st.integers(1, 9))
+def test_pieces_come_back_in_order(count: int, size: int) -> None:
+    array = np.arange(count * 2, dtype=np.float32).reshape(count, 2)
+    pieces = list(dispatch.cut({"a": array}, size))
+    assert [len(piece["a"]) for piece in pieces[:-1]] == [size] * (len(pieces) - 1)
+    assert 0 < len(pieces[-1]["a"]) <= size
+    np.testing.assert_array_equal(dispatch.join(pieces)["a"], array)
+
+
+def test_invalid_arrays_always_name_the_array() -> None:
+    assert issubclass(WrongShape, InvalidArray)
+    for array in (np.ones(3), np.ones((1, 1)), np.zeros((5, 5)), np.full((5, 5), np.nan)):
+        with pytest.raises(InvalidArray) as caught:
+            check(array)
+        assert caught.value.where is not None
+        assert caught.value.where.array == "a"

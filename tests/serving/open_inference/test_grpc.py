@@ -1,0 +1,368 @@
+"""The Open Inference Protocol over gRPC: Triton's own clients and ours, unmodified, pointed at the gateway's port."""
+
+from __future__ import annotations
+
+import re
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import httpx2
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.grpc.aio
+from numpy.typing import NDArray
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+import petrov_client
+from tests.conftest import wait_until
+from tests.serving.http.test_gateway import permeability, sample
+from tests.serving.triton.test_faults import stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from serving.settings import Settings
+    from serving.triton.server import TritonServer
+    from tests.conftest import Gateway
+    from tests.serving.conftest import Toy
+
+INPUT, OUTPUT = "coefficient", "solution"
+MEBIBYTE = 2**20
+
+
+@pytest.fixture(scope="module")
+def address(gateway: Gateway) -> str:
+    return f"127.0.0.1:{gateway.settings.grpc_port}"
+
+
+@pytest.fixture(scope="module")
+def triton_client(address: str) -> Iterator[tritonclient.grpc.InferenceServerClient]:
+    with tritonclient.grpc.InferenceServerClient(address) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def stub(address: str) -> Iterator[Any]:
+    with grpc.insecure_channel(address) as channel:
+        yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+
+def tensor(array: NDArray[Any]) -> Any:
+    datatype = {"float32": "FP32", "float64": "FP64"}[array.dtype.name]
+    return tritonclient.grpc.InferInput(INPUT, list(array.shape), datatype).set_data_from_numpy(array)
+
+
+def question(array: NDArray[Any], **change: Any) -> Any:
+    described = {"name": INPUT, "datatype": "FP32", "shape": array.shape}
+    raw = array.astype("<f4").tobytes()
+    return service_pb2.ModelInferRequest(
+        **({"model_name": "blur", "inputs": [described], "raw_input_contents": [raw]} | change)
+    )
+
+
+def test_a_triton_client_finds_its_way(triton_client: Any, toy: Toy) -> None:
+    assert triton_client.is_server_live()
+    assert triton_client.is_server_ready()
+    assert triton_client.is_model_ready(toy.name)
+    assert triton_client.is_model_ready(toy.name, "1")
+    assert triton_client.get_server_metadata().name == "petrov"
+    metadata = triton_client.get_model_metadata(toy.name)
+    assert (metadata.name, list(metadata.versions)) == (toy.name, ["1"])
+    [(name, shape)] = [(given.name, list(given.shape)) for given in metadata.outputs]
+    assert (name, shape) == (OUTPUT, [-1, -1, -1])  # without the suffix that a backend may give it
+    config = triton_client.get_model_config(toy.name).config
+    assert (config.max_batch_size, config.input[0].data_type) == (8, tritonclient.grpc.model_config_pb2.TYPE_FP32)
+    index = triton_client.get_model_repository_index().models
+    assert ("blur", "1", "READY") in {(entry.name, entry.version, entry.state) for entry in index}
+
+
+@pytest.mark.parametrize("version", ["", "1"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_triton_client_is_answered(triton_client: Any, toy: Toy, dtype: str, version: str) -> None:
+    array = permeability(20, 21, 23).astype(dtype)  # cut into the model's batches of eight, as over HTTP
+    outputs = [tritonclient.grpc.InferRequestedOutput(OUTPUT)]
+    result = triton_client.infer(toy.name, [tensor(array)], version, outputs, request_id="mine")
+    np.testing.assert_allclose(result.as_numpy(OUTPUT), toy.answer(array), rtol=1e-5)
+    response = result.get_response()
+    assert (response.id, response.model_name, response.model_version) == ("mine", toy.name, "1")
+
+
+async def test_the_asynchronous_client_is_answered(address: str, toy: Toy) -> None:
+    array = permeability(2, 21, 23)
+    async with tritonclient.grpc.aio.InferenceServerClient(address) as client:
+        assert await client.is_model_ready(toy.name)
+        result = await client.infer(toy.name, [tensor(array)])
+    np.testing.assert_allclose(result.as_numpy(OUTPUT), toy.answer(array), rtol=1e-5)
+
+
+@pytest.mark.parametrize("field", ["fp32_contents", "fp64_contents"])
+def test_typed_contents_are_read(stub: Any, toy: Toy, field: str) -> None:
+    array = permeability(1, 21, 23)
+    given = {
+        "name": INPUT,
+        "datatype": field[:4].upper(),
+        "shape": array.shape,
+        "contents": {field: array.reshape(-1).tolist()},
+    }
+    response = stub.ModelInfer(question(array, model_name=toy.name, inputs=[given], raw_input_contents=[]))
+    answer = np.frombuffer(response.raw_output_contents[0], "<f4").reshape(response.outputs[0].shape)
+    np.testing.assert_allclose(answer, toy.answer(array), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [petrov_client.GrpcClient, petrov_client.AsyncGrpcClient])
+async def test_our_own_clients_are_answered(address: str, toy: Toy, kind: Any) -> None:
+    array = permeability(20, 21, 23)
+    if kind is petrov_client.GrpcClient:
+        with kind(address) as client:
+            assert toy.name in [info.name for info in client.models()]
+            answer = client.predict(toy.name, array)
+    else:
+        async with kind(address) as client:
+            assert toy.name in [info.name for info in await client.models()]
+            answer = await client.predict(toy.name, array)
+    np.testing.assert_allclose(answer, toy.answer(array), rtol=1e-5)
+
+
+def test_our_client_is_told_what_is_wrong(address: str, toy: Toy) -> None:
+    with petrov_client.GrpcClient(address) as client:
+        with pytest.raises(petrov_client.InvalidInput, match=r"\[0,3,2\] is -1.0; a permeability must be positive"):
+            client.predict(toy.name, _with(permeability(21, 23), -1.0))
+        with pytest.raises(petrov_client.UnknownModel, match='no model "nobody"'):
+            client.model("nobody")
+
+
+ONES = np.ones((1, 8, 8), np.float32)
+PLAIN = {"name": INPUT, "datatype": "FP32", "shape": [1, 8, 8]}
+INVALID, MISSING = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
+BAD: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
+    "nobody": ({"model_name": "nobody"}, MISSING, 'no model "nobody"'),
+    "version": ({"model_version": "7"}, MISSING, "no version 7"),
+    "version of words": ({"model_version": "newest"}, INVALID, 'model version but got "newest"'),
+    "no inputs": ({"inputs": []}, INVALID, '"coefficient" is missing; got none'),
+    "twice": ({"inputs": [PLAIN, PLAIN]}, INVALID, "sent twice"),
+    "other input": ({"inputs": [PLAIN | {"name": "viscosity"}]}, INVALID, "viscosity"),
+    "half": ({"inputs": [PLAIN | {"datatype": "FP16"}]}, INVALID, '"FP16" is not read; send FP32 or FP64'),
+    "double": (
+        {"inputs": [PLAIN | {"datatype": "FP64"}]},
+        INVALID,
+        "takes 512 bytes, but raw_input_contents holds 256",
+    ),
+    "negative": ({"inputs": [PLAIN | {"shape": [-1, -8, 8]}]}, INVALID, "is not the shape of a field"),
+    "huge": ({"inputs": [PLAIN | {"shape": [2**62, 8, 8]}]}, INVALID, r"more than 10\^18 bytes"),
+    "no data": ({"raw_input_contents": []}, INVALID, "fp32_contents has 0 numbers"),
+    "more data": ({"raw_input_contents": [b"", b""]}, INVALID, "2 raw_input_contents for 1 inputs"),
+    "both": ({"inputs": [PLAIN | {"contents": {"fp32_contents": [1]}}]}, INVALID, "contents beside"),
+    "grid": (
+        {"inputs": [PLAIN | {"shape": [64, 1, 1]}]},
+        INVALID,
+        'coefficient has 1 points along "row"; the model takes 4 to 64',
+    ),
+    "other output": ({"outputs": [{"name": "flux"}]}, INVALID, 'no output "flux"; the model answers solution'),
+    "shared memory": (
+        {"inputs": [PLAIN | {"parameters": {"shared_memory_region": {"string_param": "a"}}}]},
+        INVALID,
+        "shared memory is not offered",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_question_has_a_code_and_a_sentence(stub: Any, case: str) -> None:
+    change, code, words = BAD[case]
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.ModelInfer(question(ONES, **change))
+    assert (caught.value.code(), re.search(words, caught.value.details()) is not None) == (code, True), caught.value
+    assert stub.ModelInfer(question(ONES)).model_name == "blur"
+
+
+def test_noise_is_the_callers_fault(address: str) -> None:
+    with grpc.insecure_channel(address) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        with pytest.raises(grpc.RpcError, match="not a ModelInferRequest") as caught:
+            call(b"\xff\xff\xff")
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("RepositoryModelLoad", service_pb2.RepositoryModelLoadRequest),
+        ("RepositoryModelUnload", service_pb2.RepositoryModelUnloadRequest),
+        ("SystemSharedMemoryRegister", service_pb2.SystemSharedMemoryRegisterRequest),
+        ("CudaSharedMemoryStatus", service_pb2.CudaSharedMemoryStatusRequest),
+        ("TraceSetting", service_pb2.TraceSettingRequest),
+        ("LogSettings", service_pb2.LogSettingsRequest),
+        ("ModelStatistics", service_pb2.ModelStatisticsRequest),
+    ],
+)
+def test_what_is_tritons_own_is_not_here(stub: Any, method: str, message: Any) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        getattr(stub, method)(message())
+    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_request_ids_come_back(stub: Any) -> None:
+    _, given = stub.ModelInfer.with_call(question(ONES), metadata=(("x-request-id", "mine-1"),))
+    assert ("x-request-id", "mine-1") in given.trailing_metadata()
+    _, replaced = stub.ServerLive.with_call(service_pb2.ServerLiveRequest(), metadata=(("x-request-id", "no good"),))
+    assert re.fullmatch("[0-9a-f]{32}", dict(replaced.trailing_metadata())["x-request-id"])
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.ModelReady(service_pb2.ModelReadyRequest(name="nobody"), metadata=(("x-request-id", "mine-2"),))
+    assert ("x-request-id", "mine-2") in caught.value.trailing_metadata()
+
+
+def test_calls_are_measured_as_requests_are(gateway: Gateway, stub: Any, toy: Toy) -> None:
+    def text() -> str:
+        return httpx2.get(f"{gateway.url}/metrics").text
+
+    before = text()
+    stub.ModelInfer(question(permeability(3, 16, 16), model_name=toy.name, inputs=[PLAIN | {"shape": [3, 16, 16]}]))
+    with pytest.raises(grpc.RpcError):
+        stub.ModelInfer(question(ONES, model_name=toy.name, inputs=[]))
+    after = text()
+
+    def grown(name: str, **labels: str) -> float:
+        return sample(after, name, **labels) - sample(before, name, **labels)
+
+    route = "/inference.GRPCInferenceService/ModelInfer"
+    assert grown("petrov_request_duration_seconds_count", model=toy.name, route=route, code="OK") == 1
+    assert grown("petrov_request_duration_seconds_count", model=toy.name, route=route, code="INVALID_ARGUMENT") == 1
+    assert grown("petrov_fields_total", model=toy.name, grid="16x16") == 3
+    assert grown("petrov_rejected_total", reason="wrong-input") == 1
+    assert grown("petrov_request_bytes_count") == 2
+    assert sample(after, "petrov_inflight_requests") == 1  # the one that asks
+
+
+@pytest.fixture(scope="module")
+def tight(
+    triton: TritonServer,
+    make_settings: Callable[..., Settings],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+) -> Iterator[Gateway]:
+    """A gateway with tight limits, before the shared Triton."""
+    settings = make_settings(
+        triton.settings.repository,
+        triton=triton.settings.triton_addresses,
+        max_body_bytes=MEBIBYTE,
+        max_requests_in_flight=2,
+        receive_seconds=0.5,
+        request_seconds=1.5,
+    )
+    with run_gateway(settings) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def tight_stub(tight: Gateway) -> Iterator[Any]:
+    with grpc.insecure_channel(f"127.0.0.1:{tight.settings.grpc_port}") as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        yield stub
+        wait_until(lambda: stub.ServerReady(service_pb2.ServerReadyRequest()).ready)
+        assert stub.ModelInfer(question(ONES)).model_name == "blur"  # whatever a test did, the next one is answered
+
+
+def test_a_message_beyond_the_limit_is_not_received(tight_stub: Any) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        tight_stub.ModelInfer(question(ONES, raw_input_contents=[bytes(3 * MEBIBYTE)]))
+    assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_message_that_does_not_arrive_is_not_waited_for(tight: Gateway, tight_stub: Any) -> None:
+    del tight_stub
+    with grpc.insecure_channel(f"127.0.0.1:{tight.settings.grpc_port}") as channel:
+        call = channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")
+        never = threading.Event()
+        with pytest.raises(grpc.RpcError, match=r"no complete message arrived within 0\.5 s") as caught:
+            call(silence(never))
+        never.set()
+        assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        with pytest.raises(grpc.RpcError, match="expected a ModelInferRequest but got nothing"):
+            call(iter(()))
+
+
+def silence(until: threading.Event) -> Iterator[bytes]:
+    """A message that is announced and not sent."""
+    until.wait()
+    yield from ()
+
+
+def test_the_deadlines_of_both_sides_hold(triton: TritonServer, tight: Gateway, tight_stub: Any) -> None:
+    with stopped(triton.settings):
+        with pytest.raises(grpc.RpcError) as caught:
+            tight_stub.ModelInfer(question(ONES), timeout=0.3)
+        assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        wait_until(lambda: tight.service.admission.bytes == 0, 1.0)  # well before our own deadline
+        with pytest.raises(grpc.RpcError) as caught:
+            tight_stub.ModelInfer(question(ONES))
+        assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_beyond_the_limit_calls_are_sent_away(triton: TritonServer, tight: Gateway, tight_stub: Any) -> None:
+    with stopped(triton.settings):
+        waiting = [tight_stub.ModelInfer.future(question(ONES)) for _ in range(2)]
+        wait_until(lambda: tight.service.admission.bytes > 2 * ONES.nbytes, 5)
+        with pytest.raises(grpc.RpcError, match="2 requests are in flight") as caught:
+            tight_stub.ModelInfer(question(ONES))
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert int(dict(caught.value.trailing_metadata())["retry-after"]) >= 1
+        for call in waiting:
+            call.cancel()
+        wait_until(lambda: tight.service.admission.bytes == 0, 1.0)  # well before the deadline
+
+
+def test_calls_in_flight_are_finished_at_the_end(
+    triton: TritonServer,
+    make_settings: Callable[..., Settings],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+) -> None:
+    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_addresses)
+    with grpc.insecure_channel(f"127.0.0.1:{settings.grpc_port}") as channel, ExitStack() as frozen:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        with run_gateway(settings) as gateway:
+            frozen.enter_context(stopped(triton.settings))
+            call = stub.ModelInfer.future(question(ONES))
+            wait_until(lambda: gateway.service.admission.bytes > 0, 5)
+            thawing = threading.Timer(1.0, frozen.close)
+            thawing.start()
+        thawing.join()
+        assert call.result(5).model_name == "blur"
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.ServerLive(service_pb2.ServerLiveRequest())
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+def test_readiness_follows_the_gateways(gateway: Gateway, triton_client: Any) -> None:
+    gateway.service.catalogue.draining = True
+    try:
+        assert not triton_client.is_server_ready()
+        assert triton_client.is_server_live()
+    finally:
+        gateway.service.catalogue.draining = False
+
+
+def test_zero_is_no_grpc(
+    triton: TritonServer,
+    make_settings: Callable[..., Settings],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+) -> None:
+    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_addresses, grpc_port=0)
+    with run_gateway(settings) as gateway:
+        assert httpx2.get(f"{gateway.url}/v2/health/ready").status_code == 200
+
+
+def test_an_unexpected_failure_is_ours(tight: Gateway, tight_stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as breaking:
+        breaking.setattr(tight.service.catalogue, "find", None)
+        with pytest.raises(grpc.RpcError, match="our log has it under") as caught:
+            tight_stub.ModelInfer(question(ONES))
+    assert caught.value.code() == grpc.StatusCode.INTERNAL
+
+
+def _with(array: NDArray[Any], value: float) -> NDArray[Any]:
+    changed = array.copy()
+    changed[3, 2] = value
+    return changed

@@ -1,0 +1,218 @@
+"""Both Python-based backends, inside a real Triton, asked with nothing but `tritonclient`."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from onnx import TensorProto, helper, numpy_helper
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+from serving.triton.server import TritonServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from serving.triton.server import TritonServer
+
+Array = np.ndarray[Any, Any]
+TABLE = np.arange(10, dtype=np.float32) ** 2
+LATE = """\
+name: "late"
+backend: "onnxruntime"
+max_batch_size: 8
+input { name: "index" data_type: TYPE_INT64 dims: [ -1 ] }
+output { name: "value" data_type: TYPE_FP32 dims: [ -1 ] }
+dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 1000000 }
+parameters { key: "a_remark" value { string_value: "that is nobody's number" } }
+"""
+WIDE = """\
+name: "wide"
+backend: "onnxruntime"
+max_batch_size: 64
+input { name: "field" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "sum" data_type: TYPE_FP32 dims: [ -1 ] }
+instance_group { count: 1 kind: KIND_CPU }
+"""
+WIDTH = 64
+
+
+@pytest.fixture(scope="module")
+def odd_repository(toy_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`late` looks values up in a table and waits for batches of 8; `indexed` names its tensors NAME__INDEX.
+
+    `wide` has `WIDTH` numbers for every point on its way.
+    """
+    repository = tmp_path_factory.mktemp("odd")
+    for name, config, graph in (("late", LATE, _table()), ("wide", WIDE, _wide())):
+        (repository / name / "1").mkdir(parents=True)
+        (repository / name / "config.pbtxt").write_text(config)
+        opset = [helper.make_opsetid("", 18)]
+        onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), repository / name / "1" / "model.onnx")
+    shutil.copytree(toy_repository / "blur_torchscript", repository / "indexed")
+    renaming = repository / "indexed" / "config.pbtxt"
+    renamed = {"blur_torchscript": "indexed", '"coefficient"': '"field__0"', '"solution"': '"answer__0"'}
+    text = renaming.read_text()
+    for old, new in renamed.items():
+        text = text.replace(old, new)
+    renaming.write_text(text)
+    return repository
+
+
+@pytest.fixture(scope="module")
+def odd_triton(odd_repository: Path, make_settings: Any, run_triton: Any) -> Iterator[TritonServer]:
+    with run_triton(make_settings(odd_repository)) as server:
+        yield server
+
+
+def _table() -> onnx.GraphProto:
+    return helper.make_graph(
+        [helper.make_node("Gather", ["table", "index"], ["value"])],
+        "late",
+        [helper.make_tensor_value_info("index", TensorProto.INT64, ["batch", "point"])],
+        [helper.make_tensor_value_info("value", TensorProto.FLOAT, ["batch", "point"])],
+        [numpy_helper.from_array(TABLE, "table")],
+    )
+
+
+def _wide() -> onnx.GraphProto:
+    width = numpy_helper.from_array(np.array([WIDTH, 1], dtype=np.int64), "width")
+    axis = numpy_helper.from_array(np.array([1], dtype=np.int64), "axis")
+    return helper.make_graph(
+        [
+            helper.make_node("Unsqueeze", ["field", "axis"], ["column"]),
+            helper.make_node("Expand", ["column", "width"], ["features"]),
+            helper.make_node("Sin", ["features"], ["changed"]),
+            helper.make_node("ReduceSum", ["changed", "axis"], ["sum"], keepdims=0),
+        ],
+        "wide",
+        [helper.make_tensor_value_info("field", TensorProto.FLOAT, ["batch", "point"])],
+        [helper.make_tensor_value_info("sum", TensorProto.FLOAT, ["batch", "point"])],
+        [width, axis],
+    )
+
+
+def _peak(model: str) -> int:
+    """The most bytes that the model's only instance has held at once."""
+    [stub] = [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if "stub" in process.name() and f"/{model}/" in " ".join(process.cmdline())
+    ]
+    status = Path(f"/proc/{stub.pid}/status").read_text()
+    [peak] = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
+    return 1024 * int(peak)
+
+
+def ask(triton: TritonServer, protocol: str, model: str, **inputs: Array) -> Any:
+    """One request by a bare client; all its answers by name."""
+    settings = triton.settings
+    port = settings.triton_grpc_port if protocol == "grpc" else settings.triton_http_port
+    library = tritonclient.grpc if protocol == "grpc" else tritonclient.http
+    tensors = []
+    for name, array in inputs.items():
+        tensors.append(library.InferInput(name, array.shape, np_to_triton_dtype(array.dtype)))
+        tensors[-1].set_data_from_numpy(array)
+    with closing(library.InferenceServerClient(f"127.0.0.1:{port}")) as client:
+        return client.infer(model, tensors)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize("model", ["blur", "blur_torchscript"])
+@pytest.mark.parametrize("shape", [(1, 7, 5), (3, 16, 16), (8, 33, 20)])
+def test_a_backend_answers_any_shape_with_the_numbers_of_the_model(
+    triton: TritonServer, blur: Callable[[Array], Array], model: str, protocol: str, shape: tuple[int, ...]
+) -> None:
+    field = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    answer = ask(triton, protocol, model, coefficient=field).as_numpy("solution")
+    np.testing.assert_allclose(answer, blur(field), atol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["blur", "blur_torchscript"])
+def test_concurrent_requests_of_mixed_shapes_each_get_their_own_answer(
+    triton: TritonServer, blur: Callable[[Array], Array], model: str
+) -> None:
+    rng = np.random.default_rng(2)
+    fields = [rng.normal(size=(1 + i % 3, 8 + i % 2, 9)).astype(np.float32) for i in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda field: ask(triton, "grpc", model, coefficient=field), fields))
+    for field, answer in zip(fields, answers, strict=True):
+        np.testing.assert_allclose(answer.as_numpy("solution"), blur(field), atol=1e-6)
+
+
+def test_waiting_requests_are_merged_into_one_run(odd_triton: TritonServer) -> None:
+    before = _counts(odd_triton)
+    indices = [np.array([[i, 9 - i]]) for i in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda index: ask(odd_triton, "grpc", "late", index=index), indices))
+    for index, answer in zip(indices, answers, strict=True):
+        np.testing.assert_array_equal(answer.as_numpy("value"), TABLE[index])
+    inferences, executions = _counts(odd_triton) - before
+    assert inferences == 8
+    assert executions < inferences
+
+
+def test_a_bad_request_fails_alone_in_its_batch(odd_triton: TritonServer) -> None:
+    before = _counts(odd_triton)
+    indices = [np.array([[i, 99 if i == 3 else 0]]) for i in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        waiting = [threads.submit(ask, odd_triton, "grpc", "late", index=index) for index in indices]
+    with pytest.raises(InferenceServerException, match="99"):
+        waiting.pop(3).result()
+    for index, answer in zip([index for index in indices if 99 not in index], waiting, strict=True):
+        np.testing.assert_array_equal(answer.result().as_numpy("value"), TABLE[index])
+    assert (_counts(odd_triton) - before)[1] < 8, "the requests were not in one batch, so nothing was shown"
+
+
+def test_a_large_batch_takes_no_more_memory_than_a_piece_of_it(odd_triton: TritonServer) -> None:
+    field = np.random.default_rng(4).normal(size=(64, 2**14)).astype(np.float32)  # eight pieces
+    ask(odd_triton, "grpc", "wide", field=field[:24])
+    before = _peak("wide")
+    answer = ask(odd_triton, "grpc", "wide", field=field).as_numpy("sum")
+    np.testing.assert_allclose(answer, WIDTH * np.sin(field), rtol=1e-5, atol=1e-5)
+    assert _peak("wide") - before < WIDTH * field.nbytes / 4
+
+
+def test_the_pytorch_backend_reads_names_with_an_index(
+    odd_triton: TritonServer, blur: Callable[[Array], Array]
+) -> None:
+    field = np.random.default_rng(3).normal(size=(2, 6, 6)).astype(np.float32)
+    answer = ask(odd_triton, "http", "indexed", field__0=field).as_numpy("answer__0")
+    np.testing.assert_allclose(answer, blur(field), atol=1e-6)
+
+
+def test_a_wrong_rank_is_refused_and_the_next_request_answered(triton: TritonServer) -> None:
+    with pytest.raises(InferenceServerException, match="coefficient"):
+        ask(triton, "grpc", "blur", coefficient=np.ones((4, 4), np.float32))
+    assert ask(triton, "grpc", "blur", coefficient=np.ones((1, 4, 4), np.float32)).as_numpy("solution").shape == (
+        1,
+        4,
+        4,
+    )
+
+
+def test_a_config_that_names_an_unknown_tensor_is_refused_at_the_start(
+    toy_repository: Path, tmp_path: Path, make_settings: Any, run_triton: Any
+) -> None:
+    shutil.copytree(toy_repository / "blur", tmp_path / "blur")
+    config = tmp_path / "blur" / "config.pbtxt"
+    config.write_text(config.read_text().replace('"solution"', '"answer"'))
+    triton = run_triton(make_settings(tmp_path))
+    with pytest.raises(TritonServerError, match=r"the config names \['answer'\] but .* has \['solution'\]"), triton:
+        pass
+
+
+def _counts(triton: TritonServer) -> Array:
+    """Inferences and executions of `late` so far."""
+    with closing(tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{triton.settings.triton_grpc_port}")) as client:
+        (statistics,) = client.get_inference_statistics("late").model_stats
+    return np.array([statistics.inference_count, statistics.execution_count])

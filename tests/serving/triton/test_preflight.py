@@ -1,0 +1,82 @@
+"""What is missing is named, with what to do about it."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from serving.triton import preflight
+from serving.triton import runtime as triton_runtime
+from serving.triton.preflight import PreflightError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from serving.settings import Settings
+
+
+def test_a_machine_with_everything_passes(toy_repository: Path, make_settings: Callable[..., Settings]) -> None:
+    assert (preflight.check(make_settings(toy_repository)) / "bin" / "tritonserver").exists()
+
+
+def test_a_platform_without_the_wheel_is_sent_to_a_triton_elsewhere() -> None:
+    (fault,) = preflight.platform(None)
+    assert "nvidia-pytriton" in fault
+    assert "--triton HOST:PORT" in fault
+
+
+def test_a_python_without_a_stub_is_named(tmp_path: Path) -> None:
+    faults = list(preflight.platform(tmp_path))
+    assert f"no stub for Python {triton_runtime.PYTHON}" in faults[0]
+
+
+def test_a_missing_libpython_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = triton_runtime.installation()
+    assert wheel is not None
+    monkeypatch.setattr(triton_runtime, "PYTHON", "3.99")
+    faults = " ".join(preflight.platform(wheel))
+    assert "libpython3.99.so.1.0 is missing: apt-get install libpython3.99" in faults
+
+
+def test_an_old_c_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "GLIBC", (99, 0))
+    assert any("glibc 99.0 or newer is needed but this is 2." in fault for fault in preflight.platform(_wheel()))
+
+
+def test_an_empty_repository_asks_for_an_export(tmp_path: Path) -> None:
+    (fault,) = preflight.repository(tmp_path / "none")
+    assert "holds no model: make export" in fault
+
+
+def test_a_model_without_a_version_asks_for_an_export(tmp_path: Path) -> None:
+    (tmp_path / "darcy").mkdir()
+    (tmp_path / "darcy" / "config.pbtxt").touch()
+    (fault,) = preflight.repository(tmp_path)
+    assert '"darcy" has no version' in fault
+
+
+def test_everything_that_is_missing_is_named_at_once(tmp_path: Path, make_settings: Callable[..., Settings]) -> None:
+    settings = make_settings(tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", settings.triton_metrics_port))
+        taken.listen()
+        with pytest.raises(PreflightError, match=r"holds no model(.|\n)*TRITON_METRICS_PORT"):
+            preflight.check(settings)
+
+
+def test_the_backend_directory_is_built_once_and_without_bytecode(tmp_path: Path) -> None:
+    first, second = (triton_runtime.backend_directory(_wheel(), tmp_path / "runtime") for _ in range(2))
+    assert first == second
+    assert [folder.name for folder in (tmp_path / "runtime").iterdir()] == [first.name]
+    files = {str(file.relative_to(first)) for file in first.rglob("*") if file.is_file()}
+    expected = {"onnxruntime/model.py", "pytorch/batching.py", "python/triton_python_backend_stub"}
+    assert expected <= files
+    assert not list(first.rglob("__pycache__"))
+
+
+def _wheel() -> Path:
+    wheel: Any = triton_runtime.installation()
+    return Path(wheel)

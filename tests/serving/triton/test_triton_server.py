@@ -1,0 +1,309 @@
+"""A real Triton is started, killed, drained and fed with new models; nothing of it may be left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc.aio
+from tritonclient.grpc import InferInput
+from tritonclient.utils import InferenceServerException
+
+from serving.triton import server as triton_server
+from serving.triton.preflight import PreflightError
+from serving.triton.server import TritonServer, TritonServerError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from serving.settings import Settings
+
+ROOT = Path(__file__).parents[3]
+FIELD = np.ones((1, 5, 5), np.float32)
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Triton's regions are looked for
+
+
+@pytest.fixture
+def settings(toy_repository: Path, tmp_path: Path, make_settings: Any) -> Settings:
+    """For a Triton of the test's own, with a repository that it may change."""
+    shutil.copytree(toy_repository / "blur", tmp_path / "repository" / "blur")
+    made: Settings = make_settings(tmp_path / "repository", drain_seconds=1)  # nothing is in flight in most tests
+    return made
+
+
+@pytest.fixture
+async def watched(settings: Settings) -> AsyncIterator[TritonServer]:
+    async with TritonServer(settings) as triton:
+        watching = asyncio.create_task(triton.watch())
+        yield triton
+    await watching
+
+
+async def infer(settings: Settings, model: str = "blur", version: str = "") -> np.ndarray[Any, Any]:
+    tensor = InferInput("coefficient", FIELD.shape, "FP32").set_data_from_numpy(FIELD)
+    async with tritonclient.grpc.aio.InferenceServerClient(f"127.0.0.1:{settings.triton_grpc_port}") as client:
+        answer = await client.infer(model, [tensor], model_version=version, client_timeout=10)
+    solution: np.ndarray[Any, Any] = answer.as_numpy("solution")
+    return solution
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():  # noqa: ASYNC110 - another process tells nobody
+            await asyncio.sleep(0.05)
+
+
+async def answers(settings: Settings, model: str = "blur", version: str = "") -> bool:
+    try:
+        return (await infer(settings, model, version)).shape == FIELD.shape
+    except InferenceServerException:
+        return False
+
+
+def processes(settings: Settings) -> list[psutil.Process]:
+    """Everything that runs for this Triton: warden, server, stubs."""
+    marks = {f"--http-port={settings.triton_http_port}", str(settings.repository.resolve())}
+    return [process for process in psutil.process_iter() if any(mark in _line(process) for mark in marks)]
+
+
+def _line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it ended while we looked
+        return ""
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""
+
+
+def server(settings: Settings) -> psutil.Process:
+    (found,) = [process for process in processes(settings) if _name(process) == "tritonserver"]
+    return found
+
+
+def prefix(settings: Settings) -> str:
+    """What the names of this Triton's shared memory begin with."""
+    (option,) = [part for part in server(settings).cmdline() if part.startswith("--backend-config=python,")]
+    return option.rpartition("=")[2]
+
+
+def regions(beginning: str) -> list[Path]:
+    return list(SHARED_MEMORY.glob(f"{beginning}*"))
+
+
+async def test_stopping_leaves_no_process_and_no_shared_memory(settings: Settings) -> None:
+    async with TritonServer(settings) as triton:
+        assert await triton.ready()
+        beginning = prefix(settings)
+        assert regions(beginning), "no region carries the prefix, so finding none later would mean nothing"
+        assert len(processes(settings)) >= 3
+    assert not await triton.ready()
+    assert processes(settings) == []
+    assert regions(beginning) == []
+
+
+async def test_a_killed_triton_comes_back_and_leaves_no_shared_memory(watched: TritonServer) -> None:
+    settings = watched.settings
+    beginning, killed = prefix(settings), server(settings)
+    killed.kill()
+    await until(lambda: answers(settings))
+    assert server(settings).pid != killed.pid
+    assert regions(beginning) == []
+
+
+async def test_a_crash_at_the_start_is_tried_again(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    async def up() -> bool:
+        return any(_name(process) == "tritonserver" for process in processes(settings))
+
+    triton = TritonServer(settings)
+    starting = asyncio.create_task(triton.start())
+    await until(up)
+    crashed = server(settings)
+    crashed.send_signal(signal.SIGABRT)
+    await starting
+    assert await answers(settings)
+    assert server(settings).pid != crashed.pid
+    assert f"ended with status {128 + signal.SIGABRT}" in caplog.text
+    await triton.stop()
+
+
+async def test_a_killed_instance_is_replaced(watched: TritonServer) -> None:
+    settings = watched.settings
+    stubs = [process for process in processes(settings) if _name(process) == "triton_python_backend_stub"]
+    stubs[0].kill()
+    await until(lambda: answers(settings))
+
+
+async def test_a_killed_parent_takes_everything_along(settings: Settings) -> None:
+    script = (
+        "import asyncio, sys; from serving.settings import Settings; from serving.triton.server import TritonServer\n"
+        "async def main():\n"
+        "    async with TritonServer(Settings.model_validate_json(sys.argv[1])) as triton:\n"
+        "        print('up', flush=True); await triton.watch()\n"
+        "asyncio.run(main())"
+    )
+    command = [sys.executable, "-c", script, settings.model_dump_json()]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as parent:  # noqa: ASYNC220 - the test waits for it
+        assert parent.stdout is not None
+        assert await asyncio.to_thread(parent.stdout.readline) == b"up\n"
+        beginning = prefix(settings)
+        parent.kill()
+
+    async def gone() -> bool:
+        return not processes(settings) and not regions(beginning)
+
+    await until(gone)
+
+
+async def test_a_killed_warden_takes_the_server_and_its_instances_along(settings: Settings) -> None:
+    async with TritonServer(settings):
+        (warden,) = [
+            process for process in processes(settings) if "warden.py" in _line(process) and "-I" in process.cmdline()
+        ]
+        beginning = prefix(settings)
+        warden.kill()
+
+        async def gone() -> bool:
+            return not processes(settings)
+
+        await until(gone)
+    for region in regions(beginning):  # nobody is left to do it: the one case in which memory stays
+        region.unlink()
+
+
+async def test_a_new_version_is_served_beside_the_old_one_without_an_interruption(watched: TritonServer) -> None:
+    settings = watched.settings
+    model = settings.repository / "blur"
+    failures, loading = [], True
+
+    async def ask_on() -> None:
+        while loading:
+            if not await answers(settings):
+                failures.append(True)
+
+    asking = asyncio.create_task(ask_on())
+    shutil.copytree(model / "1", model / ".2")
+    (model / ".2").rename(model / "2")
+    await until(lambda: answers(settings, version="2"))
+    loading = False
+    await asking
+    assert not failures
+    assert await answers(settings, version="1")
+
+
+async def test_a_new_model_is_served_without_a_restart(watched: TritonServer, toy_repository: Path) -> None:
+    settings = watched.settings
+    aside = settings.repository.with_name("aside")
+    shutil.copytree(toy_repository / "blur", aside)
+    config = aside / "config.pbtxt"
+    config.write_text(config.read_text().replace('"blur"', '"blur_quick"'))
+    aside.rename(settings.repository / "blur_quick")
+    await until(lambda: answers(settings, "blur_quick"))
+
+
+async def test_a_broken_new_version_harms_nobody_and_after_a_crash_nobody_else(watched: TritonServer) -> None:
+    settings = watched.settings
+    shutil.copytree(settings.repository / "blur", settings.repository.with_name("other"))
+    config = settings.repository.with_name("other") / "config.pbtxt"
+    config.write_text(config.read_text().replace('"blur"', '"other"'))
+    settings.repository.with_name("other").rename(settings.repository / "other")
+    broken = settings.repository.with_name("aside")
+    shutil.copytree(settings.repository / "blur" / "1", broken)
+    (broken / "model.onnx").write_bytes(b"no graph")
+    broken.rename(settings.repository / "blur" / "2")
+
+    async def refused() -> bool:
+        return b"failed to load 'blur' version 2" in watched.log.read_bytes()
+
+    await until(refused)
+    assert await answers(settings, "blur", version="1")
+    await until(lambda: answers(settings, "other"))
+    server(settings).kill()
+    await until(lambda: answers(settings, "other"))
+
+
+async def test_a_broken_model_fails_the_start_and_is_named(settings: Settings) -> None:
+    (settings.repository / "blur" / "1" / "model.onnx").write_bytes(b"no graph")
+    with pytest.raises(TritonServerError, match=r"failed to load 'blur' version 1"):
+        await TritonServer(settings).start()
+    assert processes(settings) == []
+
+
+async def test_a_triton_that_is_not_ready_in_time_is_ended(settings: Settings) -> None:
+    hasty = settings.model_copy(update={"triton_start_seconds": 0.1})
+    with pytest.raises(TritonServerError, match=r"not ready in 0\.1 s"):
+        await TritonServer(hasty).start()
+    assert processes(settings) == []
+
+
+async def test_a_port_in_use_is_named(settings: Settings) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", settings.triton_grpc_port))
+        taken.listen()
+        with pytest.raises(PreflightError, match=f"port {settings.triton_grpc_port} is in use: .*TRITON_GRPC_PORT"):
+            await TritonServer(settings).start()
+
+
+async def test_a_crash_loop_ends_with_an_error(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_server, "DEATHS", 2)
+    async with TritonServer(settings) as triton:
+        watching = asyncio.create_task(triton.watch())
+
+        async def answers_or_given_up() -> bool:
+            return watching.done() or await answers(settings)
+
+        while not watching.done():  # one that dies as it starts is started again, and no death in the row
+            await until(answers_or_given_up)
+            if not watching.done():
+                server(settings).kill()
+        with pytest.raises(TritonServerError, match="died 2 times in a row"):
+            await watching
+
+
+async def test_two_servers_start_side_by_side_on_one_runtime_folder(
+    settings: Settings, make_settings: Any, tmp_path: Path
+) -> None:
+    runtime = tmp_path / "runtime"
+    both = [make_settings(settings.repository, triton_runtime=runtime, drain_seconds=1) for _ in range(2)]
+    servers = [TritonServer(each) for each in both]
+    await asyncio.gather(*(each.start() for each in servers))
+    assert all(await asyncio.gather(*(answers(each) for each in both)))
+    await asyncio.gather(*(each.stop() for each in servers))
+    assert [folder.name for folder in runtime.iterdir() if folder.name.startswith(".")] == []
+
+
+async def test_requests_in_flight_are_finished_when_triton_stops(settings: Settings) -> None:
+    config = settings.repository / "blur" / "config.pbtxt"
+    waiting = "dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 1500000 }"
+    config.write_text(config.read_text().replace("dynamic_batching { }", waiting))
+    async with TritonServer(settings.model_copy(update={"drain_seconds": 10.0})):
+        asking = asyncio.create_task(infer(settings))
+        await asyncio.sleep(0.3)  # it is in Triton's queue now
+        assert not asking.done()
+    assert (await asking).shape == FIELD.shape
+
+
+def test_the_warden_passes_on_exit_status_and_signals(tmp_path: Path) -> None:
+    warden = [sys.executable, "-I", str(ROOT / "serving" / "warden.py"), "petrov-test-"]
+    with subprocess.Popen([*warden, "sh", "-c", "exit 7"], stdin=subprocess.PIPE) as ends:
+        assert ends.wait(10) == 7
+    obedient = f"trap 'exit 5' TERM; touch {tmp_path}/up; while :; do sleep 0.05; done"
+    with subprocess.Popen([*warden, "sh", "-c", obedient], stdin=subprocess.PIPE) as told:
+        while not (tmp_path / "up").exists():
+            os.sched_yield()
+        told.send_signal(signal.SIGTERM)
+        assert told.wait(10) == 5

@@ -1,0 +1,183 @@
+"""Samples on disk: the same whoever computes them and however often that was interrupted, with units and provenance."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import get_args
+
+import h5py
+import numpy as np
+import psutil
+import pytest
+
+from physics import darcy
+from training.data import Request, Samples, generate, prepare, read, store
+
+ROOT = Path(__file__).parents[3]
+DARCY = Request("darcy", mesh=61, train=6, test=3, seed=5)
+BURGERS = Request("burgers", mesh=512, train=2, test=1, seed=5)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def generated() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("DATA_PATH", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def darcy_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(DARCY, tmp_path_factory.mktemp("darcy"), workers=2, progress=False)
+
+
+@pytest.fixture(scope="module")
+def burgers_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(BURGERS, tmp_path_factory.mktemp("burgers"), workers=1, progress=False)
+
+
+def assert_equal(found: Samples, expected: Samples) -> None:
+    assert found.inputs.tobytes() == expected.inputs.tobytes()
+    assert found.outputs.tobytes() == expected.outputs.tobytes()
+
+
+def test_a_darcy_sample_solves_its_equation_on_cell_centres(darcy_file: Path) -> None:
+    samples = read(darcy_file, "test", 3, 61)
+    assert samples.inputs.shape == samples.outputs.shape == (3, 61, 61)
+    assert samples.inputs.dtype == samples.outputs.dtype == np.float32
+    assert (samples.problem, samples.provenance) == ("darcy", "regenerated")
+    for a, u in zip(samples.inputs, samples.outputs, strict=True):
+        np.testing.assert_allclose(u, darcy.solve(a, wall=0.5 / 61), rtol=1e-6)
+
+
+def test_a_burgers_sample_is_damped_and_keeps_its_mean(burgers_file: Path) -> None:
+    samples = read(burgers_file, "train", 2, 512)
+    assert samples.inputs.shape == (2, 512)
+    assert (samples.outputs.std(axis=1) < samples.inputs.std(axis=1)).all()
+    np.testing.assert_allclose(samples.outputs.mean(axis=1), samples.inputs.mean(axis=1), atol=1e-6)
+
+
+def test_reading_strides_from_edge_to_edge_or_around_the_circle(darcy_file: Path, burgers_file: Path) -> None:
+    fine, coarse = read(darcy_file, "train", 6, 61), read(darcy_file, "train", 4, 21)
+    np.testing.assert_array_equal(coarse.inputs, fine.inputs[:4, ::3, ::3])
+    np.testing.assert_array_equal(coarse.outputs, fine.outputs[:4, ::3, ::3])
+    fine, coarse = read(burgers_file, "train", 2, 512), read(burgers_file, "train", 2, 128)
+    np.testing.assert_array_equal(coarse.outputs, fine.outputs[:, ::4])
+
+
+def test_every_sample_is_another_one(darcy_file: Path) -> None:
+    fields = [*read(darcy_file, "train", 6, 61).inputs, *read(darcy_file, "test", 3, 61).inputs]
+    assert len({field.tobytes() for field in fields}) == 9
+
+
+def test_the_file_says_what_its_numbers_are(darcy_file: Path, burgers_file: Path) -> None:
+    with h5py.File(darcy_file) as file:
+        assert dict(file["train/solution"].attrs) == {"units": "1", "meaning": "pressure"}
+        expected = {"problem": "darcy", "seed": 5, "mesh": 61, "version": generate.VERSION, "provenance": "regenerated"}
+        assert expected.items() <= dict(file.attrs).items()
+        assert "(i + 1/2)/61" in file.attrs["points"]
+        assert "div" in file.attrs["equation"]
+        assert file["test/coefficient"].chunks == (1, 61, 61)
+    with h5py.File(burgers_file) as file:
+        assert set(file["test"]) == {"initial", "final", "done"}
+        assert file.attrs["viscosity"] == 0.01
+
+
+def test_more_samples_extend_the_file_and_change_none(tmp_path: Path, darcy_file: Path) -> None:
+    shorter = dataclasses.replace(DARCY, train=2, test=1)
+    path = prepare(shorter, tmp_path, workers=1, progress=False)
+    assert_equal(read(path, "train", 2, 61), read(darcy_file, "train", 2, 61))
+    assert prepare(DARCY, tmp_path, workers=1, progress=False) == path
+    for split, count in (("train", 6), ("test", 3)):
+        assert_equal(read(path, split, count, 61), read(darcy_file, split, count, 61))
+    before = path.read_bytes()
+    prepare(shorter, tmp_path, workers=1, progress=False)
+    assert path.read_bytes() == before
+
+
+def test_a_killed_generation_goes_on_to_the_same_file(tmp_path: Path) -> None:
+    request = Request("darcy", mesh=61, train=150, test=4, seed=6)
+    code = f"from pathlib import Path; from training.data import *; prepare({request!r}, Path({str(tmp_path)!r}), 2)"
+    program = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
+    path = tmp_path / "darcy-61-seed6.h5"
+    wait_for(lambda: path.exists() and done(path, "train") > 5)
+    workers = psutil.Process(program.pid).children(recursive=True)
+    program.send_signal(signal.SIGKILL)
+    program.wait()
+    assert 5 < done(path, "train") < 150
+    assert not psutil.wait_procs(workers, timeout=20)[1]
+    resumed, fresh = (prepare(request, folder, 2, progress=False) for folder in (tmp_path, tmp_path / "fresh"))
+    assert resumed == path
+    assert_equal(read(resumed, "train", 150, 61), read(fresh, "train", 150, 61))
+    assert_equal(read(resumed, "test", 4, 61), read(fresh, "test", 4, 61))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def done(path: Path, split: store.Split) -> int:
+    with store.opened(path) as file:
+        return store.finished(file, split)
+
+
+def test_a_file_being_filled_may_be_read_as_far_as_it_is(tmp_path: Path) -> None:
+    path = prepare(dataclasses.replace(DARCY, train=0, test=0), tmp_path, progress=False)
+    layout = generate._layout(DARCY, {"train": 3, "test": 2})
+    store.create(path, layout)
+    field = np.ones((61, 61), dtype=np.float32)
+    with store.opened(path, "r+") as file:
+        store.write(file, "test", 0, (3 * field, field))
+        assert read(path, "test", 1, 61).inputs.mean() == 3
+        assert store.missing(file, "test", 2) == [1]
+        with pytest.raises(ValueError, match=r"expected 2 samples in test of .* but 1 are there"):
+            read(path, "test", 2, 61)
+
+
+def test_a_failed_replacement_leaves_the_file_whole(tmp_path: Path, darcy_file: Path) -> None:
+    path = tmp_path / darcy_file.name
+    path.write_bytes(darcy_file.read_bytes())
+    with pytest.raises(OSError, match="disk is full"), store.replacing(path) as aside:
+        write_half(aside)
+    assert path.read_bytes() == darcy_file.read_bytes()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def write_half(path: Path) -> None:
+    path.write_text("half a file")
+    raise OSError("the disk is full")
+
+
+def test_a_file_of_another_seed_or_version_is_refused(tmp_path: Path, darcy_file: Path) -> None:
+    for name, value in (("seed", 9), ("version", 0), ("mesh", 85)):
+        path = tmp_path / darcy_file.name
+        path.write_bytes(darcy_file.read_bytes())
+        with h5py.File(path, "r+") as file:
+            file.attrs[name] = value
+        with pytest.raises(ValueError, match=f"expected {name} .* but found {value} in"):
+            prepare(DARCY, tmp_path, progress=False)
+
+
+def test_impossible_grids_and_requests_are_named(darcy_file: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"cannot stride 61 points of darcy to 20; possible are \[2, 3, 4, 5, 6, 7, 11"
+    ):
+        read(darcy_file, "train", 1, 20)
+    with pytest.raises(ValueError, match="expected 7 samples in train"):
+        read(darcy_file, "train", 7, 61)
+    with pytest.raises(ValueError, match=r"expected one of darcy, burgers, .* but got 'heat' for problem"):
+        Request("heat", 61, 1, 1, 1)
+    with pytest.raises(ValueError, match="no negative number"):
+        Request("darcy", 61, -1, 1, 1)
+
+
+def test_the_splits_are_the_groups() -> None:
+    assert set(get_args(store.Split)) == set(generate.SPLITS)

@@ -1,0 +1,93 @@
+"""Gradients of the solutions: the published differences, strided from the stored mesh, beside per-point statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from training.data import Samples, derivatives, read, store
+from training.data.store import Layout
+from training.fit.batches import Epoch, Plan
+from training.nn.normaliser import Normaliser
+from training.problems.problem import BURGERS, DARCY, Problem
+
+ACCURACY = {"rtol": 1e-6, "atol": 1e-5}  # of float32 fields, whose differences are divided by the mesh width
+
+
+def stored(path: Path, problem: Problem, inputs: Tensor, outputs: Tensor) -> Path:
+    """Write fields `[sample, *grid]` as the training samples of a file."""
+    layout = Layout(problem, inputs.shape[1], {"train": len(inputs), "test": 0}, {"provenance": "none"})
+    store.create(path, layout)
+    with store.opened(path, "r+") as file:
+        for index, fields in enumerate(zip(inputs.float().numpy(), outputs.float().numpy(), strict=True)):
+            store.write(file, "train", index, fields)
+    return path
+
+
+@pytest.fixture
+def darcy(golden: Callable[[str], Any], tmp_path: Path) -> tuple[Any, Samples]:
+    case = golden("darcy_dataset_forward")
+    path = stored(tmp_path / "darcy.h5", DARCY, case.inputs["train_coeff"], case.inputs["train_sol"])
+    return case.outputs, read(path, "train", 5, 21, gradients=True)
+
+
+def assert_close(found: NDArray[Any] | Tensor | None, expected: Tensor) -> None:
+    np.testing.assert_allclose(found, expected, **ACCURACY)
+
+
+def test_differences_are_the_published_ones(golden: Callable[[str], Any]) -> None:
+    case = golden("data_helpers")
+    line, plane = case.inputs["x1"].numpy(), case.inputs["x"].numpy()
+    np.testing.assert_allclose(derivatives.line(line), case.outputs["central1d"], rtol=1e-10, atol=1e-12)
+    rows, columns = np.moveaxis(derivatives.plane(plane), -1, 0)
+    np.testing.assert_allclose(rows, case.outputs["central2d_x"], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(columns, case.outputs["central2d_y"], rtol=1e-10, atol=1e-12)
+
+
+def test_a_solid_has_no_gradient_here() -> None:
+    with pytest.raises(ValueError, match="a field of 3 axes"):
+        derivatives.gradient(np.zeros((4, 4, 4), dtype=np.float32))
+
+
+@pytest.mark.parametrize(("part", "rows"), [("train", slice(0, 5)), ("valid", slice(7, 10))])
+def test_burgers_samples_are_the_published_items(
+    part: str, rows: slice, golden: Callable[[str], Any], tmp_path: Path
+) -> None:
+    case = golden(f"burgers_dataset_{part}")
+    path = stored(tmp_path / "burgers.h5", BURGERS, case.inputs["a"][rows], case.inputs["u"][rows])
+    samples = read(path, "train", len(case.outputs["node"]), 64, gradients=True)
+    assert_close(samples.inputs, case.outputs["node"][..., 0])
+    assert_close(samples.outputs, case.outputs["target"][..., 0])
+    assert_close(samples.gradients, case.outputs["target"][..., 1])
+
+
+def test_darcy_samples_are_the_published_items(darcy: tuple[dict[str, Tensor], Samples]) -> None:
+    expected, samples = darcy
+    assert_close(samples.inputs, expected["train_coeff"][..., 0])
+    assert_close(samples.outputs, expected["train_target"][..., 0])
+    assert_close(samples.gradients, expected["train_target_grad"])
+
+
+def test_the_statistics_by_point_are_the_published_ones(darcy: tuple[dict[str, Tensor], Samples]) -> None:
+    expected, samples = darcy
+    for fields, name in ((samples.inputs, "x"), (samples.outputs, "y")):
+        normaliser = Normaliser((21, 21), relative=False)
+        normaliser.fit(torch.from_numpy(fields))
+        assert_close(normaliser.mean, expected[f"norm_{name}_mean"][..., 0])
+        assert_close(normaliser.deviation, expected[f"norm_{name}_std"][..., 0] + 1e-5)
+        if name == "x":
+            assert_close(normaliser(torch.from_numpy(fields)), expected["train_node"][..., 0])
+
+
+def test_batches_carry_the_gradients_of_their_samples(darcy: tuple[Any, Samples]) -> None:
+    samples = darcy[1]
+    [batch] = Epoch({21: samples}, Plan(5, 0, symmetries=False), 0)
+    assert batch.gradients is not None
+    assert batch.gradients.numpy().tobytes() == samples.gradients.tobytes()

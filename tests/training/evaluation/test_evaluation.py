@@ -1,0 +1,115 @@
+"""Errors are measured on every grid, oblong ones too, at known noise, beside the classical solver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from physics import darcy, volumes
+from training import evaluation
+from training.data import Request, Samples, deviation, prepare, read
+from training.evaluation import norms, table
+from training.operators import Operator, build
+from training.operators.darcy_inverse import DarcyInverseConfig
+from training.problems.problem import BURGERS, DARCY, DARCY_INVERSE
+from training.recipes.recipe import DataConfig
+
+Card = dict[str, Any]
+DATA = DataConfig(mesh=141, train=6, test=2, grids=(36,))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    request = Request("darcy_inverse", mesh=141, train=6, test=2, seed=5)
+    return prepare(request, tmp_path_factory.mktemp("inverse"), workers=2, progress=False)
+
+
+@pytest.fixture(scope="module")
+def operator() -> Operator:
+    torch.manual_seed(0)
+    return build(DarcyInverseConfig(layers=1, patch=8, channels=8, heads=2, feedforward=8)).eval()
+
+
+@pytest.fixture(scope="module")
+def card(stored: Path, operator: Operator) -> Card:
+    return evaluation.report(operator, DARCY_INVERSE, DATA, stored, (0.0, 0.1))
+
+
+def test_a_plane_is_measured_on_an_oblong_grid_too() -> None:
+    whole = DataConfig(mesh=421, train=1, test=1, grids=(85,))
+    assert evaluation.measured_grids(DARCY, whole) == [(85, 85), (141, 141), (211, 211), (421, 421), (141, 211)]
+    line = DataConfig(mesh=8192, train=1, test=1, grids=(256,))
+    assert evaluation.measured_grids(BURGERS, line) == [(256,), (512,), (1024,), (2048,), (8192,)]
+
+
+def test_the_unit_of_noise_is_the_training_inputs_deviation(stored: Path) -> None:
+    fine = deviation(stored, 6, DARCY_INVERSE)
+    inputs = read(stored, "train", 6, 141, problem="darcy_inverse").inputs
+    np.testing.assert_allclose(fine, inputs.std(axis=0), rtol=1e-4, atol=1e-9)
+    [unit] = evaluation.noise_units(DARCY_INVERSE, DATA, stored, [(36, 71)])
+    np.testing.assert_array_equal(unit, fine[::4, ::2])
+
+
+def test_every_level_of_noise_has_its_row_and_its_rival(stored: Path, operator: Operator, card: Card) -> None:
+    places = [(row["grid"], row.get("noise", 0)) for row in card["errors"]]
+    assert places == [([n, m], level) for level in (0, 0.1) for n, m in ((36, 36), (141, 141), (36, 141))]
+    rivals = [(ours, theirs) for ours, theirs in evaluation.beside(card) if theirs]
+    assert [(ours["grid"], ours.get("noise", 0)) for ours, _ in rivals] == [([36, 36], 0), ([36, 36], 0.1)]
+    assert all(theirs["relative_l2"] < 0.3 for _, theirs in rivals)
+    assert evaluation.report(operator, DARCY_INVERSE, DATA, stored, sides=[(36, 36)], patient=False)["classical"] == []
+
+
+def test_noise_makes_a_difference_and_is_the_same_at_every_call(stored: Path, operator: Operator) -> None:
+    samples = read(stored, "test", 2, 141, problem="darcy_inverse")
+    unit = deviation(stored, 6, DARCY_INVERSE)
+    clean, noisy, again = (evaluation.Case(samples, 141, level, unit).inputs for level in (0.0, 0.1, 0.1))
+    np.testing.assert_array_equal(clean, samples.inputs)
+    np.testing.assert_array_equal(noisy, again)
+    assert ((noisy - clean) / unit).std() == pytest.approx(0.1, rel=0.02)
+    assert evaluation.errors(operator, evaluation.Case(samples, 141, 0.1, unit))["fields"] == 2
+
+
+def test_a_row_holds_errors_and_times_and_is_laid_out_below_its_place(card: Card) -> None:
+    row = card["errors"][-1]
+    assert row["median"] <= row["worst"]
+    assert row["milliseconds_of_8"] > 0
+    assert card["clock"]["processor"]
+    cells = table.card_cells(card)
+    first = cells.index(next(row for row in cells if row[0] == "36 x 36, 10 % noise"))
+    assert [row[1] for row in cells[first : first + 2]] == ["network", "classical"]
+    assert all(len(row) == len(table.HEADER) for row in cells)
+    assert table.rich_table(card, "a title").row_count == len(cells) == 8
+
+
+def test_gradients_count_by_the_axes_own_spacing() -> None:
+    """Truth x + 2y on the unit square and an error in x alone of a tenth of its slope: 0.1 / sqrt(5) on any grid."""
+    y, x = np.meshgrid(np.linspace(0, 1, 9), np.linspace(0, 1, 33), indexing="ij")
+    truth = (x + 2 * y)[None]
+    assert norms.relative_h1(truth + 0.1 * x, truth) == pytest.approx(0.1 / np.sqrt(5))
+    assert norms.relative_l2(1.25 * truth, truth) == pytest.approx(0.25)
+
+
+def test_the_energy_of_a_pressure_is_the_work_of_its_source() -> None:
+    """For a solution u of -div(a grad u) = 1, the integral of a |grad u|^2 is that of u."""
+    a, wall = darcy.example(29, seed=1), 0.5 / 421
+    u = darcy.solve(a)
+    energy = u.ravel() @ volumes.matrix(a, wall) @ u.ravel()
+    assert energy == pytest.approx((u * volumes.areas(u.shape, wall)).sum(), rel=1e-8)
+    found = norms.relative_energy(a[None], 1.5 * u[None], u[None], wall)
+    np.testing.assert_allclose(found, [0.5], rtol=1e-6)
+    uneven = norms.relative_energy(a[None], (u + 0.01 * u.max() * (a > 5))[None], u[None], wall)
+    assert uneven > norms.relative_l2((u + 0.01 * u.max() * (a > 5))[None], u[None])  # a jump is mostly gradient
+
+
+@pytest.mark.parametrize(("problem", "shape"), [("darcy", (3, 12, 15)), ("burgers", (3, 64))])
+def test_pictures_are_drawn_of_planes_and_lines(problem: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    from training.evaluation import pictures  # noqa: PLC0415 - slow to import, and one test needs it
+
+    inputs, outputs, found = np.random.default_rng(0).standard_normal((3, *shape), dtype=np.float32)
+    case = evaluation.Case(Samples(inputs, outputs, problem, "drawn"), mesh=64)
+    pictures.draw(case, found, tmp_path / "deep" / "picture.png", "a title")
+    assert (tmp_path / "deep" / "picture.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,99 @@
+"""Training runs: they learn, they survive a kill, and the same seed gives the same weights."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from training import checkpoint
+from training.data import prepare, read
+from training.fit import log as runlog
+from training.fit.fields import fit, request
+from training.losses import relative_l2
+from training.recipes import recipe as config
+
+EPOCHS = ["--set", "fit.epochs=6", "--set", "fit.average=0.5"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    recipe = config.read(config.find("burgers-tiny"), EPOCHS[1::2])
+    return fit(recipe, tmp_path_factory.mktemp("runs") / recipe.name, data)
+
+
+@pytest.mark.parametrize("model", ["darcy", "darcy_inverse", "burgers", "poisson"])
+def test_a_tiny_run_beats_the_mean_field(model: str, data: Path, tmp_path: Path) -> None:
+    recipe = config.read(config.find(f"{model}-tiny"))
+    found = checkpoint.load(fit(recipe, tmp_path, data))
+    path, points = prepare(request(recipe), data), recipe.data.grids[0]
+    counts = {"train": recipe.data.train, "test": recipe.data.test}
+    fields = {split: read(path, split, count, points, problem=model).answers for split, count in counts.items()}
+    mean, truth = torch.from_numpy(fields["train"]).mean(0), torch.from_numpy(fields["test"])
+    [row] = [row for row in found.card["errors"] if set(row["grid"]) == {points} and "noise" not in row]
+    assert row["relative_l2"] < 0.7 * relative_l2(mean.expand_as(truth), truth).mean()
+
+
+def test_a_killed_run_resumes_to_the_same_weights(finished: Path, data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    command = [sys.executable, "-m", "training", "fit", "burgers-tiny", *EPOCHS, "--out", folder, "--data", data]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        wait_for_epochs(folder, 2)
+        process.send_signal(signal.SIGKILL)
+    assert not (folder / checkpoint.WEIGHTS).exists()
+    subprocess.run([*command, "--resume"], check=True, capture_output=True)
+    assert [int(row["epoch"]) for row in runlog.read(folder / "metrics.csv")] == list(range(6))
+    expected, found = (load_file(run / checkpoint.WEIGHTS) for run in (finished, folder))
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def wait_for_epochs(folder: Path, epochs: int) -> None:
+    deadline = time.monotonic() + 120
+    while len(runlog.read(folder / "metrics.csv")) < epochs:
+        assert time.monotonic() < deadline, f"no {epochs} epochs within two minutes"
+        time.sleep(0.05)
+
+
+def test_an_interrupted_run_does_not_go_on_with_another_recipe(data: Path, tmp_path: Path) -> None:
+    recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=2"])
+    (tmp_path / "recipe.json").write_text(recipe.model_dump_json())
+    with pytest.raises(config.RecipeError, match="another recipe"):
+        fit(config.read(config.find("burgers-tiny"), ["fit.epochs=3"]), tmp_path, data, resume=True)
+
+
+def test_weights_can_start_from_a_checkpoint(finished: Path, data: Path, tmp_path: Path) -> None:
+    recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=1", "fit.learning_rate=1e-9"])
+    found = checkpoint.load(fit(recipe, tmp_path, data, init=finished)).card["errors"]
+    expected = checkpoint.load(finished).card["errors"]
+    assert found[0]["relative_l2"] == pytest.approx(expected[0]["relative_l2"], rel=1e-3)
+
+
+def test_the_mean_of_the_weights_moves_less_than_the_weights(finished: Path, data: Path, tmp_path: Path) -> None:
+    def moved(average: float) -> float:
+        recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=2", f"fit.average={average}"])
+        found = load_file(fit(recipe, tmp_path / str(average), data, init=finished) / checkpoint.WEIGHTS)
+        start = load_file(finished / checkpoint.WEIGHTS)
+        return sum(float((found[name] - tensor).abs().sum()) for name, tensor in start.items())
+
+    assert moved(0.99) < 0.7 * moved(0.0)
+
+
+def test_the_commands_measure_and_explain(finished: Path, data: Path) -> None:
+    command = [sys.executable, "-m", "training", "evaluate", finished, "--data", data]
+    assert "relative errors" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    failed = subprocess.run(
+        [sys.executable, "-m", "training", "fit", "nothing"], check=False, capture_output=True, text=True
+    )
+    assert failed.returncode == 1
+    assert "burgers-tiny" in failed.stderr

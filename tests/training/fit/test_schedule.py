@@ -1,0 +1,128 @@
+"""The published training, step by step: rates, beta1, losses, gradients and the weights they lead to."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from training.data import Samples
+from training.fit.batches import Batch, Plan
+from training.fit.fields import EXPECTED_WARNINGS, make_trainer
+from training.fit.task import Task
+from training.importing.reference_layout import reference_state
+from training.nn.decoders import SpectralDecoderConfig
+from training.operators import LineTransformer, LineTransformerConfig
+from training.recipes import recipe as config
+from training.recipes.recipe import FitConfig, Recipe
+
+PUBLISHED = FitConfig(
+    epochs=10,
+    batch=4,
+    learning_rate=1e-3,
+    weight_decay=0.0,
+    warmup=0.2,
+    div_factor=1e4,
+    final_div_factor=1e4,
+    cycle_momentum=True,
+    clip=0.999,
+    loss="weighted",
+    gamma=0.1,
+    symmetries=False,
+)
+NETWORK = LineTransformerConfig(
+    attention="fourier",
+    norm="none",
+    channels=12,
+    heads=1,
+    layers=2,
+    feedforward=24,
+    activation="relu",
+    decoder=SpectralDecoderConfig(coordinates=False, channels=6, modes=4, hidden=6),
+)
+
+
+class Watched(Task):
+    """Trains on one full batch of float64 and writes down every step."""
+
+    batch: Batch
+    seen: list[dict[str, float]]
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        return DataLoader([self.batch], batch_size=None)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        return DataLoader([self.batch[:2]], batch_size=None)
+
+    def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
+        loss = super().loss(prediction, batch)
+        self.seen.append({"loss": loss.item()})
+        return loss
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        gradients = [parameter.grad.flatten() for parameter in self.operator.parameters()]
+        [group] = optimizer.param_groups
+        found = {"lr": group["lr"], "beta1": group["betas"][0], "norm": torch.cat(gradients).norm().item()}
+        self.seen[-1].update(found)
+
+
+def samples(count: int, points: int) -> Samples:
+    field = np.zeros((count, points), dtype=np.float32)
+    return Samples(field, field, "burgers", "none")
+
+
+def test_ten_steps_lead_where_the_published_ones_do(golden: Callable[[str], Any], tmp_path: Path) -> None:
+    case = golden("training_burgers_tiny")
+    operator = LineTransformer(NETWORK).double()
+    start = {key.removeprefix("init/"): tensor for key, tensor in case.arrays.items() if key.startswith("init/")}
+    end = reference_state(NETWORK, case.state)
+    operator.load_state_dict(operator.state_dict() | reference_state(NETWORK, start))
+    task = Watched(operator, PUBLISHED, Plan(4, 0, symmetries=False), {32: samples(4, 32)}, samples(4, 32))
+    task.batch = Batch(case.inputs["node"][..., 0], case.inputs["u"], case.inputs["u_prime"])
+    task.seen = []
+    with warnings.catch_warnings():
+        for message in EXPECTED_WARNINGS:
+            warnings.filterwarnings("ignore", message)
+        make_trainer(published_recipe(), tmp_path).fit(task)
+    expected = case.outputs
+    np.testing.assert_allclose(column(task, "loss"), expected["loss"] + expected["regularizer"], rtol=1e-10)
+    np.testing.assert_allclose(column(task, "lr"), expected["lr"], rtol=1e-10)
+    np.testing.assert_allclose(column(task, "beta1"), expected["beta1"], rtol=1e-10)
+    np.testing.assert_allclose(column(task, "norm"), expected["grad_norm_before_clip"], rtol=1e-10)
+    found = operator.state_dict()
+    for name, tensor in end.items():
+        np.testing.assert_allclose(found[name], tensor, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+def published_recipe() -> Recipe:
+    recipe = config.read(config.find("burgers-tiny"))
+    return recipe.model_copy(update={"operator": NETWORK, "fit": PUBLISHED})
+
+
+def column(task: Watched, name: str) -> list[float]:
+    return [step[name] for step in task.seen]
+
+
+def test_the_darcy_schedule_is_the_published_one(golden: Callable[[str], Any]) -> None:
+    case, recipe = golden("onecycle_ex2"), config.read(config.find("darcy-paper"))
+    operator, plan = LineTransformer(NETWORK), Plan(recipe.fit.batch, 0, symmetries=False)
+    task = Task(operator, recipe.fit, plan, {4: samples(recipe.data.train, 4)}, samples(1, 4))
+    found = task.configure_optimizers()
+    optimiser, schedule = found["optimizer"], found["lr_scheduler"]["scheduler"]
+    [group], rates = optimiser.param_groups, []
+    for _ in range(case.config["total_steps"] - 1):
+        rates.append((group["lr"], group["betas"][0]))
+        optimiser.step()
+        schedule.step()
+    chosen = np.array(rates)[case.inputs["step"].int()]
+    np.testing.assert_allclose(chosen[:, 0], case.outputs["lr"], rtol=1e-10)
+    np.testing.assert_allclose(chosen[:, 1], case.outputs["beta1"], rtol=1e-10)
+    assert group["lr"] == pytest.approx(1e-11)
+    assert schedule.total_steps == case.config["total_steps"]

@@ -1,0 +1,103 @@
+"""The losses follow their formulas: the published ones to the last digit, values and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from training.losses import LineLoss, PlaneLoss, Terms, relative_h1, relative_l2, training_loss
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+LINES, PLANES = (sorted(path.stem for path in GOLDEN.glob(f"loss{axes}d_*.npz")) for axes in (1, 2))
+ACCURACY = {torch.float64: 1e-10, torch.float32: 1e-5}
+#: The published names of what is named otherwise here, and the published switches, which are weights of zero here.
+NAMES = {"metric_reduction": "reduction", "return_norm": "root", "orthogonal_mode": "gram"}
+SWITCHES = {"regularizer", "orthogonal_reg"}
+
+
+def configured(config: dict[str, Any]) -> dict[str, Any]:
+    chosen = {NAMES.get(key, key): value for key, value in config.items() if key not in SWITCHES}
+    return chosen if config["regularizer"] else {**chosen, "gamma": 0.0}
+
+
+def line(config: dict[str, Any], fields: dict[str, Tensor]) -> Terms:
+    return LineLoss(**configured(config))(
+        fields["preds"],
+        fields["targets"],
+        fields.get("targets_prime"),
+        predicted_slope=fields.get("preds_prime"),
+        coefficient=fields.get("K", torch.tensor(1.0)).item(),
+        latents=[fields["preds_latent0"]] if config.get("orthogonal_reg") else [],
+    )
+
+
+def plane(config: dict[str, Any], fields: dict[str, Tensor]) -> Terms:
+    return PlaneLoss(**configured(config))(
+        fields["preds"],
+        fields["targets"],
+        fields.get("targets_prime"),
+        predicted_gradient=fields.get("preds_prime"),
+        coefficient=fields["K"][..., 0] if "K" in fields else None,
+    )
+
+
+def assert_close(found: Tensor, expected: Tensor, accuracy: float) -> None:
+    error = (found.double().flatten() - expected.flatten()).norm()
+    assert error <= accuracy * expected.norm() + 1e-12
+
+
+@pytest.mark.parametrize("dtype", ACCURACY)
+@pytest.mark.parametrize(("name", "run"), [*((name, line) for name in LINES), *((name, plane) for name in PLANES)])
+def test_the_published_losses_and_their_gradients(
+    name: str, run: Callable[..., Terms], dtype: torch.dtype, golden: Callable[[str], Any]
+) -> None:
+    case = golden(name)
+    fields = {key: tensor.to(dtype) for key, tensor in case.inputs.items()}
+    fields["preds"].requires_grad_()
+    terms = run(case.config, fields)
+    terms.total.backward()
+    found = {"loss": terms.error, "regularizer": terms.regulariser, "metric": terms.metric, "total": terms.total}
+    found |= {"orthogonalizer": terms.orthogonality} if "orthogonalizer" in case.outputs else {}
+    for key, value in found.items():
+        assert_close(value.detach(), case.outputs[key], ACCURACY[dtype])
+    assert_close(fields["preds"].grad, case.gradients["preds"], ACCURACY[dtype])
+
+
+def test_every_published_case_is_there() -> None:
+    assert (len(LINES), len(PLANES)) == (8, 7)
+
+
+def test_a_wider_stencil_is_exact_for_straight_lines_and_leaves_its_reach_out() -> None:
+    x = torch.linspace(0, 1, 33, dtype=torch.float64)[None]
+    slope = torch.full_like(x, 3.0)
+    slope[:, [0, 1, -2, -1]] = 99.0
+    assert LineLoss(h=1 / 32, dilation=4)(3 * x, 3 * x, slope).total.item() == pytest.approx(0, abs=1e-12)
+    assert LineLoss(h=1 / 32, dilation=2)(3 * x, 3 * x, slope).total.item() > 0.01
+
+
+@pytest.mark.parametrize("dilation", [0, 3])
+def test_a_stencil_needs_a_point_in_its_middle(dilation: int) -> None:
+    with pytest.raises(ValueError, match=f"even dilation of at least 2 but got {dilation}"):
+        LineLoss(h=1 / 32, dilation=dilation)
+
+
+def test_the_coefficient_weighs_the_gradient_squared_over_the_energy() -> None:
+    truth = torch.linspace(0, 1, 5, dtype=torch.float64)[None, :, None].expand(1, 5, 5)
+    gradient = torch.stack([torch.full_like(truth, 2.0), torch.zeros_like(truth)], dim=-1)
+    loss = PlaneLoss(h=1 / 4, gamma=1.0)
+    found = loss(truth, truth, gradient, coefficient=torch.full_like(truth, 5.0)).regulariser
+    expected = (1 / 4 * (5**2 * (2 - 1) ** 2 / 2) / (2 * 5 * 2**2 / 2)) ** 0.5
+    assert found.item() == pytest.approx(expected)
+
+
+def test_the_relative_losses_follow_their_formula() -> None:
+    truth = torch.tensor([[3.0, 0.0, 4.0]])
+    prediction = truth + torch.tensor([[0.0, 5.0, 0.0]])
+    assert relative_l2(prediction, truth).item() == pytest.approx(1)
+    assert relative_h1(prediction, truth).item() == pytest.approx((50 / 25) ** 0.5)
+    assert training_loss(prediction, truth, 0.5).item() == pytest.approx(1 + 0.5 * 2**0.5)

@@ -1,0 +1,272 @@
+"""Memorisation: what is drawn keeps to the theorem, what is stacked stays apart, what is written is not run again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from benchmarks import memorisation
+from training import checkpoint
+from training.commands import app
+from training.fit import runs
+from training.memorisation import equivariant, record, stack
+from training.memorisation.curves import curves, height
+from training.memorisation.equivariant import SetFunction, nearest
+from training.memorisation.experiments import EXPERIMENTS
+from training.memorisation.network import learning, network
+from training.memorisation.pairs import Pairs, alone, pairs
+from training.memorisation.record import Record
+from training.memorisation.table import smallest
+from training.memorisation.trial import CounterExample, NamedEntities, RandomSets, Row, Sets, Trial
+from training.recipes import recipe as config
+from training.sequences.corpora import load as corpora
+from training.sequences.corpora import named_entities
+from training.sequences.corpora.corpus import CorpusError
+from training.sequences.corpora.letters import LetterSets
+from training.sequences.networks.memoriser import MemoriserConfig
+from training.sequences.recipe import SequenceData, SequenceRecipe
+from training.sequences.samples import UNLABELLED
+
+FIGURES = Path(__file__).parents[3] / "docs" / "memorisation"
+SMALL = MemoriserConfig(channels=8, hidden=16)
+
+TWEETS = "@ann\tO\nin\tO\nNew\tB-location\nYork\tI-location\n#\tO\n\t\nBob\tB-person\nsaid\tO\n\nno\tO\n"
+WEB = "# sent_id = 1\n# text = in Rome\n1\tin\tO\t-\t-\n2\tRome\tB-LOC\t-\tann\n\n# text = #\n1\t#\tO\t-\t-\n\n"
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Both corpora as a user may have them, made up."""
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "wnut17_train.conll").write_text(TWEETS)
+    (tmp_path / "text" / "uner_en_ewt-ud-dev.iob2").write_text(WEB)
+    monkeypatch.setenv("DATA_PATH", str(tmp_path))
+    return tmp_path
+
+
+def chosen(*overrides: str) -> SequenceRecipe:
+    found = config.read(config.find("memoriser-tiny"), [*overrides])
+    assert isinstance(found, SequenceRecipe)
+    return found
+
+
+def test_random_sets_are_different_sets_of_different_words() -> None:
+    data = pairs(Trial(data=RandomSets(sequences=20, length=3, words=6), seed=3))
+    assert data.tokens.shape == data.labels.shape == (20, 3)
+    sets = [frozenset(row) for row in data.tokens.tolist()]
+    assert {len(each) for each in sets} == {3}
+    assert len({*sets}) == 20  # all there are
+    assert {word for each in sets for word in each} == {*range(1, 7)}
+    assert torch.equal(pairs(Trial(data=RandomSets(sequences=20, words=6), seed=3)).labels, data.labels)
+    with pytest.raises(ValueError, match="at most 20 sets of 3 of 6"):
+        pairs(Trial(data=RandomSets(sequences=21, length=3, words=6)))
+
+
+def test_a_word_alone_tells_its_commonest_label() -> None:
+    tokens, labels = torch.tensor([[1, 2, 3], [1, 2, 0]]), torch.tensor([[0, 1, 1], [1, 1, UNLABELLED]])
+    assert alone(Pairs(tokens, labels, 4, 2)) == pytest.approx(4 / 5)
+
+
+def test_only_what_can_be_stacked_is_trained_together() -> None:
+    trials = [Trial(data=RandomSets(words=words), seed=seed) for words in (8, 10) for seed in range(3)]
+    others = [Trial(data=RandomSets(labels=2)), Trial(network=SMALL), Trial(constructed=True)]
+    assert list(stack.groups([*trials, *others])) == [trials, *([each] for each in others)]
+
+
+def test_networks_in_a_stack_share_nothing() -> None:
+    """Of other numbers of sequences, lengths and words, each learns what it learns alone."""
+    kinds = (RandomSets(sequences=6), RandomSets(sequences=9, length=4, words=12))
+    trials = [Trial(data=data, network=SMALL, seed=seed, steps=4) for seed, data in enumerate(kinds)]
+
+    def learned(*some: Trial) -> list[torch.Tensor]:
+        data = [pairs(trial) for trial in some]
+        networks = [network(*each) for each in zip(some, data, strict=True)]
+        state = stack.stack(networks)
+        tokens, labels = (
+            stack.together([getattr(each, name) for each in data], value)
+            for name, value in (("tokens", 0), ("labels", UNLABELLED))
+        )
+        stack.train(some[0], state, stack.side_by_side(networks[0]), tokens, labels)
+        return [*state["layer.attention.query.weight"].detach()]
+
+    both, fresh = learned(*trials), [network(trial, pairs(trial)) for trial in trials]
+    for trial, found, begun in zip(trials, both, fresh, strict=True):
+        torch.testing.assert_close(found, learned(trial)[0], rtol=1e-3, atol=1e-5)
+        assert (found - begun.layer.attention.query.weight).abs().max() > 1e-3
+
+
+def test_a_constructed_head_tells_all_contexts_apart_and_is_kept() -> None:
+    trial = Trial(data=RandomSets(sequences=16), constructed=True, steps=3)
+    data = pairs(trial)
+    built = network(trial, data)
+    head = built.layer.attention
+    assert all(torch.linalg.matrix_rank(each.weight) == 1 for each in head.children())
+    with torch.no_grad():
+        outputs = head(built.embedding(data.tokens)).flatten(0, 1)
+        assert torch.equal(built.layer(built.embedding(data.tokens)), built.layer.second(outputs).view(16, 3, -1))
+    assert torch.pdist(outputs).min() > 1e-3  # at a length of about 4
+    state = stack.stack([built])
+    stack.train(trial, state, stack.side_by_side(built), data.tokens[None], data.labels[None])
+    changed = {name for name, weight in state.items() if not torch.equal(weight[0], built.state_dict()[name])}
+    assert changed == {name for name in state if name.startswith(learning(trial))}
+
+
+@pytest.mark.parametrize("rank", [1, 16])
+def test_hardmax_fails_on_the_counter_example_where_softmax_does_not(rank: int) -> None:
+    """Two of eight labels are those of a common end in the other sequence."""
+    found = {}
+    for hard in (False, True):
+        sizes = MemoriserConfig(hidden=128, rank=rank, hard=hard)
+        [row] = stack.memorise([Trial(data=CounterExample(), network=sizes, steps=60 if hard else 300)])
+        found[hard] = row.tokens
+    assert found[False] == 1
+    assert found[True] <= 0.75
+
+
+def test_what_is_written_is_not_run_again(tmp_path: Path) -> None:
+    trials = [Trial(network=SMALL, seed=seed, steps=2, constructed=seed == 2) for seed in range(3)]
+    path, told = tmp_path / "x.json", list[int]()
+    first = record.complete("sequences", trials[:2], path)
+    assert [row.trial for row in first.rows] == trials[:2]
+    whole = record.complete("sequences", trials, path, told.append)
+    assert told == [1]
+    assert whole.rows[:2] == first.rows
+    assert Record.model_validate_json(path.read_text()) == whole
+    assert record.complete("sequences", trials, path, told.append) == whole
+    assert told == [1]
+
+
+def test_the_least_network_is_the_smallest_that_succeeded_often_enough() -> None:
+    rows = [
+        Row(trial=Trial(seed=seed), parameters=size, pairs=12, tokens=tokens)
+        for size, seed, tokens in ((10, 0, 1.0), (10, 1, 0.9), (20, 0, 1.0), (20, 1, 1.0), (40, 0, 1.0))
+    ]
+    assert smallest(rows, any) == {12: 10}
+    assert smallest(rows, all) == {12: 20}
+    assert smallest(rows[:2], all) == {12: None}
+
+
+def test_curves_gather_seeds() -> None:
+    rows = [
+        Row(trial=Trial(data=RandomSets(sequences=n), seed=seed), parameters=1, tokens=tokens)
+        for n, seed, tokens in ((16, 0, 0.5), (8, 0, 1.0), (16, 1, 0.7))
+    ]
+    [(label, points)] = curves("sequences", rows, height).items()
+    assert label == "softmax, rank 1"
+    assert points == [(8, (1.0,)), (16, (0.5, 0.7))]
+    assert points[1].mean == pytest.approx(0.6)
+
+
+def test_published_figures_are_those_of_the_experiments(tmp_path: Path) -> None:
+    """Every row that the code asks for is there, so that the command only prints and draws, and the claims hold."""
+    for name in EXPERIMENTS:
+        (tmp_path / f"{name}.json").write_bytes((FIGURES / f"{name}.json").read_bytes())
+    result = CliRunner().invoke(app, ["memorise", "--out", str(tmp_path), "--plot", str(tmp_path / "x.png")])
+    assert result.exit_code == 0, result.output
+    assert "smallest network" in result.output
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+    rows = record.read(FIGURES / "sequences.json")
+    assert [row.trial for row in rows] == list(EXPERIMENTS["sequences"]())
+    soft, hard = (
+        {(row.trial.data, row.trial.seed): row.tokens for row in rows if row.trial.form == f"{kind}, rank 1"}
+        for kind in ("softmax", "hardmax")
+    )
+    assert all(soft[case] > hard[case] for case in soft)
+    assert all(soft[RandomSets(sequences=8), seed] == 1 for seed in range(2))
+
+
+def test_the_page_holds_the_tables_of_its_files() -> None:
+    page, found = memorisation.PAGE.read_text(), memorisation.tables(memorisation.FOLDER)
+    places = re.findall("<!-- table: (.*) -->", page)
+    assert {name.partition(":")[0] for name in places} == EXPERIMENTS.keys()
+    for name in places:
+        lines = [f"| {' | '.join(cells)} |\n" for cells in (found[name].header, *found[name].rows)]
+        assert all(line in page for line in lines)
+
+
+def test_unknown_experiments_are_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["memorise", "nothing", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "nothing" in result.output
+
+
+def test_the_function_is_a_distance_and_its_network_equivariant() -> None:
+    torch.testing.assert_close(nearest(torch.tensor([0.1, 0.7, 0.4])), torch.tensor([0.3, 0.3, 0.3]))
+    sets, order = torch.rand(5, 4), torch.tensor([3, 1, 0, 2])
+    fitted = SetFunction(SMALL)
+    torch.testing.assert_close(fitted(sets[:, order]), fitted(sets)[:, order])
+
+
+def test_a_function_of_sets_is_learned_in_part() -> None:
+    trials = [Trial(data=Sets(), network=SMALL, steps=80, seed=seed) for seed in range(2)]
+    rows = equivariant.fit(trials)
+    assert [row.trial for row in rows] == trials
+    assert all(row.error is not None and row.error < 1 for row in rows)  # a constant has 1
+    with pytest.raises(TypeError, match="expected a function of sets but got random"):
+        equivariant.fit([Trial()])
+
+
+@pytest.mark.usefixtures("library")
+def test_sentences_of_both_forms_are_read() -> None:
+    assert named_entities.read("wnut17", 3, 9)[1:] == [[("Bob", "B-person"), ("said", "O")], [("no", "O")]]
+    assert named_entities.read("wnut17", 2, 4)[0] == [("Bob", "B-person"), ("said", "O")]
+    assert named_entities.read("uner_en_ewt", 2, 9) == [[("in", "O"), ("Rome", "B-LOC")], [("#", "O")]]
+    data = pairs(Trial(data=NamedEntities(sentences=2)))
+    assert data.tokens.tolist() == [[1, 2, 3, 4, 5], [6, 7, 0, 0, 0]]
+    assert data.labels.tolist() == [[0, 0, 1, 2, 0], [3, 0, *[UNLABELLED] * 3]]
+    assert (data.words, data.classes, data.nothing) == (8, 4, 0)
+    [row] = stack.memorise([Trial(data=NamedEntities(sentences=2), network=SMALL, steps=150, batch=1)])
+    assert (row.pairs, row.tokens, row.entities) == (7, 1.0, 1.0)
+
+
+def test_a_corpus_that_is_amiss_is_told(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CorpusError, match=r"expected 4 sentences of up to 9 words .* but got 3"):
+        named_entities.read("wnut17", 4, 9)
+    (library / "text" / "wnut17_train.conll").write_text("a\tO\nb O\n")
+    with pytest.raises(CorpusError, match=r"line 2: expected 2 columns .* 'b O"):
+        named_entities.read("wnut17", 1, 9)
+    monkeypatch.delenv("DATA_PATH")
+    with pytest.raises(CorpusError, match=r"uner_en_ewt-ud-dev.iob2, .* CC BY-SA 4.0"):
+        named_entities.read("uner_en_ewt", 1, 9)
+
+
+@pytest.mark.usefixtures("library")
+def test_a_recipe_on_a_corpus_brings_its_words() -> None:
+    recipe = chosen("data.corpus=wnut17", "data.train=2", "data.validation=1", "data.test=2", "data.length=[0,9]")
+    problem, splits = corpora.load(recipe, Path("nowhere"))
+    assert problem.answer == "token"
+    assert problem.encode("Bob in  York") == [6, 2, 4]
+    assert problem.labels[splits["train"].labels[0][3]] == "I-location"
+    assert [len(splits[name]) for name in ("train", "validation", "test")] == [2, 1, 2]
+    assert "CC BY 4.0" in problem.distribution
+
+
+def test_letters_come_in_different_sets_and_nothing_is_held_out() -> None:
+    data = SequenceData(train=40, validation=3, test=40, length=(2, 4))
+    splits = LetterSets(data, 5, Path("nowhere")).read()
+    [tokens], labels = splits["train"].inputs, splits["train"].labels
+    assert len({frozenset(each.tolist()) for each in tokens}) == 40
+    assert {len(each) for each in tokens} == {2, 3, 4}
+    assert all(len(set(each.tolist())) == len(each) == len(own) for each, own in zip(tokens, labels, strict=True))
+    assert all((a == b).all() for a, b in zip(splits["test"].inputs[0], tokens, strict=True))
+    assert len(splits["validation"]) == 3
+    colours = [LetterSets.labels[label] for label in labels[0]]
+    assert f"the first are {' '.join(chr(96 + token) for token in tokens[0])} with {' '.join(colours)}; " in (
+        LetterSets(data, 5, Path("nowhere")).description()
+    )
+    with pytest.raises(CorpusError, match="up to 26 for sets of 1 to 1"):
+        LetterSets(data.model_copy(update={"length": (1, 1)}), 5, Path("nowhere")).read()
+
+
+def test_the_tiny_recipe_memorises_all_and_leaves_a_checkpoint(tmp_path: Path) -> None:
+    found = checkpoint.load(runs.train(chosen(), tmp_path / "memoriser", tmp_path))
+    assert found.card["accuracy"][0]["accuracy"] == 1
+    tokens = torch.tensor([[1, 2, 3, 0, 0]], dtype=torch.int32)
+    answer: Callable[..., torch.Tensor] = found.operator
+    assert answer(tokens).shape == (1, 5, 4)
+    torch.testing.assert_close(answer(tokens)[:, :3], answer(tokens[:, :3]))

@@ -1,0 +1,259 @@
+"""The encoder layer against the published numbers, its options, and its graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+from torch.export import Dim
+
+import export.to_onnx
+import export.to_torchscript
+from export.deployable import shape_checks_off
+from training.importing.reference_layout import reference_state
+from training.nn.attention import ATTENTION, SoftmaxAttention, build_attention
+from training.nn.encoder import EncoderConfig, EncoderLayer, LocalMixing, encoder_stack
+from training.operators import LineTransformerConfig
+
+CASES = sorted(path.stem for path in (Path(__file__).parents[2] / "golden").glob("encoder_layer_*.npz"))
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}  # of the largest entry
+
+
+def small(kind: Any = "galerkin", coordinates: int = 1, **options: Any) -> EncoderLayer:
+    torch.manual_seed(0)
+    return EncoderLayer(build_attention(kind, 16, 2, coordinates, gain=1.0), 16, 32, **options)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_published_numbers(name: str, dtype: torch.dtype, golden: Callable[[str], Any]) -> None:
+    case = golden(name)
+    layer = published(case.config).to(dtype)
+    layer.load_state_dict(renamed(case.state))
+    layer.eval()
+    inputs = {key: tensor.to(dtype) for key, tensor in case.inputs.items()}
+    tokens = inputs["x"].requires_grad_()
+    answer = layer(tokens, inputs["pos"])
+    answer.backward(inputs["cotangent"])
+    assert_published("answer", answer, case.outputs["y"])
+    assert_published("x", tokens.grad, case.gradients["x"])
+    stored = {key: case.gradients[f"state/{key}"] for key in case.state if f"state/{key}" in case.gradients}
+    assert len(stored) == len(list(layer.parameters())) + heads_beyond_the_first(case)
+    # Some gradients are zero in theory; as sums they round like the others.
+    floor = torch.finfo(dtype).eps * max(float(gradient.abs().max()) for gradient in stored.values())
+    for key, gradient in renamed(stored).items():
+        assert_published(key, layer.get_parameter(key).grad, gradient, floor)
+
+
+def published(theirs: dict[str, Any]) -> EncoderLayer:
+    attention = build_attention(
+        theirs["attention_type"],
+        theirs["d_model"],
+        theirs["n_head"],
+        theirs["pos_dim"],
+        norm=theirs["norm_type"] if theirs["attn_norm"] else "none",
+        eps=theirs["norm_eps"],
+    )
+    return EncoderLayer(
+        attention,
+        theirs["d_model"],
+        theirs["dim_feedforward"],
+        norm="post" if theirs["layer_norm"] else "none",
+        activation=theirs["activation_type"],
+        batch_norm=theirs["batch_norm"],
+        eps=theirs["norm_eps"],
+    )
+
+
+def heads_beyond_the_first(case: Any) -> int:
+    """The reference has a weight and a bias for each head and norm, where we have one tensor for all heads."""
+    return 4 * (case.config["n_head"] - 1) if case.config["attn_norm"] else 0
+
+
+def renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    whole = reference_state(
+        LineTransformerConfig(), {f"encoder_layers.0.{key}": tensor for key, tensor in state.items()}
+    )
+    return {key.removeprefix("encoder.0."): tensor for key, tensor in whole.items()}
+
+
+def assert_published(name: str, ours: Tensor | None, theirs: Tensor, floor: float = 0.0) -> None:
+    assert ours is not None, name
+    distance = (ours.double() - theirs).abs().max()
+    assert distance <= TOLERANCE[ours.dtype] * theirs.abs().max() + floor + 1e-12, name
+
+
+def written_by_users(points: int, depth: int) -> Tensor:
+    """The example of `EncoderLayer`'s docstring."""
+
+    def layer() -> EncoderLayer:
+        return EncoderLayer(build_attention("galerkin", 128, 4, coordinates=1), channels=128, feedforward=256)
+
+    layers = nn.ModuleList(layer() for _ in range(depth))
+    x = torch.randn(8, points, 128)
+    pos = torch.arange(points)[:, None].repeat(8, 1, 1)
+    for layer in layers:
+        x = layer(x, pos)
+    return x
+
+
+@pytest.mark.parametrize(("points", "depth"), [(128, 6), (8192, 1)])
+def test_the_documented_example_runs(points: int, depth: int) -> None:
+    with torch.no_grad():
+        answer = written_by_users(points, depth)
+    assert answer.shape == (8, points, 128)
+    assert answer.isfinite().all()
+
+
+def test_the_documented_example_is_the_tested_one() -> None:
+    body = [line.strip() for line in (EncoderLayer.__doc__ or "").splitlines()]
+    assert (
+        'return EncoderLayer(build_attention("galerkin", 128, 4, coordinates=1), channels=128, feedforward=256)' in body
+    )
+    assert "pos = torch.arange(8192)[:, None].repeat(8, 1, 1)" in body
+    assert "x = layer(x, pos)" in body
+
+
+@pytest.mark.parametrize("norm", ["pre", "post", "none"])
+def test_the_residual_branch_may_be_subtracted(norm: Any) -> None:
+    plus, minus = small(norm=norm), small(norm=norm, residual="minus")
+    for layer in (plus, minus):
+        nn.init.zeros_(layer.feedforward[2].weight)  # leaves the mixing branch alone
+        nn.init.zeros_(layer.feedforward[2].bias)
+    tokens, places = torch.randn(2, 9, 16), torch.rand(9, 1)
+    inner = plus.norm1(tokens) if norm == "pre" else tokens
+    mixed = plus.attention(inner, positions=places)
+    after = (lambda x: plus.norm2(plus.norm1(x))) if norm == "post" else (lambda x: x)
+    torch.testing.assert_close(plus(tokens, places), after(tokens + mixed))
+    torch.testing.assert_close(minus(tokens, places), after(tokens - mixed))
+
+
+def test_mask_and_weight_reach_the_attention() -> None:
+    layer, tokens = small("fourier", coordinates=0, norm="none"), torch.randn(2, 9, 16)
+    blind = layer(tokens, mask=torch.zeros(2, 9, 9))
+    torch.testing.assert_close(blind, tokens + layer.feedforward(tokens))
+    assert not torch.allclose(layer(tokens, weight=torch.rand(2, 9, 1)), layer(tokens))
+
+
+def test_batch_norm_takes_statistics_over_batch_and_tokens() -> None:
+    layer = small(coordinates=0, batch_norm=True)
+    layer(5 + torch.randn(4, 50, 16))
+    hidden = layer.feedforward[1](torch.randn(4 * 50, 32))
+    torch.testing.assert_close(hidden.mean(dim=0), torch.zeros(32), rtol=0, atol=1e-5)
+    torch.testing.assert_close(hidden.var(dim=0), torch.ones(32), rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize("rates", [{"dropout": 0.5}, {"feedforward_dropout": 0.5}])
+def test_dropout_is_off_in_evaluation(rates: dict[str, float]) -> None:
+    layer, plain, tokens = small(coordinates=0, **rates), small(coordinates=0), torch.randn(2, 9, 16)
+    assert not torch.allclose(layer(tokens), plain(tokens))
+    torch.testing.assert_close(layer.eval()(tokens), plain(tokens))
+
+
+@pytest.mark.parametrize("identical", [True, False])
+def test_layers_start_equal_only_if_asked_and_never_share(identical: bool) -> None:
+    config = EncoderConfig(channels=16, heads=2, layers=3, feedforward=32, local=3, identical=identical)
+    stack = encoder_stack(config, 1, lambda: LocalMixing(16, (9,), config.local))
+    first, last = stack[0], stack[2]
+    assert torch.equal(first.attention.query.weight, last.attention.query.weight) is identical
+    assert torch.equal(first.local.convolution.weight, last.local.convolution.weight) is identical
+    assert len({parameter.data_ptr() for parameter in stack.parameters()}) == len(list(stack.parameters()))
+
+
+def test_a_config_decides_everything_about_a_layer() -> None:
+    config = EncoderConfig(
+        attention="softmax",
+        attention_norm="instance",
+        attention_dropout=0.5,
+        dropout_in_evaluation=True,
+        norm="post",
+        eps=1e-3,
+        gain=0.5,
+        diagonal=1.0,
+        symmetric=True,
+        activation="gelu",
+        batch_norm=True,
+        residual="minus",
+        dropout=0.1,
+        feedforward_dropout=0.2,
+    )
+    layer = encoder_stack(config, 2)[0]
+    attention = layer.attention
+    assert isinstance(attention, SoftmaxAttention)
+    assert type(attention.first_norm).__name__ == "HeadInstanceNorm"
+    assert (attention.rate, attention.eval().rate, attention.coordinates) == (0.5, 0.5, 2)
+    assert attention.first_norm.eps == layer.norm1.eps == config.eps
+    assert torch.equal(attention.query.weight, attention.query.weight.T)
+    assert (layer.post, layer.minus, layer.local) == (True, True, None)
+    assert [type(part).__name__ for part in layer.feedforward[1]] == ["GELU", "Dropout", "BatchNorm1d"]
+    assert (layer.dropout.p, layer.feedforward[1].dropout.p) == (0.1, 0.2)
+
+
+@pytest.mark.parametrize(
+    "fault", [{"attention": "cosine"}, {"attention_norm": "batch"}, {"norm": "attention"}, {"residual": "times"}]
+)
+def test_a_config_refuses_unknown_words_and_lists_the_known(fault: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"Input should be '\w+'.* or '[\w-]+'"):
+        EncoderConfig(**fault)
+
+
+@pytest.mark.parametrize("fault", [{"norm": "attention"}, {"residual": "times"}, {"activation": "tanh"}])
+def test_a_layer_refuses_unknown_words_and_lists_the_known(fault: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"{next(iter(fault))} to be one of \w+, .* but got '\w+'"):
+        small(**fault)
+
+
+class EveryType(nn.Module):
+    """A layer of every type, and of instance norm, for one graph: exporting one by one costs six times as much."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        kinds = [kind for kind in ATTENTION if not kind.startswith("kernel-")]
+        cases = [*((kind, "layer") for kind in (*kinds, "kernel-aoglu3", "kernel-random")), ("softmax", "instance")]
+        self.layers = nn.ModuleDict(
+            {
+                f"{kind}, {norm} norm": EncoderLayer(
+                    build_attention(kind, 16, 2, 2, gain=1.0, norm=norm), 16, 32, batch_norm=True
+                )
+                for kind, norm in cases
+            }
+        )
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, ...]:
+        return tuple(layer(tokens, tokens[..., :2]) for layer in self.layers.values())
+
+
+def test_graphs_answer_every_number_of_tokens() -> None:
+    module = EveryType().eval()
+    with shape_checks_off(), export.to_torchscript.quiet():
+        traced = torch.jit.trace(module, torch.ones(2, 70, 16), check_trace=False)
+    session = onnx_session(module)
+    for batch, tokens in ((1, 5), (3, 64), (2, 333)):
+        x = torch.randn(batch, tokens, 16)
+        with torch.no_grad(), export.to_torchscript.quiet():
+            answers = zip(module(x), traced(x), session.run(None, {"tokens": x.numpy()}), strict=True)
+        for name, (eager, torchscript, onnx) in zip(module.layers, answers, strict=True):
+            torch.testing.assert_close(torchscript, eager, rtol=1e-5, atol=1e-5, msg=f"{name}, TorchScript")
+            torch.testing.assert_close(torch.from_numpy(onnx), eager, rtol=1e-5, atol=1e-5, msg=f"{name}, ONNX")
+
+
+def onnx_session(module: nn.Module) -> onnxruntime.InferenceSession:
+    with shape_checks_off(), export.to_onnx.quiet():
+        program = torch.onnx.export(
+            module,
+            (torch.ones(2, 70, 16),),
+            dynamo=True,
+            dynamic_shapes=({0: Dim("batch", min=1, max=64), 1: Dim("token", min=2, max=100_000)},),
+            input_names=["tokens"],
+            opset_version=export.to_onnx.OPSET,
+            external_data=False,
+            verbose=False,
+        )
+    assert program is not None
+    return onnxruntime.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])

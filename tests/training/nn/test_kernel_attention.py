@@ -1,0 +1,291 @@
+"""Kernels of positive features: against the quadratic form written out, and what their features promise."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import export.to_torchscript
+from export.deployable import shape_checks_off
+from training.nn.attention import build_attention
+from training.nn.attention.causal import EPS
+from training.nn.attention.feature_maps import OrthogonalMatrix, RandomFeatures, SoftplusFeatures
+from training.nn.attention.kernel import KERNELS, KernelAttention
+from training.nn.encoder import EncoderConfig, EncoderLayer, encoder_stack
+
+B, N, C, H, P = 2, 70, 16, 2, 1  # two blocks of causal attention
+FIXED = {"kernel-elu", "kernel-random"}
+ORTHOGONAL = ["kernel-orthogonal", "kernel-oglu1", "kernel-oglu2", "kernel-oglu3", "kernel-aoglu3"]
+#: channels, heads, hidden features of the FFN: layers of the published ListOps, text and matching networks
+PUBLISHED = [(512, 8, 1024), (256, 4, 1024), (128, 4, 512)]
+
+
+@pytest.fixture
+def tokens() -> Tensor:
+    return torch.randn(B, N, C, dtype=torch.float64)
+
+
+@pytest.fixture
+def positions() -> Tensor:
+    return torch.rand(N, P, dtype=torch.float64)
+
+
+def build(kind: str, coordinates: int = P, **options: Any) -> KernelAttention:
+    """An attention in float64 with every parameter away from its special first value."""
+    torch.manual_seed(0)
+    attention = build_attention(kind, C, H, coordinates, gain=1.0, **options).double()
+    for parameter in attention.parameters():
+        parameter.data += 0.2 * torch.randn_like(parameter)
+    assert isinstance(attention, KernelAttention)
+    return attention
+
+
+def by_hand(attention: KernelAttention, x: Tensor, positions: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The sums head by head, with the full n x n matrix."""
+    width, outputs = C // H, []
+    for h in range(H):
+        Q, K, V = (
+            (x @ layer.weight.T + layer.bias)[..., h * width : (h + 1) * width]
+            for layer in (attention.query, attention.key, attention.value)
+        )
+        Q, K = (
+            nn.functional.layer_norm(y, (width,)) * norm.weight[h] + norm.bias[h]
+            for y, norm in ((Q, attention.first_norm), (K, attention.second_norm))
+        )
+        Q, K, V = (torch.cat([positions.expand(B, N, P), y], dim=-1) for y in (Q, K, V))
+        q, k = (attention.features(y[:, None])[:, 0] for y in (Q, K))
+        seen = torch.ones(B, N, N, dtype=torch.float64) if mask is None else mask.double().expand(B, N, N)
+        kernel = (q @ k.mT) * (seen.tril() if attention.causal else seen)
+        outputs.append(kernel / (kernel.sum(-1, keepdim=True) + EPS * N * q.sum(-1, keepdim=True)) @ V)
+    return attention.output(torch.cat(outputs, dim=-1))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", KERNELS)
+def test_linear_time_gives_the_quadratic_form_and_its_gradients(
+    kind: str, causal: bool, tokens: Tensor, positions: Tensor
+) -> None:
+    attention, x = build(kind, causal=causal), tokens.requires_grad_()
+    answers = attention(x, positions=positions), by_hand(attention, x, positions)
+    torch.testing.assert_close(*answers)
+    cotangent, sources = torch.randn_like(x), [x, *attention.parameters()]
+    for one, other in zip(*(torch.autograd.grad(answer, sources, cotangent) for answer in answers), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_mask_of_pairs_hides_them(causal: bool, tokens: Tensor, positions: Tensor) -> None:
+    attention, mask = build("kernel-glu1", causal=causal), torch.rand(B, N, N) < 0.5
+    mask[:, 3] = False
+    answer = attention(tokens, positions=positions, mask=mask)
+    torch.testing.assert_close(answer, by_hand(attention, tokens, positions, mask))
+    torch.testing.assert_close(answer[:, 3], attention.output.bias.expand(B, -1))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", KERNELS)
+def test_padding_changes_nothing(kind: str, causal: bool, tokens: Tensor, positions: Tensor) -> None:
+    """Two of a batch, the second 17 tokens long: what stands in its padding is of no account, nor is how much of it."""
+    attention, length = build(kind, causal=causal), 17
+    mask = torch.ones(B, 1, N, dtype=torch.bool)
+    mask[1, :, length:] = False
+    padded = tokens.clone()
+    padded[1, length:] = 100 * torch.randn(N - length, C, dtype=torch.float64)
+    answer = attention(padded, positions=positions, mask=mask)
+    torch.testing.assert_close(answer[:1], attention(tokens[:1], positions=positions))
+    alone = attention(tokens[1:, :length], positions=positions[:length])
+    torch.testing.assert_close(answer[1:, :length], alone, rtol=1e-10, atol=1e-12)
+
+
+def test_padding_that_hides_every_key_gives_zero(tokens: Tensor) -> None:
+    answer = build("kernel-oglu1", coordinates=0)(tokens, mask=torch.zeros(B, 1, N))
+    assert not answer.any()
+
+
+def test_padding_stays_linear_in_time() -> None:
+    """A matrix of all pairs would take 17 GB here."""
+    attention, n = build("kernel-glu2", coordinates=0).float(), 65536
+    with torch.no_grad():
+        answer = attention(torch.randn(1, n, C), mask=torch.arange(n)[None, None] < n // 2)
+    assert answer.isfinite().all()
+
+
+@given(length=st.integers(1, 200), seen=st.integers(0, 199))
+@settings(max_examples=20, deadline=None)
+def test_causal_kernels_do_not_look_ahead(length: int, seen: int) -> None:
+    """Not by a rounding either: what follows is a thousand times larger."""
+    seen = min(seen, length - 1)
+    attention, x = build("kernel-softplus", coordinates=0, causal=True), torch.randn(1, length, C, dtype=torch.float64)
+    later = 1e3 * torch.randn(1, length - seen - 1, C, dtype=torch.float64)
+    changed = torch.cat([x[:, : seen + 1], later], dim=1)
+    torch.testing.assert_close(attention(changed)[:, : seen + 1], attention(x)[:, : seen + 1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-2, 1.0, 10.0])
+@pytest.mark.parametrize("kind", KERNELS)
+def test_features_are_positive(kind: str, scale: float) -> None:
+    torch.manual_seed(1)
+    if kind == "kernel-random":
+        scale = min(scale, 1.0)  # meant for normalised tokens
+    features = KERNELS[kind](32)(scale * torch.randn(2, 3, 50, 32).clamp(-3, 3))
+    assert features.shape[:3] == (2, 3, 50)
+    assert (features > 0).all()
+
+
+@pytest.mark.parametrize("kind", ORTHOGONAL)
+def test_matrices_stay_orthogonal_in_training(kind: str) -> None:
+    """Ten times the usual rate for 200 steps, towards features that a free matrix would grow for."""
+    torch.manual_seed(2)
+    features, x = KERNELS[kind](32), torch.randn(1, 1, 64, 32)
+    wanted = 20 * torch.rand(1, 1, 64, 32)
+    matrices = [module for module in features.modules() if isinstance(module, OrthogonalMatrix)]
+    before = [matrix.weight.detach() for matrix in matrices]
+    optimiser = torch.optim.Adam(features.parameters(), lr=1e-2)
+    for _ in range(200):
+        optimiser.zero_grad()
+        (features(x) - wanted).square().mean().backward()
+        optimiser.step()
+    assert matrices
+    for matrix, first in zip(matrices, before, strict=True):
+        torch.testing.assert_close(matrix.weight.T @ matrix.weight, torch.eye(32), rtol=0, atol=1e-5)
+        assert (matrix.weight - first).norm() > 1
+    assert features.orthogonality() < 1e-8
+
+
+def test_the_nearest_orthogonal_matrix_is_the_polar_factor() -> None:
+    torch.manual_seed(3)
+    matrix = OrthogonalMatrix(24).double()
+    matrix.raw.data = torch.randn(24, 24, dtype=torch.float64) + 2 * torch.eye(24, dtype=torch.float64)
+    left, _, right = torch.linalg.svd(matrix.raw.detach())
+    torch.testing.assert_close(matrix.weight, left @ right)
+
+
+def test_a_graph_holds_the_orthogonal_matrices_as_they_were_at_evaluation(tokens: Tensor) -> None:
+    attention = build("kernel-oglu2", coordinates=0).eval()
+    with torch.no_grad(), shape_checks_off(), export.to_torchscript.quiet():
+        traced = torch.jit.trace(attention, tokens, check_trace=False)
+        torch.testing.assert_close(traced(tokens[:, :40]), attention(tokens[:, :40]))
+
+
+def test_the_penalty_pulls_a_free_matrix_back() -> None:
+    torch.manual_seed(4)
+    features = SoftplusFeatures(16)
+    assert features.orthogonality() < 1e-8
+    features.value.weight.data += 0.3 * torch.randn(16, 16)
+    far = features.orthogonality().item()
+    optimiser = torch.optim.Adam(features.parameters(), lr=1e-2)
+    for _ in range(200):
+        optimiser.zero_grad()
+        features.orthogonality().backward()
+        optimiser.step()
+    assert features.orthogonality() < 1e-3 * far
+
+
+@pytest.mark.parametrize("kind", ["kernel-elu", "kernel-random"])
+def test_fixed_features_have_no_penalty(kind: str) -> None:
+    assert KERNELS[kind](8).orthogonality() == 0
+
+
+def test_random_features_estimate_the_kernel_of_softmax() -> None:
+    torch.manual_seed(5)
+    width = 8
+    q, k = (0.7 * torch.randn(1, 1, n, width, dtype=torch.float64) for n in (5, 6))
+    maps = [RandomFeatures(width).double() for _ in range(2000)]
+    drawn = torch.stack([features(q) @ features(k).mT for features in maps])
+    expected = (q @ k.mT / math.sqrt(width)).exp()
+    error = drawn.std(dim=0) / math.sqrt(len(maps))
+    assert ((drawn.mean(dim=0) - expected).abs() < 5 * error).all()
+    assert (error < 0.05 * expected).all()
+
+
+def test_random_features_are_saved() -> None:
+    first, second = build_attention("kernel-random", C, H, P), build_attention("kernel-random", C, H, P)
+    x, places = torch.randn(B, N, C), torch.rand(N, P)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(first(x, positions=places), second(x, positions=places))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", KERNELS)
+def test_halved_precision_stays_near_over_many_tokens(kind: str, causal: bool) -> None:
+    """Sums in bfloat16 would stop at 256 tokens of a kind."""
+    attention, x = build(kind, coordinates=0, causal=causal).float(), torch.randn(1, 4096, C)
+    with torch.no_grad():
+        exact = attention(x)
+        rough = attention.to(torch.bfloat16)(x.bfloat16())
+    assert rough.dtype == torch.bfloat16
+    assert (rough - exact).norm() < 0.05 * exact.norm()
+
+
+@pytest.mark.parametrize(("norm", "scale"), [("layer", 1e-6), ("layer", 1e6), ("none", 1e-6), ("none", 100.0)])
+@pytest.mark.parametrize("kind", KERNELS)
+def test_denominators_stay_sound_for_tiny_and_huge_tokens(kind: str, norm: str, scale: float) -> None:
+    for dtype, causal in ((torch.float32, False), (torch.float32, True), (torch.bfloat16, False)):
+        attention = build(kind, coordinates=0, norm=norm, causal=causal).to(dtype)
+        x = (scale * torch.randn(B, N, C)).to(dtype).requires_grad_()
+        answer = attention(x)
+        answer.sum().backward()
+        assert x.grad is not None
+        assert answer.isfinite().all()
+        assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("sizes", PUBLISHED, ids=["listops", "text", "matching"])
+@pytest.mark.parametrize("kind", KERNELS)
+def test_a_kernel_adds_less_than_a_tenth_to_a_published_layer(kind: str, sizes: tuple[int, int, int]) -> None:
+    channels, heads, hidden = sizes
+    counts = [
+        sum(parameter.numel() for parameter in layer.parameters())
+        for layer in (
+            EncoderLayer(build_attention(each, channels, heads, 0), channels, hidden) for each in ("softmax", kind)
+        )
+    ]
+    assert (counts[0] == counts[1]) is (kind in FIXED)
+    assert counts[1] < 1.1 * counts[0]
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_every_type_trains_in_an_encoder_by_its_word(kind: Any) -> None:
+    torch.manual_seed(6)
+    [layer] = encoder_stack(EncoderConfig(attention=kind, channels=C, heads=H, layers=1, feedforward=32), P)
+    x, places = torch.randn(B, N, C), torch.rand(N, P)
+    wanted = x.roll(1, dims=2)
+    optimiser = torch.optim.Adam(layer.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(5):
+        optimiser.zero_grad()
+        loss = (layer(x, places) - wanted).square().mean()
+        loss.backward()
+        dead = [name for name, each in layer.named_parameters() if each.grad is None or not each.grad.any()]
+        assert dead == []
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_dropout_keeps_the_mean_and_is_off_in_evaluation(causal: bool, tokens: Tensor, positions: Tensor) -> None:
+    plain, dropped = (build("kernel-glu1", causal=causal, dropout=rate) for rate in (0.0, 0.5))
+    expected = plain(tokens, positions=positions)
+    passes = torch.stack([dropped(tokens, positions=positions) for _ in range(500)])
+    error = passes.std(dim=0) / math.sqrt(len(passes))
+    assert not torch.allclose(passes[0], passes[1])
+    assert ((passes.mean(dim=0) - expected).abs() <= 5 * error + 1e-9).all()
+    torch.testing.assert_close(dropped.eval()(tokens, positions=positions), expected)
+
+
+def test_causal_kernels_need_a_key_for_every_query(tokens: Tensor) -> None:
+    with pytest.raises(ValueError, match="as many keys as queries but got 7, 70"):
+        build("kernel-glu1", coordinates=0, causal=True)(tokens, tokens[:, :7])
+
+
+def test_keys_may_differ_in_number_if_order_is_of_no_account(tokens: Tensor) -> None:
+    attention, keys = build("kernel-glu1", coordinates=0), tokens[:, :7]
+    answer, permuted = attention(tokens, keys), attention(tokens, keys[:, torch.randperm(7)])
+    torch.testing.assert_close(answer, permuted)

@@ -1,0 +1,43 @@
+"""Recipes: overrides land where they say, and mistakes are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from training.recipes import recipe as config
+
+TINY = config.find("darcy-tiny")
+
+
+def test_overrides_and_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEED", "7")
+    recipe = config.read(TINY, ["fit.epochs=3", "operator.attention=fourier", "data.grids=[29]"])
+    assert (recipe.seed, recipe.fit.epochs, recipe.operator.attention, recipe.data.grids) == (7, 3, "fourier", (29,))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("fit.epoch=3", r"fit\.epoch: .*not permitted \(found 3\)"),
+        ("fit.epochs=none", r"fit\.epochs: .*found 'none'"),
+        ("fitness.epochs=3", "no section 'fitness'"),
+        ("fit.epochs", "expected an override a.b=c"),
+        ("operator.attention=softmaxx", "operator.darcy.attention"),
+    ],
+)
+def test_a_mistake_is_named(override: str, message: str) -> None:
+    with pytest.raises(config.RecipeError, match=message):
+        config.read(TINY, [override])
+
+
+def test_an_unknown_recipe_lists_the_known() -> None:
+    with pytest.raises(config.RecipeError, match="darcy-tiny"):
+        config.find("darcy-huge")
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "broken.toml").write_text("model = ")
+    with pytest.raises(config.RecipeError, match=r"broken\.toml"):
+        config.read(tmp_path / "broken.toml")

@@ -1,0 +1,107 @@
+"""The published recipes: their networks' sizes and beginnings, and that they run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from training import checkpoint
+from training.fit import log as runlog
+from training.fit.fields import fit
+from training.operators import Operator, build
+from training.recipes import recipe as config
+
+PARAMETERS = {
+    "burgers-paper": 530_305,
+    "darcy-paper": 2_220_829,
+    "darcy-paper85": 2_220_829,
+    "darcy_inverse-paper": 2_383_873,
+}
+SMALL = ["data.train=4", "data.test=2", "fit.batch=2", "fit.epochs=1"]
+PLANE = ["data.mesh=43", "data.grids=[22]", "operator.grid=[22, 22]", "operator.answer=[22, 22]"]
+SIDES = ["operator.down_middle=[13, 13]", "operator.tokens=[8, 8]", "operator.up_middle=[13, 13]"]
+TINY = {
+    "burgers-paper": [*SMALL, "data.mesh=256", "data.grids=[64]"],
+    "darcy-paper": [*SMALL, *PLANE, *SIDES],
+    "darcy-paper85": [*SMALL, *PLANE, *SIDES],
+    "darcy_inverse-paper": [*SMALL, *SIDES, "data.mesh=141", "data.grids=[71]", "operator.grid=[22, 22]"],
+}
+
+
+def network(name: str) -> Operator:
+    torch.manual_seed(0)
+    return build(config.read(config.find(name)).operator)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_the_network_has_the_published_size(name: str) -> None:
+    assert sum(parameter.numel() for parameter in network(name).parameters()) == PARAMETERS[name]
+
+
+def test_every_published_recipe_is_tested() -> None:
+    published = {f"{path.parent.name}-{path.stem}": config.read(path) for path in config.RECIPES.glob("*/paper*.toml")}
+    assert {name for name, recipe in published.items() if isinstance(recipe, config.Recipe)} == set(PARAMETERS)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_all_layers_begin_alike_and_small_near_a_multiple_of_the_identity(name: str) -> None:
+    operator = network(name)
+    first, *others = (layer.state_dict() for layer in operator.encoder)
+    assert len(others) == operator.config.layers - 1
+    for other in others:
+        assert all(torch.equal(other[key], tensor) for key, tensor in first.items())
+    bound = 1e-2 * math.sqrt(3 / operator.config.channels)
+    for projection in ("query", "key", "value"):
+        weight = first[f"attention.{projection}.weight"]
+        rest = weight - 1e-2 * torch.eye(len(weight))
+        assert 0.9 * bound < rest.abs().max() <= bound * (1 + 1e-4)
+        assert not first[f"attention.{projection}.bias"].any()
+
+
+@pytest.mark.parametrize(
+    ("name", "gain", "fan"), [("burgers-paper", 1 / 48**2, 96 * 2 * 16), ("darcy-paper", 8 / 32**2, 64 * 2 * 12**2)]
+)
+def test_spectral_layers_begin_with_the_published_deviation(name: str, gain: float, fan: int) -> None:
+    weight = network(name).decoder.spectral[-1].weight
+    assert weight.std().item() == pytest.approx(gain * math.sqrt(2 / fan), rel=0.02)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_published_recipe_runs(name: str, data: Path, tmp_path: Path) -> None:
+    recipe = config.read(config.find(name), TINY[name])
+    found = checkpoint.load(fit(recipe, tmp_path, data))
+    assert found.card["training"]["kept"] == "the last epoch"
+    assert all(math.isfinite(row["relative_l2"]) for row in found.card["errors"])
+
+
+def test_the_best_epoch_can_be_kept(data: Path, tmp_path: Path) -> None:
+    # This rate breaks the network after the first epoch.
+    chosen = ["fit.keep=best", "fit.epochs=4", "fit.learning_rate=0.02"]
+    recipe = config.read(config.find("burgers-paper"), [*TINY["burgers-paper"], *chosen])
+    card = checkpoint.load(fit(recipe, tmp_path, data)).card
+    logged = [float(row["relative_l2"]) for row in runlog.read(tmp_path / "metrics.csv")]
+    [row] = [row for row in card["errors"] if row["grid"] == [64]]
+    assert min(logged) < logged[-1]
+    assert row["relative_l2"] == pytest.approx(min(logged), rel=1e-3)  # cards keep four digits
+    assert card["training"]["kept"] == "the epoch of the least error on the test set"
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "message"),
+    [
+        ("burgers-paper", "fit.symmetries=true", "symmetries move fields, not the gradients"),
+        ("darcy_inverse-paper", "fit.gamma=0.1", "set fit.gamma = 0"),
+        ("darcy-paper", "problem=darci", "expected a problem among darcy, "),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(name: str, override: str, message: str) -> None:
+    with pytest.raises(config.RecipeError, match=message):
+        config.read(config.find(name), [override])

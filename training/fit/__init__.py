@@ -1,0 +1,1 @@
+"""Training runs: a recipe and samples in, a checkpoint out."""

@@ -1,0 +1,1 @@
+"""Layers: the parts that operators and sequence networks are made of."""

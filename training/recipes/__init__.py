@@ -1,0 +1,1 @@
+"""Recipes: which problem, which samples, which operator, how to train; a TOML file each."""

@@ -1,0 +1,1 @@
+"""Corpora: one reader or generator per file."""

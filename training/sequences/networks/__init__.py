@@ -1,0 +1,1 @@
+"""Networks that map tokens to logits, one per file."""

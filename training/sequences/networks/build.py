@@ -1,0 +1,35 @@
+"""Takes a sequence network's config and its problem, gives the network: tokens in, logits out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+from torch import Tensor, nn
+
+from training.nn.attention.feature_maps import FeatureMap
+from training.sequences.networks.classifier import Classifier, ClassifierConfig
+from training.sequences.networks.matcher import Matcher, MatcherConfig
+from training.sequences.networks.memoriser import Memoriser, MemoriserConfig
+from training.sequences.problem import SequenceProblem
+
+NetworkConfig = Annotated[ClassifierConfig | MatcherConfig | MemoriserConfig, Field(discriminator="kind")]
+Network = Classifier | Matcher | Memoriser
+
+#: The one registry that turns a config into a network.
+NETWORKS: dict[type[BaseModel], Callable[[Any, SequenceProblem], Network]] = {
+    ClassifierConfig: Classifier,
+    MatcherConfig: Matcher,
+    MemoriserConfig: lambda config, problem: Memoriser(config, len(problem.vocabulary), len(problem.labels)),
+}
+
+
+def build(config: BaseModel, problem: SequenceProblem) -> Network:
+    """Build the network that `config` describes for a problem, with fresh weights."""
+    return NETWORKS[type(config)](config, problem)
+
+
+def orthogonality(network: nn.Module) -> Tensor | float:
+    """Give the penalty of all kernels in a network; see `FeatureMap.orthogonality`."""
+    return sum((each.orthogonality() for each in network.modules() if isinstance(each, FeatureMap)), 0.0)

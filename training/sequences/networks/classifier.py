@@ -1,0 +1,35 @@
+"""The classifier: takes the tokens of sequences, gives the logits of each sequence's class.
+
+.. code-block:: text
+
+    tokens [B, L] -> tower -> vector [B, C] -> linear map -> logits [B, labels]
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import nn
+
+from training.nn.shapes import Logits, Numbers
+from training.sequences.networks.tower import Tower, TowerConfig
+from training.sequences.problem import SequenceProblem
+
+
+class ClassifierConfig(TowerConfig):
+    """Sizes of a classifier."""
+
+    kind: Literal["classifier"] = "classifier"
+
+
+class Classifier(nn.Module):
+    """See the module's picture; the problem tells the numbers of words and labels."""
+
+    def __init__(self, config: ClassifierConfig, problem: SequenceProblem) -> None:
+        super().__init__()
+        self.config = config
+        self.tower = Tower(config, len(problem.vocabulary))
+        self.head = nn.Linear(config.channels, len(problem.labels))
+
+    def forward(self, tokens: Numbers) -> Logits:
+        return self.head(self.tower(tokens))

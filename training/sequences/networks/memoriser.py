@@ -1,0 +1,90 @@
+r"""A network that learns labels by heart: takes tokens by number, gives a score for every label of every token.
+
+.. math::
+    x = E_t, \qquad z = \mathrm{Attn}(x + F_1(x)), \qquad \mathrm{scores} = F_2(z),
+
+with an embedding E, feed-forward nets :math:`F_1, F_2` of one hidden layer on every token alone, and one head of
+attention of rank 1 between them: the network of Kajitsuka & Sato (ICLR 2024, arXiv 2307.14023, section 4), which can
+label every token of finitely many sequences of distinct tokens at will. It is equivariant under permutations.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+from jaxtyping import Float
+from pydantic import BaseModel, ConfigDict, PositiveInt
+from torch import Tensor, nn
+
+from training.nn.attention.low_rank import LowRankAttention
+from training.nn.shapes import Logits, Mask, Numbers, Tokens
+
+Outputs = Float[Tensor, "batch token output"]
+SPREAD = 0.1  # standard deviation of new embeddings: small, so that no softmax starts as a hardmax, without gradients
+
+
+class MemoriserConfig(BaseModel):
+    """Sizes of a memoriser.
+
+    Attributes:
+        channels: features of a token.
+        hidden: of the two feed-forward nets.
+        rank: of the attention; `channels` for a full head.
+        hard: attend by hardmax, with which most contexts look alike.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    inputs: ClassVar[int] = 1  # sequences that one answer is about
+    length: ClassVar[float] = math.inf  # most tokens of a sequence, as it knows no places
+
+    kind: Literal["memoriser"] = "memoriser"
+    channels: PositiveInt = 16
+    hidden: PositiveInt = 64
+    rank: PositiveInt = 1
+    hard: bool = False
+
+
+class OneLayer(nn.Module):
+    """Attention between two feed-forward nets, on tokens as they are: see the module's formula.
+
+    Args:
+        config: the sizes.
+        outputs: features of an answer.
+    """
+
+    def __init__(self, config: MemoriserConfig, outputs: int) -> None:
+        super().__init__()
+        self.first = feedforward(config.channels, config.hidden, config.channels)
+        self.attention = LowRankAttention(config.channels, config.rank, hard=config.hard)
+        self.second = feedforward(config.channels, config.hidden, outputs)
+
+    def forward(self, tokens: Tokens, mask: Mask | None = None) -> Outputs:
+        """Give an answer for every token; a mask, `[batch, 1, token]` for padding, is true where a token is seen."""
+        return self.second(self.attention(tokens + self.first(tokens), mask))
+
+
+class Memoriser(nn.Module):
+    """Tell a token's label from the token and the set of those around it.
+
+    Args:
+        config: the sizes.
+        vocabulary: number of different tokens, 0 among them, which is padding and is not seen.
+        labels: number of different labels.
+    """
+
+    def __init__(self, config: MemoriserConfig, vocabulary: int, labels: int) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(vocabulary, config.channels)
+        nn.init.normal_(self.embedding.weight, std=SPREAD)
+        self.layer = OneLayer(config, labels)
+
+    def forward(self, tokens: Numbers) -> Logits:
+        return self.layer(self.embedding(tokens), (tokens != 0)[:, None])
+
+
+def feedforward(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    """Give a net of one hidden layer."""
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
