@@ -6,6 +6,7 @@ RUN := runs/$(MODEL)-$(PRESET)
 BIN := .venv/bin
 APP := .venv/.app
 DEV := .venv/.dev
+TRITON := .runtime/triton-env/complete
 CORPUS := .third_party/neuraloperator-0.3.0-py3-none-any.whl
 
 .PHONY: help data train release export serve test check format bench docs clean programs
@@ -29,10 +30,10 @@ release: $(APP) ## make the run of MODEL and PRESET the released checkpoint; the
 export: $(APP) ## publish released checkpoints, and the run of MODEL and PRESET if there is one, to model_repository/
 	$(BIN)/python -m export $$(ls -d checkpoints/*/ $(RUN)/weights.safetensors 2>/dev/null | sed 's|/weights.safetensors||')
 
-serve: export ## Triton and the gateway on http://127.0.0.1:8080, from a fresh clone too
+serve: export $(TRITON) ## Triton and the gateway on http://127.0.0.1:8080, from a fresh clone too
 	$(BIN)/python -m serving
 
-test: $(DEV) $(CORPUS) programs export ## the whole suite, real Triton included, from a fresh clone too
+test: $(DEV) $(CORPUS) $(TRITON) programs export ## the whole suite, real Triton included, from a fresh clone too
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 check: $(DEV) ## ruff, mypy --strict, import-linter
@@ -45,7 +46,7 @@ format: $(DEV) ## let ruff lay out the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(DEV) export ## every table and picture of figures, beside the rivals; QUICK=1 for a small version
+bench: $(DEV) $(TRITON) export ## every table and picture of figures, beside the rivals; QUICK=1 for a small version
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
 docs: $(DEV) ## the reference documentation, into site/
@@ -64,6 +65,11 @@ $(APP): pyproject.toml constraints.txt clients/python/pyproject.toml
 	$(BIN)/python -m pip install --group train --group export --group serve -c constraints.txt -e 'clients/python[cli,hdf5]'
 	@if nvidia-smi >/dev/null 2>&1; then \
 	  $(BIN)/python -m pip uninstall --yes onnxruntime && $(BIN)/python -m pip install -c constraints.txt onnxruntime-gpu; fi
+	touch $@
+
+# Triton's own environment: its wheel, and the NumPy that the wheel's Python stub works with.
+$(TRITON): $(APP) serving/triton/environment.py
+	$(BIN)/python -m serving.triton.environment
 	touch $@
 
 $(DEV): $(APP)

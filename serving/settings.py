@@ -41,6 +41,9 @@ class Settings(BaseSettings):
     triton_grpc_port: Port = Field(8001, description="gRPC port of the local Triton (127.0.0.1 only).")
     triton_metrics_port: Port = Field(8002, description="Metrics port of the local Triton (127.0.0.1 only).")
     triton_runtime: Path = Field(Path(".runtime/triton"), description="Folder for the local Triton's backends and log.")
+    triton_environment: Path = Field(
+        Path(".runtime/triton-env"), description="Python environment of the local Triton; built where it is missing."
+    )
     triton_start_seconds: Seconds = Field(120.0, description="How long the local Triton may take to load every model.")
     triton_poll_seconds: Annotated[int, Field(ge=1)] = Field(
         2, description="How often the local Triton looks for new models and versions."

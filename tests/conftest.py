@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 # Tests run many processes on few cores: threads that wait for one another would spend most of the time waiting.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+ENVIRONMENT = Path(__file__).parents[1] / ".runtime" / "triton-env"
 KERNEL = np.outer([1, 2, 1], [1, 2, 1]).astype(np.float32) / 16
 CONFIG = """\
 name: "{name}"
@@ -107,7 +109,14 @@ def make_settings(
         names = ("port", "grpc_port", "triton_http_port", "triton_grpc_port", "triton_metrics_port")
         ports = dict(zip(names, free_ports(len(names)), strict=True))
         runtime = tmp_path_factory.getbasetemp() / "triton"
-        chosen = {"repository": repository, "triton_runtime": runtime, "triton_poll_seconds": 1, **ports, **changes}
+        chosen = {
+            "repository": repository,
+            "triton_runtime": runtime,
+            "triton_environment": ENVIRONMENT,
+            "triton_poll_seconds": 1,
+            **ports,
+            **changes,
+        }
         return Settings.model_validate(chosen)
 
     return make

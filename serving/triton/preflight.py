@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
+import sys
 from contextlib import suppress
+from platform import machine
 from typing import TYPE_CHECKING
 
+from serving.triton import environment as triton_environment
 from serving.triton import runtime as triton_runtime
 
 if TYPE_CHECKING:
@@ -33,17 +36,31 @@ def check(settings: Settings) -> Path:
     Raises:
         PreflightError: Something is missing; the message names all of it.
     """
-    wheel = triton_runtime.installation()
-    missing = [*platform(wheel), *repository(settings.repository), *ports(settings)]
+    wheel, missing = install(settings.triton_environment)
+    missing = [*missing, *platform(wheel), *repository(settings.repository), *ports(settings)]
     if missing or wheel is None:
         raise PreflightError("\n".join(missing))
     return wheel
 
 
+def install(environment: Path) -> tuple[Path | None, list[str]]:
+    """Build Triton's environment where it is missing.
+
+    Returns:
+        The wheel's `tritonserver` folder, and what is missing where there is none.
+    """
+    if (sys.platform, machine()) != ("linux", "x86_64"):
+        return None, [f"nvidia-pytriton, which carries Triton, is for Linux on x86_64 only; {ELSEWHERE}"]
+    try:
+        triton_environment.build(environment)
+    except (triton_environment.EnvironmentBuildError, OSError) as error:
+        return None, [f"{error}; {ELSEWHERE}"]
+    return triton_runtime.installation(environment), []
+
+
 def platform(wheel: Path | None) -> Iterator[str]:
     """What the machine lacks to run the wheel's binary."""
     if wheel is None:
-        yield f"nvidia-pytriton, which carries Triton, is not installed (Linux on x86_64 only); {ELSEWHERE}"
         return
     if not triton_runtime.stub(wheel).exists():
         yield f"nvidia-pytriton has no stub for Python {triton_runtime.PYTHON}: use Python 3.11 or 3.12; {ELSEWHERE}"

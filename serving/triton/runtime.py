@@ -10,21 +10,19 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import sys
 import sysconfig
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
+from serving.triton.environment import PYTHON, packages
+
 OURS = Path(__file__).with_name("backends")
-PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def installation() -> Path | None:
-    """The wheel's `tritonserver` folder, or None where the wheel is not installed. Found, not imported."""
-    spec = find_spec("pytriton")
-    folders = spec.submodule_search_locations if spec else None
-    return Path(folders[0]) / "tritonserver" if folders else None
+def installation(environment: Path) -> Path | None:
+    """Return the wheel's `tritonserver` folder in Triton's environment, or None where there is none."""
+    folder = packages(environment.resolve()) / "pytriton" / "tritonserver"
+    return folder if folder.is_dir() else None
 
 
 def stub(wheel: Path) -> Path:
@@ -38,12 +36,13 @@ def library_folders(wheel: Path) -> list[Path]:
 
 
 def environment(wheel: Path) -> dict[str, str]:
-    """Our environment with what Triton needs in front.
+    """Return the variables of Triton's process: ours, with what Triton needs in front.
 
-    The stub embeds Python and finds the packages of the environment through the first `python3` on PATH.
+    The stub embeds Python and finds its packages through the first `python3` on PATH, which has to be that of Triton's
+    own environment; PYTHONPATH is ignored.
     """
     libraries = [*map(str, library_folders(wheel)), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-    programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    programs = [str(wheel.parents[4] / "bin"), os.environ.get("PATH", os.defpath)]
     ours = {"LD_LIBRARY_PATH": os.pathsep.join(libraries), "PATH": os.pathsep.join(programs)}
     return os.environ | ours | {"PYTHONDONTWRITEBYTECODE": "1"}
 

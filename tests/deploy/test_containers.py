@@ -16,8 +16,10 @@ import typer
 from serving import __main__ as program
 from serving.http.app import VERSION, create_app
 from serving.settings import Settings
+from serving.triton import environment as triton_environment
 from serving.triton import runtime as triton_runtime
 from serving.triton import server as triton_server
+from tests.conftest import ENVIRONMENT
 from tests.deploy.manifests import DEPLOY, DEPLOYMENTS, ROOT, Pair, image_environment, pair
 
 if TYPE_CHECKING:
@@ -38,8 +40,9 @@ def deployed(request: pytest.FixtureRequest) -> Pair:
 
 @pytest.fixture(scope="module")
 def wheel() -> Path:
-    folder = triton_runtime.installation()
-    assert folder is not None, "the group `serve` is not installed"
+    triton_environment.build(ENVIRONMENT)
+    folder = triton_runtime.installation(ENVIRONMENT)
+    assert folder is not None
     return folder
 
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from serving.triton import environment as triton_environment
 from serving.triton import preflight
 from serving.triton import runtime as triton_runtime
 from serving.triton.preflight import PreflightError
+from tests.conftest import ENVIRONMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,10 +24,22 @@ def test_a_machine_with_everything_passes(toy_repository: Path, make_settings: C
     assert (preflight.check(make_settings(toy_repository)) / "bin" / "tritonserver").exists()
 
 
-def test_a_platform_without_the_wheel_is_sent_to_a_triton_elsewhere() -> None:
-    (fault,) = preflight.platform(None)
+def test_a_platform_without_the_wheel_is_sent_to_a_triton_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "machine", lambda: "aarch64")
+    wheel, (fault,) = preflight.install(tmp_path)
+    assert wheel is None
     assert "nvidia-pytriton" in fault
     assert "--triton HOST:PORT" in fault
+
+
+def test_a_package_that_cannot_be_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_environment, "PACKAGES", ("petrov-no-such-package==0",))
+    wheel, (fault,) = preflight.install(tmp_path / "triton-env")
+    assert wheel is None
+    assert "petrov-no-such-package==0" in fault
+    assert not triton_environment.is_built(tmp_path / "triton-env")
 
 
 def test_a_python_without_a_stub_is_named(tmp_path: Path) -> None:
@@ -34,10 +48,8 @@ def test_a_python_without_a_stub_is_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_libpython_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = triton_runtime.installation()
-    assert wheel is not None
     monkeypatch.setattr(triton_runtime, "PYTHON", "3.99")
-    faults = " ".join(preflight.platform(wheel))
+    faults = " ".join(preflight.platform(_wheel()))
     assert "libpython3.99.so.1.0 is missing: apt-get install libpython3.99" in faults
 
 
@@ -78,5 +90,6 @@ def test_the_backend_directory_is_built_once_and_without_bytecode(tmp_path: Path
 
 
 def _wheel() -> Path:
-    wheel: Any = triton_runtime.installation()
+    triton_environment.build(ENVIRONMENT)
+    wheel: Any = triton_runtime.installation(ENVIRONMENT)
     return Path(wheel)
