@@ -50,7 +50,8 @@ def matrix(coefficient: NDArray[np.float64], wall: float) -> sparse.csr_array:
     right[:, -1] = 0.0  # the last point of a row does not touch the first of the next
     beside = right.ravel()[:-1]
     diagonals = [below, beside, diagonal.ravel(), beside, below]
-    return sparse.csr_array(sparse.diags_array(diagonals, offsets=(-columns, -1, 0, 1, columns), format="csr"))
+    offsets = (-columns, -1, 0, 1, columns)
+    return sparse.csr_array(sparse.diags_array(diagonals, offsets=offsets, format="csr"))  # type: ignore[call-overload]
 
 
 def _faces(coefficient: NDArray[np.float64]) -> NDArray[np.float64]:

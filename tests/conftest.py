@@ -28,7 +28,6 @@ from tests import toy_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from serving.service import Service
 
@@ -109,15 +108,8 @@ def make_settings(
         names = ("port", "grpc_port", "triton_http_port", "triton_grpc_port", "triton_metrics_port")
         ports = dict(zip(names, free_ports(len(names)), strict=True))
         runtime = tmp_path_factory.getbasetemp() / "triton"
-        chosen = {
-            "repository": repository,
-            "triton_runtime": runtime,
-            "triton_environment": ENVIRONMENT,
-            "triton_poll_seconds": 1,
-            **ports,
-            **changes,
-        }
-        return Settings.model_validate(chosen)
+        triton = {"triton_runtime": runtime, "triton_environment": ENVIRONMENT, "triton_poll_seconds": 1}
+        return Settings.model_validate({"repository": repository, **triton, **ports, **changes})
 
     return make
 

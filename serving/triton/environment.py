@@ -1,8 +1,8 @@
 """The Python environment of the embedded Triton, which is not the application's.
 
 The wheel `nvidia-pytriton` carries a whole Triton, whose Python stub works with NumPy 1 only: under NumPy 2 every
-output of a model arrives empty. The environment therefore holds the wheel without its dependencies and NumPy 1.26; everything
-else (onnxruntime, torch) comes from the application's packages, by one line in a `.pth` file.
+output of a model arrives empty. The environment therefore holds the wheel without its dependencies and NumPy 1.26;
+everything else (onnxruntime, torch) comes from the application's packages, by one line in a `.pth` file.
 """
 
 from __future__ import annotations
@@ -85,4 +85,4 @@ def _content() -> str:
 if __name__ == "__main__":
     from serving.settings import Settings
 
-    build(Settings().triton_environment)
+    build(Settings.model_validate({}).triton_environment)

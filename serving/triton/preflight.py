@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from serving.triton import environment as triton_environment
 from serving.triton import runtime as triton_runtime
+from serving.triton.environment import PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,11 +64,11 @@ def platform(wheel: Path | None) -> Iterator[str]:
     if wheel is None:
         return
     if not triton_runtime.stub(wheel).exists():
-        yield f"nvidia-pytriton has no stub for Python {triton_runtime.PYTHON}: use Python 3.11 or 3.12; {ELSEWHERE}"
+        yield f"nvidia-pytriton has no stub for Python {PYTHON}: use Python 3.11 or 3.12; {ELSEWHERE}"
     if (found := glibc()) < GLIBC:
         yield f"glibc {_dotted(GLIBC)} or newer is needed but this is {_dotted(found)}; {ELSEWHERE}"
     if not libpython(wheel):
-        name = f"libpython{triton_runtime.PYTHON}"
+        name = f"libpython{PYTHON}"
         yield f"{name}.so.1.0 is missing: apt-get install {name} (or a Python built with --enable-shared); {ELSEWHERE}"
 
 
@@ -84,7 +85,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 def libpython(wheel: Path) -> bool:
     """Whether the loader will find the library that the stub links to."""
-    name = f"libpython{triton_runtime.PYTHON}.so.1.0"
+    name = f"libpython{PYTHON}.so.1.0"
     if any((folder / name).exists() for folder in triton_runtime.library_folders(wheel)):
         return True
     with suppress(OSError):

@@ -44,11 +44,11 @@ def test_a_package_that_cannot_be_installed_is_named(tmp_path: Path, monkeypatch
 
 def test_a_python_without_a_stub_is_named(tmp_path: Path) -> None:
     faults = list(preflight.platform(tmp_path))
-    assert f"no stub for Python {triton_runtime.PYTHON}" in faults[0]
+    assert f"no stub for Python {triton_environment.PYTHON}" in faults[0]
 
 
 def test_a_missing_libpython_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_runtime, "PYTHON", "3.99")
+    monkeypatch.setattr(preflight, "PYTHON", "3.99")
     faults = " ".join(preflight.platform(_wheel()))
     assert "libpython3.99.so.1.0 is missing: apt-get install libpython3.99" in faults
 
