@@ -1,0 +1,83 @@
+"""Named objects, one per file of a package of this project, and those that installed packages add by entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class UnknownNameError(ValueError):
+    """No object has the requested name; the message lists the known names."""
+
+
+@dataclass(frozen=True)
+class Registry(Generic[Item]):
+    """Find objects by name; modules are imported and entry points are loaded at the first look-up.
+
+    Attributes:
+        noun: What one object is called in error messages, such as "problem".
+        kind: The class of the objects.
+        package: The package whose modules are searched. Modules without `attribute` are skipped.
+        attribute: The module variable that holds the object. Its own attribute `name` is the name it is found by.
+        group: The entry point group that other packages use.
+    """
+
+    noun: str
+    kind: type[Item]
+    package: str
+    attribute: str
+    group: str
+
+    def __getitem__(self, name: str) -> Item:
+        """Return the object of that name.
+
+        Raises:
+            UnknownNameError: There is none.
+        """
+        if name not in self.items:
+            raise UnknownNameError(f"expected a {self.noun} among {', '.join(self.items)} but got {name!r}")
+        return self.items[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.items
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @cached_property
+    def items(self) -> dict[str, Item]:
+        """All objects by name: first those of the package, then those of other packages.
+
+        Raises:
+            TypeError: An object is not of the registry's class.
+            ValueError: Two objects have one name.
+        """
+        found: dict[str, Item] = {}
+        for source, item in (*self._built_in(), *self._installed()):
+            if not isinstance(item, self.kind):
+                raise TypeError(f"{source}: expected a {self.kind.__name__} but found {type(item).__name__}")
+            name = str(getattr(item, "name"))  # noqa: B009 -- a protocol of one attribute would say no more
+            if name in found:
+                raise ValueError(f"{source}: there already is a {self.noun} named {name!r}")
+            found[name] = item
+        return found
+
+    def _built_in(self) -> Iterator[tuple[str, object]]:
+        for entry in iter_modules(import_module(self.package).__path__, f"{self.package}."):
+            module = import_module(entry.name)
+            if hasattr(module, self.attribute):
+                yield entry.name, getattr(module, self.attribute)
+
+    def _installed(self) -> Iterator[tuple[str, object]]:
+        for entry in sorted(entry_points(group=self.group)):
+            yield f"entry point {entry.name!r} of {self.group}", entry.load()
