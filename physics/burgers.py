@@ -12,6 +12,7 @@ import numpy as np
 from scipy import fft
 
 from physics import fields
+from physics.classical import Classical
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -158,3 +159,6 @@ def _check(u: NDArray[np.float64], time: float, viscosity: float, step: float, l
     for name, value in {"time": time, "viscosity": viscosity, "step": step, "length": length}.items():
         if not (np.isfinite(value) and value > 0):
             raise ValueError(f"expected a positive number but got {value} for {name}")
+
+
+CLASSICAL = Classical("burgers", example, solve)

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.interpolate import RectBivariateSpline
 
 from physics import fields, volumes
+from physics.classical import Classical
 from physics.elliptic import solve_elliptic
 from physics.grid import CELLS, WALL, axis
 
@@ -115,3 +116,6 @@ def _stride(fine: int, points: int) -> int:
             f"cannot stride {fine} points down to {points}: {points - 1} intervals do not divide {fine - 1}"
         )
     return (fine - 1) // (points - 1)
+
+
+CLASSICAL = Classical("darcy", example, solve)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import fft
 
+from physics.classical import Classical
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
@@ -117,3 +119,6 @@ def _field(values: ArrayLike, name: str) -> NDArray[np.float64]:
     if not np.isfinite(field).all():
         raise ValueError(f"{name}{np.argwhere(~np.isfinite(field))[0].tolist()} is not finite")
     return field
+
+
+CLASSICAL = Classical("poisson", example, solve)

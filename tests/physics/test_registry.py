@@ -1,0 +1,36 @@
+"""The registry holds every problem that has a classical solver, and refuses other names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from physics import registry
+
+AXES = {"burgers": 1, "darcy": 2, "darcy_inverse": 2, "poisson": 3}
+
+
+def test_every_problem_of_physics_is_registered() -> None:
+    assert registry.problems().keys() == AXES.keys()
+
+
+@pytest.mark.parametrize("name", ["burgers", "darcy", "poisson"])
+def test_an_example_is_solved_on_its_own_grid(name: str) -> None:
+    problem = registry.problem(name)
+    example = problem.example(12, 3)
+    solution = problem.solve(example)
+    assert example.shape == solution.shape == (12,) * AXES[name]
+    assert np.isfinite(solution).all()
+    np.testing.assert_array_equal(example, problem.example(12, 3))
+
+
+def test_the_inverse_problem_has_a_grid_of_its_own_and_limits() -> None:
+    problem = registry.problem("darcy_inverse")
+    pressure = registry.problem("darcy").solve(registry.problem("darcy").example(13, 0))
+    assert problem.solve(pressure, points=(4, 4)).shape == (4, 4)
+    assert (problem.largest, problem.slow) == (141**2, True)
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(registry.UnknownProblemError, match='burgers, darcy, darcy_inverse, poisson but got "heat"'):
+        registry.problem("heat")
