@@ -61,7 +61,7 @@ def save_checkpoint() -> Callable[[Path, str, int], Path]:
             model=problem,
             preset="tiny",
             problem=problem,
-            data=DataConfig(mesh=421, train=8, test=4, grids=(85,)),
+            data=DataConfig(mesh=421, train=8, validation=4, test=4, grids=(85,)),
             operator=SMALL[problem],
             fit=FitConfig(epochs=1, batch=2, learning_rate=1e-3),
         )

@@ -37,7 +37,7 @@ SAMPLERS: dict[str, Callable[[np.random.SeedSequence, int], Pair]] = {
     "burgers": burgers.sample,
     "poisson": poisson.sample,
 }
-SPLITS = ("test", "train")  # the short one first: a file that is being filled can soon be used
+STREAMS = ("test", "train")  # the short one first: a file that is being filled can soon be used
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class Request:
         train: Training samples.
         test: Test samples, drawn from other streams.
         seed: Seed of all streams.
+        validation: Validation samples. They follow the training samples in the same stream, so a stored file serves
+            every way of dividing its stream.
     """
 
     problem: str
@@ -57,12 +59,18 @@ class Request:
     train: int
     test: int
     seed: int
+    validation: int = 0
+
+    @property
+    def stored(self) -> dict[str, int]:
+        """How many samples of each stored stream are requested."""
+        return {"train": self.train + self.validation, "test": self.test}
 
     def __post_init__(self) -> None:
         known = (*SAMPLERS, neuralop.PROBLEM)
         if store.source(self.problem) not in known:
             raise ValueError(f"expected one of {', '.join(known)} but got {self.problem!r} for problem")
-        if self.mesh < 2 or min(self.train, self.test, self.seed) < 0:
+        if self.mesh < 2 or min(self.train, self.validation, self.test, self.seed) < 0:
             raise ValueError(f"expected at least 2 mesh points and no negative number but got {self}")
 
 
@@ -96,7 +104,7 @@ def prepare(request: Request, folder: Path, workers: int | None = None, progress
     if files := published.find(request.problem, request.mesh):
         path = folder / f"{request.problem}-{request.mesh}-published.h5"
         with _alone(path):
-            published.convert(files, request.mesh, {"train": request.train, "test": request.test}, path)
+            published.convert(files, request.mesh, request.stored, path)
         return path
     path = folder / f"{request.problem}-{request.mesh}-seed{request.seed}.h5"
     with _alone(path):
@@ -107,13 +115,13 @@ def prepare(request: Request, folder: Path, workers: int | None = None, progress
 
 def draw(request: Request, split: str, index: int) -> tuple[Array, Array]:
     """Compute one sample."""
-    key = (*request.problem.encode(), request.mesh, SPLITS.index(split), index)
+    key = (*request.problem.encode(), request.mesh, STREAMS.index(split), index)
     inputs, outputs = SAMPLERS[request.problem](np.random.SeedSequence(request.seed, spawn_key=key), request.mesh)
     return inputs.astype(np.float32), outputs.astype(np.float32)
 
 
 def _make_room(request: Request, path: Path) -> None:
-    wanted = {"train": request.train, "test": request.test}
+    wanted = request.stored
     if not path.exists():
         with store.replacing(path) as aside:
             store.create(aside, _layout(request, wanted))
@@ -148,8 +156,7 @@ def _check(request: Request, file: h5py.File, path: Path) -> None:
 
 def _fill(request: Request, path: Path, workers: int, progress: bool) -> None:
     with store.opened(path, "r+") as file:
-        wanted = {"test": request.test, "train": request.train}
-        jobs = [(split, i) for split in SPLITS for i in store.missing(file, split, wanted[split])]
+        jobs = [(split, i) for split in STREAMS for i in store.missing(file, split, request.stored[split])]
         if not jobs:
             return
         bar = tqdm(total=len(jobs), desc=f"{request.problem} {request.mesh}", unit="field", disable=not progress)

@@ -1,7 +1,8 @@
 """Takes the published benchmark files from the folder that DATA_PATH names, gives them as the project's HDF5 file.
 
 Protocol of Cao (2021): Darcy trains on the first samples of file `smooth1` and is tested on the last of `smooth2`;
-Burgers trains on the first and is tested on the last samples of one file.
+Burgers trains on the first and is tested on the last samples of one file. Validation samples follow the training
+samples.
 """
 
 from __future__ import annotations
@@ -83,8 +84,35 @@ def convert(benchmark: Published, mesh: int, counts: Mapping[str, int], path: Pa
     with store.replacing(path) as aside:
         store.create(aside, layout)
         with store.opened(aside, "r+") as file:
-            _write(file, "train", benchmark, folder / benchmark.train, slice(counts["train"]))
-            _write(file, "test", benchmark, folder / benchmark.test, slice(-counts["test"], None))
+            for name in (benchmark.input, benchmark.output):
+                train, test = streams(folder, benchmark, name, counts)
+                _write(file, "train", benchmark, name, train)
+                _write(file, "test", benchmark, name, test)
+            for split in counts:
+                file[split]["done"][:] = 1
+
+
+def streams(folder: Path, benchmark: Published, name: str, counts: Mapping[str, int]) -> tuple[Array, Array]:
+    """Return the stream of training samples and the last samples of the test file, which are the test samples.
+
+    The stream begins with the training file. Where a separate training file is too short for the validation samples,
+    too, it goes on with those samples of the test file that come before the test samples.
+
+    Args:
+        folder: The folder with the published files.
+        benchmark: The names of the files.
+        name: The array to read.
+        counts: How many samples of each stream are requested.
+
+    Returns:
+        Both streams `[sample, *grid]`, with fewer samples than requested where the files hold fewer.
+    """
+    train, test = load(folder / benchmark.train, name), counts["test"]
+    if benchmark.train == benchmark.test:
+        return train[: max(len(train) - test, 0)][: counts["train"]], train[max(len(train) - test, 0) :]
+    other = load(folder / benchmark.test, name)
+    rest = other[: max(len(other) - test, 0)][: max(counts["train"] - len(train), 0)]
+    return np.concatenate([train[: counts["train"]], rest]), other[max(len(other) - test, 0) :]
 
 
 def load(path: Path, name: str) -> Array:
@@ -124,12 +152,10 @@ def _holds(path: Path, counts: Mapping[str, int]) -> bool:
     return room["test"] == counts["test"] and room["train"] >= counts["train"]
 
 
-def _write(file: h5py.File, split: str, benchmark: Published, path: Path, part: slice) -> None:
-    group, problem = file[split], PROBLEMS[benchmark.problem]
-    for quantity, name in ((problem.input, benchmark.input), (problem.output, benchmark.output)):
-        expected, fields = group[quantity.name].shape, load(path, name)
-        if fields.shape[1:] != expected[1:] or len(fields) < expected[0]:
-            raise ValueError(f"expected at least {expected} but got {fields.shape} for {name!r} in {path.name}")
-        # A slice from -0 would be all of them.
-        group[quantity.name][:] = fields[part] if expected[0] else fields[:0]
-    group["done"][:] = 1
+def _write(file: h5py.File, split: str, benchmark: Published, name: str, fields: Array) -> None:
+    problem = PROBLEMS[benchmark.problem]
+    stored = file[split][(problem.input if name == benchmark.input else problem.output).name]
+    if fields.shape != stored.shape:
+        files = " and ".join(sorted({benchmark.train, benchmark.test}))
+        raise ValueError(f"expected {stored.shape} but got {fields.shape} for {name!r}, {split}, in {files}")
+    stored[:] = fields

@@ -10,7 +10,7 @@ compression), and a sample is marked as done after its fields have been handed t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +25,10 @@ from training.data import derivatives
 from training.data.pooling import block_mean, common_grid
 from training.problems.problem import PROBLEMS, Problem
 
-Split = Literal["train", "test"]
+Split = Literal["train", "validation", "test"]
+STREAMS: dict[Split, str] = {"train": "train", "validation": "train", "test": "test"}
+"""The stored group that holds each split: validation samples follow the training samples."""
+
 Array = NDArray[np.float32]
 Points = int | tuple[int, ...]
 
@@ -78,7 +81,14 @@ class Layout:
 
 
 def read(
-    path: Path, split: Split, count: int, points: Points, *, problem: str | None = None, gradients: bool = False
+    path: Path,
+    split: Split,
+    count: int,
+    points: Points,
+    *,
+    after: int = 0,
+    problem: str | None = None,
+    gradients: bool = False,
 ) -> Samples:
     """Read the first `count` samples of a split, strided to `points` points per axis.
 
@@ -89,23 +99,27 @@ def read(
         split: Which samples.
         count: How many.
         points: Points per axis, one number for all axes or one for each.
+        after: How many training samples come before the validation samples; required for these, else 0.
         problem: What the samples are for, where the file serves several problems; by default the file's own.
         gradients: Give the outputs' gradients too.
 
     Raises:
-        ValueError: the stored mesh cannot be strided to `points`, fewer than `count` samples are there, or they are for
-            another problem.
+        ValueError: the stored mesh cannot be strided to `points`, fewer than `count` samples are there, they are for
+            another problem, or `after` does not fit the split.
     """
+    if (split == "validation") != (after > 0):
+        raise ValueError(f"expected the number of training samples for validation, else 0, but got {after} for {split}")
+    stream, rows = STREAMS[split], slice(after, after + count)
     with opened(path) as file:
-        asked, ready = _asked(file, problem), finished(file, split)
-        mesh = file[split][asked.output.name].shape[1]
+        asked, ready = _asked(file, problem), max(finished(file, stream) - after, 0)
+        mesh = file[stream][asked.output.name].shape[1]
         steps = strides(asked, mesh, points)
         if ready < count:
             raise ValueError(f"expected {count} samples in {split} of {path} but {ready} are there: prepare them first")
-        group = file[split]
-        inputs = _strided(group[asked.input.name], count, steps)
-        outputs = _outputs(group[asked.output.name], count, steps, asked)
-        slopes = _slopes(group[asked.output.name], count, steps) if gradients else None
+        group = file[stream]
+        inputs = _strided(group[asked.input.name], rows, steps)
+        outputs = _outputs(group[asked.output.name], rows, steps, asked)
+        slopes = _slopes(group[asked.output.name], rows, steps) if gradients else None
         return Samples(inputs, outputs, asked.name, str(file.attrs["provenance"]), slopes)
 
 
@@ -263,27 +277,30 @@ def _asked(file: h5py.File, problem: str | None) -> Problem:
     return PROBLEMS[problem or own]
 
 
-def _strided(dataset: h5py.Dataset, count: int, steps: tuple[int, ...]) -> Array:
-    sides = (-(-points // step) for points, step in zip(dataset.shape[1:], steps, strict=True))
-    coarse = np.empty((count, *sides), dtype=np.float32)
-    for index in range(count):
-        coarse[index] = dataset[index][_every(steps)]
-    return coarse
+def _strided(dataset: h5py.Dataset, rows: slice, steps: tuple[int, ...]) -> Array:
+    sides = tuple(-(-points // step) for points, step in zip(dataset.shape[1:], steps, strict=True))
+    return _each(dataset, rows, sides, lambda field: field[_every(steps)])
 
 
-def _outputs(dataset: h5py.Dataset, count: int, steps: tuple[int, ...], problem: Problem) -> Array:
+def _outputs(dataset: h5py.Dataset, rows: slice, steps: tuple[int, ...], problem: Problem) -> Array:
     if problem.answer is None:
-        return _strided(dataset, count, steps)
+        return _strided(dataset, rows, steps)
     common = common_grid(problem.answer)
     strides(problem, dataset.shape[1], common)  # a common grid of other points would lie elsewhere
-    fields = np.empty((count, *common), dtype=np.float32)
-    for index in range(count):
-        fields[index] = block_mean(dataset[index], common)
-    return fields
+    return _each(dataset, rows, common, lambda field: block_mean(field, common))
 
 
-def _slopes(dataset: h5py.Dataset, count: int, steps: tuple[int, ...]) -> Array:
-    return np.stack([derivatives.gradient(dataset[index])[_every(steps)] for index in range(count)])
+def _slopes(dataset: h5py.Dataset, rows: slice, steps: tuple[int, ...]) -> Array:
+    gradients = (derivatives.gradient(dataset[index])[_every(steps)] for index in range(rows.start, rows.stop))
+    return np.stack(list(gradients))
+
+
+def _each(dataset: h5py.Dataset, rows: slice, sides: tuple[int, ...], change: Callable[[Array], Array]) -> Array:
+    # One stored field at a time is in memory.
+    changed = np.empty((rows.stop - rows.start, *sides), dtype=np.float32)
+    for field, index in zip(changed, range(rows.start, rows.stop), strict=True):
+        field[...] = change(dataset[index])
+    return changed
 
 
 def _every(steps: tuple[int, ...]) -> tuple[slice, ...]:

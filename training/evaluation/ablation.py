@@ -50,13 +50,11 @@ class Plan:
         recipe: the file that every row starts from.
         overrides: `a.b=c` that all rows share.
         vary: `a.b=c,d`: a row for c and one for d.
-        fields: validation fields, taken after the recipe's training fields.
     """
 
     recipe: Path
     overrides: tuple[str, ...]
     vary: tuple[str, ...]
-    fields: int = 100
 
     @property
     def changes(self) -> list[str]:
@@ -87,7 +85,7 @@ def ablate(plan: Plan, folder: Path, data: Path) -> Iterator[Row]:
         for change in plan.changes
     }
     for change, recipe in recipes.items():
-        yield measure(change, trained(recipe, folder / slug(change), data), plan.fields, data)
+        yield measure(change, trained(recipe, folder / slug(change), data), data)
 
 
 def trained(recipe: config.Recipe, folder: Path, data: Path) -> checkpoint.OperatorCheckpoint:
@@ -96,14 +94,12 @@ def trained(recipe: config.Recipe, folder: Path, data: Path) -> checkpoint.Opera
     return checkpoint.load_operator(folder if finished else fit(recipe, folder, data, resume=True))
 
 
-def measure(change: str, found: checkpoint.OperatorCheckpoint, fields: int, data: Path) -> Row:
-    """Give the row of a trained checkpoint."""
-    recipe = found.recipe
-    more = recipe.data.model_copy(update={"train": recipe.data.train + fields})
-    path = prepare(request(recipe.model_copy(update={"data": more})), data)
-    samples = read(path, "train", more.train, recipe.data.grids[0], problem=recipe.problem)
-    truth = samples.answers[recipe.data.train :]
-    answered = answers(found.operator, samples.inputs[recipe.data.train :])
+def measure(change: str, found: checkpoint.OperatorCheckpoint, data: Path) -> Row:
+    """Return the row of a trained checkpoint."""
+    recipe, counts = found.recipe, found.recipe.data
+    path = prepare(request(recipe), data)
+    samples = read(path, "validation", counts.validation, counts.grids[0], after=counts.train, problem=recipe.problem)
+    truth, answered = samples.answers, answers(found.operator, samples.inputs)
     l2, h1 = relative_l2(answered, truth), relative_h1(answered, truth)
     training = found.card["training"]
     return Row(

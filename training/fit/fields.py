@@ -107,7 +107,7 @@ def open_state(recipe: AnyRecipe, folder: Path, *, resume: bool) -> Path | None:
 def request(recipe: Recipe) -> Request:
     """Say which samples a recipe needs."""
     data, seed = recipe.data, recipe.seed if recipe.data.seed is None else recipe.data.seed
-    return Request(recipe.problem, data.mesh, data.train, data.test, seed)
+    return Request(recipe.problem, data.mesh, data.train, data.test, seed, data.validation)
 
 
 def prepare_task(recipe: Recipe, path: Path, init: Path | None) -> Task:

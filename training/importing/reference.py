@@ -230,7 +230,7 @@ def published(request: Request, operator: LineTransformer | PlaneTransformer) ->
         model=example,
         preset="imported",
         problem=example,
-        data=DataConfig(mesh=MESH[example], train=statistics.FIELDS, test=100, grids=(points,)),
+        data=DataConfig(mesh=MESH[example], train=statistics.FIELDS, validation=0, test=100, grids=(points,)),
         operator=config,
         fit=FitConfig(
             epochs=100,

@@ -14,6 +14,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -44,7 +45,8 @@ class DataConfig(BaseModel):
 
     mesh: PositiveInt
     train: PositiveInt
-    test: PositiveInt
+    validation: NonNegativeInt  # samples for every decision, such as which epoch to keep
+    test: PositiveInt  # samples that are read once, for the card
     grids: tuple[PositiveInt, ...]
     seed: int | None = None  # of the samples alone; the recipe's by default
 

@@ -179,5 +179,24 @@ def test_impossible_grids_and_requests_are_named(darcy_file: Path) -> None:
         Request("darcy", 61, -1, 1, 1)
 
 
-def test_the_splits_are_the_groups() -> None:
-    assert set(get_args(store.Split)) == set(generate.SPLITS)
+def test_validation_samples_come_after_the_training_samples_of_the_same_stream(
+    tmp_path: Path, darcy_file: Path
+) -> None:
+    divided = dataclasses.replace(DARCY, train=4, validation=2)
+    path = prepare(divided, tmp_path, workers=1, progress=False)
+    stream, validation = read(darcy_file, "train", 6, 61), read(path, "validation", 2, 61, after=4)
+    np.testing.assert_array_equal(validation.inputs, stream.inputs[4:])
+    np.testing.assert_array_equal(validation.outputs, stream.outputs[4:])
+    with pytest.raises(ValueError, match=r"expected 3 samples in validation of .* but 2 are there"):
+        read(path, "validation", 3, 61, after=4)
+
+
+@pytest.mark.parametrize(("split", "after"), [("validation", 0), ("train", 4), ("test", 4)])
+def test_only_validation_samples_come_after_others(darcy_file: Path, split: store.Split, after: int) -> None:
+    with pytest.raises(ValueError, match=f"expected the number of training samples .* but got {after} for {split}"):
+        read(darcy_file, split, 1, 61, after=after)
+
+
+def test_the_stored_streams_are_the_generated_ones() -> None:
+    assert set(store.STREAMS.values()) == set(generate.STREAMS)
+    assert set(store.STREAMS) == set(get_args(store.Split))

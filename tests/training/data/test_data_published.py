@@ -39,6 +39,15 @@ def test_darcy_trains_on_the_first_file_and_is_tested_on_the_end_of_the_second(t
 
 
 @pytest.mark.usefixtures("matlab")
+def test_validation_samples_follow_the_training_samples_and_never_are_test_samples(tmp_path: Path) -> None:
+    path = prepare(Request("darcy", 13, train=6, test=2, seed=1, validation=3), tmp_path, progress=False)
+    validation = read(path, "validation", 3, 13, after=6)
+    np.testing.assert_array_equal(validation.inputs, fields(6, 13, 13, seed=2)[:3].astype(np.float32))
+    with pytest.raises(ValueError, match=r"expected \(11, 13, 13\) but got \(10, 13, 13\) for 'coeff', train"):
+        prepare(Request("darcy", 13, train=6, test=2, seed=1, validation=5), tmp_path, progress=False)
+
+
+@pytest.mark.usefixtures("matlab")
 def test_burgers_trains_on_the_start_and_is_tested_on_the_end_of_one_file(tmp_path: Path) -> None:
     path = prepare(Request("burgers", 16, train=5, test=3, seed=1), tmp_path, progress=False)
     np.testing.assert_array_equal(read(path, "train", 5, 16).inputs, fields(8, 16, seed=20)[:5].astype(np.float32))
@@ -64,7 +73,7 @@ def test_a_file_of_version_73_has_its_axes_in_reverse(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("matlab")
 def test_too_few_samples_are_refused_and_leave_no_file(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=r"expected at least \(9, 16\) but got \(8, 16\) for 'a' in burgers_data_R10\.mat"
+        ValueError, match=r"expected \(9, 16\) but got \(7, 16\) for 'a', train, in burgers_data_R10\.mat"
     ):
         prepare(Request("burgers", 16, train=9, test=1, seed=1), tmp_path, progress=False)
     assert [path.suffix for path in tmp_path.iterdir() if path.is_file()] == [".lock"]

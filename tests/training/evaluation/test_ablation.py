@@ -9,7 +9,7 @@ import pytest
 from training.evaluation import ablation
 from training.recipes import recipe as config
 
-SHARED = ("data.train=8", "data.test=4", "data.grids=[29]", "fit.epochs=1")
+SHARED = ("data.train=8", "data.validation=4", "data.test=4", "data.grids=[29]", "fit.epochs=1")
 
 
 def test_changes_are_made_one_at_a_time() -> None:
@@ -27,7 +27,7 @@ def test_a_wrong_change_is_told_before_anything_is_trained(tmp_path: Path) -> No
 
 
 def test_rows_are_trained_once_and_written(tmp_path: Path) -> None:
-    plan = ablation.Plan(config.find("darcy-tiny"), SHARED, ("operator.layers=1",), fields=4)
+    plan = ablation.Plan(config.find("darcy-tiny"), SHARED, ("operator.layers=1",))
     rows = list(ablation.ablate(plan, tmp_path / "runs", tmp_path / "data"))
     assert [row.change for row in rows] == ["nothing", "operator.layers=1"]
     assert rows[1].parameters < rows[0].parameters

@@ -19,7 +19,7 @@ from training.problems.problem import BURGERS, DARCY, DARCY_INVERSE
 from training.recipes.recipe import DataConfig
 
 Card = dict[str, Any]
-DATA = DataConfig(mesh=141, train=6, test=2, grids=(36,))
+DATA = DataConfig(mesh=141, train=6, validation=0, test=2, grids=(36,))
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +40,9 @@ def card(stored: Path, operator: Operator) -> Card:
 
 
 def test_a_plane_is_measured_on_an_oblong_grid_too() -> None:
-    whole = DataConfig(mesh=421, train=1, test=1, grids=(85,))
+    whole = DataConfig(mesh=421, train=1, validation=0, test=1, grids=(85,))
     assert evaluation.measured_grids(DARCY, whole) == [(85, 85), (141, 141), (211, 211), (421, 421), (141, 211)]
-    line = DataConfig(mesh=8192, train=1, test=1, grids=(256,))
+    line = DataConfig(mesh=8192, train=1, validation=0, test=1, grids=(256,))
     assert evaluation.measured_grids(BURGERS, line) == [(256,), (512,), (1024,), (2048,), (8192,)]
 
 
