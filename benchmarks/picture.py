@@ -46,7 +46,7 @@ def draw_darcy(repository: Path, target: Path) -> None:
 
 def draw_inverse(repository: Path, target: Path) -> None:
     """Draw the newest exported `darcy_inverse` on a pressure with noise."""
-    truth = physics.averages.block_mean(physics.darcy.sample(SEED)[0], BLOCKS, WALL)
+    truth = physics.averages.coarsen(physics.darcy.sample(SEED)[0], BLOCKS, WALL)
     clean = sample(SEED)[1]
     spread = np.std([sample(SEED + 1 + other)[1] for other in range(OTHERS)], axis=0)
     noisy = clean + NOISE * spread * np.random.default_rng(SEED).standard_normal(clean.shape)

@@ -67,7 +67,7 @@ def inversions(repository: Path, noise: tuple[float, ...], fields: int) -> Itera
     samples = [physics.darcy.sample(SEED + n) for n in range(fields + OTHERS)]
     pressures = np.stack([physics.darcy.restrict(pressure, GRID) for _, pressure in samples])
     clean, spread = pressures[:fields], pressures[fields:].std(axis=0)
-    truth = np.stack([physics.averages.block_mean(coefficient, BLOCKS, WALL) for coefficient, _ in samples[:fields]])
+    truth = np.stack([physics.averages.coarsen(coefficient, BLOCKS, WALL) for coefficient, _ in samples[:fields]])
     random = np.random.default_rng(SEED)
     for level in noise:
         given = clean + level * spread * random.standard_normal(clean.shape)

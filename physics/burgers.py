@@ -12,7 +12,7 @@ import numpy as np
 from scipy import fft
 
 from physics import fields
-from physics.classical import Classical
+from physics.registry import Classical
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -12,9 +12,9 @@ import numpy as np
 from scipy.interpolate import RectBivariateSpline
 
 from physics import fields, volumes
-from physics.classical import Classical
 from physics.elliptic import solve_elliptic
 from physics.grid import CELLS, WALL, axis
+from physics.registry import Classical
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

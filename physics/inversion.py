@@ -24,11 +24,11 @@ import numpy as np
 from scipy.optimize import minimize
 
 from physics import volumes
-from physics.averages import block_mean
-from physics.classical import Classical
+from physics.averages import coarsen
 from physics.darcy import HIGH, LOW, example_pressure
 from physics.elliptic import solve_elliptic
 from physics.grid import WALL
+from physics.registry import Classical
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -138,7 +138,7 @@ def invert(
     sigma = np.hypot(deviation, relative * np.sqrt(np.square(d).mean()))
     inverse = Inverse(d, sigma, low, high, wall)
     coefficient = inverse.coefficient(inverse.minimise(iterations))
-    return coefficient if points is None else block_mean(coefficient, points, wall)
+    return coefficient if points is None else coarsen(coefficient, points, wall)
 
 
 def sensitivity(adjoint: NDArray[np.float64], solution: NDArray[np.float64], wall: float) -> NDArray[np.float64]:

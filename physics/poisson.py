@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import fft
 
-from physics.classical import Classical
+from physics.grid import nodes
+from physics.registry import Classical
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -72,24 +73,15 @@ def source(points: int, rng: np.random.Generator) -> NDArray[np.float64]:
     Returns:
         The values [points, points, points]. One state of `rng` gives one field, whatever the number of points.
     """
+    if points < 3:
+        raise ValueError(f"expected at least 3 points on an axis but got {points}")
     k = np.arange(MODES)
     eigenvalues = np.pi**2 * sum(axis**2 for axis in np.ix_(k, k, k))
     f = 10 / (eigenvalues + 9) * rng.standard_normal((MODES,) * 3)
-    basis = np.cos(np.pi * np.outer(axis_points(points), k)) * np.where(k == 0, 1.0, np.sqrt(2))
+    basis = np.cos(np.pi * np.outer(nodes(points), k)) * np.where(k == 0, 1.0, np.sqrt(2))
     for _ in range(f.ndim):
         f = np.tensordot(f, basis, axes=(0, 1))
     return np.asarray(f)
-
-
-def axis_points(points: int) -> NDArray[np.float64]:
-    """Give the places x_i = i/(n-1) of `points` points on one axis.
-
-    Raises:
-        ValueError: fewer than three, none of which would be inside.
-    """
-    if points < 3:
-        raise ValueError(f"expected at least 3 points on an axis but got {points}")
-    return np.arange(points) / (points - 1)
 
 
 def sample(

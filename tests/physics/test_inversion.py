@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from physics import darcy, fields
-from physics.averages import block_mean
+from physics.averages import coarsen
 from physics.grid import WALL, axis
 from physics.inversion import Inverse, invert
 
@@ -62,7 +62,7 @@ def test_less_noise_is_less_error() -> None:
     for level in (0.001, 0.01, 0.1):
         deviation = level * u.std()
         found = invert(u + deviation * xi, noise=deviation, points=(6, 6), mismatch=1e-3)
-        errors.append(distance(found, block_mean(truth, (6, 6), WALL)))
+        errors.append(distance(found, coarsen(truth, (6, 6), WALL)))
     assert errors[0] < errors[1] < errors[2] < 0.25
 
 
@@ -81,12 +81,12 @@ def test_noise_may_differ_from_point_to_point() -> None:
 def test_blocks_of_the_common_grid_are_plain_means() -> None:
     field = np.random.default_rng(7).random((29, 13))
     padded = np.pad(field, ((1, 2), (1, 2)), constant_values=np.nan).reshape(8, 4, 4, 4)
-    np.testing.assert_allclose(block_mean(field, (8, 4), WALL), np.nanmean(padded, axis=(1, 3)), rtol=1e-12)
+    np.testing.assert_allclose(coarsen(field, (8, 4), WALL), np.nanmean(padded, axis=(1, 3)), rtol=1e-12)
 
 
 def test_blocks_of_other_grids_cover_the_same_places() -> None:
-    np.testing.assert_allclose(block_mean(np.full((22, 15), 3.0), (8, 8), WALL), 3.0, rtol=1e-12)
-    assert distance(block_mean(smooth(85), (8, 8), WALL), block_mean(smooth(29), (8, 8), WALL)) < 3e-3
+    np.testing.assert_allclose(coarsen(np.full((22, 15), 3.0), (8, 8), WALL), 3.0, rtol=1e-12)
+    assert distance(coarsen(smooth(85), (8, 8), WALL), coarsen(smooth(29), (8, 8), WALL)) < 3e-3
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from physics import poisson
+from physics import grid, poisson
 
 Field = NDArray[np.float64]
 
 
 def error(*points: int) -> float:
     """Compare with u = x (1-x) sin(pi y) sin(2 pi z), whose f = (2 + 5 pi^2 x (1-x)) sin(pi y) sin(2 pi z)."""
-    x, y, z = np.meshgrid(*(poisson.axis_points(n) for n in points), indexing="ij")
+    x, y, z = np.meshgrid(*(grid.nodes(n) for n in points), indexing="ij")
     waves = np.sin(np.pi * y) * np.sin(2 * np.pi * z)
     found = poisson.solve((2 + 5 * np.pi**2 * x * (1 - x)) * waves)
     return float(np.abs(found - x * (1 - x) * waves).max())

@@ -42,7 +42,7 @@ def test_the_inverse_finds_the_blocks_of_a_measured_field(noise: float) -> None:
     operator = checkpoint.load(RELEASED / "darcy_inverse").operator
     with torch.inference_mode():
         found = operator(torch.from_numpy(measured.astype("float32"))[None])[0].numpy()
-    assert relative_l2(found, physics.averages.block_mean(coefficient, (36, 36), WALL)) < 5e-2
+    assert relative_l2(found, physics.averages.coarsen(coefficient, (36, 36), WALL)) < 5e-2
 
 
 @pytest.mark.parametrize("points", [512, 1024, 8192])

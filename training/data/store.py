@@ -21,8 +21,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from physics.averages import block_mean, common_grid
 from training.data import derivatives
-from training.data.pooling import block_mean, common_grid
 from training.problems.problem import PROBLEMS, Problem
 
 Split = Literal["train", "validation", "test"]
@@ -44,7 +44,7 @@ class Samples:
     """Inputs and outputs of a problem [sample, *grid] in physical units, and where they come from.
 
     `gradients` are those of the outputs on the stored mesh, as `training.data.derivatives` gives them, if asked for.
-    The outputs of a problem that fixes its answer's grid lie on the common grid of `training.data.pooling`, where
+    The outputs of a problem that fixes its answer's grid lie on the common grid of `physics.averages`, where
     symmetries are exact; `answers` are what a network is to give.
     """
 

@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from physics.norms import relative_l2
 from training import checkpoint
 from training.data import prepare, read
 from training.evaluation import answers
-from training.evaluation.norms import relative_h1, relative_l2
+from training.evaluation.norms import relative_h1
 from training.fit.fields import fit, request
 from training.recipes import recipe as config
 

@@ -22,16 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physics import volumes
+from physics.norms import relative_l2
 from training.evaluation.case import Case
 from training.problems.problem import DARCY
 
 Each = NDArray[np.float64]
 Fields = NDArray[np.floating[Any]]
-
-
-def relative_l2(found: Fields, truth: Fields) -> Each:
-    """Give e_L2 `[sample]` of answers `[sample, *grid]`."""
-    return norm(np.subtract(found, truth, dtype=np.float64)) / norm(truth.astype(np.float64))
 
 
 def relative_h1(found: Fields, truth: Fields) -> Each:
@@ -62,11 +58,6 @@ def summary(case: Case, found: Fields) -> dict[str, Any]:
     if case.problem.name == DARCY.name and inputs.shape == truth.shape:  # an inverse answers on a grid of its own
         figures["relative_energy"] = relative_energy(inputs, found, truth, case.wall).mean()
     return {"fields": len(found)} | {name: float(f"{value:.4g}") for name, value in figures.items()}
-
-
-def norm(fields: NDArray[np.float64]) -> Each:
-    """Give the Euclidean norm of each sample."""
-    return np.asarray(np.sqrt(np.square(fields).reshape(len(fields), -1).sum(axis=1)))
 
 
 def slope(fields: NDArray[np.float64]) -> Each:

@@ -17,9 +17,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from physics.norms import relative_l2
 from training.data.store import Array
 from training.evaluation.case import Case
-from training.evaluation.norms import relative_l2
 from training.evaluation.table import place
 
 Field = NDArray[np.floating[Any]]

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from physics.averages import block_mean
 from training.data import Samples, store
-from training.data.pooling import block_mean
 from training.importing.refusal import ReferenceImportError
 from training.nn.normaliser import EPSILON
 from training.problems.problem import PROBLEMS

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from physics.averages import block_edges, block_mean, common_grid
 from training.data import Request, Samples, prepare, read
 from training.data.noise import add_noise
-from training.data.pooling import block_edges, block_mean, common_grid
 from training.fit.batches import Epoch, Plan, measured
 from training.nn.normaliser import Normaliser
 

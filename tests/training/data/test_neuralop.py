@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from physics.norms import relative_l2
 from training.data import Request, neuralop, prepare, read
 from training.evaluation import Case, baselines, measured_grids
-from training.evaluation.norms import relative_l2
 from training.fit.fields import fit
 from training.operators import build
 from training.problems import symmetries

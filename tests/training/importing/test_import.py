@@ -28,12 +28,12 @@ from export import parity, to_onnx
 from export.deployable import Deployable
 from export.repository import publish
 from export.signature import Signature
+from physics.averages import block_mean
 from serving.settings import Settings
 from serving.triton.server import TritonServer
 from training import checkpoint
 from training.commands import app
 from training.data import store
-from training.data.pooling import block_mean
 from training.importing import archive, layout
 from training.importing.archive import Archive
 from training.importing.arguments import EXAMPLES, Arguments, Example
