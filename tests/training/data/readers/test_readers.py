@@ -1,0 +1,233 @@
+"""Readers return the arrays that the formats' own tools wrote, in parts, and name what they cannot read."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+import xarray
+import zarr
+from numpy.typing import NDArray
+
+from training.data.readers import DataFile, ReadError, detect, open_file
+
+ROOT = Path(__file__).parents[4]
+FIXTURES = ROOT / "tests" / "fixtures" / "own_data"
+Arrays = dict[str, NDArray[np.float64]]
+
+
+@pytest.fixture
+def arrays() -> Arrays:
+    rng = np.random.default_rng(0)
+    return {"k": rng.random((5, 3, 4)), "u": rng.random((5, 3, 4)), "wind": rng.random(5)}
+
+
+def write_mat73(path: Path, arrays: Arrays) -> None:
+    """As MATLAB writes it: HDF5 whose axes are reversed, behind a header of 512 bytes."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, value in arrays.items():
+            file.create_dataset(name, data=value.T).attrs["MATLAB_class"] = np.bytes_("double")
+
+
+def write_groups(path: Path, arrays: Arrays) -> None:
+    with h5py.File(path, "w") as file:
+        for index in range(5):
+            for name, value in arrays.items():
+                file[f"sim_{index + 7}/{name}"] = value[index]
+
+
+def write_hdf5(path: Path, arrays: Arrays) -> None:
+    with h5py.File(path, "w") as file:
+        for name, value in arrays.items():
+            file[name] = value
+
+
+def write_zarr(path: Path, arrays: Arrays) -> None:
+    group = zarr.open_group(path, mode="w")
+    for name, value in arrays.items():
+        group.create_array(name, data=value, chunks=(2, *value.shape[1:]))
+
+
+def dataset(arrays: Arrays) -> xarray.Dataset:
+    dims = ("sample", "y", "x")
+    return xarray.Dataset({name: (dims[: value.ndim], value) for name, value in arrays.items()})
+
+
+WRITERS = {
+    "data.npz": lambda path, arrays: np.savez(path, **arrays),
+    "packed.npz": lambda path, arrays: np.savez_compressed(path, **arrays),
+    "data.h5": write_hdf5,
+    "groups.hdf5": write_groups,
+    "data.mat": write_mat73,
+    "data.pt": lambda path, arrays: torch.save({name: torch.from_numpy(each) for name, each in arrays.items()}, path),
+    "data.zarr": write_zarr,
+    "labelled.zarr": lambda path, arrays: dataset(arrays).to_zarr(path, zarr_format=2, consolidated=False),
+    "data.nc": lambda path, arrays: dataset(arrays).to_netcdf(path, engine="h5netcdf"),
+    "classic.nc": lambda path, arrays: dataset(arrays).to_netcdf(path, engine="scipy", format="NETCDF3_64BIT"),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format_gives_back_the_arrays_whole_and_in_parts(name: str, arrays: Arrays, tmp_path: Path) -> None:
+    path = tmp_path / name
+    WRITERS[name](path, arrays)
+    with open_file(path) as found:
+        assert set(found.arrays) == set(arrays)
+        for key, value in arrays.items():
+            array = found.array(key)
+            assert array.shape == value.shape
+            assert np.array_equal(array.read(), value)
+            assert np.array_equal(array.read(1, 3), value[1:3])
+            assert np.array_equal(array.read(4, 99), value[4:])
+            joined = [block for _, block in array.blocks(size=2 * array.sample_bytes)]
+            assert len(joined) == 3
+            assert np.array_equal(np.concatenate(joined), value)
+
+
+def test_an_array_of_numpy_is_mapped_and_not_read(tmp_path: Path) -> None:
+    """A sparse file of 2 TB, of which one sample is read."""
+    path = tmp_path / "large.npy"
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, {"shape": (1 << 20, 512, 512), "fortran_order": False, "descr": "<f8"}
+        )
+        file.truncate(file.tell() + (1 << 20) * 512 * 512 * 8)
+    with open_file(path) as found:
+        assert found.array("array").read(1 << 19, (1 << 19) + 1).shape == (1, 512, 512)
+
+
+@pytest.mark.parametrize("name", ["octave_v6.mat", "octave_v7.mat"])
+def test_octave_s_files_keep_their_first_axis_first(name: str) -> None:
+    with open_file(FIXTURES / name) as found:
+        k, u = found.array("k").read(), found.array("u").read()
+    assert k.shape == (3, 4, 5)
+    assert np.array_equal(k, np.arange(1, 61).reshape(5, 4, 3).T)
+    assert np.allclose(u, np.sqrt(k))
+
+
+def test_neuraloperator_s_set_is_read_with_its_dtypes(tmp_path: Path) -> None:
+    wheels = list((ROOT / ".third_party").glob("neuraloperator-0.3.0-*.whl"))
+    if not wheels:
+        pytest.skip("no neuraloperator-0.3.0-*.whl in .third_party: `make test` downloads it")
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        [member] = [name for name in wheel.namelist() if name.endswith("darcy_test_16.pt")]
+        path = Path(wheel.extract(member, tmp_path))
+    with open_file(path) as found:
+        assert found.array("x").shape == found.array("y").shape == (50, 16, 16)
+
+
+def test_the_well_s_own_dummy_is_read_with_what_does_not_vary_repeated() -> None:
+    with h5py.File(FIXTURES / "the_well_dummy.hdf5") as file:
+        moving, still = file["t1_fields/field"][()], file["t0_fields/constant_field"][()]
+    with open_file(FIXTURES / "the_well_dummy.hdf5") as found:
+        assert found.format == "well"
+        assert found.array("field").dimensions == ("time", "component", "x", "y")
+        assert np.array_equal(found.array("field").read(), np.moveaxis(moving, -1, 2))
+        assert np.array_equal(found.array("constant_field").read(1), still[1:])
+        assert np.array_equal(found.array("a").read(), [0.25, 0.25])
+        assert found.boundaries == {"x": "periodic", "y": "periodic"}
+        assert len(found.coordinates["time"]) == 10
+        assert "time_varying_scalar" not in found.arrays
+
+
+def pdebench_darcy(path: Path, nu: NDArray[np.float64], u: NDArray[np.float64]) -> None:
+    with h5py.File(path, "w") as file:
+        file["nu"], file["tensor"] = nu, u[:, None]
+        file["x-coordinate"], file["y-coordinate"] = (np.linspace(0, 1, side) for side in nu.shape[1:])
+        file.attrs["beta"] = 0.1
+
+
+def test_pdebench_s_darcy_flow_is_read_by_what_the_file_says(arrays: Arrays, tmp_path: Path) -> None:
+    pdebench_darcy(tmp_path / "2D_DarcyFlow_beta0.1_Train.hdf5", arrays["k"], arrays["u"])
+    with open_file(tmp_path / "2D_DarcyFlow_beta0.1_Train.hdf5") as found:
+        assert found.format == "pdebench"
+        assert np.array_equal(found.array("nu").read(), arrays["k"])
+        assert np.array_equal(found.array("tensor").read(2, 4), arrays["u"][2:4])
+        assert any("beta = 0.1" in remark for remark in found.remarks)
+
+
+def test_pdebench_s_trajectories_are_not_taken_for_planes(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "1D_Advection.hdf5", "w") as file:
+        file["tensor"], file["x-coordinate"] = np.ones((4, 6, 8), np.float32), np.linspace(0, 1, 8)
+        file["t-coordinate"] = np.linspace(0, 1, 7)  # one more than there are frames
+    with open_file(tmp_path / "1D_Advection.hdf5") as found:
+        assert found.array("tensor").dimensions == ("time", "x")
+
+
+def test_pdebench_s_groups_are_stacked_with_components_first(tmp_path: Path) -> None:
+    values = np.random.default_rng(1).random((3, 5, 4, 6, 2))
+    with h5py.File(tmp_path / "2D_diff-react.h5", "w") as file:
+        for index, value in enumerate(values):
+            file[f"{index:04d}/data"] = value
+            for name, size in (("x", 4), ("y", 6), ("t", 5)):
+                file[f"{index:04d}/grid/{name}"] = np.linspace(0, 1, size)
+    with open_file(tmp_path / "2D_diff-react.h5") as found:
+        array = found.array("data")
+        assert array.shape == (3, 5, 2, 4, 6)
+        assert array.dimensions == ("time", "component", "x", "y")
+        assert np.array_equal(array.read(), np.moveaxis(values, -1, 2))
+
+
+def truncated_hdf5(path: Path) -> None:
+    write_hdf5(path, {"k": np.ones((50, 40, 40))})
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+def pickled_npy(path: Path) -> None:
+    np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+
+
+def pickled_npz(path: Path) -> None:
+    np.savez(path, k=np.array([{"a": 1}], dtype=object))
+
+
+def pickled_pt(path: Path) -> None:
+    torch.save({"x": Path("here")}, path)
+
+
+def bare_pickle(path: Path) -> None:
+    path.write_bytes(pickle.dumps({"x": [1]}))
+
+
+BROKEN = {
+    "truncated.h5": (truncated_hdf5, "expected an HDF5 file, but it is damaged"),
+    "pickled.npy": (pickled_npy, "never unpickled"),
+    "pickled.npz": (pickled_npz, "'k' holds Python objects"),
+    "pickled.pt": (pickled_pt, "never unpickled"),
+    "bare.pkl": (bare_pickle, "expected one of the formats"),
+    "text.mat": (lambda path: path.write_text("no"), "expected a MATLAB file"),
+    "text.nc": (lambda path: path.write_text("no"), "expected a netCDF file"),
+    "text.npz": (lambda path: path.write_text("no"), "expected an .npz file"),
+    "text.pt": (lambda path: path.write_text("no"), "text.pt"),
+    "folder": (lambda path: path.mkdir(), "found a folder"),
+    "nothing.h5": (lambda path: None, "there is none"),  # noqa: ARG005 -- as the others are called
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
+    write, message = BROKEN[name]
+    write(tmp_path / name)
+    with pytest.raises(ReadError, match=message) as error, open_file(tmp_path / name):
+        pass
+    assert name in str(error.value)
+
+
+def test_an_array_that_is_not_there_is_named_beside_those_that_are(arrays: Arrays, tmp_path: Path) -> None:
+    write_hdf5(tmp_path / "data.h5", arrays)
+    with open_file(tmp_path / "data.h5") as found, pytest.raises(ReadError, match="'q' but found k, u, wind"):
+        found.array("q")
+
+
+def test_a_layout_is_named_or_detected(arrays: Arrays, tmp_path: Path) -> None:
+    write_hdf5(tmp_path / "data.unknown", arrays)
+    assert detect(tmp_path / "data.unknown") == "hdf5"
+    with open_file(tmp_path / "data.unknown", "hdf5") as found:
+        assert isinstance(found, DataFile)
+    with pytest.raises(ReadError, match="among auto, npy"), open_file(tmp_path / "data.unknown", "fits"):
+        pass

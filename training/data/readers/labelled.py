@@ -1,0 +1,96 @@
+"""netCDF and zarr: named variables with named dimensions, read by xarray and zarr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray
+import zarr
+from numpy.typing import NDArray
+
+from training.data.readers.data_file import DataFile, LazyArray, damage_named
+
+SAMPLE = ("sample", "samples", "batch", "realization", "realisation", "ensemble", "member", "case", "run", "trajectory")
+TIME = ("time", "t")
+COMPONENT = ("component", "components", "channel", "channels")
+
+
+@contextmanager
+def open_netcdf(path: Path) -> Iterator[DataFile]:
+    """Open a netCDF file of version 3 or 4."""
+    with damage_named(path, "a netCDF file"):
+        data = xarray.open_dataset(path, decode_times=False, cache=False)
+    with data:
+        yield labelled(path, "netcdf", data)
+
+
+@contextmanager
+def open_zarr(path: Path) -> Iterator[DataFile]:
+    """Open a zarr store of version 2 or 3, written by xarray or by zarr itself."""
+    with damage_named(path, "a zarr store"):
+        group = zarr.open(path, mode="r")
+        if isinstance(group, zarr.Array):
+            yield DataFile(path, "zarr", {"array": plain(group, "array")})
+            return
+        arrays = {name: item for name, item in group.members(max_depth=None) if isinstance(item, zarr.Array)}
+        named = all(dimension_names(item) for item in arrays.values())
+    if not named:
+        yield DataFile(path, "zarr", {name: plain(item, name) for name, item in arrays.items()})
+        return
+    with damage_named(path, "a zarr store of xarray"):
+        data = xarray.open_zarr(path, decode_times=False, chunks=None, consolidated=False)
+    with data:
+        yield labelled(path, "zarr", data)
+
+
+def dimension_names(array: zarr.Array[Any]) -> Any:
+    """Return the names of an array's axes as version 3 or xarray's convention for version 2 keeps them."""
+    return getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+
+
+def plain(array: zarr.Array[Any], name: str) -> LazyArray:
+    """Describe an array without named axes."""
+    return LazyArray(name, array.shape, np.dtype(array.dtype), lambda start, stop: np.asarray(array[start:stop]))
+
+
+def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
+    """Describe variables with named dimensions; the sample axis is the one with a known name, else the first."""
+    arrays = {str(name): variable(str(name), value) for name, value in data.data_vars.items()}
+    places = {str(name): np.asarray(value) for name, value in data.coords.items() if value.ndim == 1}
+    numeric = {axis(name): value for name, value in places.items() if value.dtype.kind in "fiu" and name not in SAMPLE}
+    return DataFile(path, format_, arrays, numeric)
+
+
+def variable(name: str, value: xarray.DataArray) -> LazyArray:
+    """Describe one variable."""
+    dims = list(map(str, value.dims))
+    sample = next((dim for dim in dims if dim.lower() in SAMPLE), dims[0] if dims else None)
+    ahead = [dim for dim in dims if dim == sample]
+    for kind in (TIME, COMPONENT):
+        ahead += [dim for dim in dims if dim.lower() in kind and dim not in ahead]
+    order = [*ahead, *(dim for dim in dims if dim not in ahead)]
+    turned = value.transpose(*order)
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return np.asarray(turned[start:stop].values)
+
+    attributes = value.attrs
+    return LazyArray(
+        name,
+        turned.shape,
+        value.dtype,
+        rows,
+        tuple(axis(dim) for dim in order[1:]) if dims else None,
+        str(attributes.get("units", "")),
+        str(attributes.get("long_name", attributes.get("description", ""))),
+    )
+
+
+def axis(dimension: str) -> str:
+    """Return `time` or `component` for the names these go by, and any other name as it is."""
+    lower = dimension.lower()
+    return "time" if lower in TIME else "component" if lower in COMPONENT else dimension

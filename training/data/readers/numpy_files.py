@@ -1,0 +1,133 @@
+"""NumPy's `.npy` and `.npz`: arrays under any names, mapped from the disk where the file is not compressed."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
+
+PICKLED = "holds Python objects, which are never unpickled: save it with a numeric dtype (array.astype(float))"
+NAME = "array"
+"""What the one array of a `.npy` file is called."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What precedes the numbers of an array in the `.npy` format, and the bytes it takes."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+    size: int
+
+
+@contextmanager
+def open_npy(path: Path) -> Iterator[DataFile]:
+    """Open a `.npy` file; its array is called `array`."""
+    with damage_named(path, "a .npy file"):
+        with path.open("rb") as file:
+            found = header(file, path, path.name)
+        mapped = map_array(path, found, 0)
+    yield DataFile(path, "npy", {NAME: lazy(NAME, found, mapped)})
+
+
+@contextmanager
+def open_npz(path: Path) -> Iterator[DataFile]:
+    """Open an `.npz` archive, as `numpy.savez` and `numpy.savez_compressed` write it."""
+    with damage_named(path, "an .npz file"), zipfile.ZipFile(path) as archive:
+        members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        arrays = [member(archive, info, path) for info in members]
+    yield DataFile(path, "npz", {array.name: array for array in arrays})
+
+
+def member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> LazyArray:
+    """Describe one array of an archive: mapped, or decompressed in order."""
+    name = info.filename.removesuffix(".npy")
+    with archive.open(info) as file:
+        found = header(cast("BufferedIOBase", file), path, name)
+    if info.compress_type == zipfile.ZIP_STORED:
+        return lazy(name, found, map_array(path, found, start_of(path, info)))
+    if found.fortran and len(found.shape) > 1:
+        return lazy(name, found, np.load(path, allow_pickle=False)[name])
+    stream = Stream(path, info.filename, found)
+    return LazyArray(name, found.shape, found.dtype, stream.read)
+
+
+def lazy(name: str, found: Header, values: NDArray[Any]) -> LazyArray:
+    """Describe an array that can be sliced."""
+    return LazyArray(name, found.shape, found.dtype, lambda start, stop: values[start:stop])
+
+
+def start_of(path: Path, info: zipfile.ZipInfo) -> int:
+    """Return the offset of a member's bytes: behind its local header of 30 bytes, its name and its extra field."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset + 26)
+        return int(info.header_offset + 30 + sum(struct.unpack("<HH", file.read(4))))
+
+
+def map_array(path: Path, found: Header, start: int) -> NDArray[Any]:
+    """Map an array's numbers from the disk; one without numbers is made anew."""
+    if 0 in found.shape:
+        return np.empty(found.shape, found.dtype)
+    order: Literal["F", "C"] = "F" if found.fortran else "C"
+    return np.memmap(path, found.dtype, "r", start + found.size, found.shape or (1,), order).reshape(found.shape)
+
+
+@dataclass
+class Stream:
+    """Decompress an array of an archive in order; reading backwards begins anew."""
+
+    path: Path
+    name: str
+    found: Header
+    file: BufferedIOBase | None = field(default=None, init=False)
+    position: int = field(default=0, init=False)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Read the samples `start` to `stop`."""
+        file = self.at(start)
+        self.position = stop
+        data = file.read((stop - start) * self.sample_bytes)
+        if len(data) < (stop - start) * self.sample_bytes:
+            raise ReadError(f"{self.path}: {self.name} ends before its sample {stop - 1}")
+        return np.frombuffer(data, self.found.dtype).reshape(stop - start, *self.found.shape[1:])
+
+    def at(self, start: int) -> BufferedIOBase:
+        """Return the decompressing file at the first byte of sample `start`."""
+        if self.file is None or start < self.position:
+            member = zipfile.ZipFile(self.path).open(self.name)  # noqa: SIM115 -- open until the array is forgotten
+            self.file, self.position = cast("BufferedIOBase", member), 0
+            self.file.read(self.found.size)
+        for _ in range(start - self.position):
+            self.file.read(self.sample_bytes)
+        return self.file
+
+    @property
+    def sample_bytes(self) -> int:
+        """The bytes of one sample."""
+        return int(np.prod(self.found.shape[1:], dtype=np.int64)) * self.found.dtype.itemsize
+
+
+def header(file: BufferedIOBase, path: Path, name: str) -> Header:
+    """Read what precedes the numbers of an array.
+
+    Raises:
+        ReadError: The array holds Python objects.
+    """
+    version = npy.read_magic(file)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise ReadError(f"{path}: {name!r} {PICKLED}")
+    return Header(shape, fortran, dtype, file.tell())
