@@ -1,4 +1,4 @@
-"""Takes a model repository, prints the tables of the README and writes them there."""
+"""The commands that measure the tables of the documentation and write them into its pages."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from benchmarks import (
     soak,
     solvers,
     steps,
+    summary,
 )
 from benchmarks.profiling.plot import draw as draw_profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-README, CHECKPOINTS = Path("README.md"), Path("checkpoints")
+CHECKPOINTS = Path("checkpoints")
 PAGE, PICTURES = Path("docs/accuracy.md"), Path("docs/accuracy")
 ABLATION, NEURALOP = Path("docs/ablation.json"), Path("docs/neuralop.json")
 PROFILE = Path("docs/profile.png")
@@ -53,7 +54,7 @@ def main(
     repository: Repository = MODELS,
     quick: Quick = False,
 ) -> None:
-    """Measure everything the README and docs/benchmarks.md print, or what the command names."""
+    """Measure everything that the README and docs/ print, or what the command names."""
     if context.invoked_subcommand is not None:
         return
     if not quick:
@@ -68,13 +69,15 @@ def main(
     tell_headlines(quick)
     tell_solvers(repository, quick)
     tell_breakeven(quick)
+    if not quick:
+        tell_summary()
 
 
 def tell_readme(repository: Path) -> None:
-    """Write what the README has of its own: pictures, settings, errors and the times of one answer."""
+    """Draw the pictures of single fields, and write settings, errors and the times of one prediction."""
     picture.draw_darcy(repository, Path("docs/darcy.png"))
     picture.draw_inverse(repository, Path("docs/darcy_inverse.png"))
-    readme.write(README, "settings", settings.HEADER, settings.rows())
+    tell_settings()
     tell_accuracy()
     publish("latency", latency.HEADER, latency.rows(repository))
 
@@ -83,11 +86,23 @@ def tell_readme(repository: Path) -> None:
 def tell_accuracy(
     measure: Annotated[bool, typer.Option("--measure", help="Measure first: minutes, and the test sets.")] = False,
 ) -> None:
-    """Write the released models' errors and times into README.md and docs/accuracy.md, from their cards."""
+    """Write the released models' errors and times into docs/accuracy.md, from their cards."""
     if measure:
         accuracy.measure(CHECKPOINTS, PICTURES)
     accuracy.write_page(PAGE, CHECKPOINTS, ABLATION, NEURALOP)
-    publish("accuracy", accuracy.HEADER, accuracy.rows(CHECKPOINTS))
+
+
+@app.command("summary")
+def tell_summary() -> None:
+    """Write the README's table from the cards and from what `forward` and `solvers` measured."""
+    first, fifth = measured()
+    publish("summary", summary.HEADER, summary.rows(CHECKPOINTS, first, fifth))
+
+
+@app.command("settings")
+def tell_settings() -> None:
+    """Write the service's settings into docs/settings.md."""
+    publish("settings", settings.HEADER, settings.rows())
 
 
 @app.command("overhead")
@@ -149,7 +164,7 @@ def write_service(repository: Path, graph: Path | None, *, quick: bool) -> None:
 
 @app.command("headlines")
 def tell_headlines(quick: Quick = False) -> None:
-    """Profile the attentions for the paper's claims; into docs/benchmarks.md and, unless quick, the README."""
+    """Profile the attentions for the paper's claims; into docs/benchmarks.md and, unless quick, docs/layers.md."""
     found = headlines.measure(quick=quick)
     put("headlines", headlines.document(found), headlines.tables(found), quick=quick)
     if not quick:
@@ -167,11 +182,21 @@ def tell_solvers(repository: Repository = MODELS, quick: Quick = False) -> None:
 @app.command("breakeven")
 def tell_breakeven(quick: Quick = False) -> None:
     """Say how many solves repay each model, from what `forward` and `solvers` measured; into docs/benchmarks.md."""
+    first, fifth = measured()
+    found = breakeven.measure(CHECKPOINTS, first, fifth)
+    put("breakeven", breakeven.document(found), breakeven.tables(found), quick=quick)
+
+
+def measured() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what `forward` and `solvers` measured last.
+
+    Raises:
+        BadParameter: One of them has not run.
+    """
     first, fifth = (page.read(name) for name in ("forward", "solvers"))
     if first is None or fifth is None:
         raise typer.BadParameter("expected figures of `forward` and `solvers`: run these first")
-    found = breakeven.measure(CHECKPOINTS, first, fifth)
-    put("breakeven", breakeven.document(found), breakeven.tables(found), quick=quick)
+    return first, fifth
 
 
 def put(name: str, document: dict[str, Any], tables: dict[str, page.Table], *, quick: bool) -> None:
@@ -189,9 +214,9 @@ def put_table(name: str, header: tuple[str, ...], rows: list[tuple[str, ...]], *
 
 
 def publish(name: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Show a table and put it into the README."""
+    """Show a table and write it into the page that holds it."""
     show(header, rows)
-    readme.write(README, name, header, rows)
+    readme.write(readme.page_of(name), name, header, rows)
 
 
 def show(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

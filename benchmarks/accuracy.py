@@ -6,16 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks import readme
 from training import checkpoint
-from training.evaluation import ablation, beside, table
+from training.evaluation import ablation, table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEADER = ("model", "grid", "test fields", "relative L2", "worst", "ms", "classical relative L2", "on fields", "ms")
 TRAINING_HEADER = (
     "recipe",
     "fields",
@@ -69,28 +68,6 @@ def training_rows(checkpoints: Path) -> list[tuple[str, ...]]:
         hardware = (str(trained["threads"]), trained.get("processor", ""))
         found.append((recipe.name, str(recipe.data.train), str(steps), f"{minutes:.0f}", *hardware, *estimates))
     return found
-
-
-def rows(checkpoints: Path) -> list[tuple[str, ...]]:
-    """Give a row for every released model and measured grid."""
-    return [
-        (path.parent.name, table.place(ours), str(ours["fields"]), *ours_and_theirs(ours, rival))
-        for path in cards(checkpoints)
-        for ours, rival in beside(json.loads(path.read_text()))
-    ]
-
-
-def ours_and_theirs(ours: dict[str, Any], rival: dict[str, Any] | None) -> tuple[str, ...]:
-    """Give the network's errors and time, and the classical solver's if it was asked."""
-    network = (table.scientific(ours["relative_l2"]), table.scientific(ours["worst"]), time(ours))
-    if rival is None:
-        return (*network, "", "", "")
-    return (*network, table.scientific(rival["relative_l2"]), str(rival["fields"]), time(rival))
-
-
-def time(row: dict[str, Any]) -> str:
-    """Give the milliseconds a field."""
-    return table.milliseconds(row.get("milliseconds"))
 
 
 def cards(checkpoints: Path) -> list[Path]:

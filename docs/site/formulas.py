@@ -1,4 +1,4 @@
-"""TeX in, MathML out: browsers draw it themselves, without a script and without a font of ours."""  # noqa: INP001 - a folder of the site's
+"""Convert the TeX of docstrings to MathML, which browsers draw without a script."""  # noqa: INP001 - mkdocs loads this file by its path
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MODULE = re.compile(r"^r?[^\n]*?(?=\n|$)")
 
 
 def inline(source: str, *_: Any, **__: Any) -> str:
-    """A formula within a line."""
+    """Return a formula within a line as MathML."""
     return convert(" ".join(source.split()))
 
 
 def display(source: str, *_: Any, **__: Any) -> str:
-    """A formula on lines of its own."""
+    """Return a formula on lines of its own as MathML."""
     return convert(" ".join(source.split()).rstrip(), display="block")
 
 
 def markdown(docstring: str) -> str:
-    """A docstring's formulas, written for Sphinx, as the fences and code that Markdown hands to the two above."""
+    """Replace the formulas of a docstring, written for Sphinx, by what `display` and `inline` read."""
     fenced = BLOCK.sub(lambda found: f"{_fence(found[1], found[2])}\n", docstring)
     return ROLE.sub(lambda found: f"`#!math {' '.join(found[1].split())}`", fenced)
 
@@ -38,9 +38,9 @@ def _fence(indent: str, body: str) -> str:
 
 
 class Formulas(Extension):
-    """Hands every docstring through `markdown`."""
+    """Extension of griffe that converts the formulas of every docstring."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
-        """Called for each module, class, function and attribute."""
+        """Convert the docstring of one module, class, function or attribute."""
         if obj.docstring is not None:
             obj.docstring.value = markdown(obj.docstring.value)

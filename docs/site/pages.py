@@ -1,8 +1,8 @@
-"""The repository in, pages of the site out: the README as its front page, tables of settings, metrics and cards.
+"""Hooks of mkdocs that add the README, the generated pages of metrics and model cards, and convert links.
 
-A link that leaves `docs` leaves the site. If it names a page's source it becomes a link to the page; any other file of
-the repository is named, not linked, and has to exist.
-"""  # noqa: INP001 - a folder of the site's
+A link to the source of a page becomes a link to the page. A link to any other file of the repository becomes the
+file's name; the file has to exist.
+"""  # noqa: INP001 - mkdocs loads this file by its path
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-from benchmarks import settings
 from serving.http.app import VERSION
 from serving.observability.metrics import Metrics
 
@@ -32,63 +31,66 @@ PICTURE = re.compile(r"!\[([^\]]*)\]\((?!https?:)docs/([^)\s]+)\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds what is no file under `docs`."""
+    """Add the pages that are not files under `docs`."""
     made = {target: (ROOT / source).read_text() for target, source in COPIED.items()}
-    made |= {"reference/settings.md": settings_page(), "reference/metrics.md": metrics_page()}
-    made |= {"reference/cards.md": cards_page()}
+    made |= {"reference/metrics.md": metrics_page(), "reference/cards.md": cards_page()}
     for target, text in made.items():
         files.append(File.generated(config, target, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
-    """Turns the repository's links into the site's."""
+    """Replace links between files of the repository by links between pages."""
     source = PurePosixPath(COPIED.get(page.file.src_uri, f"docs/{page.file.src_uri}"))
 
     def replaced(found: re.Match[str]) -> str:
-        words, target, anchor = found[1], found[2], found[3] or ""
-        return linked(words, _from_root(source.parent / target), anchor, page, files)
+        text, target, anchor = found[1], found[2], found[3] or ""
+        return linked(text, _from_root(source.parent / target), anchor, page, files)
 
     return LINK.sub(replaced, PICTURE.sub(r"![\1](\2)", markdown))
 
 
-def linked(words: str, target: PurePosixPath, anchor: str, page: Page, files: Files) -> str:
-    """A link to a file of the repository: to its page, or none.
+def linked(text: str, target: PurePosixPath, anchor: str, page: Page, files: Files) -> str:
+    """Return a link to the page made from a file, or the name of a file that has no page.
+
+    Args:
+        text: What the link shows.
+        target: The file, relative to the repository.
+        anchor: The heading in it, with its `#`; empty for none.
+        page: The page that holds the link.
+        files: All files of the site.
+
+    Returns:
+        The link or the name, as Markdown.
 
     Raises:
-        PluginError: There is no such file.
+        PluginError: The file does not exist.
     """
     copies = {source: name for name, source in COPIED.items()}
     within = str(target.relative_to("docs")) if target.is_relative_to("docs") else ""
     name = copies.get(str(target), within)
     if files.get_file_from_path(name) is not None:
-        return f"[{words}]({_relative(name, page.file.src_uri)}{anchor})"
+        return f"[{text}]({_relative(name, page.file.src_uri)}{anchor})"
     if not (ROOT / target).exists():
-        raise PluginError(f'{page.file.src_uri} links to "{target}", which is not there')
-    return words if str(target) in words else f"{words} (`{target}`)"
-
-
-def settings_page() -> str:
-    """Every variable of the service."""
-    opening = "The service reads them once, when it starts: `PETROV_…`. Generated from `serving/settings.py`."
-    return f"# Settings\n\n{opening}\n\n{table(settings.HEADER, settings.rows())}"
+        raise PluginError(f'{page.file.src_uri} links to "{target}", which does not exist')
+    return text if str(target) in text else f"{text} (`{target}`)"
 
 
 def metrics_page() -> str:
-    """Every instrument of the gateway."""
+    """Return the page that lists every metric of the gateway."""
     opening = (
         "`GET /metrics`, for Prometheus. Histograms have `_bucket`, `_sum` and `_count`; counters end in `_total`. "
-        "Labels are bounded: a model is one of the repository or `unknown`, a grid one of the card or `other`. "
-        "What to do about them is in [operations](../operations.md). Generated from `serving/observability/metrics.py`."
+        "Labels are bounded: `model` is a model of the repository or `unknown`, `grid` a grid of the card or `other`. "
+        "Alerts: [operations](../operations.md). Generated from `serving/observability/metrics.py`."
     )
-    return f"# Metrics\n\n{opening}\n\n{table(('metric', 'kind', 'labels', 'what it is'), instruments())}"
+    return f"# Metrics\n\n{opening}\n\n{table(('metric', 'kind', 'labels', 'meaning'), instruments())}"
 
 
 def instruments() -> list[tuple[str, ...]]:
-    """Name, kind, labels and meaning of each."""
+    """Return name, kind, labels and meaning of every metric."""
     metrics = Metrics(VERSION)
     described = [(each, family) for each in vars(metrics).values() for family in getattr(each, "describe", list)()]
-    labels = {family.name: each._labelnames for each, family in described}  # noqa: SLF001 - said nowhere else
+    labels = {family.name: each._labelnames for each, family in described}  # noqa: SLF001 - there is no public attribute
     suffixes = {"counter": "_total", "info": "_info"}
     return [
         (
@@ -102,10 +104,10 @@ def instruments() -> list[tuple[str, ...]]:
 
 
 def cards_page() -> str:
-    """What is known of each released model."""
+    """Return the page with the cards of the released models."""
     cards = [(path.parent.name, json.loads(path.read_text())) for path in sorted(ROOT.glob("checkpoints/*/card.json"))]
     opening = (
-        "What each released checkpoint was trained on, and its errors on fields that it was not trained on. Errors "
+        "The training data of each released checkpoint, and its errors on fields that it was not trained on. Errors "
         "are relative; `classical` is the solver on the same grid. A service adds names, shapes, units and limits: "
         "`GET /v1/models/{model}`. Generated from `checkpoints/*/card.json`."
     )
@@ -114,12 +116,12 @@ def cards_page() -> str:
 
 
 def section(card: dict[str, Any]) -> str:
-    """A card's parts, one after another."""
+    """Return the parts of a card under their names."""
     return "\n\n".join(f"**{name.replace('_', ' ')}**\n\n{part(value)}" for name, value in card.items())
 
 
 def part(value: Any) -> str:
-    """A list of documents as a table, a document as a list, anything else in words."""
+    """Return a list of objects as a table, an object as a list, and other values as text."""
     if isinstance(value, dict):
         return "\n".join(f"- {name.replace('_', ' ')}: {cell(each)}" for name, each in value.items())
     if not (isinstance(value, list) and all(isinstance(row, dict) for row in value)):
@@ -129,7 +131,7 @@ def part(value: Any) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value in words."""
+    """Return a value as text."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {cell(each)}" for name, each in value.items())
     if isinstance(value, list):
@@ -138,13 +140,13 @@ def cell(value: Any) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of Markdown."""
+    """Return a table in Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines) + "\n"
 
 
 def _from_root(path: PurePosixPath) -> PurePosixPath:
-    """A path without `..`."""
+    """Return a path without `..`."""
     parts: list[str] = []
     for part in path.parts:
         parts = parts[:-1] if part == ".." else [*parts, part]

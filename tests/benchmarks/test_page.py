@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import aims, breakeven, forward, headlines, load, page, steps
+from benchmarks import aims, breakeven, forward, headlines, load, page, readme, steps, summary
 from benchmarks.profiling.report import Profile
 from benchmarks.turns import MEBIBYTE, Measured
 
@@ -73,13 +73,13 @@ def test_a_run_is_kept_laid_out_and_listed(tmp_path: Path, monkeypatch: pytest.M
     assert page.read("other", tmp_path / "bench") is None
 
 
-def test_the_readme_shows_the_kept_run_of_the_layers() -> None:
+def test_a_page_shows_the_kept_run_of_the_layers() -> None:
     kept = page.read("headlines")
     assert kept is not None
     if kept["run"] == "quick":
-        pytest.skip("a quick run of the headlines leaves the README alone")
+        pytest.skip("a quick run of the headlines leaves the page alone")
     rows = headlines.layers(Profile.model_validate(kept["profile"]))
-    text = Path("README.md").read_text()
+    text = readme.page_of("layers").read_text()
     assert all(f"| {' | '.join(row)} |" in text for row in rows)
 
 
@@ -97,3 +97,20 @@ def test_the_page_has_a_place_for_every_table() -> None:
     known |= {"headlines", "headlines-growth", "solvers", "breakeven"}
     text = page.PAGE.read_text()
     assert all(f"<!-- table: {name} -->" in text for name in known)
+
+
+def test_the_readme_shows_the_kept_runs() -> None:
+    first, fifth = page.read("forward"), page.read("solvers")
+    assert first is not None
+    assert fifth is not None
+    if "quick" in {first["run"], fifth["run"]}:
+        pytest.skip("a quick run leaves the README alone")
+    rows = summary.rows(Path("checkpoints"), first, fifth)
+    assert len(rows) == sum(map(len, summary.SHOWN.values()))
+    text = Path("README.md").read_text()
+    assert all(f"| {' | '.join(row)} |" in text for row in rows)
+
+
+def test_a_table_that_no_page_holds_is_named() -> None:
+    with pytest.raises(ValueError, match="<!-- table: nothing -->"):
+        readme.page_of("nothing")

@@ -1,4 +1,4 @@
-"""The reference documentation: built without a warning, every link and anchor checked, and nothing fetched."""
+"""Build the documentation without a warning, with every link and anchor checked and nothing loaded from other hosts."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The site's pages by name."""
+    """Return the pages of the site by name."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
-    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}  # an advertisement for its successor
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}  # hides an advertisement
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return {str(page.relative_to(folder)): page.read_text() for page in folder.rglob("*.html")}
 
 
-def test_nothing_comes_from_elsewhere(site: dict[str, str]) -> None:
+def test_pages_load_nothing_from_other_hosts(site: dict[str, str]) -> None:
     fetched = r'<(?:script|img|iframe|source)[^>]*\ssrc="(?:https?:)?//[^"]*"|<link[^>]*\shref="(?:https?:)?//[^"]*"'
     assert {name: found for name, page in site.items() if (found := re.findall(fetched, page))} == {}
 
 
-def test_formulas_are_drawn(site: dict[str, str]) -> None:
+def test_formulas_become_mathml(site: dict[str, str]) -> None:
     assert {name for name, page in site.items() if re.search(r":math:|\.\. math::|#!math|<merror", page)} == set()
     for name in ("attention", "networks", "physics"):
         assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">' in site[f"reference/{name}.html"]
 
 
-def test_settings_metrics_and_cards_are_all_there(site: dict[str, str]) -> None:
+def test_settings_metrics_and_cards_are_complete(site: dict[str, str]) -> None:
     for setting in Settings.model_fields:
-        assert f"<code>PETROV_{setting.upper()}</code>" in site["reference/settings.html"]
+        assert f"<code>PETROV_{setting.upper()}</code>" in site["settings.html"]
     for family in Metrics(VERSION).registry.collect():
         assert f"<code>{family.name}" in site["reference/metrics.html"]
     for card in ROOT.glob("checkpoints/*/card.json"):
@@ -51,11 +51,11 @@ def test_settings_metrics_and_cards_are_all_there(site: dict[str, str]) -> None:
 
 def test_the_readme_is_the_front_page(site: dict[str, str]) -> None:
     assert 'href="operations.html"' in site["index.html"]
-    assert 'href="contributing.html"' in site["index.html"]
+    assert 'href="contributing.html#add-a-problem"' in site["index.html"]
     assert 'src="flow.svg"' in site["index.html"]
 
 
-def test_a_formula_of_a_docstring_becomes_one_of_markdown() -> None:
+def test_a_formula_of_a_docstring_becomes_markdown() -> None:
     formulas = runpy.run_path(str(ROOT / "docs/site/formulas.py"))
     found = formulas["markdown"]("Say :math:`a\n+ b`.\n\n.. math::\n    x = y,\n    z\n\nwith x.\n")
     assert found == "Say `#!math a + b`.\n\n\n```math\nx = y,\nz\n```\n\n\nwith x.\n"

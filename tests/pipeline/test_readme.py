@@ -1,7 +1,8 @@
-"""The README's examples run as printed, against the released models."""
+"""Run the examples of the README and of docs/ as printed, against the released models."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -10,8 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import h5py
 import numpy as np
 import pytest
+import typer.main
 
 import physics.darcy
 from benchmarks import settings
@@ -20,66 +23,114 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+README = ROOT / "README.md"
+USAGE, LAYERS, SETTINGS = (ROOT / "docs" / name for name in ("usage.md", "layers.md", "settings.md"))
 PRINTED = "http://127.0.0.1:8080"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(page: Path, language: str, text: str) -> list[str]:
+    """Return the code blocks of a page that are in a language and contain a text."""
+    found = re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+    return [block for block in found if text in block]
 
 
 @pytest.fixture(scope="module")
 def url(serve: Any) -> Iterator[str]:
-    """The released models, served; `make test` has exported them."""
+    """Serve the released models, which `make test` has exported."""
     with serve(ROOT / "model_repository") as service:
         yield service.url
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where a user would stand, with a permeability of theirs."""
+    """Return a working directory that contains a permeability field."""
     np.save(tmp_path / "permeability.npy", physics.darcy.example(85, seed=3).astype(np.float32))
     return tmp_path
 
 
-def test_the_python_block(url: str, folder: Path) -> None:
-    [block] = [block for block in blocks("python") if "petrov_client" in block]
+@pytest.mark.parametrize("page", [README, USAGE], ids=lambda page: page.name)
+def test_the_python_block_predicts(page: Path, url: str, folder: Path) -> None:
+    [block] = blocks(page, "python", "petrov_client")
     code = block.replace(PRINTED, url) + "\nnp.save('pressure.npy', pressure)\n"
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
-    assert is_a_pressure(folder)
+    assert is_pressure(folder)
 
 
-def test_the_layers_block() -> None:
-    [block] = [block for block in blocks("python") if "EncoderLayer" in block]
+def test_the_layers_block_runs() -> None:
+    [block] = blocks(LAYERS, "python", "EncoderLayer")
     code = "import torch; torch.set_grad_enabled(False)\n" + block + "\nassert x.shape == (8, 8192, 128)\n"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-def test_the_command_line_block(url: str, folder: Path) -> None:
-    [block] = [block for block in blocks("sh") if "petrov predict" in block]
+@pytest.mark.parametrize("page", [README, USAGE], ids=lambda page: page.name)
+def test_the_command_line_block_predicts(page: Path, url: str, folder: Path) -> None:
+    [block] = blocks(page, "sh", "petrov predict")
     script = block.replace(".venv/bin/petrov", str(Path(sys.executable).parent / "petrov"))
     subprocess.run(["bash", "-ec", script], cwd=folder, check=True, env={"PETROV_URL": url, "COLUMNS": "200"})
-    assert is_a_pressure(folder)
+    assert is_pressure(folder)
 
 
-def test_the_curl_block(url: str, folder: Path) -> None:
+def test_the_score_block_writes_every_solution(url: str, folder: Path) -> None:
+    [block] = blocks(USAGE, "sh", "petrov score")
+    fields = np.stack([physics.darcy.example(43, seed=seed).astype(np.float32) for seed in range(3)])
+    with h5py.File(folder / "fields.h5", "w") as file:
+        file["coefficient"] = fields
+    script = block.replace(".venv/bin/petrov", str(Path(sys.executable).parent / "petrov"))
+    script = re.sub(r"http://(one|two):8080", url, script)
+    subprocess.run(["bash", "-ec", script], cwd=folder, check=True)
+    with h5py.File(folder / "pressures.h5") as file:
+        assert file["solution"].shape == fields.shape
+
+
+def test_the_curl_block_predicts_and_is_refused(url: str, folder: Path) -> None:
     if shutil.which("curl") is None and "CI" not in os.environ:
         pytest.skip("curl is not installed")
-    [block] = [block for block in blocks("sh") if block.startswith("curl")]
+    [block] = blocks(USAGE, "sh", "curl")
     done = subprocess.run(
         ["bash", "-ec", block.replace(PRINTED, url)], cwd=folder, check=True, capture_output=True, text=True
     )
-    assert is_a_pressure(folder)
+    assert is_pressure(folder)
     assert "initial" in done.stdout
     assert "64" in done.stdout
 
 
-def is_a_pressure(folder: Path) -> bool:
+def commands() -> list[list[str]]:
+    """Return the words of every command in the documentation: lines of shell blocks, and code within lines."""
+    pages = [README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    blocks_ = [block for page in pages for block in blocks(page, "(?:sh)?", "")]
+    lines = "\n".join(blocks_).replace("\\\n", " ").splitlines()
+    spans = [span for page in pages for span in re.findall(r"`([^`\n]+)`", page.read_text())]
+    return [line.partition("#")[0].split() for line in (*lines, *spans)]
+
+
+def test_every_target_of_make_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = {
+        *re.findall(r"^([a-z]+):", makefile, re.MULTILINE),
+        *re.findall(r"^CORPUS := (.*)$", makefile, re.MULTILINE),
+    }
+    used = {word for words in commands() if words[:1] == ["make"] for word in words[1:] if "=" not in word}
+    assert {"serve", "train", "test"} <= used <= targets
+
+
+@pytest.mark.parametrize("package", ["training", "benchmarks", "serving"])
+def test_every_command_and_option_exists(package: str) -> None:
+    module = importlib.import_module(f"{package}.commands" if package == "training" else f"{package}.__main__")
+    group = typer.main.get_command(getattr(module, "app", None) or module.commands)
+    used = [words[words.index("-m") + 2 :] for words in commands() if package in words and "-m" in words]
+    for name, *arguments in filter(None, used):
+        command = group.commands[name]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {argument for argument in arguments if argument.startswith("--")} <= known, (package, name)
+
+
+def is_pressure(folder: Path) -> bool:
+    """Return whether `pressure.npy` is near the solution for `permeability.npy`."""
     found = np.load(folder / "pressure.npy")
     truth = physics.darcy.solve(np.load(folder / "permeability.npy"))
     return bool(np.linalg.norm(found - truth) < 5e-2 * np.linalg.norm(truth))
 
 
-def test_every_setting_stands_in_the_table() -> None:
+def test_the_settings_page_lists_every_setting() -> None:
     for row in settings.rows():
-        assert f"| {' | '.join(row)} |" in README
+        assert f"| {' | '.join(row)} |" in SETTINGS.read_text()
