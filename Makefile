@@ -62,7 +62,7 @@ $(APP): pyproject.toml constraints.txt clients/python/pyproject.toml
 	  echo "expected Python 3.11 or 3.12 with venv (on Debian: apt install python3-venv) but $(PYTHON) is $$($(PYTHON) --version 2>&1); choose another with PYTHON=..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --group train --group export --group serve -c constraints.txt -e 'clients/python[cli,hdf5]'
+	$(BIN)/python -m pip install --group train --group export --group serve -c constraints.txt -e 'clients/python[cli,hdf5,grpc]'
 	@if nvidia-smi >/dev/null 2>&1; then \
 	  $(BIN)/python -m pip uninstall --yes onnxruntime && $(BIN)/python -m pip install -c constraints.txt onnxruntime-gpu; fi
 	touch $@

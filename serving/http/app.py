@@ -21,6 +21,7 @@ from serving.open_inference import routes as open_inference
 from serving.open_inference.grpc_server import GrpcServer
 from serving.problem_details import Problem
 from serving.service import Service
+from serving.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from serving.inference.backend import Inference
     from serving.settings import Settings
 
-VERSION = "0.1.0"
 logger = logging.getLogger(__name__)
 
 

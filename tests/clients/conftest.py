@@ -1,4 +1,4 @@
-"""The four clients under one handle, and other sides that misbehave on real sockets."""
+"""The four clients behind one interface, and real servers that respond wrongly."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Reply = tuple[int, dict[str, str], bytes]
 
 
 @dataclass(frozen=True)
-class Asker:
-    """One of the four clients, asked as if it were synchronous."""
+class AnyClient:
+    """One of the four clients, called as if it were synchronous."""
 
     kind: str
 
@@ -42,46 +42,46 @@ class Asker:
     def http(self) -> bool:
         return "Grpc" not in self.kind
 
-    def ask(self, address: str, method: str, *args: Any, options: dict[str, Any] | None = None, **named: Any) -> Any:
+    def call(self, address: str, method: str, *args: Any, options: dict[str, Any] | None = None, **named: Any) -> Any:
         """Open a client, call one method, close the client. `address` is HOST:PORT."""
-        place = f"http://{address}" if self.http else address
-        make = partial(KINDS[self.kind], place, **(options or {}))  # later: a client belongs to its event loop
+        target = f"http://{address}" if self.http else address
+        make = partial(KINDS[self.kind], target, **(options or {}))  # later: a client belongs to its event loop
         if not inspect.iscoroutinefunction(KINDS[self.kind].predict):
             with make() as client:
                 return getattr(client, method)(*args, **named)
 
-        async def asked() -> Any:
+        async def called() -> Any:
             async with make() as client:
                 return await getattr(client, method)(*args, **named)
 
-        return asyncio.run(asked())
+        return asyncio.run(called())
 
 
 @pytest.fixture(params=list(KINDS))
-def asker(request: pytest.FixtureRequest) -> Asker:
-    return Asker(request.param)
+def any_client(request: pytest.FixtureRequest) -> AnyClient:
+    return AnyClient(request.param)
 
 
 @pytest.fixture(params=["Client", "AsyncClient"])
-def http_asker(request: pytest.FixtureRequest) -> Asker:
-    return Asker(request.param)
+def http_client(request: pytest.FixtureRequest) -> AnyClient:
+    return AnyClient(request.param)
 
 
 @pytest.fixture(params=["GrpcClient", "AsyncGrpcClient"])
-def grpc_asker(request: pytest.FixtureRequest) -> Asker:
-    return Asker(request.param)
+def grpc_client(request: pytest.FixtureRequest) -> AnyClient:
+    return AnyClient(request.param)
 
 
 @pytest.fixture
 def closed_port() -> str:
-    """An address where nobody listens."""
+    """An address without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
 @contextmanager
 def _listening(greeting: bytes | None) -> Iterator[str]:
-    """A TCP server that says the greeting to whoever connects and hangs up, or says nothing and waits."""
+    """A TCP server that sends a greeting and closes the connection, or sends nothing and waits."""
     connections: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -114,13 +114,13 @@ def silent_server() -> Iterator[str]:
 
 @pytest.fixture
 def garbage_server() -> Iterator[str]:
-    with _listening(b"\x00\xff\x17 neither of your protocols\r\n\r\n") as address:
+    with _listening(b"\x00\xff\x17 neither HTTP nor gRPC\r\n\r\n") as address:
         yield address
 
 
 @dataclass
 class HttpService:
-    """An HTTP server that gives the next of the replies laid down for a path; the last one stays."""
+    """An HTTP server with a list of replies per path; the last one is repeated."""
 
     address: str = ""
     replies: dict[str, list[Reply]] = field(default_factory=dict)
@@ -136,7 +136,7 @@ def http_service() -> Iterator[HttpService]:
     service = HttpService()
 
     class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
+        def respond(self) -> None:
             self.rfile.read(int(self.headers.get("content-length", 0)))
             service.seen.append(
                 (self.command, self.path, {name.lower(): value for name, value in self.headers.items()})
@@ -148,7 +148,7 @@ def http_service() -> Iterator[HttpService]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_POST = answer  # noqa: N815  the names that http.server looks for
+        do_GET = do_POST = respond  # noqa: N815  the names that http.server looks for
 
         def log_message(self, *_: Any) -> None:
             """Keep quiet."""
@@ -164,7 +164,7 @@ def http_service() -> Iterator[HttpService]:
 
 @dataclass
 class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # ships no types
-    """A gRPC server whose every description ends with the next of the statuses laid down; the last one stays."""
+    """A gRPC server that fails every `ModelMetadata` with the next of its statuses; the last one is repeated."""
 
     statuses: list[grpc.StatusCode] = field(default_factory=list)
     trailing: tuple[tuple[str, str], ...] = ()
@@ -197,11 +197,11 @@ def description() -> Callable[..., Reply]:
 
     def describe(*, batch: int = 64, minimum: int = 2, maximum: int = 512, positive: bool = True) -> Reply:
         axes = ["batch", "row", "column"]
-        given = {"dtype": "FP32", "axes": axes, "units": "1"}
+        common = {"dtype": "FP32", "axes": axes, "units": "1"}
         card = {
             "title": "A toy",
-            "inputs": [{"name": "coefficient", "meaning": "permeability", "positive": positive, **given}],
-            "outputs": [{"name": "solution", "meaning": "pressure", "positive": False, **given}],
+            "inputs": [{"name": "coefficient", "meaning": "permeability", "positive": positive, **common}],
+            "outputs": [{"name": "solution", "meaning": "pressure", "positive": False, **common}],
             "grid": {"axes": axes[1:], "minimum": minimum, "maximum": maximum, "declared": [8], "points": "x_i = i"},
             "limits": {"batch": batch},
             "errors": [{"grid": [85, 85], "relative_l2": 0.01234}],

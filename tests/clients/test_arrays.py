@@ -1,4 +1,4 @@
-"""What is checked before anything is sent, and how a batch is cut and put together again."""
+"""The checks before anything is sent, and the pieces of a batch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petrov_client import GridInfo, InvalidInput, ModelInfo, TensorInfo, UnreadableAnswer, Where, _arrays
-from petrov_client._arrays import Answer, ask
+from petrov_client import GridInfo, InvalidInput, InvalidResponse, ModelInfo, TensorInfo, Where, _arrays
+from petrov_client._arrays import PredictionOutput, check_input
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,55 +24,55 @@ def toy(*, batch: int = 4, positive: bool = True, fixed: int | None = None) -> M
     return ModelInfo("toy", 1, (1,), (coefficient,), (TensorInfo("solution", axes),), batch, grid=grid)
 
 
-def answered(array: object, info: ModelInfo) -> Any:
-    """The question's own numbers, taken apart and put together."""
-    question = ask(info, array)
-    answer = Answer(question)
-    for piece in question.pieces():
-        answer.put(piece, question.fields(piece))
-    return answer.array()
+def round_trip(array: object, info: ModelInfo) -> Any:
+    """Return the input, cut into pieces and put together."""
+    checked = check_input(info, array)
+    output = PredictionOutput(checked)
+    for piece in checked.pieces():
+        output.put(piece, checked.fields(piece))
+    return output.array()
 
 
 @given(fields=st.integers(1, 40), batch=st.integers(1, 9))
 def test_pieces_cover_a_batch_once_and_in_order(fields: int, batch: int) -> None:
     array = np.arange(1, fields * 6 + 1, dtype=np.float64).reshape(fields, 2, 3)
-    question = ask(toy(batch=batch), array)
-    sizes = [len(question.fields(piece)) for piece in question.pieces()]
+    checked = check_input(toy(batch=batch), array)
+    sizes = [len(checked.fields(piece)) for piece in checked.pieces()]
     assert sum(sizes) == fields
     assert max(sizes) <= batch
-    np.testing.assert_array_equal(answered(array, toy(batch=batch)), array)
+    np.testing.assert_array_equal(round_trip(array, toy(batch=batch)), array)
 
 
 def test_a_field_comes_back_as_a_field() -> None:
-    assert answered(np.ones((5, 7)), toy()).shape == (5, 7)
+    assert round_trip(np.ones((5, 7)), toy()).shape == (5, 7)
 
 
 def test_large_fields_make_small_pieces() -> None:
-    question = ask(toy(batch=64), np.broadcast_to(np.float32(1), (6, 1000, 1000)))
-    sizes = [question.fields(piece).nbytes for piece in question.pieces()]
+    checked = check_input(toy(batch=64), np.broadcast_to(np.float32(1), (6, 1000, 1000)))
+    sizes = [checked.fields(piece).nbytes for piece in checked.pieces()]
     assert sizes == [8_000_000] * 3
     assert max(sizes) <= _arrays.PIECE_BYTES
 
 
 @pytest.mark.parametrize("dtype", ["f8", ">f4", "f2", "i8", "u1"])
 def test_numbers_of_any_kind_become_little_endian_float32_in_C_order(dtype: str) -> None:
-    question = ask(toy(), np.asfortranarray(np.full((3, 4, 5), 2, dtype)))
-    fields = question.fields(slice(0, 3))
+    checked = check_input(toy(), np.asfortranarray(np.full((3, 4, 5), 2, dtype)))
+    fields = checked.fields(slice(0, 3))
     assert fields.dtype.str == "<f4"
     assert fields.flags.c_contiguous
 
 
 def test_nested_lists_are_arrays() -> None:
-    assert answered([[1, 2], [3, 4]], toy()).tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert round_trip([[1, 2], [3, 4]], toy()).tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_a_dataset_on_disk_is_read_a_piece_at_a_time(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "fields.h5", "w") as file:
         dataset = file.create_dataset("coefficient", data=np.arange(1.0, 61.0).reshape(10, 2, 3))
-        assert ask(toy(), dataset).array is dataset
-        np.testing.assert_array_equal(answered(dataset, toy()), dataset[...])
+        assert check_input(toy(), dataset).array is dataset
+        np.testing.assert_array_equal(round_trip(dataset, toy()), dataset[...])
         np.testing.assert_array_equal(
-            answered(file.create_dataset("one", data=np.ones((2, 3))), toy()), np.ones((2, 3))
+            round_trip(file.create_dataset("one", data=np.ones((2, 3))), toy()), np.ones((2, 3))
         )
 
 
@@ -86,18 +86,18 @@ def test_a_dataset_on_disk_is_read_a_piece_at_a_time(tmp_path: Path) -> None:
     ],
     ids=["NaN", "infinite", "infinite in float32", "zero"],
 )
-def test_a_bad_value_is_named_by_its_place(array: Any, index: tuple[int, int]) -> None:
+def test_a_bad_value_is_named_by_its_index(array: Any, index: tuple[int, int]) -> None:
     batch = np.ones((11, 2, 2))
     batch[9] = array
-    for question, place in ((array, index), (batch, (9, *index))):
+    for values, expected in ((array, index), (batch, (9, *index))):
         with pytest.raises(InvalidInput) as caught:
-            ask(toy(), question)
-        assert caught.value.where == Where("coefficient", place)
-        assert str(caught.value).startswith(f"coefficient[{','.join(map(str, place))}] is ")
+            check_input(toy(), values)
+        assert caught.value.where == Where("coefficient", expected)
+        assert str(caught.value).startswith(f"coefficient[{','.join(map(str, expected))}] is ")
 
 
 def test_the_sign_is_free_where_the_card_says_so() -> None:
-    assert answered([[-1.0, 0.0]] * 2, toy(positive=False)).shape == (2, 2)
+    assert round_trip([[-1.0, 0.0]] * 2, toy(positive=False)).shape == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -118,23 +118,23 @@ def test_the_sign_is_free_where_the_card_says_so() -> None:
 )
 def test_what_does_not_fit_is_refused_with_expected_and_found(array: object, message: str) -> None:
     with pytest.raises(InvalidInput, match=message) as caught:
-        ask(toy(), array)
+        check_input(toy(), array)
     assert caught.value.where == Where("coefficient")
 
 
 def test_a_fixed_axis_is_held() -> None:
     with pytest.raises(InvalidInput, match="expected 8 points along row but got 9"):
-        ask(toy(fixed=8), np.ones((9, 8)))
+        check_input(toy(fixed=8), np.ones((9, 8)))
 
 
-def test_an_answer_of_another_size_is_refused() -> None:
-    question = ask(toy(batch=2), np.ones((4, 3, 3)))
-    answer = Answer(question)
-    with pytest.raises(UnreadableAnswer, match=r"expected an answer of shape \(2, 3, 3\)"):
-        answer.put(slice(0, 2), np.ones((1, 3, 3), np.float32))
+def test_an_output_of_another_size_is_refused() -> None:
+    checked = check_input(toy(batch=2), np.ones((4, 3, 3)))
+    output = PredictionOutput(checked)
+    with pytest.raises(InvalidResponse, match=r"expected a response of shape \(2, 3, 3\)"):
+        output.put(slice(0, 2), np.ones((1, 3, 3), np.float32))
 
 
-def test_an_answer_may_have_another_grid() -> None:
-    answer = Answer(ask(toy(), np.ones((4, 3, 3))))
-    answer.put(slice(0, 4), np.ones((4, 2, 2), np.float32))
-    assert answer.array().shape == (4, 2, 2)
+def test_an_output_may_have_another_grid() -> None:
+    output = PredictionOutput(check_input(toy(), np.ones((4, 3, 3))))
+    output.put(slice(0, 4), np.ones((4, 2, 2), np.float32))
+    assert output.array().shape == (4, 2, 2)

@@ -1,4 +1,4 @@
-"""The command: what it prints, what it writes, and the codes that scripts switch on."""
+"""The command: its output, its files and its exit codes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from petrov_client.__main__ import main
 from petrov_client._npy import encode
+from serving.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,7 @@ FIELD = np.arange(1.0, 13.0, dtype=np.float32).reshape(3, 4)
 
 @dataclass(frozen=True)
 class Done:
-    """What a run of the command left behind."""
+    """The result of a run of the command."""
 
     returncode: int
     stdout: str
@@ -33,7 +34,7 @@ class Done:
 
 @pytest.fixture
 def petrov(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """Run the command in this process, with these arguments and nothing of ours in the environment."""
+    """Run the command in this process, with these arguments and without PETROV variables in the environment."""
 
     def run(*arguments: object, **environment: str) -> Done:
         for name in ("PETROV_URL", "PETROV_API_KEY"):
@@ -50,7 +51,7 @@ def petrov(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.fixture
 def toy(http_service: Any, description: Callable[..., Any]) -> Any:
-    """A service that answers twice the field above."""
+    """A service whose prediction is twice the field above."""
     http_service.replies = {
         "/v1/models": [(200, {"Content-Type": "application/json"}, b'{"models": [{"name": "toy"}]}')],
         "/v1/models/toy": [description()],
@@ -65,11 +66,15 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "in.npy"
 
 
+def test_the_version_is_printed(petrov: Callable[..., Done]) -> None:
+    assert petrov("--version").stdout == f"petrov-client {VERSION}\n"
+
+
 def test_help_teaches(petrov: Callable[..., Done]) -> None:
     done = petrov("--help")
     assert done.returncode == 0
-    for word in ("models", "predict", "PETROV_API_KEY", "Exit codes"):
-        assert word in done.stdout
+    for text in ("models", "predict", "PETROV_API_KEY", "Exit codes"):
+        assert text in done.stdout
     assert "petrov predict darcy permeability.npy pressure.npy" in petrov("predict", "--help").stdout
 
 
@@ -84,7 +89,7 @@ def test_it_is_a_program(toy: Any, source: Path, tmp_path: Path, command: list[A
 
 
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
-def test_a_real_service_answers_it(
+def test_it_predicts_with_a_real_service(
     petrov: Callable[..., Done], gateway: Any, triton: Any, blur: Any, tmp_path: Path, scheme: str
 ) -> None:
     url = gateway.url if scheme == "http" else f"grpc://127.0.0.1:{triton.settings.triton_grpc_port}"
@@ -100,18 +105,18 @@ def test_a_real_service_answers_it(
 def test_models_are_listed(petrov: Callable[..., Done], toy: Any) -> None:
     done = petrov("models", "--url", f"http://{toy.address}")
     assert done.returncode == 0, done.stderr
-    for word in ("toy", "1, 2", "coefficient (batch, row, column): permeability", "solution", "2 to 512"):
-        assert word in done.stdout
+    for text in ("toy", "1, 2", "coefficient (batch, row, column): permeability", "solution", "2 to 512"):
+        assert text in done.stdout
 
 
 def test_one_model_is_shown(petrov: Callable[..., Done], toy: Any) -> None:
     done = petrov("model", "toy", PETROV_URL=f"http://{toy.address}")
     assert done.returncode == 0, done.stderr
-    for words in ("coefficient (batch, row, column): permeability in units of 1, positive", "85 x 85", "0.0123"):
-        assert words in done.stdout
+    for text in ("coefficient (batch, row, column): permeability in units of 1, positive", "85 x 85", "0.0123"):
+        assert text in done.stdout
 
 
-def test_a_file_is_answered_with_a_file(petrov: Callable[..., Done], toy: Any, source: Path, tmp_path: Path) -> None:
+def test_a_file_is_predicted_into_a_file(petrov: Callable[..., Done], toy: Any, source: Path, tmp_path: Path) -> None:
     done = petrov("predict", "toy", source, tmp_path / "out.npy", "--url", f"http://{toy.address}", PETROV_API_KEY="k")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("solution [3, 4]")
@@ -143,7 +148,7 @@ def fails(done: Done, code: int, message: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_refused_question_ends_with_3(petrov: Callable[..., Done], toy: Any, tmp_path: Path) -> None:
+def test_a_refused_request_ends_with_3(petrov: Callable[..., Done], toy: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "bad.npy", -FIELD)
     done = petrov("predict", "toy", tmp_path / "bad.npy", tmp_path / "out.npy", "--url", f"http://{toy.address}")
     fails(done, 3, "petrov: coefficient[0,0] is -1.0; permeability must be positive\n")
@@ -153,12 +158,12 @@ def test_a_refused_question_ends_with_3(petrov: Callable[..., Done], toy: Any, t
 def test_a_failing_service_ends_with_4(petrov: Callable[..., Done], toy: Any, source: Path, tmp_path: Path) -> None:
     toy.replies["/v1/models/toy/predict"] = [(500, {}, b"")]
     done = petrov("predict", "toy", source, tmp_path / "out.npy", "--url", f"http://{toy.address}")
-    fails(done, 4, "petrov: the service answered 500\n")
+    fails(done, 4, "petrov: the service responded with status 500\n")
 
 
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
-def test_nobody_there_ends_with_5(petrov: Callable[..., Done], closed_port: str, scheme: str) -> None:
-    fails(petrov("models", "--url", f"{scheme}://{closed_port}"), 5, f"petrov: no answer from {closed_port}")
+def test_a_missing_server_ends_with_5(petrov: Callable[..., Done], closed_port: str, scheme: str) -> None:
+    fails(petrov("models", "--url", f"{scheme}://{closed_port}"), 5, f"petrov: no response from {closed_port}")
 
 
 def test_an_address_of_nothing_ends_with_2(petrov: Callable[..., Done]) -> None:
@@ -180,7 +185,7 @@ def test_a_pickle_is_not_opened(petrov: Callable[..., Done], toy: Any, tmp_path:
     fails(done, 2, "petrov: expected a .npy file of numbers")
 
 
-def test_a_result_with_nowhere_to_go_is_found_out_before_the_work(
+def test_an_impossible_output_file_is_refused_before_any_request(
     petrov: Callable[..., Done], toy: Any, source: Path, tmp_path: Path
 ) -> None:
     url = ("--url", f"http://{toy.address}")

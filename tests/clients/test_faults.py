@@ -1,4 +1,4 @@
-"""Every fault gets its class, the same over HTTP and gRPC; what is repeated, and what is not."""
+"""The exception of every fault, the same over HTTP and gRPC, and the requests that are repeated."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from petrov_client import (
     ConnectionFailed,
     DeadlineExceeded,
     InvalidInput,
+    InvalidResponse,
     PetrovError,
     RateLimited,
     RequestError,
@@ -30,7 +31,6 @@ from petrov_client import (
     Unauthorised,
     Unavailable,
     UnknownModel,
-    UnreadableAnswer,
     Where,
 )
 from petrov_client._http import retry_after
@@ -52,19 +52,19 @@ def problem(status: int, **more: Any) -> tuple[int, dict[str, str], bytes]:
     return status, PROBLEM, json.dumps(document | more).encode()
 
 
-def test_a_closed_port_is_a_failed_connection(asker: Any, closed_port: str) -> None:
+def test_a_closed_port_is_a_failed_connection(any_client: Any, closed_port: str) -> None:
     with pytest.raises(ConnectionFailed, match=closed_port):
-        asker.ask(closed_port, "predict", "toy", FIELD)
+        any_client.call(closed_port, "predict", "toy", FIELD)
 
 
-def test_a_server_that_says_nothing_runs_into_the_deadline(asker: Any, silent_server: str) -> None:
+def test_a_server_that_says_nothing_runs_into_the_deadline(any_client: Any, silent_server: str) -> None:
     with pytest.raises(DeadlineExceeded):
-        asker.ask(silent_server, "predict", "toy", FIELD, timeout=0.5)
+        any_client.call(silent_server, "predict", "toy", FIELD, timeout=0.5)
 
 
-def test_a_server_of_another_protocol_is_a_failed_connection(asker: Any, garbage_server: str) -> None:
+def test_a_server_of_another_protocol_is_a_failed_connection(any_client: Any, garbage_server: str) -> None:
     with pytest.raises((ConnectionFailed, DeadlineExceeded)) as caught:
-        asker.ask(garbage_server, "predict", "toy", FIELD, timeout=5)
+        any_client.call(garbage_server, "predict", "toy", FIELD, timeout=5)
     assert type(caught.value) is ConnectionFailed
 
 
@@ -85,11 +85,11 @@ HTTP_FAULTS = {
 
 @pytest.mark.parametrize("status", HTTP_FAULTS)
 def test_a_problem_becomes_its_exception_and_is_not_sent_again(
-    http_asker: Any, http_service: Any, description: Callable[..., Any], status: int
+    http_client: Any, http_service: Any, description: Callable[..., Any], status: int
 ) -> None:
     http_service.replies = {"/v1/models/toy": [description()], "/v1/models/toy/predict": [problem(status)]}
     with pytest.raises(PetrovError, match="said by the server") as caught:
-        http_asker.ask(http_service.address, "predict", "toy", FIELD)
+        http_client.call(http_service.address, "predict", "toy", FIELD)
     assert type(caught.value) is HTTP_FAULTS[status]
     assert caught.value.problem["status"] == status
     assert [path for _, path, _ in http_service.seen] == ["/v1/models/toy", "/v1/models/toy/predict"]
@@ -109,62 +109,60 @@ GRPC_FAULTS = {
 
 @pytest.mark.parametrize("status", GRPC_FAULTS)
 def test_a_status_becomes_its_exception_and_is_not_sent_again(
-    grpc_asker: Any, grpc_service: Any, status: grpc.StatusCode
+    grpc_client: Any, grpc_service: Any, status: grpc.StatusCode
 ) -> None:
     grpc_service.statuses = [status]
     with pytest.raises(PetrovError) as caught:
-        grpc_asker.ask(grpc_service.address, "predict", "toy", FIELD)
+        grpc_client.call(grpc_service.address, "predict", "toy", FIELD)
     assert type(caught.value) is GRPC_FAULTS[status]
     assert grpc_service.calls == 1
 
 
-def test_the_place_of_a_fault_comes_through(
-    http_asker: Any, http_service: Any, description: Callable[..., Any]
-) -> None:
+def test_the_location_of_a_fault_is_kept(http_client: Any, http_service: Any, description: Callable[..., Any]) -> None:
     refusal = problem(422, where={"array": "coefficient", "index": [0, 3]})
     http_service.replies = {"/v1/models/toy": [description()], "/v1/models/toy/predict": [refusal]}
     with pytest.raises(InvalidInput) as caught:
-        http_asker.ask(http_service.address, "predict", "toy", FIELD)
+        http_client.call(http_service.address, "predict", "toy", FIELD)
     assert caught.value.where == Where("coefficient", (0, 3))
 
 
-def test_unavailable_is_asked_again_and_then_answers(
-    http_asker: Any, http_service: Any, description: Callable[..., Any]
+def test_a_request_is_repeated_while_the_service_is_unavailable(
+    http_client: Any, http_service: Any, description: Callable[..., Any]
 ) -> None:
     busy = (503, {"Retry-After": "0", **PROBLEM}, problem(503)[2])
-    answer = (200, NPY, encode(FIELD[np.newaxis]))
-    http_service.replies = {"/v1/models/toy": [description()], "/v1/models/toy/predict": [busy, busy, answer]}
-    np.testing.assert_array_equal(http_asker.ask(http_service.address, "predict", "toy", FIELD), FIELD)
+    success = (200, NPY, encode(FIELD[np.newaxis]))
+    http_service.replies = {"/v1/models/toy": [description()], "/v1/models/toy/predict": [busy, busy, success]}
+    np.testing.assert_array_equal(http_client.call(http_service.address, "predict", "toy", FIELD), FIELD)
 
 
-def test_unavailable_for_good_is_raised_after_a_bounded_number_of_attempts(http_asker: Any, http_service: Any) -> None:
+def test_unavailable_for_good_is_raised_after_a_bounded_number_of_attempts(http_client: Any, http_service: Any) -> None:
     http_service.replies = {"/v1/models/toy": [problem(503)]}
     with pytest.raises(Unavailable):
-        http_asker.ask(http_service.address, "model", "toy")
+        http_client.call(http_service.address, "model", "toy")
     assert len(http_service.seen) == ATTEMPTS
 
 
-def test_a_server_that_says_unavailable_is_there(grpc_asker: Any, grpc_service: Any) -> None:
+def test_a_server_that_says_unavailable_is_there(grpc_client: Any, grpc_service: Any) -> None:
     grpc_service.statuses = [grpc.StatusCode.UNAVAILABLE]
     with pytest.raises(Unavailable, match="said by the server"):
-        grpc_asker.ask(grpc_service.address, "model", "toy")
+        grpc_client.call(grpc_service.address, "model", "toy")
     assert grpc_service.calls == ATTEMPTS
 
 
-def test_a_wait_longer_than_the_time_left_is_not_begun(http_asker: Any, http_service: Any) -> None:
+def test_a_wait_longer_than_the_time_left_is_not_begun(http_client: Any, http_service: Any) -> None:
     http_service.replies = {"/v1/models/toy": [(503, {"Retry-After": "3600", **PROBLEM}, problem(503)[2])]}
     with pytest.raises(Unavailable) as caught:
-        http_asker.ask(http_service.address, "model", "toy")
+        http_client.call(http_service.address, "model", "toy")
     assert caught.value.retry_after == 3600.0
     assert len(http_service.seen) == 1
 
 
-def test_the_key_travels_as_a_bearer_token(asker: Any, http_service: Any, grpc_service: Any) -> None:
+def test_the_key_travels_as_a_bearer_token(any_client: Any, http_service: Any, grpc_service: Any) -> None:
     http_service.replies, grpc_service.statuses = {"/v1/models/toy": [problem(401)]}, [grpc.StatusCode.UNAUTHENTICATED]
-    service = http_service if asker.http else grpc_service
+    service = http_service if any_client.http else grpc_service
     with pytest.raises(Unauthorised):
-        asker.ask(service.address, "model", "toy", options={"api_key": "secret"})
-    sent = http_service.seen[0][2] if asker.http else grpc_service.metadata
+        any_client.call(service.address, "model", "toy", options={"api_key": "secret"})
+    sent = http_service.seen[0][2] if any_client.http else grpc_service.metadata
     assert sent["authorization"] == "Bearer secret"
 
 
@@ -180,25 +178,25 @@ def test_the_key_travels_as_a_bearer_token(asker: Any, http_service: Any, grpc_s
         (404, {"Content-Type": "application/json"}, b'{"detail": "Not Found"}'),
         (404, PROBLEM, b"not JSON"),
     ],
-    ids=["html", "cut JSON", "deep JSON", "list", "empty card", "redirect", "stranger's 404", "broken problem"],
+    ids=["html", "cut JSON", "deep JSON", "list", "empty card", "redirect", "404 of another service", "broken problem"],
 )
-def test_the_answer_of_a_stranger_is_called_unreadable(http_asker: Any, http_service: Any, reply: Any) -> None:
+def test_the_response_of_another_service_is_invalid(http_client: Any, http_service: Any, reply: Any) -> None:
     http_service.replies = {"/v1/models/toy": [reply]}
-    with pytest.raises(UnreadableAnswer):
-        http_asker.ask(http_service.address, "model", "toy")
+    with pytest.raises(InvalidResponse):
+        http_client.call(http_service.address, "model", "toy")
 
 
-def test_a_broken_array_is_called_unreadable(
-    http_asker: Any, http_service: Any, description: Callable[..., Any]
+def test_a_truncated_array_is_an_invalid_response(
+    http_client: Any, http_service: Any, description: Callable[..., Any]
 ) -> None:
     broken = (200, NPY, encode(FIELD[np.newaxis])[:-4])
     http_service.replies = {"/v1/models/toy": [description()], "/v1/models/toy/predict": [broken]}
-    with pytest.raises(UnreadableAnswer, match="expected 64 bytes"):
-        http_asker.ask(http_service.address, "predict", "toy", FIELD)
+    with pytest.raises(InvalidResponse, match="expected 64 bytes"):
+        http_client.call(http_service.address, "predict", "toy", FIELD)
 
 
 def test_one_bad_piece_ends_the_batch_with_its_own_fault(
-    http_asker: Any, http_service: Any, description: Callable[..., Any]
+    http_client: Any, http_service: Any, description: Callable[..., Any]
 ) -> None:
     piece = (200, NPY, encode(FIELD[np.newaxis]))
     http_service.replies = {
@@ -206,11 +204,11 @@ def test_one_bad_piece_ends_the_batch_with_its_own_fault(
         "/v1/models/toy/predict": [piece, piece, piece, problem(500)],
     }
     with pytest.raises(ServerFault, match="said by the server"):
-        http_asker.ask(http_service.address, "predict", "toy", np.ones((50, 4, 4)))
+        http_client.call(http_service.address, "predict", "toy", np.ones((50, 4, 4)))
     assert len(http_service.seen) < 20
 
 
-async def test_an_application_is_asked_without_sockets(description: Callable[..., Any]) -> None:
+async def test_an_application_is_called_without_sockets(description: Callable[..., Any]) -> None:
     async def toy(request: Request) -> Response:
         if request.method == "GET":
             return Response(description(batch=2)[2], media_type="application/json")
@@ -242,7 +240,7 @@ def test_pauses_grow_and_end_with_the_fault_itself() -> None:
     assert caught.value is fault
 
 
-def test_a_service_is_given_the_time_it_asks_for() -> None:
+def test_a_service_gets_the_time_it_requests() -> None:
     assert Attempts(60.0).pause_after(Unavailable("busy", retry_after=7.0)) == 7.0
 
 

@@ -1,4 +1,4 @@
-"""The four clients on a real gateway and a real Triton: one answer, one shape, one fault, whichever way it is asked."""
+"""The four clients with a real gateway and a real Triton: the same values, shapes and exceptions."""
 
 from __future__ import annotations
 
@@ -38,69 +38,69 @@ def addresses(gateway: Any, triton: Any) -> tuple[str, str]:
 
 
 @pytest.fixture
-def ask(asker: Any, addresses: tuple[str, str]) -> Callable[..., Any]:
-    """Ask one of the four clients."""
+def call(any_client: Any, addresses: tuple[str, str]) -> Callable[..., Any]:
+    """Return a function that calls one of the four clients."""
     http, grpc = addresses
-    return lambda *args, **named: asker.ask(http if asker.http else grpc, *args, **named)
+    return lambda *args, **named: any_client.call(http if any_client.http else grpc, *args, **named)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_client_gives_the_model_s_answer(ask: Any, blur: Any, model: str) -> None:
+def test_every_client_returns_the_model_s_output(call: Any, blur: Any, model: str) -> None:
     fields = permeability(3, 24, 17)
-    np.testing.assert_allclose(ask("predict", model, fields), blur(fields), rtol=1e-5)
+    np.testing.assert_allclose(call("predict", model, fields), blur(fields), rtol=1e-5)
 
 
 async def test_four_clients_give_the_same_numbers(addresses: tuple[str, str]) -> None:
     fields, (http, grpc) = permeability(5, 21, 33), addresses
     with Client(f"http://{http}") as one, GrpcClient(grpc) as two:
-        answers = [one.predict("blur", fields), two.predict("blur", fields)]
+        outputs = [one.predict("blur", fields), two.predict("blur", fields)]
     async with AsyncClient(f"http://{http}") as three, AsyncGrpcClient(grpc) as four:
-        answers += [await three.predict("blur", fields), await four.predict("blur", fields)]
-    for answer in answers[1:]:
-        np.testing.assert_array_equal(answer, answers[0])
+        outputs += [await three.predict("blur", fields), await four.predict("blur", fields)]
+    for output in outputs[1:]:
+        np.testing.assert_array_equal(output, outputs[0])
 
 
 @pytest.mark.parametrize("shape", [(16, 24), (1, 16, 24), (7, 16, 24)])
-def test_the_answer_has_the_rank_of_the_question(ask: Any, blur: Any, shape: tuple[int, ...]) -> None:
+def test_the_output_has_the_rank_of_the_input(call: Any, blur: Any, shape: tuple[int, ...]) -> None:
     fields = permeability(*shape)
-    answer = ask("predict", "blur", fields)
-    assert answer.shape == shape
-    assert answer.dtype == np.float32
-    np.testing.assert_allclose(answer, blur(fields.reshape(-1, 16, 24)).reshape(shape), rtol=1e-5)
+    output = call("predict", "blur", fields)
+    assert output.shape == shape
+    assert output.dtype == np.float32
+    np.testing.assert_allclose(output, blur(fields.reshape(-1, 16, 24)).reshape(shape), rtol=1e-5)
 
 
-def test_a_batch_in_pieces_is_its_fields_one_by_one(ask: Any, blur: Any) -> None:
+def test_a_batch_in_pieces_is_its_fields_one_by_one(call: Any, blur: Any) -> None:
     fields, seen = permeability(29, 12, 9), []
-    answer = ask("predict", "blur", fields, progress=lambda done, total: seen.append((done, total)))
-    np.testing.assert_allclose(answer, blur(fields), rtol=1e-5)
-    np.testing.assert_array_equal(answer[20], ask("predict", "blur", fields[20]))
+    output = call("predict", "blur", fields, progress=lambda done, total: seen.append((done, total)))
+    np.testing.assert_allclose(output, blur(fields), rtol=1e-5)
+    np.testing.assert_array_equal(output[20], call("predict", "blur", fields[20]))
     assert sorted(total for _, total in seen) == [29] * 4  # 8 + 8 + 8 + 5: the model's batch is 8
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1] == (29, 29)
 
 
-def test_the_caller_s_array_is_left_alone(ask: Any) -> None:
+def test_the_caller_s_array_is_left_alone(call: Any) -> None:
     fields = permeability(2, 8, 8)
     kept = fields.copy()
-    answer = ask("predict", "blur", fields)
+    output = call("predict", "blur", fields)
     np.testing.assert_array_equal(fields, kept)
-    answer[...] = 0  # the caller's own, to write to
+    output[...] = 0  # the caller's own, to write to
 
 
-def test_a_version_can_be_named(ask: Any) -> None:
+def test_a_version_can_be_named(call: Any) -> None:
     fields = permeability(8, 8)
-    np.testing.assert_array_equal(ask("predict", "blur", fields, version=1), ask("predict", "blur", fields))
+    np.testing.assert_array_equal(call("predict", "blur", fields, version=1), call("predict", "blur", fields))
 
 
-def test_models_are_described(ask: Any, asker: Any) -> None:
-    models = {info.name: info for info in ask("models")}
+def test_models_are_described(call: Any, any_client: Any) -> None:
+    models = {info.name: info for info in call("models")}
     assert set(MODELS) <= set(models)
     blur = models["blur"]
-    assert blur == ask("model", "blur")
+    assert blur == call("model", "blur")
     assert (blur.version, blur.versions, blur.batch) == (1, (1,), 8)
     assert [tensor.name for tensor in blur.inputs + blur.outputs] == ["coefficient", "solution"]
     assert [tensor.name for tensor in models["blur_torchscript"].outputs] == ["solution"]
-    if asker.http:
+    if any_client.http:
         axes, free = ("batch", "row", "column"), (None, None, None)
         assert blur.inputs == (TensorInfo("coefficient", axes, "1", "permeability", positive=True, shape=free),)
         assert isinstance(blur.grid, GridInfo)
@@ -115,7 +115,7 @@ def test_models_are_described(ask: Any, asker: Any) -> None:
 @pytest.mark.parametrize(
     ("fault", "arguments", "named"),
     [
-        (UnknownModel, ("nobody", np.ones((8, 8))), {}),
+        (UnknownModel, ("unknown", np.ones((8, 8))), {}),
         (UnknownModel, ("", np.ones((8, 8))), {}),
         (UnknownModel, ("../blur", np.ones((8, 8))), {}),
         (UnknownModel, ("ünknown model?", np.ones((8, 8))), {}),
@@ -127,11 +127,11 @@ def test_models_are_described(ask: Any, asker: Any) -> None:
         (InvalidInput, ("blur", np.full((8, 8), "a")), {}),
     ],
 )
-def test_the_same_fault_is_the_same_class(ask: Any, fault: type[PetrovError], arguments: Any, named: Any) -> None:
+def test_the_same_fault_is_the_same_class(call: Any, fault: type[PetrovError], arguments: Any, named: Any) -> None:
     with pytest.raises(PetrovError) as caught:
-        ask("predict", *arguments, **named)
+        call("predict", *arguments, **named)
     assert type(caught.value) is fault
-    assert ask("predict", "blur", np.ones((8, 8))).shape == (8, 8)
+    assert call("predict", "blur", np.ones((8, 8))).shape == (8, 8)
 
 
 @pytest.mark.parametrize(
@@ -142,15 +142,15 @@ def test_the_same_fault_is_the_same_class(ask: Any, fault: type[PetrovError], ar
         (np.ones((80, 80)), Where("coefficient")),
     ],
 )
-def test_what_the_card_forbids_is_found_here_and_by_the_gateway_alike(
-    http_asker: Any, addresses: tuple[str, str], field: Any, where: Where
+def test_the_client_checks_the_limits_of_the_card(
+    http_client: Any, addresses: tuple[str, str], field: Any, where: Where
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
-        http_asker.ask(addresses[0], "predict", "blur", field)
+        http_client.call(addresses[0], "predict", "blur", field)
     assert caught.value.where == where
 
 
-def test_the_gateway_s_own_refusal_has_the_same_class_and_place(addresses: tuple[str, str]) -> None:
+def test_the_gateway_s_own_refusal_has_the_same_class_and_location(addresses: tuple[str, str]) -> None:
     with Client(f"http://{addresses[0]}") as client:
         call = client._wire.prediction(client.model("blur"), None, np.full((1, 8, 8), -2, np.float32))
         with pytest.raises(InvalidInput, match="must be positive") as caught:
@@ -160,14 +160,14 @@ def test_the_gateway_s_own_refusal_has_the_same_class_and_place(addresses: tuple
 
 
 @pytest.mark.parametrize("kind", [AsyncClient, AsyncGrpcClient])
-async def test_one_asynchronous_client_answers_many_questions_at_once(
+async def test_one_asynchronous_client_has_many_predictions_in_flight(
     addresses: tuple[str, str], blur: Any, kind: type[AsyncClient | AsyncGrpcClient]
 ) -> None:
-    questions = [permeability(3, 8 + n, 8) for n in range(12)]
+    inputs = [permeability(3, 8 + n, 8) for n in range(12)]
     address = addresses[1] if kind is AsyncGrpcClient else f"http://{addresses[0]}"
     async with kind(address) as client:
-        answers = await asyncio.gather(*(client.predict("blur", question) for question in questions))
+        outputs = await asyncio.gather(*(client.predict("blur", array) for array in inputs))
         with pytest.raises(UnknownModel):
-            await client.predict("nobody", questions[0])
-    for question, answer in zip(questions, answers, strict=True):
-        np.testing.assert_allclose(answer, blur(question), rtol=1e-5)
+            await client.predict("unknown", inputs[0])
+    for array, output in zip(inputs, outputs, strict=True):
+        np.testing.assert_allclose(output, blur(array), rtol=1e-5)

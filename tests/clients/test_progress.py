@@ -1,4 +1,4 @@
-"""A report of a long batch: to a function, on a bar of whichever library is there, or not at all."""
+"""Progress of a long batch: to a function, as a bar of the installed library, or none."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from petrov_client._progress import reporting
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
-    """As on a machine where these libraries are not installed."""
+    """Hide these libraries, as if they were not installed."""
     monkeypatch.setattr(
         _progress, "find_spec", lambda name: None if name in missing else importlib.util.find_spec(name)
     )
 
 
-def test_a_function_is_told_what_is_done_of_all() -> None:
+def test_a_function_receives_the_numbers_done_and_in_all() -> None:
     seen: list[tuple[int, int]] = []
     with reporting(lambda done, total: seen.append((done, total)), "toy", 5) as advance:
         advance(2)

@@ -1,4 +1,4 @@
-"""What the package promises: these names, this tree, nothing of ours beneath it, and no key in sight."""
+"""The public names, the exception tree, the optional dependencies, and the secrecy of keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TREE = {
     "PetrovError": ["RequestError", "ServiceError", "TransportError"],
     "RequestError": ["InvalidInput", "UnknownModel", "TooLarge", "Unauthorised", "RateLimited"],
     "ServiceError": ["Unavailable", "DeadlineExceeded", "ServerFault"],
-    "TransportError": ["ConnectionFailed", "UnreadableAnswer"],
+    "TransportError": ["ConnectionFailed", "InvalidResponse"],
 }
 EXCEPTIONS = {"PetrovError", *(leaf for leaves in TREE.values() for leaf in leaves)}
 CLIENTS = {"Client", "AsyncClient", "GrpcClient", "AsyncGrpcClient"}
@@ -75,7 +75,7 @@ async def test_an_asynchronous_client_hides_its_key_too() -> None:
 
 
 @pytest.mark.parametrize("kind", [Client, GrpcClient, AsyncClient, AsyncGrpcClient])
-def test_a_key_that_no_header_can_carry_is_refused_without_a_word_of_it(kind: Callable[..., object]) -> None:
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(kind: Callable[..., object]) -> None:
     with pytest.raises(ValueError, match="expected an API key") as caught:
         kind(api_key="secret\n")
     assert "secret" not in str(caught.value)
@@ -101,7 +101,37 @@ def test_a_time_limit_is_positive(timeout: float) -> None:
         Client(timeout=timeout)
 
 
-def test_importing_it_needs_neither_the_command_line_nor_hdf5() -> None:
-    code = "import sys, petrov_client; print({'typer', 'rich', 'h5py', 'torch'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+def run(code: str) -> str:
+    """Return what a new interpreter prints."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_users_of_http_import_no_optional_dependency() -> None:
+    optional = "{'typer', 'rich', 'h5py', 'torch', 'grpc', 'tritonclient'}"
+    code = f"import sys, petrov_client; petrov_client.Client().close(); print({optional} & set(sys.modules))"
+    assert run(code) == "set()"
+
+
+def test_a_grpc_client_without_its_extra_says_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["tritonclient"] = None  # as if it were not installed
+try:
+    from petrov_client import GrpcClient
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    assert run(code).startswith("GrpcClient needs tritonclient")
+    assert 'pip install "petrov-client[grpc]"' in run(code)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'TritonClient'"):
+        _ = petrov_client.TritonClient
+
+
+async def test_the_grpc_clients_default_to_the_gateway_which_checks_keys() -> None:
+    with GrpcClient() as client:
+        assert repr(client) == "GrpcClient('127.0.0.1:8081')"
+    async with AsyncGrpcClient() as client:
+        assert repr(client) == "AsyncGrpcClient('127.0.0.1:8081')"

@@ -1,4 +1,4 @@
-"""A key over its rate: the same exception over HTTP and gRPC, and patience as long as the time limit allows."""
+"""A key over its rate: the same exception over HTTP and gRPC, and repetition within the time limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMITED = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def over_its_rate(http_service: Any, grpc_service: Any, seconds: str, times: int = 1) -> None:
-    """Both services say so that many times, and then that there is no such model."""
+    """Let both services refuse so many times, and then report an unknown model."""
     http_service.replies = {
         "/v1/models/toy": [(429, {"Retry-After": seconds, **PROBLEM}, BODY)] * times + [(404, PROBLEM, BODY)]
     }
@@ -24,36 +24,36 @@ def over_its_rate(http_service: Any, grpc_service: Any, seconds: str, times: int
     grpc_service.trailing = (("retry-after", seconds),)
 
 
-def test_the_service_says_when_to_go_on(asker: Any, http_service: Any, grpc_service: Any) -> None:
+def test_a_wait_beyond_the_time_limit_is_an_exception(any_client: Any, http_service: Any, grpc_service: Any) -> None:
     over_its_rate(http_service, grpc_service, "3600")
     with pytest.raises(RateLimited) as caught:
-        asker.ask((http_service if asker.http else grpc_service).address, "model", "toy")
+        any_client.call((http_service if any_client.http else grpc_service).address, "model", "toy")
     assert caught.value.retry_after == 3600.0
     assert len(http_service.seen) + grpc_service.calls == 1
 
 
-def test_a_turn_is_waited_for_as_often_as_it_takes(asker: Any, http_service: Any, grpc_service: Any) -> None:
+def test_the_request_is_repeated_as_often_as_necessary(any_client: Any, http_service: Any, grpc_service: Any) -> None:
     over_its_rate(http_service, grpc_service, "0", times=3 * ATTEMPTS)
     with pytest.raises(UnknownModel):
-        asker.ask((http_service if asker.http else grpc_service).address, "model", "toy")
+        any_client.call((http_service if any_client.http else grpc_service).address, "model", "toy")
     assert len(http_service.seen) + grpc_service.calls == 3 * ATTEMPTS + 1
 
 
-def test_what_is_too_large_is_so_at_any_time(grpc_asker: Any, grpc_service: Any) -> None:
+def test_a_request_that_is_too_large_is_not_repeated(grpc_client: Any, grpc_service: Any) -> None:
     grpc_service.statuses = [LIMITED]
     with pytest.raises(TooLarge):
-        grpc_asker.ask(grpc_service.address, "model", "toy")
+        grpc_client.call(grpc_service.address, "model", "toy")
 
 
-def test_a_busy_server_names_its_time_over_grpc_too(grpc_asker: Any, grpc_service: Any) -> None:
+def test_an_overloaded_server_names_its_delay_over_grpc_too(grpc_client: Any, grpc_service: Any) -> None:
     grpc_service.statuses, grpc_service.trailing = [grpc.StatusCode.UNAVAILABLE], (("retry-after", "3600"),)
     with pytest.raises(Unavailable) as caught:
-        grpc_asker.ask(grpc_service.address, "model", "toy")
+        grpc_client.call(grpc_service.address, "model", "toy")
     assert caught.value.retry_after == 3600.0
     assert grpc_service.calls == 1
 
 
-def test_without_a_time_there_is_no_turn_to_wait_for() -> None:
+def test_without_a_delay_a_refusal_is_final() -> None:
     fault = RateLimited("over its rate")
     with pytest.raises(RateLimited) as caught:
         Attempts(60.0).pause_after(fault)

@@ -1,4 +1,4 @@
-"""Fields in a folder on a local Ray of two processes: the engine is real, and so is the service."""
+"""A folder of fields on a local Ray with two processes, and a real service."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ context = ray.data.DataContext.get_current()
 context.execution_options.preserve_order = True
 context.enable_progress_bars = False
 rows = scored(ray.data.read_numpy(source), "blur", urls, column="data", workers=2).take_all()
-np.savez(target, fields=np.stack([row["data"] for row in rows]), answers=np.stack([row["solution"] for row in rows]))
+np.savez(target, fields=np.stack([row["data"] for row in rows]), outputs=np.stack([row["solution"] for row in rows]))
 ray.shutdown()
 """
 
 
-def test_a_folder_is_answered_on_two_processes(gateway: Any, blur: Any, closed_port: str, tmp_path: Path) -> None:
+def test_a_folder_is_computed_by_two_processes(gateway: Any, blur: Any, closed_port: str, tmp_path: Path) -> None:
     if find_spec("ray") is None and "CI" not in os.environ:
         pytest.skip("ray is not installed: pip install --group bulk -c constraints.txt")
     fields = np.random.default_rng(4).uniform(3, 12, (3, 20, 16, 12)).astype(np.float32)
@@ -49,7 +49,7 @@ def test_a_folder_is_answered_on_two_processes(gateway: Any, blur: Any, closed_p
     assert done.returncode == 0, done.stderr[-3000:]
     with np.load(tmp_path / "out.npz") as out:
         np.testing.assert_array_equal(out["fields"], fields.reshape(60, 16, 12))
-        np.testing.assert_allclose(out["answers"], blur(out["fields"]), rtol=1e-5)
+        np.testing.assert_allclose(out["outputs"], blur(out["fields"]), rtol=1e-5)
 
 
 def test_a_worker_leaves_a_gateway_that_is_gone(gateway: Any, blur: Any, closed_port: str) -> None:
@@ -62,7 +62,7 @@ def test_a_worker_leaves_a_gateway_that_is_gone(gateway: Any, blur: Any, closed_
         alone({"data": fields})
 
 
-def test_what_is_not_served_is_found_out_before_the_work(gateway: Any, closed_port: str) -> None:
+def test_a_missing_version_or_gateway_is_refused_before_the_work(gateway: Any, closed_port: str) -> None:
     with pytest.raises(UnknownModel, match="no 7"):
         scored(None, "blur", [gateway.url], version=7)
     with pytest.raises(ConnectionFailed):

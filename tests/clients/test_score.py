@@ -1,4 +1,4 @@
-"""Files of any length: answered by several gateways, and the same bytes however often they were broken off."""
+"""Files of any length: several gateways, and the same bytes after any interruption."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def fields(path: Path) -> np.ndarray[Any, Any]:
         return np.asarray(dataset[...])
 
 
-def test_a_file_is_answered_with_a_file(gateway: Any, blur: Any, source: Path, tmp_path: Path) -> None:
+def test_a_file_is_computed_into_a_file(gateway: Any, blur: Any, source: Path, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     done = score("blur", source, tmp_path / "out.h5", [gateway.url], progress=lambda *count: seen.append(count))
     assert done == Scored(tmp_path / "out.h5", "solution", (330, 16, 12), 330)
@@ -65,8 +65,8 @@ def test_a_file_is_answered_with_a_file(gateway: Any, blur: Any, source: Path, t
     assert seen[-1] == (330, 330)
     with h5py.File(done.path) as file:
         assert dict(file["solution"].attrs) == {"units": "1", "meaning": "smoothed permeability"}
-        asked = {name: file.attrs[name] for name in ("model", "version", "input_shape", "fields_per_request")}
-    assert asked == {"model": "blur", "version": 1, "input_shape": "330 x 16 x 12", "fields_per_request": 8}
+        job = {name: file.attrs[name] for name in ("model", "version", "input_shape", "fields_per_request")}
+    assert job == {"model": "blur", "version": 1, "input_shape": "330 x 16 x 12", "fields_per_request": 8}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.h5", "out.h5"]
 
 
@@ -79,8 +79,8 @@ def test_a_killed_job_resumes_to_the_same_bytes(gateway: Any, source: Path, tmp_
     environment = os.environ | {"PETROV_URL": gateway.url}
     done = subprocess.run(map(str, command), env=environment, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    [there] = re.findall(r"\((\d+) were there\)", done.stdout)
-    assert 165 < int(there) < 330
+    [earlier] = re.findall(r"\((\d+) computed earlier\)", done.stdout)
+    assert 165 < int(earlier) < 330
     assert "330/330" in done.stderr
     assert (tmp_path / "out.h5").read_bytes() == whole
     assert not (tmp_path / "out.h5.partial").exists()
@@ -101,8 +101,8 @@ def gateway_process(chosen: Settings) -> Iterator[tuple[subprocess.Popen[bytes],
             process.kill()
 
 
-def answered(url: str) -> int:
-    """Fields that a gateway has answered so far."""
+def computed(url: str) -> int:
+    """Return the number of fields that a gateway has computed so far."""
     lines = httpx2.get(f"{url}/metrics").text.splitlines()
     return sum(int(float(line.split()[-1])) for line in lines if line.startswith("petrov_fields_total{"))
 
@@ -116,26 +116,24 @@ def test_a_killed_gateways_share_goes_to_the_other(
 
         def kill(done: int, _: int) -> None:
             if not shares and done > 100:
-                shares.append(answered(url))
+                shares.append(computed(url))
                 process.kill()
                 process.wait()
 
         done = score("blur", source, tmp_path / "out.h5", [url, gateway.url], progress=kill)
-    assert done.asked == 330
+    assert done.computed == 330
     assert 0 < shares[0] < 330
     np.testing.assert_allclose(fields(done.path), blur(fields(source)), rtol=1e-5)
 
 
-def test_a_gateway_that_is_not_there_yet_is_no_fault(
-    gateway: Any, closed_port: str, source: Path, tmp_path: Path
-) -> None:
-    assert score("blur", source, tmp_path / "out.h5", [f"http://{closed_port}", gateway.url]).asked == 330
+def test_a_gateway_that_is_missing_is_skipped(gateway: Any, closed_port: str, source: Path, tmp_path: Path) -> None:
+    assert score("blur", source, tmp_path / "out.h5", [f"http://{closed_port}", gateway.url]).computed == 330
     with pytest.raises(ConnectionFailed):
         score("blur", source, tmp_path / "other.h5", [f"http://{closed_port}"])
 
 
 def test_memory_holds_a_few_pieces(gateway: Any, tmp_path: Path) -> None:
-    np.save(tmp_path / "in.npy", np.full((600, 64, 64), 3, np.float32))  # 9 MiB, and as many of answers
+    np.save(tmp_path / "in.npy", np.full((600, 64, 64), 3, np.float32))  # 9 MiB, and as many of outputs
     tracemalloc.start()
     score("blur", tmp_path / "in.npy", tmp_path / "out.h5", [gateway.url])
     _, peak = tracemalloc.get_traced_memory()
@@ -152,7 +150,7 @@ def test_a_job_that_is_stopped_at_once_leaves_nothing(gateway: Any, source: Path
     assert [path.name for path in tmp_path.iterdir()] == ["in.h5"]
 
 
-def test_what_differs_is_named(gateway: Any, source: Path, tmp_path: Path) -> None:
+def test_the_differences_of_jobs_are_named(gateway: Any, source: Path, tmp_path: Path) -> None:
     def broken(done: int, _: int) -> None:
         if done:
             raise OSError("out of paper")
@@ -160,16 +158,18 @@ def test_what_differs_is_named(gateway: Any, source: Path, tmp_path: Path) -> No
     out = tmp_path / "out.h5"
     with pytest.raises(OSError, match="out of paper"):
         score("blur", source, out, [gateway.url], progress=broken)
-    with pytest.raises(ValueError, match="model blur there, blur_torchscript now"):
+    with pytest.raises(ValueError, match="model: expected blur_torchscript but found blur"):
         score("blur_torchscript", source, out, [gateway.url])
     other = fields(source)
     other[329, 0, 0] += 1
     np.save(tmp_path / "other.npy", other)
-    with pytest.raises(ValueError, match=r"input_sha256 .* there, .* now\. Ask the same, or remove it") as caught:
+    with pytest.raises(
+        ValueError, match=r"input_sha256: expected .* but found .*\. Repeat that job, or remove the file"
+    ) as caught:
         score("blur", tmp_path / "other.npy", out, [gateway.url])
     assert "version" not in str(caught.value)
-    assert score("blur", source, out, [gateway.url]).asked < 330
-    assert score("blur", source, out, [gateway.url]).asked == 0
+    assert score("blur", source, out, [gateway.url]).computed < 330
+    assert score("blur", source, out, [gateway.url]).computed == 0
     with pytest.raises(ValueError, match="input_sha256"):
         score("blur", tmp_path / "other.npy", out, [gateway.url])
 
@@ -177,7 +177,7 @@ def test_what_differs_is_named(gateway: Any, source: Path, tmp_path: Path) -> No
 def test_one_process_at_a_time(gateway: Any, source: Path, tmp_path: Path) -> None:
     with (
         _partial.Partial(tmp_path / "out.h5", JOB, SOLUTION, [slice(0, 1)]),
-        pytest.raises(ValueError, match="another process is at work"),
+        pytest.raises(ValueError, match="another process has opened"),
     ):
         score("blur", source, tmp_path / "out.h5", [gateway.url])
 
@@ -197,12 +197,12 @@ def test_what_is_no_batch_is_refused(gateway: Any, source: Path, tmp_path: Path)
 
 @dataclass(frozen=True)
 class Scripted:
-    """A service that says what is laid down for it, asked about two fields."""
+    """A service with fixed replies, and a job of two fields."""
 
     service: Any
     folder: Path
 
-    def ask(self, **options: Any) -> Scored:
+    def run(self, **options: Any) -> Scored:
         np.save(self.folder / "in.npy", np.ones((2, 3, 4)))
         address = f"http://{self.service.address}"
         return score("toy", self.folder / "in.npy", self.folder / "out.h5", [address], in_flight=1, **options)
@@ -217,23 +217,23 @@ def scripted(http_service: Any, description: Callable[..., Any], tmp_path: Path)
     return Scripted(http_service, tmp_path)
 
 
-def test_not_now_is_asked_again(scripted: Scripted) -> None:
+def test_temporary_faults_are_repeated(scripted: Scripted) -> None:
     predict = scripted.service.replies["/v1/models/toy/versions/2/predict"]
     predict[:0] = [(503, {"Retry-After": "0"}, b""), (429, {"Retry-After": "0"}, b""), (504, {}, b"")]
-    assert scripted.ask(api_key="k").shape == (2, 3, 4)
+    assert scripted.run(api_key="k").shape == (2, 3, 4)
     assert (fields(scripted.folder / "out.h5") == 5).all()
     assert {headers["authorization"] for _, _, headers in scripted.service.seen} == {"Bearer k"}
 
 
 @pytest.mark.parametrize(("reply", "fault"), [((503, {}, b""), Unavailable), ((429, {}, b""), RateLimited)])
-def test_what_does_not_pass_ends_the_job(scripted: Scripted, reply: Any, fault: type[Exception]) -> None:
+def test_a_lasting_fault_ends_the_job(scripted: Scripted, reply: Any, fault: type[Exception]) -> None:
     scripted.service.replies["/v1/models/toy/versions/2/predict"] = [reply]
     with pytest.raises(fault):
-        scripted.ask(patience=0.05)
+        scripted.run(patience=0.05)
     assert [path.name for path in scripted.folder.iterdir()] == ["in.npy"]
 
 
-def test_other_weights_behind_the_same_number_are_found_out(scripted: Scripted) -> None:
+def test_other_weights_with_the_same_version_are_detected(scripted: Scripted) -> None:
     status, headers, body = scripted.service.replies["/v1/models/toy"][0]
 
     def described(checksum: str) -> tuple[int, dict[str, str], bytes]:
@@ -242,8 +242,8 @@ def test_other_weights_behind_the_same_number_are_found_out(scripted: Scripted) 
 
     scripted.service.replies["/v1/models/toy"] = [described("a"), described("a"), described("b")]
     scripted.service.replies["/v1/models/toy/versions/2/predict"].insert(0, (503, {"Retry-After": "0"}, b""))
-    with pytest.raises(ValueError, match=r"another version 2 .* artefact b, expected a"):
-        scripted.ask()
+    with pytest.raises(ValueError, match=r"another version 2 .* expected artefact a but found b"):
+        scripted.run()
 
 
 @settings(max_examples=20)
@@ -260,20 +260,20 @@ def test_any_order_and_any_breaks_leave_the_same_file(
 
 
 def written(path: Path, sessions: list[list[int]]) -> None:
-    """Write six pieces of a batch of eleven in sessions; the last one finishes."""
-    answers = np.arange(11 * 3, dtype=np.float32).reshape(11, 3)
+    """Write six pieces of a batch of eleven in several sessions; the last one finishes."""
+    outputs = np.arange(11 * 3, dtype=np.float32).reshape(11, 3)
     pieces = [slice(start, min(start + 2, 11)) for start in range(0, 11, 2)]
     before: set[int] = set()
     for numbers in sessions:
         with _partial.Partial(path, JOB, SOLUTION, pieces) as partial:
             assert {number for number, done in enumerate(partial.done) if done} == before
             for number in numbers:
-                partial.write(number, answers[pieces[number]])
+                partial.write(number, outputs[pieces[number]])
                 partial.tally([number])
             before |= set(numbers)
             if len(before) == len(pieces):
                 partial.finish()
-    np.testing.assert_array_equal(fields(path), answers)
+    np.testing.assert_array_equal(fields(path), outputs)
 
 
 @settings(max_examples=20)

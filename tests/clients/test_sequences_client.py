@@ -1,4 +1,4 @@
-"""Models of sequences from the client's side: texts become tokens, logits labels, and the shell answers a line."""
+"""Sequence models in the client: texts to tokens, logits to labels, and the command line."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from petrov_client import (
     Choice,
     GridInfo,
     InvalidInput,
+    InvalidResponse,
     ModelInfo,
     TensorInfo,
-    UnreadableAnswer,
     Vocabulary,
     Where,
     _models,
 )
 from petrov_client.__main__ import main
-from petrov_client._arrays import ask as check
+from petrov_client._arrays import check_input
 from petrov_client._vocabulary import vocabulary
 from tests import toy_sequences
 
@@ -66,14 +66,14 @@ def test_bytes_are_tokens_where_no_pattern_cuts(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[MAX 2 (9 ]", r'"\(" at character 7 is no word of the model, which knows \[MAX \] 0 1'),
+        ("[MAX 2 (9 ]", r'"\(" at character 7 is not in the vocabulary, which begins with \[MAX \] 0 1'),
         ("[MIN 2 ]", r'"\[MIN" at character 0'),
         ("1 2 three", r'"three" at character 4'),
         ("", "expected 1 to 9 words but got 0"),
         ("1" * 10, "expected 1 to 9 words but got 10"),
     ],
 )
-def test_what_is_no_text_of_the_model_is_named(text: str, message: str) -> None:
+def test_an_unknown_word_is_named(text: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message) as alone:
         toy().encode(text)
     assert alone.value.where == Where("tokens")
@@ -116,20 +116,20 @@ def test_logits_become_labels_with_their_probabilities() -> None:
 )
 def test_tokens_are_checked_before_anything_is_sent(array: Any, message: str, index: Any) -> None:
     with pytest.raises(InvalidInput, match=message) as caught:
-        check(toy(), array)
+        check_input(toy(), array)
     assert caught.value.where == Where("tokens", index)
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u2", ">i4", "i8"])
 def test_integers_of_any_size_become_int32(dtype: str) -> None:
-    question = check(toy(), np.full((5, 3), 7, dtype))
-    assert question.fields(slice(0, 4)).dtype.str == "<i4"
+    checked = check_input(toy(), np.full((5, 3), 7, dtype))
+    assert checked.fields(slice(0, 4)).dtype.str == "<i4"
 
 
 def test_without_a_vocabulary_int32_is_the_limit() -> None:
-    assert check(toy(None), [[-5, 2**31 - 1]]).fields(slice(0, 1)).tolist() == [[-5, 2**31 - 1]]
+    assert check_input(toy(None), [[-5, 2**31 - 1]]).fields(slice(0, 1)).tolist() == [[-5, 2**31 - 1]]
     with pytest.raises(InvalidInput, match=r"tokens\[0,1\] is 2147483648; expected a number that int32 holds"):
-        check(toy(None), [[1, 2**31]])
+        check_input(toy(None), [[1, 2**31]])
 
 
 @pytest.mark.parametrize("change", [{"pattern": "("}, {"labels": ["one"]}, {"words": None}, {"answer": ...}])
@@ -137,41 +137,41 @@ def test_a_vocabulary_of_nonsense_is_unreadable(change: dict[str, Any], descript
     document = json.loads(description()[2])
     plain = {"words": ["<pad>", "a"], "pattern": "a", "labels": ["x", "y"], "answer": "sequence"} | change
     document["card"]["vocabulary"] = {key: value for key, value in plain.items() if value is not ...}
-    with pytest.raises(UnreadableAnswer, match="the description of a model is not readable"):
+    with pytest.raises(InvalidResponse, match="the description of a model is not readable"):
         _models.model_info(document)
 
 
 @pytest.fixture
-def ask(asker: Any, gateway: Any, triton: Any) -> Callable[..., Any]:
-    """Ask one of the four clients: HTTP at the gateway, gRPC at the Triton behind it."""
+def call(any_client: Any, gateway: Any, triton: Any) -> Callable[..., Any]:
+    """Return a function that calls one of the four clients: the gateway over HTTP, or Triton over gRPC."""
     http, grpc = gateway.url.removeprefix("http://"), f"127.0.0.1:{triton.settings.triton_grpc_port}"
-    return lambda *args, **named: asker.ask(http if asker.http else grpc, *args, **named)
+    return lambda *args, **named: any_client.call(http if any_client.http else grpc, *args, **named)
 
 
 @pytest.mark.parametrize("model", toy_sequences.OUTPUTS)
-def test_every_client_answers_texts(ask: Any, model: str) -> None:
-    info = ask("model", model)
+def test_every_client_predicts_texts(call: Any, model: str) -> None:
+    info = call("model", model)
     assert info.vocabulary == vocabulary(json.loads(json.dumps(toy_sequences._vocabulary(model))))
     assert (info.inputs[0].dtype, info.outputs[0].dtype) == ("INT32", "FP32")
     tokens = info.encode(TEXTS)
-    answer = ask("predict", model, tokens)
-    np.testing.assert_array_equal(answer, toy_sequences.answer(model, tokens))
-    np.testing.assert_array_equal(ask("predict", model, SINGLE), toy_sequences.answer(model, SINGLE))
+    output = call("predict", model, tokens)
+    np.testing.assert_array_equal(output, toy_sequences.answer(model, tokens))
+    np.testing.assert_array_equal(call("predict", model, SINGLE), toy_sequences.answer(model, SINGLE))
     many = np.random.default_rng(0).integers(1, 4, (11, 7))
-    np.testing.assert_array_equal(ask("predict", model, many), toy_sequences.answer(model, many))
+    np.testing.assert_array_equal(call("predict", model, many), toy_sequences.answer(model, many))
     with pytest.raises(InvalidInput, match="expected integers but got float32"):
-        ask("predict", model, tokens.astype(np.float32))
+        call("predict", model, tokens.astype(np.float32))
 
 
-def test_the_gateway_s_grpc_tells_the_words_too(gateway: Any, grpc_asker: Any) -> None:
+def test_the_gateway_s_grpc_has_the_vocabulary_too(gateway: Any, grpc_client: Any) -> None:
     address = f"127.0.0.1:{gateway.settings.grpc_port}"
-    info = grpc_asker.ask(address, "model", "tally")
-    assert info.decode(grpc_asker.ask(address, "predict", "tally", info.encode("bee cat cat"))).label == "cat"
+    info = grpc_client.call(address, "model", "tally")
+    assert info.decode(grpc_client.call(address, "predict", "tally", info.encode("bee cat cat"))).label == "cat"
 
 
 @pytest.fixture
 def petrov(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gateway: Any) -> Callable[..., Any]:
-    """Run the command in this process: its code, what it printed, and its complaint."""
+    """Run the command in this process: its exit code, its output and its error message."""
 
     def run(*arguments: object, stdin: str = "", url: str = gateway.url) -> tuple[int, str, str]:
         monkeypatch.setenv("COLUMNS", "120")
@@ -185,7 +185,7 @@ def petrov(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 
 
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
-def test_the_shell_answers_a_text_on_one_line(petrov: Any, gateway: Any, scheme: str) -> None:
+def test_one_text_gives_one_sentence(petrov: Any, gateway: Any, scheme: str) -> None:
     url = gateway.url if scheme == "http" else f"grpc://127.0.0.1:{gateway.settings.grpc_port}"
     assert petrov("predict", "tally", "ant ant cat bee", url=url) == (0, "ant with 57.6%, then bee with 21.2%\n", "")
 
@@ -199,7 +199,7 @@ def test_a_file_and_standard_input_are_tables(petrov: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("to_file", [True, False])
-def test_an_answer_comes_as_csv(petrov: Any, tmp_path: Path, to_file: bool) -> None:
+def test_the_labels_are_written_as_csv(petrov: Any, tmp_path: Path, to_file: bool) -> None:
     target = tmp_path / "out.csv"
     texts = "ant\nbee bee\ncat\nant\nbee\ncat cat"  # the model's batch is four
     code, printed, _ = petrov("predict", "tally", "-", target if to_file else "-", stdin=texts)
@@ -222,7 +222,7 @@ def test_every_word_has_a_row_where_every_token_has_a_label(petrov: Any) -> None
     ]
 
 
-def test_tokens_in_a_file_are_answered_with_a_file(petrov: Any, tmp_path: Path) -> None:
+def test_tokens_in_a_file_are_predicted_into_a_file(petrov: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "in.npy", SINGLE)
     assert petrov("predict", "tally", tmp_path / "in.npy", tmp_path / "out.npy")[0] == 0
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), toy_sequences.answer("tally", SINGLE))
@@ -231,7 +231,7 @@ def test_tokens_in_a_file_are_answered_with_a_file(petrov: Any, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "stdin", "code", "message"),
     [
-        (("tally", "ant dog"), "", 3, '"dog" at character 4 is no word of the model, which knows ant bee cat'),
+        (("tally", "ant dog"), "", 3, '"dog" at character 4 is not in the vocabulary, which begins with ant bee cat'),
         (("tally", "-"), "ant\nant\nant dog", 3, 'line 3: "dog" at character 4'),
         (("tally", "ant " * 41), "", 3, "expected 1 to 40 words but got 41"),
         (("blur", "ant"), "", 3, '"blur" takes numbers and no text'),
@@ -240,9 +240,9 @@ def test_tokens_in_a_file_are_answered_with_a_file(petrov: Any, tmp_path: Path) 
     ],
 )
 def test_a_fault_ends_with_its_code(petrov: Any, arguments: Any, stdin: str, code: int, message: str) -> None:
-    found, printed, complaint = petrov("predict", *arguments, stdin=stdin)
+    found, printed, message_found = petrov("predict", *arguments, stdin=stdin)
     assert (found, printed) == (code, "")
-    assert message in complaint
+    assert message in message_found
 
 
 def test_the_lists_show_words_and_labels(petrov: Any) -> None:

@@ -1,4 +1,4 @@
-"""Batches longer than memory: answers as they come, both sides holding a piece at a time."""
+"""Batches longer than memory: outputs as they arrive, while both sides hold one piece at a time."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ MEBIBYTE = 2**20
 
 
 async def streamed(kind: str, gateway: Any, take: Callable[[Any], None], *args: Any, **named: Any) -> None:
-    """All that one of the four clients streams, over HTTP or gRPC, from one gateway."""
-    place = f"127.0.0.1:{gateway.settings.grpc_port}" if "Grpc" in kind else gateway.url
+    """Consume the whole stream of one of the four clients, over HTTP or gRPC, from one gateway."""
+    address = f"127.0.0.1:{gateway.settings.grpc_port}" if "Grpc" in kind else gateway.url
     if kind.startswith("Async"):
-        async with KINDS[kind](place) as client:
+        async with KINDS[kind](address) as client:
             async for fields in client.stream(*args, **named):
                 take(fields)
     else:
-        with KINDS[kind](place) as client:
+        with KINDS[kind](address) as client:
             for fields in client.stream(*args, **named):
                 take(fields)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_pieces_are_the_answer(gateway: Any, blur: Any, kind: str) -> None:
+async def test_the_pieces_together_are_the_output(gateway: Any, blur: Any, kind: str) -> None:
     batch = np.random.default_rng(5).uniform(3, 12, (59, 12, 9))
     pieces, seen = list[Any](), list[tuple[int, int]]()
     await streamed(kind, gateway, pieces.append, "blur", batch, progress=lambda *count: seen.append(count))
@@ -73,13 +73,13 @@ async def test_a_stream_may_be_left_early(gateway: Any) -> None:
 
 async def test_ten_thousand_fields_leave_memory_where_it_was(gateway: Any, blur: Any) -> None:
     field = np.random.default_rng(5).uniform(3, 12, (32, 32)).astype(np.float32)
-    batch = np.broadcast_to(field, (10_000, 32, 32))  # 39 MiB to send, and as much to come back
-    answer, seen, grown = blur(field[None]), list[tuple[int, int]](), list[int]()
+    batch = np.broadcast_to(field, (10_000, 32, 32))  # 39 MiB to send, and as much to receive
+    output, seen, grown = blur(field[None]), list[tuple[int, int]](), list[int]()
     with Client(gateway.url) as client:
         list(client.stream("blur", batch[:500]))  # what is allocated once
         before = resident()
         for fields in client.stream("blur", batch, progress=lambda *count: seen.append(count)):
-            assert np.abs(fields - answer).max() < 1e-4
+            assert np.abs(fields - output).max() < 1e-4
             if len(seen) % 250 == 0:
                 grown.append(resident() - before)
     assert seen[-1] == (10_000, 10_000)
@@ -87,6 +87,6 @@ async def test_ten_thousand_fields_leave_memory_where_it_was(gateway: Any, blur:
 
 
 def resident() -> int:
-    """Bytes of this process: the client, and the gateway, which runs in a thread of it."""
+    """Return the bytes of this process: the client, and the gateway, which runs in a thread of it."""
     gc.collect()
     return int(psutil.Process().memory_info().rss)

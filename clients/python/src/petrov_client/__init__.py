@@ -1,4 +1,4 @@
-"""Takes arrays in physical units or texts, gives solution grids or labels: clients of a Petrov service.
+"""A Python client for a Petrov service: NumPy arrays in physical units, or texts, in; predictions out.
 
     import numpy as np
     from petrov_client import Client
@@ -6,18 +6,24 @@
     with Client("http://127.0.0.1:8080") as petrov:
         pressure = petrov.predict("darcy", np.load("permeability.npy"))
 
-`Client` and `AsyncClient` speak to the gateway, `GrpcClient` and `AsyncGrpcClient` to a Triton; all four have `models`,
-`model` and `predict`, and raise the same exceptions (the tree is drawn in `petrov_client._exceptions`). What `model`
-tells of a model of sequences turns texts into its tokens (`encode`) and its answers into labels (`decode`). `score`
-answers a file of any length with a file, through several gateways and on from where it was broken off.
+`Client` and `AsyncClient` use the gateway's HTTP routes. `GrpcClient` and `AsyncGrpcClient` use its gRPC port and need
+the extra `[grpc]`. All four have the methods `models`, `model`, `predict` and `stream`, and raise the same exceptions
+(the tree is drawn in `petrov_client._exceptions`). `ModelInfo.encode` converts texts to tokens for a sequence model;
+`ModelInfo.decode` converts its logits to labels. `score` computes a whole file of any length, through several gateways,
+and resumes after an interruption.
 """
 
-from petrov_client._async_client import AsyncClient, AsyncGrpcClient
-from petrov_client._client import Client, GrpcClient
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from petrov_client._async_client import AsyncClient
+from petrov_client._client import Client
 from petrov_client._exceptions import (
     ConnectionFailed,
     DeadlineExceeded,
     InvalidInput,
+    InvalidResponse,
     PetrovError,
     RateLimited,
     RequestError,
@@ -28,12 +34,14 @@ from petrov_client._exceptions import (
     Unauthorised,
     Unavailable,
     UnknownModel,
-    UnreadableAnswer,
     Where,
 )
 from petrov_client._models import GridInfo, ModelInfo, TensorInfo
 from petrov_client._score import Scored, score
 from petrov_client._vocabulary import Choice, Vocabulary
+
+if TYPE_CHECKING:
+    from petrov_client._grpc_client import AsyncGrpcClient, GrpcClient
 
 __all__ = [
     "AsyncClient",
@@ -45,6 +53,7 @@ __all__ = [
     "GridInfo",
     "GrpcClient",
     "InvalidInput",
+    "InvalidResponse",
     "ModelInfo",
     "PetrovError",
     "RateLimited",
@@ -58,8 +67,25 @@ __all__ = [
     "Unauthorised",
     "Unavailable",
     "UnknownModel",
-    "UnreadableAnswer",
     "Vocabulary",
     "Where",
     "score",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the gRPC clients on first use: users of HTTP need not install gRPC, nor wait for its import.
+
+    Raises:
+        ModuleNotFoundError: A gRPC client is requested and the extra `[grpc]` is not installed.
+        AttributeError: There is no such name.
+    """
+    if name not in {"GrpcClient", "AsyncGrpcClient"}:
+        raise AttributeError(f"module 'petrov_client' has no attribute {name!r}")
+    try:
+        from petrov_client import _grpc_client  # noqa: PLC0415  optional
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'{name} needs {error.name}, which is not installed: pip install "petrov-client[grpc]"', name=error.name
+        ) from error
+    return getattr(_grpc_client, name)

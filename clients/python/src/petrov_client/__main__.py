@@ -1,4 +1,4 @@
-"""The `petrov` command, also `python -m petrov_client`: says what is missing where the extra `cli` is not installed."""
+"""The entry point of the `petrov` command and of `python -m petrov_client`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from importlib.util import find_spec
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line, or say which packages of the extra `[cli]` are not installed."""
     missing = [name for name in ("typer", "rich") if find_spec(name) is None]
     if missing:
         sys.exit(f'petrov: {" and ".join(missing)} not installed: pip install "petrov-client[cli]"')
-    from petrov_client._cli import run  # noqa: PLC0415  needs what was just looked for
+    from petrov_client._cli import run  # noqa: PLC0415  needs the packages that were just looked for
 
     run()
 

@@ -1,8 +1,8 @@
-"""An array-like of numbers in, checked pieces of request size out; and the pieces of the answer back into one.
+"""The input of a prediction, checked and cut into pieces of request size, and its output, put together from pieces.
 
-A model's input has axes (batch, …). The caller may pass one field, without the batch axis, and gets one field back; or
-a batch of any size. Arrays with `shape`, `dtype` and slicing (NumPy, memory maps, HDF5 datasets) are read a piece at a
-time, so a batch larger than memory costs no more than its answer. Pieces are float32, or int32 for tokens.
+A model's input has axes (batch, …). The caller may pass one field, without the batch axis, and receives one field, or a
+batch of any size. Arrays with `shape`, `dtype` and slicing (NumPy, memory maps, HDF5 datasets) are read a piece at a
+time, so a batch may be larger than memory. Pieces are float32, or int32 for tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client._exceptions import InvalidInput, UnreadableAnswer, Where
+from petrov_client._exceptions import InvalidInput, InvalidResponse, Where
 from petrov_client._vocabulary import PADDING
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ PIECE_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True)
-class Question:
+class PredictionInput:
     """A field or a batch that fits a model.
 
     Attributes:
         array: Anything with `shape`, `dtype` and slicing along its first axis.
-        info: The model that is asked.
+        info: The model.
         single: Whether the array is one field, without the batch axis.
     """
 
@@ -44,103 +44,108 @@ class Question:
     single: bool
 
     def __len__(self) -> int:
-        """Number of fields."""
+        """Return the number of fields."""
         return 1 if self.single else int(self.array.shape[0])
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Points per axis of one field."""
+        """The points per axis of one field."""
         return tuple(self.array.shape) if self.single else tuple(self.array.shape[1:])
 
     def pieces(self) -> list[slice]:
-        """Cut the batch into runs of fields that one request may hold."""
+        """Return the consecutive slices of the batch that one request may hold each."""
         affordable = max(1, PIECE_BYTES // (4 * math.prod(self.grid)))
         step = min(self.info.batch, affordable)
         return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
 
-    def numbers(self, piece: slice) -> npt.NDArray[Any]:
-        """Read a piece as it is, the batch axis first."""
+    def values(self, piece: slice) -> npt.NDArray[Any]:
+        """Return a piece in the caller's own type, the batch axis first."""
         return np.asarray(self.array)[np.newaxis] if self.single else np.asarray(self.array[piece])
 
     def fields(self, piece: slice) -> npt.NDArray[Any]:
-        """Read a piece in the model's own type, C order, the batch axis first."""
-        with np.errstate(over="ignore"):  # what overflows is infinite then, and found by the check of values
-            return np.ascontiguousarray(self.numbers(piece), dtype=WIRE_TYPES[self.info.inputs[0].dtype])
+        """Return a piece in the model's own type and in C order, the batch axis first."""
+        with np.errstate(over="ignore"):  # a value that overflows becomes infinite, and the check of values finds it
+            return np.ascontiguousarray(self.values(piece), dtype=WIRE_TYPES[self.info.inputs[0].dtype])
 
 
-class Answer:
-    """The solutions of a question, checked or filled in piece by piece, in any order."""
+class PredictionOutput:
+    """The output for an input, checked or filled in piece by piece, in any order."""
 
-    def __init__(self, question: Question) -> None:
-        self._question = question
+    def __init__(self, source: PredictionInput) -> None:
+        self._source = source
         self._grid: tuple[int, ...] | None = None
-        self._output: Fields | None = None
+        self._array: Fields | None = None
 
     def checked(self, piece: slice, fields: Fields) -> Fields:
-        """The answer to one piece.
+        """Return the output for one piece, if it has the right shape.
 
         Raises:
-            UnreadableAnswer: It does not have a field for each field asked, or not the grid of the pieces before it.
+            InvalidResponse: The number of fields differs from the input's, or the grid from that of earlier pieces.
         """
         if self._grid is None:
             self._grid = fields.shape[1:]
         expected = (piece.stop - piece.start, *self._grid)
         if fields.shape != expected:
-            raise UnreadableAnswer(f"expected an answer of shape {expected} but got {fields.shape}")
+            raise InvalidResponse(f"expected a response of shape {expected} but got {fields.shape}")
         return fields
 
     def put(self, piece: slice, fields: Fields) -> int:
-        """Copy the answer to one piece into its place, and return its number of fields.
+        """Copy the output for one piece into the whole, and return its number of fields.
 
         Raises:
-            UnreadableAnswer: As `checked`.
+            InvalidResponse: As `checked`.
         """
         self.checked(piece, fields)
-        if self._output is None:
-            self._output = np.empty((len(self._question), *fields.shape[1:]), np.float32)
-        self._output[piece] = fields
+        if self._array is None:
+            self._array = np.empty((len(self._source), *fields.shape[1:]), np.float32)
+        self._array[piece] = fields
         return len(fields)
 
     def array(self) -> Fields:
-        """The whole answer, with the rank of the question."""
-        if self._output is None:
-            raise UnreadableAnswer("expected an answer but got none")
-        return self._output[0] if self._question.single else self._output
+        """Return the whole output, with the rank of the input.
+
+        Raises:
+            InvalidResponse: There was no piece.
+        """
+        if self._array is None:
+            raise InvalidResponse("expected a response but got none")
+        return self._array[0] if self._source.single else self._array
 
 
-def ask(info: ModelInfo, array: Any) -> Question:
-    """Check an array-like against what is known of a model; nothing is sent before all of it is found good.
+def check_input(info: ModelInfo, array: Any) -> PredictionInput:
+    """Check an array-like against the description of a model, all of it before anything is sent.
 
     Args:
         info: The model.
-        array: Real numbers, one field `[…]` or a batch `[batch, …]`; integers for a model of sequences.
+        array: Real numbers, one field `[…]` or a batch `[batch, …]`; integers for a sequence model.
 
     Raises:
-        InvalidInput: It does not fit: type, rank, grid, not finite, not positive, no word. `.where` names the place.
+        InvalidInput: Type, rank or grid do not fit, or a value is not finite, not positive or not in the vocabulary;
+            `.where` names the input and, for a value, its index.
     """
     tensor = _only_input(info)
-    numbers = _numbers(array, tensor)
-    question = Question(numbers, info, single=_is_single(numbers.shape, tensor))
-    _check_grid(question, tensor, info.grid)
-    for piece in question.pieces():
-        _check_values(question, piece, tensor)
-    return question
+    values = _array(array, tensor)
+    checked = PredictionInput(values, info, single=_is_single(values.shape, tensor))
+    _check_grid(checked, tensor, info.grid)
+    for piece in checked.pieces():
+        _check_values(checked, piece, tensor)
+    return checked
 
 
 def _only_input(info: ModelInfo) -> TensorInfo:
     if len(info.inputs) != 1 or len(info.outputs) != 1:
         raise InvalidInput(
-            f'"{info.name}" takes {len(info.inputs)} arrays and gives {len(info.outputs)}; '
-            "predict asks models that take one and give one"
+            f'"{info.name}" has {len(info.inputs)} inputs and {len(info.outputs)} outputs; '
+            "predict supports models with one input and one output"
         )
     tensor = info.inputs[0]
     if tensor.dtype not in WIRE_TYPES:
-        raise InvalidInput(f'"{info.name}" takes {tensor.dtype}; predict sends {" or ".join(WIRE_TYPES)}')
+        raise InvalidInput(f'"{info.name}" expects {tensor.dtype}; predict sends {" or ".join(WIRE_TYPES)}')
     return tensor
 
 
-def _numbers(array: Any, tensor: TensorInfo) -> Any:
-    """The array itself where it can be sliced as it is, else as a NumPy array."""
+def _array(array: Any, tensor: TensorInfo) -> Any:
+    """Return the array itself where it can be sliced as it is, else a NumPy array."""
     if not isinstance(getattr(array, "dtype", None), np.dtype) or not hasattr(array, "shape"):
         try:
             array = np.asarray(array)
@@ -162,8 +167,8 @@ def _is_single(shape: tuple[int, ...], tensor: TensorInfo) -> bool:
     return len(shape) == rank - 1
 
 
-def _check_grid(question: Question, tensor: TensorInfo, grid: GridInfo | None) -> None:
-    for axis, points, fixed in zip(tensor.axes[1:], question.grid, tensor.shape[1:], strict=True):
+def _check_grid(checked: PredictionInput, tensor: TensorInfo, grid: GridInfo | None) -> None:
+    for axis, points, fixed in zip(tensor.axes[1:], checked.grid, tensor.shape[1:], strict=True):
         if fixed is not None and points != fixed:
             raise _refusal(tensor, f'expected {fixed} points along {axis} but got {points} for "{tensor.name}"')
         if grid is not None and not grid.minimum <= points <= grid.maximum:
@@ -173,45 +178,46 @@ def _check_grid(question: Question, tensor: TensorInfo, grid: GridInfo | None) -
             )
 
 
-def _check_values(question: Question, piece: slice, tensor: TensorInfo) -> None:
+def _check_values(checked: PredictionInput, piece: slice, tensor: TensorInfo) -> None:
     if tensor.dtype == "INT32":
-        _check_tokens(question, piece)
+        _check_tokens(checked, piece)
         return
-    fields = question.fields(piece)
+    fields = checked.fields(piece)
     finite = np.isfinite(fields)
     if not finite.all():
-        raise _bad_value(question, piece, ~finite, "every value must be finite in float32")
+        raise _bad_value(checked, piece, ~finite, "every value must be finite in float32")
     if tensor.positive and not (fields > 0).all():
-        raise _bad_value(question, piece, fields <= 0, f"{tensor.meaning or tensor.name} must be positive")
+        raise _bad_value(checked, piece, fields <= 0, f"{tensor.meaning or tensor.name} must be positive")
 
 
-def _check_tokens(question: Question, piece: slice) -> None:
-    """Every number is a word of the model or, behind the words of a sequence, padding."""
-    tokens, known = question.numbers(piece), question.info.vocabulary
-    if known is None:
-        _check_range(question, piece, -(2**31), 2**31, "expected a number that int32 holds")
+def _check_tokens(checked: PredictionInput, piece: slice) -> None:
+    """Check that every number is in the vocabulary, and that padding only follows the words of a sequence."""
+    tokens, vocabulary = checked.values(piece), checked.info.vocabulary
+    if vocabulary is None:
+        _check_range(checked, piece, range(-(2**31), 2**31), "expected a number that int32 holds")
         return
-    _check_range(question, piece, 0, len(known.words), f"the vocabulary has {len(known.words)} words")
+    size = len(vocabulary.words)
+    _check_range(checked, piece, range(size), f"the vocabulary has {size} words")
     padding = tokens == PADDING
     misplaced = padding & np.logical_or.accumulate(~padding[:, ::-1], axis=1)[:, ::-1]
     misplaced[:, 0] |= padding[:, 0]
     if misplaced.any():
-        raise _bad_value(question, piece, misplaced, "that is padding and belongs behind the words")
+        raise _bad_value(checked, piece, misplaced, "that is padding and belongs behind the words")
 
 
-def _check_range(question: Question, piece: slice, low: int, high: int, rule: str) -> None:
-    tokens = question.numbers(piece)
-    outside = (tokens < low) | (tokens >= high)
+def _check_range(checked: PredictionInput, piece: slice, allowed: range, rule: str) -> None:
+    tokens = checked.values(piece)
+    outside = (tokens < allowed.start) | (tokens >= allowed.stop)
     if outside.any():
-        raise _bad_value(question, piece, outside, rule)
+        raise _bad_value(checked, piece, outside, rule)
 
 
-def _bad_value(question: Question, piece: slice, bad: npt.NDArray[np.bool_], rule: str) -> InvalidInput:
-    """Name the first bad value by its index in the caller's own array."""
-    place = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
-    index = place[1:] if question.single else (piece.start + place[0], *place[1:])
-    where = Where(question.info.inputs[0].name, index)
-    return InvalidInput(f"{where} is {question.array[index]}; {rule}", where=where)
+def _bad_value(checked: PredictionInput, piece: slice, bad: npt.NDArray[np.bool_], rule: str) -> InvalidInput:
+    """Return the error that names the first bad value by its index in the caller's own array."""
+    first = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+    index = first[1:] if checked.single else (piece.start + first[0], *first[1:])
+    where = Where(checked.info.inputs[0].name, index)
+    return InvalidInput(f"{where} is {checked.array[index]}; {rule}", where=where)
 
 
 def _refusal(tensor: TensorInfo, message: str) -> InvalidInput:

@@ -1,4 +1,7 @@
-"""The two asynchronous clients: as the synchronous ones, with a few requests of one batch in flight at a time."""
+"""The asynchronous client over HTTP, and what it shares with the asynchronous client over gRPC.
+
+A few requests of one batch are in flight at a time.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,9 @@ from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx2
-from tritonclient.grpc.aio import InferenceServerClient
-from tritonclient.utils import InferenceServerException
 
-from petrov_client import _grpc, _http
-from petrov_client._arrays import Answer, ask
+from petrov_client import _http
+from petrov_client._arrays import PredictionOutput, check_input
 from petrov_client._exceptions import PetrovError, RequestError
 from petrov_client._key import bearer, shown
 from petrov_client._models import checked_name
@@ -24,19 +25,19 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator
     from types import TracebackType
 
-    from petrov_client._arrays import Fields, Question
+    from petrov_client._arrays import Fields, PredictionInput
     from petrov_client._models import ModelInfo
     from petrov_client._progress import Advance
     from petrov_client._wire import Call, Flow, Wire
 
 T = TypeVar("T")
 
-#: Requests of one batch under way at a time: enough to keep a model busy while answers travel.
+#: Requests of one batch in flight at a time: enough to keep a model busy while responses travel.
 IN_FLIGHT = 4
 
 
 class AsyncPredictor:
-    """What both asynchronous clients do; a subclass adds the one line that sends."""
+    """The base of both asynchronous clients; a subclass implements `_send` and `close`."""
 
     def __init__(self, wire: Wire, timeout: float) -> None:
         self._wire = wire
@@ -44,12 +45,12 @@ class AsyncPredictor:
         self._known: dict[tuple[str, int | None], ModelInfo] = {}
 
     async def models(self) -> list[ModelInfo]:
-        """All models that answer now; see `Client.models`."""
+        """Return all models that are ready; see `Client.models`."""
         names = await self._perform(self._wire.names(), self._timeout)
         return [await self.model(name) for name in names]
 
     async def model(self, name: str) -> ModelInfo:
-        """One model; see `Client.model`."""
+        """Return one model; see `Client.model`."""
         return await self._describe(name, None, self._timeout)
 
     async def predict(
@@ -60,12 +61,12 @@ class AsyncPredictor:
         timeout: float | None = None,  # noqa: ASYNC109  it holds for each request, repetitions included
         progress: Progress = False,
     ) -> Fields:
-        """Ask a model for the solutions of one field or of a batch of any size; see `Client.predict`.
+        """Predict the outputs for one field or for a batch of any size; see `Client.predict`.
 
-        At most four pieces of the batch are under way at a time. If one fails, the others are cancelled.
+        At most four pieces of the batch are in flight at a time. If one fails, the others are cancelled.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        with self._doubting():
+        with self._forget_on_refusal():
             return await self._predict(model, array, version, limit, progress)
 
     async def stream(
@@ -76,19 +77,19 @@ class AsyncPredictor:
         timeout: float | None = None,  # noqa: ASYNC109  as above
         progress: Progress = False,
     ) -> AsyncIterator[Fields]:
-        """Ask as `predict` does, and give the solutions as they come, in order; see `Client.stream`.
+        """Predict as `predict` does, and yield the outputs as they arrive, in order; see `Client.stream`.
 
-        At most four pieces are under way or waiting to be taken. `async with contextlib.aclosing(…)` ends them at
-        once where the loop over them may be left early.
+        At most four pieces are in flight or waiting to be consumed. Use `async with contextlib.aclosing(…)` where the
+        loop over them may end early: it cancels them at once.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        with self._doubting():
-            question = await self._question(model, array, version, limit)
-            answer = Answer(question)
-            with reporting(progress, model, len(question)) as advance:
-                async with aclosing(self._in_order(question, version, limit)) as parts:
+        with self._forget_on_refusal():
+            checked = await self._checked_input(model, array, version, limit)
+            output = PredictionOutput(checked)
+            with reporting(progress, model, len(checked)) as advance:
+                async with aclosing(self._in_order(checked, version, limit)) as parts:
                     async for piece, fields in parts:
-                        yield answer.checked(piece, fields)
+                        yield output.checked(piece, fields)
                         advance(piece.stop - piece.start)
 
     async def close(self) -> None:
@@ -104,34 +105,34 @@ class AsyncPredictor:
         await self.close()
 
     async def _predict(self, model: str, array: Any, version: int | None, timeout: float, progress: Progress) -> Fields:  # noqa: ASYNC109  as above
-        question = await self._question(model, array, version, timeout)
-        answer = Answer(question)
+        checked = await self._checked_input(model, array, version, timeout)
+        output = PredictionOutput(checked)
 
         async def work(pieces: Iterator[slice], advance: Advance) -> None:
             for piece in pieces:
-                call = self._wire.prediction(question.info, version, question.fields(piece))
-                advance(answer.put(piece, await self._perform(call, timeout)))
+                call = self._wire.prediction(checked.info, version, checked.fields(piece))
+                advance(output.put(piece, await self._perform(call, timeout)))
 
-        with reporting(progress, model, len(question)) as advance:
-            pieces = iter(question.pieces())
+        with reporting(progress, model, len(checked)) as advance:
+            pieces = iter(checked.pieces())
             await _together(work(pieces, advance) for _ in range(IN_FLIGHT))
-        return answer.array()
+        return output.array()
 
-    async def _question(self, model: str, array: Any, version: int | None, timeout: float) -> Question:  # noqa: ASYNC109  as above
+    async def _checked_input(self, model: str, array: Any, version: int | None, timeout: float) -> PredictionInput:  # noqa: ASYNC109  as above
         info = self._known.get((model, version)) or await self._describe(model, version, timeout)
-        return await asyncio.to_thread(ask, info, array)  # seconds, for a batch of gigabytes
+        return await asyncio.to_thread(check_input, info, array)  # takes seconds for a batch of gigabytes
 
     async def _in_order(
         self,
-        question: Question,
+        checked: PredictionInput,
         version: int | None,
         timeout: float,  # noqa: ASYNC109  as above
     ) -> AsyncGenerator[tuple[slice, Fields], None]:
-        """Each piece of the question with its answer, the next few asked for meanwhile."""
+        """Yield each piece of the input with its output, while the next few are in flight."""
         waiting: deque[tuple[slice, asyncio.Task[Fields]]] = deque()
         try:
-            for piece in question.pieces():
-                call = self._wire.prediction(question.info, version, question.fields(piece))
+            for piece in checked.pieces():
+                call = self._wire.prediction(checked.info, version, checked.fields(piece))
                 waiting.append((piece, asyncio.create_task(self._perform(call, timeout))))
                 if len(waiting) == IN_FLIGHT:
                     yield waiting[0][0], await waiting[0][1]
@@ -144,8 +145,8 @@ class AsyncPredictor:
             await asyncio.gather(*(task for _, task in waiting), return_exceptions=True)
 
     @contextmanager
-    def _doubting(self) -> Iterator[None]:
-        """After a refusal, what was known of the model may be out of date."""
+    def _forget_on_refusal(self) -> Iterator[None]:
+        """Forget the descriptions of models after a refusal: they may be out of date."""
         try:
             yield
         except RequestError:
@@ -158,7 +159,7 @@ class AsyncPredictor:
         return info
 
     async def _follow(self, flow: Flow[T], timeout: float) -> T:  # noqa: ASYNC109  as above
-        """Drive a flow of calls to its result."""
+        """Perform the calls of a flow, and return its result."""
         try:
             call = next(flow)
             while True:
@@ -168,7 +169,7 @@ class AsyncPredictor:
             return result
 
     async def _perform(self, call: Call[T], timeout: float) -> T:  # noqa: ASYNC109  as above
-        """Send one call, again where that is safe, and read its reply."""
+        """Send one call, again where that is safe, and return its result."""
         attempts = Attempts(timeout)
         while True:
             try:
@@ -177,7 +178,7 @@ class AsyncPredictor:
                 await asyncio.sleep(attempts.pause_after(fault))
 
     async def _once(self, call: Call[T], remaining: float) -> T:
-        """Send one call and read its reply."""
+        """Send one call once, and return its result."""
         return call.read(await self._send(call.request, remaining))
 
     async def _send(self, request: Any, remaining: float) -> Any:
@@ -185,7 +186,7 @@ class AsyncPredictor:
 
 
 class AsyncClient(AsyncPredictor):
-    """A client of the gateway over HTTP; arguments as `Client`."""
+    """An asynchronous client of the gateway over HTTP; arguments as `Client`."""
 
     def __init__(
         self,
@@ -217,37 +218,8 @@ class AsyncClient(AsyncPredictor):
             raise _http.connection_fault(error, self._url) from error
 
 
-class AsyncGrpcClient(AsyncPredictor):
-    """A client of a Triton, or of its like (Open Inference Protocol) over gRPC; arguments as `GrpcClient`."""
-
-    def __init__(
-        self,
-        address: str = "127.0.0.1:8001",
-        api_key: str | None = None,
-        timeout: float = TIMEOUT_SECONDS,
-        tls: bool = False,
-    ) -> None:
-        super().__init__(_grpc.GrpcWire(), timeout)
-        self._address = _grpc.checked_address(address)
-        self._key = bearer(api_key)
-        self._stub = InferenceServerClient(self._address, ssl=tls, channel_args=_grpc.CHANNEL)
-
-    def __repr__(self) -> str:
-        return shown("AsyncGrpcClient", self._address, self._key)
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._stub.close()
-
-    async def _send(self, request: _grpc.GrpcRequest, remaining: float) -> Any:
-        try:
-            return await getattr(self._stub, request.method)(**_grpc.arguments(request, self._key, remaining))
-        except InferenceServerException as error:
-            raise _grpc.fault(error, self._address) from error
-
-
 async def _together(workers: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run workers side by side; the first fault cancels the rest and is raised as itself, not in a group."""
+    """Run workers concurrently; the first fault cancels the others and is raised itself, not in a group."""
     try:
         async with asyncio.TaskGroup() as group:
             for worker in workers:

@@ -1,7 +1,7 @@
-"""The two synchronous clients: arrays in physical units in, arrays in physical units out, over HTTP or gRPC.
+"""The synchronous client over HTTP, and what it shares with the synchronous client over gRPC.
 
-Everything but the lines that send, receive and wait is shared with the asynchronous ones: `_arrays` checks and cuts,
-`_http` and `_grpc` write and read, `_retry` decides.
+Synchronous and asynchronous clients share everything but the statements that send, receive and wait: `_arrays` checks
+and cuts, `_http` and `_grpc` encode and decode, `_retry` decides what is sent again.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx2
-from tritonclient.grpc import InferenceServerClient
-from tritonclient.utils import InferenceServerException
 
-from petrov_client import _grpc, _http
-from petrov_client._arrays import Answer, ask
+from petrov_client import _http
+from petrov_client._arrays import PredictionOutput, check_input
 from petrov_client._exceptions import PetrovError, RequestError
 from petrov_client._key import bearer, shown
 from petrov_client._models import checked_name
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from petrov_client._arrays import Fields, Question
+    from petrov_client._arrays import Fields, PredictionInput
     from petrov_client._models import ModelInfo
     from petrov_client._wire import Call, Flow, Wire
 
@@ -34,7 +32,7 @@ T = TypeVar("T")
 
 
 class SyncPredictor:
-    """What both synchronous clients do; a subclass adds the one line that sends."""
+    """The base of both synchronous clients; a subclass implements `_send` and `close`."""
 
     def __init__(self, wire: Wire, timeout: float) -> None:
         self._wire = wire
@@ -42,7 +40,7 @@ class SyncPredictor:
         self._known: dict[tuple[str, int | None], ModelInfo] = {}
 
     def models(self) -> list[ModelInfo]:
-        """All models that answer now.
+        """Return all models that are ready.
 
         Raises:
             PetrovError: Any but `InvalidInput`.
@@ -51,7 +49,7 @@ class SyncPredictor:
         return [self.model(name) for name in names]
 
     def model(self, name: str) -> ModelInfo:
-        """One model: its versions, inputs, outputs and, over HTTP, its card.
+        """Return one model: its versions, inputs, outputs and, over HTTP, its card.
 
         Raises:
             UnknownModel: No such model.
@@ -67,7 +65,7 @@ class SyncPredictor:
         timeout: float | None = None,
         progress: Progress = False,
     ) -> Fields:
-        """Ask a model for the solutions of one field or of a batch of any size.
+        """Predict the outputs for one field or for a batch of any size.
 
         The array is checked as a whole before anything is sent, then sent in pieces, one after another.
 
@@ -83,15 +81,15 @@ class SyncPredictor:
             float32 in physical units, with the rank of `array`.
 
         Raises:
-            InvalidInput: The array does not fit the model; `.where` names the place.
+            InvalidInput: The array does not fit the model; `.where` names the location.
             PetrovError: Any other of the tree in `petrov_client._exceptions`.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        question = self._question(model, array, version, limit)
-        answer = Answer(question)
-        for piece, fields in self._answers(question, version, limit, progress):
-            answer.put(piece, fields)
-        return answer.array()
+        checked = self._checked_input(model, array, version, limit)
+        output = PredictionOutput(checked)
+        for piece, fields in self._predictions(checked, version, limit, progress):
+            output.put(piece, fields)
+        return output.array()
 
     def stream(
         self,
@@ -101,28 +99,28 @@ class SyncPredictor:
         timeout: float | None = None,
         progress: Progress = False,
     ) -> Iterator[Fields]:
-        """Ask as `predict` does, and give the solutions as they come: memory holds one piece of a batch of any length.
+        """Predict as `predict` does, and yield the outputs as they arrive, so that memory holds one piece of the batch.
 
-        The array is checked as a whole before this returns; pieces are sent as their answers are taken.
+        The array is checked as a whole before this returns; a piece is sent when the iterator is advanced.
 
         Args:
             model: The model's name.
-            array: As for `predict`; with a memory map or an HDF5 dataset the question stays on disk, too.
+            array: As for `predict`; a memory map or an HDF5 dataset stays on disk.
             version: A version of the model; the newest if None.
             timeout: Seconds for each request, its repetitions included; the client's if None.
             progress: True for a progress bar, or a function of (fields done, fields in all).
 
         Returns:
-            Batches `[fields, …]` of consecutive solutions, in order; together they are what `predict` answers.
+            Batches `[fields, …]` of consecutive outputs, in order; together they are what `predict` returns.
 
         Raises:
-            InvalidInput: The array does not fit the model; `.where` names the place.
+            InvalidInput: The array does not fit the model; `.where` names the location.
             PetrovError: Any other of the tree in `petrov_client._exceptions`, here or from the iterator.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        question = self._question(model, array, version, limit)
-        answer = Answer(question)
-        return (answer.checked(*part) for part in self._answers(question, version, limit, progress))
+        checked = self._checked_input(model, array, version, limit)
+        output = PredictionOutput(checked)
+        return (output.checked(*part) for part in self._predictions(checked, version, limit, progress))
 
     def close(self) -> None:
         """Close the connections."""
@@ -136,24 +134,24 @@ class SyncPredictor:
     ) -> None:
         self.close()
 
-    def _question(self, model: str, array: Any, version: int | None, timeout: float) -> Question:
-        with self._doubting():
+    def _checked_input(self, model: str, array: Any, version: int | None, timeout: float) -> PredictionInput:
+        with self._forget_on_refusal():
             info = self._known.get((model, version)) or self._describe(model, version, timeout)
-            return ask(info, array)
+            return check_input(info, array)
 
-    def _answers(
-        self, question: Question, version: int | None, timeout: float, progress: Progress
+    def _predictions(
+        self, checked: PredictionInput, version: int | None, timeout: float, progress: Progress
     ) -> Iterator[tuple[slice, Fields]]:
-        """Each piece of the question with its answer, in order."""
-        with self._doubting(), reporting(progress, question.info.name, len(question)) as advance:
-            for piece in question.pieces():
-                call = self._wire.prediction(question.info, version, question.fields(piece))
+        """Yield each piece of the input with its output, in order."""
+        with self._forget_on_refusal(), reporting(progress, checked.info.name, len(checked)) as advance:
+            for piece in checked.pieces():
+                call = self._wire.prediction(checked.info, version, checked.fields(piece))
                 yield piece, self._perform(call, timeout)
                 advance(piece.stop - piece.start)
 
     @contextmanager
-    def _doubting(self) -> Iterator[None]:
-        """After a refusal, what was known of the model may be out of date."""
+    def _forget_on_refusal(self) -> Iterator[None]:
+        """Forget the descriptions of models after a refusal: they may be out of date."""
         try:
             yield
         except RequestError:
@@ -166,7 +164,7 @@ class SyncPredictor:
         return info
 
     def _follow(self, flow: Flow[T], timeout: float) -> T:
-        """Drive a flow of calls to its result."""
+        """Perform the calls of a flow, and return its result."""
         try:
             call = next(flow)
             while True:
@@ -176,7 +174,7 @@ class SyncPredictor:
             return result
 
     def _perform(self, call: Call[T], timeout: float) -> T:
-        """Send one call, again where that is safe, and read its reply."""
+        """Send one call, again where that is safe, and return its result."""
         attempts = Attempts(timeout)
         while True:
             try:
@@ -195,10 +193,10 @@ class Client(SyncPredictor):
         url: The gateway's address.
         api_key: Sent as a bearer token, never shown.
         timeout: Seconds for each request, its repetitions included.
-        transport: What carries the requests, in place of sockets: the one seam for proxies, certificates and tests.
+        transport: What carries the requests instead of sockets, for proxies, certificates and tests.
 
     Raises:
-        ValueError: `url` is not an address of HTTP, or no header can carry the key.
+        ValueError: `url` is no HTTP address, or no header can carry the key.
     """
 
     def __init__(
@@ -229,42 +227,3 @@ class Client(SyncPredictor):
                 return body.reply(response)
         except httpx2.HTTPError as error:
             raise _http.connection_fault(error, self._url) from error
-
-
-class GrpcClient(SyncPredictor):
-    """A client of a Triton, or of anything that speaks the Open Inference Protocol, over gRPC.
-
-    Args:
-        address: `HOST:PORT` of the server.
-        api_key: Sent as a bearer token in the metadata, never shown.
-        timeout: Seconds for each request, its repetitions included.
-        tls: Whether to encrypt, with the certificates that the system trusts.
-
-    Raises:
-        ValueError: `address` is not HOST:PORT, or no header can carry the key.
-    """
-
-    def __init__(
-        self,
-        address: str = "127.0.0.1:8001",
-        api_key: str | None = None,
-        timeout: float = TIMEOUT_SECONDS,
-        tls: bool = False,
-    ) -> None:
-        super().__init__(_grpc.GrpcWire(), timeout)
-        self._address = _grpc.checked_address(address)
-        self._key = bearer(api_key)
-        self._stub = InferenceServerClient(self._address, ssl=tls, channel_args=_grpc.CHANNEL)
-
-    def __repr__(self) -> str:
-        return shown("GrpcClient", self._address, self._key)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._stub.close()
-
-    def _send(self, request: _grpc.GrpcRequest, remaining: float) -> Any:
-        try:
-            return getattr(self._stub, request.method)(**_grpc.arguments(request, self._key, remaining))
-        except InferenceServerException as error:
-            raise _grpc.fault(error, self._address) from error

@@ -1,22 +1,22 @@
-"""The faults of a prediction, one tree for all four clients: the same class for the same fault over HTTP and gRPC.
+"""The exceptions of a prediction. All four clients raise the same class for the same fault, over HTTP and gRPC.
 
     PetrovError
-     ├── RequestError             the question is at fault: sending it again will not help
-     │    ├── InvalidInput        wrong shape, type or grid, not finite, not positive; `.where` names the place
+     ├── RequestError             the request is wrong: sending it again does not help
+     │    ├── InvalidInput        wrong shape, type or grid, not finite, not positive; `.where` names the location
      │    ├── UnknownModel        no such model, or no such version of it
      │    ├── TooLarge            more bytes or fields than one request may hold
-     │    ├── Unauthorised        the key is missing, wrong, or not allowed to do this
+     │    ├── Unauthorised        the key is missing, wrong, or lacks the permission
      │    └── RateLimited         too many fields for this key's rate; `.retry_after` seconds
-     ├── ServiceError             the service is at fault: a later attempt may succeed
+     ├── ServiceError             the service failed: a later attempt may succeed
      │    ├── Unavailable         overloaded, starting or stopping; `.retry_after` seconds
-     │    ├── DeadlineExceeded    no answer in time, by the service's clock or by ours
+     │    ├── DeadlineExceeded    no response within the time limit of the service or of the client
      │    └── ServerFault         the model or the service failed
-     └── TransportError           no usable answer came back
-          ├── ConnectionFailed    nobody listens there, or the connection broke
-          └── UnreadableAnswer    an answer came, and it is not one of a Petrov service
+     └── TransportError           no usable response arrived
+          ├── ConnectionFailed    the server does not listen, or the connection broke
+          └── InvalidResponse     a response arrived that no Petrov service sends
 
-Catch the root, a branch or a leaf. `.problem` holds the service's own words (RFC 9457) where it sent any: over HTTP
-always, over gRPC never.
+Catch the root, a branch or a leaf. Over HTTP `.problem` holds the service's problem details (RFC 9457); over gRPC it is
+empty.
 """
 # ruff: noqa: N818 - a leaf is named for its fault, which reads better in an `except` than a suffix on each
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Where:
-    """The place of a fault in the caller's array.
+    """The location of a fault in the caller's array.
 
     Attributes:
         array: Name of the model's input.
@@ -51,7 +51,7 @@ class PetrovError(Exception):
     Attributes:
         problem: The problem details of the service, empty where it sent none.
         retry_after: Seconds after which the service expects to do better, where it said so.
-        where: The place in the input, for an `InvalidInput`.
+        where: The location in the input, for an `InvalidInput`.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class PetrovError(Exception):
 
 
 class RequestError(PetrovError):
-    """The question is at fault: sending it again will not help."""
+    """The request is wrong: sending it again does not help."""
 
 
 class InvalidInput(RequestError):
-    """The array does not fit the model; `.where` names the place."""
+    """The array does not fit the model; `.where` names the location."""
 
 
 class UnknownModel(RequestError):
@@ -85,15 +85,15 @@ class TooLarge(RequestError):
 
 
 class Unauthorised(RequestError):
-    """The key is missing, wrong, or not allowed to do this."""
+    """The key is missing, wrong, or lacks the permission."""
 
 
 class RateLimited(RequestError):
-    """Too many fields for this key's rate; `.retry_after` says when to go on."""
+    """Too many fields for this key's rate; `.retry_after` says when to continue."""
 
 
 class ServiceError(PetrovError):
-    """The service is at fault: a later attempt may succeed."""
+    """The service failed: a later attempt may succeed."""
 
 
 class Unavailable(ServiceError):
@@ -101,7 +101,7 @@ class Unavailable(ServiceError):
 
 
 class DeadlineExceeded(ServiceError):
-    """No answer in time, by the service's clock or by ours."""
+    """No response within the time limit of the service or of the client."""
 
 
 class ServerFault(ServiceError):
@@ -109,12 +109,12 @@ class ServerFault(ServiceError):
 
 
 class TransportError(PetrovError):
-    """No usable answer came back."""
+    """No usable response arrived."""
 
 
 class ConnectionFailed(TransportError):
-    """Nobody listens there, or the connection broke."""
+    """The server does not listen, or the connection broke."""
 
 
-class UnreadableAnswer(TransportError):
-    """An answer came, and it is not one of a Petrov service."""
+class InvalidResponse(TransportError):
+    """A response arrived that no Petrov service sends."""

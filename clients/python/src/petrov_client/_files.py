@@ -1,7 +1,6 @@
-"""Arrays from and to local files, `.npy` or HDF5 by the ending; large inputs stay on disk until they are sliced.
+"""Readers and writers of local files, `.npy` or HDF5 by their suffix. Large inputs stay on disk until they are sliced.
 
-A field file is opened for as long as it is read. An output is written beside its place and renamed, so that a broken
-run leaves no half file behind.
+An output is written to a temporary file and renamed, so that an interrupted run leaves no incomplete file.
 """
 
 from __future__ import annotations
@@ -25,34 +24,34 @@ ARRAYS = HDF5 | {".npy"}
 
 
 @contextmanager
-def reading(path: Path, tensor: TensorInfo, dataset: str | None = None) -> Iterator[Any]:
+def opened(path: Path, tensor: TensorInfo, dataset: str | None = None) -> Iterator[Any]:
     """Open an array for reading: a memory map of a `.npy` file, or a dataset of an HDF5 file.
 
     Args:
         path: The file.
-        tensor: The model's input: its name is the dataset's, unless the file holds only one.
-        dataset: The dataset's name where it is another.
+        tensor: The model's input: the dataset with its name is read, or the only one of the file.
+        dataset: The name of the dataset; None to find it by the rule above.
 
     Raises:
         OSError: There is no such file, or it cannot be read.
-        ValueError: It holds no plain array.
+        ValueError: It holds no such dataset or no plain array.
     """
     if path.suffix in HDF5:
         with hdf5().File(path, "r") as file:
-            yield _named(file, path, dataset) if dataset else _named(file, path, _likely(file, tensor.name))
+            yield _named(file, path, dataset) if dataset else _named(file, path, _default_name(file, tensor.name))
     else:
         yield _npy(path)
 
 
-def check_output(path: Path, endings: frozenset[str] = ARRAYS) -> None:
-    """Find out before the work, and not after it, that its result has nowhere to go.
+def check_output(path: Path, suffixes: frozenset[str] = ARRAYS) -> None:
+    """Check the suffix and the folder of an output file before the computation begins.
 
     Raises:
-        ValueError: The file's ending is none of those, or its folder does not exist.
+        ValueError: The suffix is none of the allowed, or the folder does not exist.
     """
-    if path.suffix not in endings:
+    if path.suffix not in suffixes:
         raise ValueError(
-            f"expected an output file that ends in {' or '.join(sorted(endings, reverse=True))} but got {path}"
+            f"expected an output file that ends in {' or '.join(sorted(suffixes, reverse=True))} but got {path}"
         )
     if path.suffix in HDF5:
         hdf5()
@@ -61,28 +60,33 @@ def check_output(path: Path, endings: frozenset[str] = ARRAYS) -> None:
 
 
 def write(path: Path, fields: Fields, tensor: TensorInfo) -> None:
-    """Write an answer: `.npy`, or an HDF5 file with the model's output as its one dataset, units attached.
+    """Write an output as `.npy`, or as an HDF5 file whose only dataset has the units and meaning as attributes.
+
+    Args:
+        path: The file; its suffix selects the format.
+        fields: The array.
+        tensor: The model's output: the name, units and meaning of the dataset.
 
     Raises:
         OSError: The file cannot be written.
     """
-    with replacing(path) as aside:
-        _write(aside, path.suffix, fields, tensor)
+    with replacing(path) as temporary:
+        _write(temporary, path.suffix, fields, tensor)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a file to write to, which takes the place of another once it is whole.
+    """Yield a temporary path, and rename that file to `path` at the end of the block.
 
     Raises:
-        OSError: It cannot be put there.
+        OSError: It cannot be renamed.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        yield aside
-        aside.replace(path)
+        yield temporary
+        temporary.replace(path)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _write(path: Path, suffix: str, fields: Fields, tensor: TensorInfo) -> None:
@@ -105,8 +109,8 @@ def _npy(path: Path) -> Any:
     return array
 
 
-def _likely(file: Any, name: str) -> str:
-    """That name, or the only one."""
+def _default_name(file: Any, name: str) -> str:
+    """Return that name, or the only one in the file."""
     names = list(file)
     return name if name in names or len(names) != 1 else str(names[0])
 
@@ -119,7 +123,7 @@ def _named(file: Any, path: Path, name: str) -> Any:
 
 
 def hdf5() -> ModuleType:
-    """The library, which is optional.
+    """Return the library h5py, which is optional.
 
     Raises:
         ValueError: It is not installed.

@@ -1,7 +1,7 @@
-"""Triton's gRPC (Open Inference Protocol): questions become calls, replies become arrays and exceptions. No sockets.
+"""The wire format of gRPC (Open Inference Protocol): inputs to calls, replies to arrays and exceptions. No sockets.
 
-gRPC knows names, shapes and versions of a model, the words of one of sequences, and no more of its card: no units, no
-meaning, no grid limits, no sign.
+The protocol carries the names, shapes and versions of a model, and the vocabulary of a sequence model. It carries
+neither units, meaning, sign nor grid limits.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from petrov_client._exceptions import (
     ConnectionFailed,
     DeadlineExceeded,
     InvalidInput,
+    InvalidResponse,
     PetrovError,
     RateLimited,
     RequestError,
@@ -28,7 +29,6 @@ from petrov_client._exceptions import (
     Unauthorised,
     Unavailable,
     UnknownModel,
-    UnreadableAnswer,
 )
 from petrov_client._models import ModelInfo, TensorInfo
 from petrov_client._vocabulary import vocabulary
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from petrov_client._wire import Flow
 
 _LONGEST_MESSAGE = 2**31 - 1
-#: A lost connection is tried again soon, as over HTTP, and one that does not come about is given up after 5 s.
+#: A lost connection is tried again soon, as over HTTP; an attempt to connect ends after 5 s.
 CHANNEL = [
     ("grpc.max_send_message_length", _LONGEST_MESSAGE),
     ("grpc.max_receive_message_length", _LONGEST_MESSAGE),
@@ -64,8 +64,8 @@ _FAULTS: Mapping[str, type[PetrovError]] = {
     "UNAVAILABLE": Unavailable,
     "DEADLINE_EXCEEDED": DeadlineExceeded,
 }
-#: A server that says "unavailable" and one that is not there share a status; gRPC's own sentences tell them apart.
-_NOT_THERE = re.compile(
+#: A server that responds "unavailable" and a server that is not there share a status; only gRPC's messages differ.
+_NO_SERVER = re.compile(
     "failed to connect|errors resolving|DNS resolution|connections to all backends|socket closed|connection reset"
     "|broken pipe|recvmsg|sendmsg|GOAWAY|transport",
     re.IGNORECASE,
@@ -83,21 +83,21 @@ class GrpcRequest:
 
 
 class GrpcWire:
-    """The protocol's methods."""
+    """The calls of the protocol."""
 
     def names(self) -> Call[list[str]]:
-        """`RepositoryIndex`: the models that are ready."""
+        """Return the call `RepositoryIndex`, which lists the models that are ready."""
         return Call(GrpcRequest("get_model_repository_index", {}), _ready)
 
     def model(self, name: str, version: int | None) -> Flow[ModelInfo]:
-        """`ModelMetadata` and `ModelConfig`."""
+        """Yield the calls `ModelMetadata` and `ModelConfig`."""
         which = {"model_name": name, "model_version": _text(version)}
         metadata = yield Call(GrpcRequest("get_model_metadata", which), _itself)
         config = yield Call(GrpcRequest("get_model_config", which), lambda reply: reply.config)
         return _info(metadata, config)
 
     def prediction(self, info: ModelInfo, version: int | None, fields: Fields) -> Call[Fields]:
-        """`ModelInfer`."""
+        """Return the call `ModelInfer`."""
         tensor = InferInput(info.inputs[0].name, list(fields.shape), info.inputs[0].dtype)
         tensor.set_data_from_numpy(fields)
         arguments = {"model_name": info.name, "model_version": _text(version), "inputs": [tensor]}
@@ -105,38 +105,44 @@ class GrpcWire:
 
 
 def arguments(request: GrpcRequest, metadata: Mapping[str, str], remaining: float) -> dict[str, Any]:
-    """What `tritonclient` wants to send a call that has `remaining` seconds."""
+    """Return the arguments of `tritonclient` for a call.
+
+    Args:
+        request: The call.
+        metadata: Metadata of every call of the client, such as its key.
+        remaining: Seconds until the call's deadline.
+    """
     return {**request.arguments, "headers": {**metadata, **_trace.context()}, "client_timeout": remaining}
 
 
 def checked_address(address: str) -> str:
-    """The server's address.
+    """Return the server's address, if it is HOST:PORT.
 
     Raises:
-        ValueError: It is not HOST:PORT.
+        ValueError: It is not.
     """
     host, _, port = address.rpartition(":")
     if not host or "/" in address or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f'expected an address such as "127.0.0.1:8001" but got "{address}"')
+        raise ValueError(f'expected an address such as "127.0.0.1:8081" but got "{address}"')
     return address
 
 
 def fault(error: InferenceServerException, address: str) -> PetrovError:
-    """The exception for a call that failed, here or on the server."""
+    """Return the exception for a call that failed, here or on the server."""
     status = str(error.status()).removeprefix("StatusCode.")
     message = str(error.message() or status)
-    if status == "UNAVAILABLE" and _NOT_THERE.search(message):
-        return ConnectionFailed(f"no answer from {address}: {message}")
+    if status == "UNAVAILABLE" and _NO_SERVER.search(message):
+        return ConnectionFailed(f"no response from {address}: {message}")
     if status == "DEADLINE_EXCEEDED":
-        return DeadlineExceeded(f"no answer from {address} in time")
+        return DeadlineExceeded(f"no response from {address} in time")
     seconds = _retry_after(error)
-    if status == "RESOURCE_EXHAUSTED" and seconds is not None:  # what is too large is so at any time
+    if status == "RESOURCE_EXHAUSTED" and seconds is not None:  # a request that is too large stays too large
         return RateLimited(message, retry_after=seconds)
     return _FAULTS.get(status, ServerFault)(message, retry_after=seconds)
 
 
 def _retry_after(error: InferenceServerException) -> float | None:
-    """Seconds that the server named in its trailing metadata; `tritonclient` leaves them on the fault it replaces."""
+    """Return the seconds of the trailing metadata, which `tritonclient` keeps on the error that it replaces."""
     read = getattr(error.__context__, "trailing_metadata", None)
     seconds = str(dict((read and read()) or ()).get("retry-after", ""))
     return float(seconds) if seconds.isdecimal() else None
@@ -163,7 +169,7 @@ def _info(metadata: Any, config: Any) -> ModelInfo:
         inputs=tuple(_tensor(str(tensor.name), tensor) for tensor in metadata.inputs),
         outputs=tuple(_tensor(_POSITION.sub("", tensor.name), tensor) for tensor in metadata.outputs),
         batch=max(1, int(config.max_batch_size)),
-        vocabulary=_words(config.parameters),
+        vocabulary=_vocabulary(config.parameters),
     )
 
 
@@ -173,23 +179,27 @@ def _tensor(name: str, tensor: Any) -> TensorInfo:
     return TensorInfo(name=name, axes=("batch", *axes), shape=(None, *grid), dtype=str(tensor.datatype))
 
 
-def _words(parameters: Any) -> Vocabulary | None:
-    """The vocabulary, which the configuration of a model of sequences has among its parameters, as JSON."""
+def _vocabulary(parameters: Any) -> Vocabulary | None:
+    """Return the vocabulary, which Triton's configuration of a sequence model holds as JSON among its parameters."""
     if "vocabulary" not in parameters:
         return None
     try:
         return vocabulary(json.loads(parameters["vocabulary"].string_value))
     except (KeyError, TypeError, ValueError) as error:
-        raise UnreadableAnswer(f"the vocabulary of a model is not readable: {error!r}") from error
+        raise InvalidResponse(f"the vocabulary of a model is not readable: {error!r}") from error
 
 
 def _solution(result: Any) -> Fields:
-    """The first output, read by hand: its bytes have to be exactly those that its shape promises."""
+    """Return the first output, if it has exactly the bytes that its shape requires.
+
+    Raises:
+        InvalidResponse: There is no output, its type is not FP32, or the number of bytes is another.
+    """
     response = result.get_response()
     if not response.outputs or not response.raw_output_contents:
-        raise UnreadableAnswer("expected an output with binary contents but got none")
+        raise InvalidResponse("expected an output with binary contents but got none")
     [output, *_], [content, *_] = response.outputs, response.raw_output_contents
     shape = tuple(int(points) for points in output.shape)
     if output.datatype != "FP32" or min(shape, default=0) < 1 or len(content) != 4 * math.prod(shape):
-        raise UnreadableAnswer(f"expected FP32 {shape} but got {output.datatype} in {len(content)} bytes")
+        raise InvalidResponse(f"expected FP32 {shape} but got {output.datatype} in {len(content)} bytes")
     return np.frombuffer(content, dtype="<f4").reshape(shape)

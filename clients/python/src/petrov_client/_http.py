@@ -1,4 +1,4 @@
-"""The gateway's HTTP: questions become requests, replies become arrays and exceptions. No sockets."""
+"""The wire format of the gateway's HTTP routes: inputs to requests, replies to arrays and exceptions. No sockets."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from petrov_client._exceptions import (
     ConnectionFailed,
     DeadlineExceeded,
     InvalidInput,
+    InvalidResponse,
     PetrovError,
     RateLimited,
     RequestError,
@@ -25,7 +26,6 @@ from petrov_client._exceptions import (
     Unauthorised,
     Unavailable,
     UnknownModel,
-    UnreadableAnswer,
     Where,
 )
 from petrov_client._models import ModelInfo, model_info, model_names
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from petrov_client._wire import Flow
 
 CONNECT_SECONDS = 5.0
-#: Of every request. Fields of numbers do not shrink by compression: none is asked for.
+#: Of every request. Arrays of numbers do not shrink by compression, so none is requested.
 HEADERS = {"accept-encoding": "identity", "user-agent": "petrov-client"}
 PROBLEM = "application/problem+json"
-#: No answer of a piece of ours comes near; a stranger's endless one ends here.
-LONGEST_ANSWER = 256 * 2**20
+#: Bytes of the longest response. The largest piece gives a few megabytes; the limit stops an endless response.
+LONGEST_RESPONSE = 256 * 2**20
 
 _FAULTS: Mapping[int, type[PetrovError]] = {
     401: Unauthorised,
@@ -75,28 +75,28 @@ class HttpReply:
 
 @dataclass
 class Body:
-    """The bytes of an answer as they come in, bounded in size and time."""
+    """The bytes of a response as they arrive, bounded in size and time."""
 
     end: float
     chunks: list[bytes] = field(default_factory=list)
     size: int = 0
 
     def add(self, chunk: bytes) -> None:
-        """Take the next bytes.
+        """Append the next bytes.
 
         Raises:
-            UnreadableAnswer: The answer is longer than any of a Petrov service.
-            DeadlineExceeded: It trickles past the end of its time.
+            InvalidResponse: The response is longer than `LONGEST_RESPONSE`.
+            DeadlineExceeded: The time limit has passed.
         """
         self.size += len(chunk)
-        if self.size > LONGEST_ANSWER:
-            raise UnreadableAnswer(f"expected an answer of at most {LONGEST_ANSWER} bytes but got more")
+        if self.size > LONGEST_RESPONSE:
+            raise InvalidResponse(f"expected a response of at most {LONGEST_RESPONSE} bytes but got more")
         if time.monotonic() > self.end:
-            raise DeadlineExceeded("the answer did not arrive in time")
+            raise DeadlineExceeded("the response did not arrive in time")
         self.chunks.append(chunk)
 
     def reply(self, response: httpx2.Response) -> HttpReply:
-        """The complete reply."""
+        """Return the complete reply."""
         return HttpReply(response.status_code, response.headers, b"".join(self.chunks))
 
 
@@ -104,29 +104,29 @@ class HttpWire:
     """The gateway's routes under `/v1/models`."""
 
     def names(self) -> Call[list[str]]:
-        """`GET /v1/models`."""
+        """Return the call `GET /v1/models`."""
         return Call(_get("/v1/models"), lambda reply: model_names(_document(reply)))
 
     def model(self, name: str, version: int | None) -> Flow[ModelInfo]:
-        """`GET /v1/models/{model}`; the gateway describes the version that answers when none is named."""
+        """Yield the call `GET /v1/models/{model}`, which describes the default version."""
         del version
         info: ModelInfo = yield Call(_get(_path(name)), lambda reply: model_info(_document(reply)))
         return info
 
     def prediction(self, info: ModelInfo, version: int | None, fields: Fields) -> Call[Fields]:
-        """`POST …/predict`, `.npy` both ways."""
+        """Return the call `POST …/predict`, with `.npy` as request and response."""
         path = _path(info.name) + ("" if version is None else f"/versions/{version}") + "/predict"
         headers = {"content-type": _npy.MEDIA_TYPE, "accept": f"{_npy.MEDIA_TYPE}, {PROBLEM}"}
         return Call(HttpRequest("POST", path, headers, _npy.encode(fields)), _solution)
 
 
 def settings(url: httpx2.URL, key: Mapping[str, str]) -> dict[str, Any]:
-    """What `httpx2` wants to know of all requests. Certificates take 0.1 s to load: for https only."""
+    """Return the options of the `httpx2` client. Certificates, which take 0.1 s to load, are loaded for https only."""
     return {"base_url": url, "headers": {**HEADERS, **key}, "verify": url.scheme == "https"}
 
 
 def arguments(request: HttpRequest, remaining: float) -> dict[str, Any]:
-    """What `httpx2` wants to send a request that has `remaining` seconds."""
+    """Return the arguments of `httpx2` for a request that has `remaining` seconds."""
     return {
         "method": request.method,
         "url": request.path,
@@ -137,15 +137,15 @@ def arguments(request: HttpRequest, remaining: float) -> dict[str, Any]:
 
 
 def address(url: httpx2.URL) -> str:
-    """The gateway's address as it may be shown."""
+    """Return the gateway's address without its password."""
     return str(url.copy_with(password="***")) if url.password else str(url)  # noqa: S106  the mask itself
 
 
 def checked_url(url: str) -> httpx2.URL:
-    """The gateway's address.
+    """Return the gateway's address, if it is an HTTP URL.
 
     Raises:
-        ValueError: It is not one of HTTP.
+        ValueError: It is not.
     """
     try:
         parsed = httpx2.URL(url)
@@ -157,13 +157,13 @@ def checked_url(url: str) -> httpx2.URL:
 
 
 def connection_fault(error: httpx2.HTTPError, url: httpx2.URL) -> PetrovError:
-    """The exception for a request that got no complete reply."""
-    place = f"{url.host}:{url.port}" if url.port else url.host
+    """Return the exception for a request without a complete reply."""
+    address = f"{url.host}:{url.port}" if url.port else url.host
     if isinstance(error, (httpx2.ConnectTimeout, httpx2.PoolTimeout)):
-        return ConnectionFailed(f"no connection to {place} in time")
+        return ConnectionFailed(f"no connection to {address} in time")
     if isinstance(error, httpx2.TimeoutException):
-        return DeadlineExceeded(f"no answer from {place} in time")
-    return ConnectionFailed(f"no answer from {place}: {error or type(error).__name__}")
+        return DeadlineExceeded(f"no response from {address} in time")
+    return ConnectionFailed(f"no response from {address}: {error or type(error).__name__}")
 
 
 def _path(model: str) -> str:
@@ -186,20 +186,20 @@ def _json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise UnreadableAnswer(f"expected JSON but got {body[:60]!r}") from error
+        raise InvalidResponse(f"expected JSON but got {body[:60]!r}") from error
 
 
 def _good(reply: HttpReply, expected: str) -> HttpReply:
-    """The reply itself if it is a success of the expected media type.
+    """Return the reply itself, if it is a success with the expected media type.
 
     Raises:
-        PetrovError: What it is instead.
+        PetrovError: The reply reports a fault, or has another status or media type.
     """
     media_type = _media_type(reply)
     if reply.status >= 400:
         raise _fault(reply)
     if reply.status != 200 or media_type != expected:
-        raise UnreadableAnswer(f'expected 200 with {expected} but got {reply.status} with "{media_type}"')
+        raise InvalidResponse(f'expected 200 with {expected} but got {reply.status} with "{media_type}"')
     return reply
 
 
@@ -208,13 +208,13 @@ def _media_type(reply: HttpReply) -> str:
 
 
 def _fault(reply: HttpReply) -> PetrovError:
-    """The exception for a reply of 400 and above, with the service's own words where it is a Petrov service."""
+    """Return the exception for a reply of 400 and above, with the service's own message where it sent one."""
     problem = _problem(reply)
     if reply.status == 404 and not problem:
-        return UnreadableAnswer("expected a Petrov service but got a bare 404: is the address right?")
+        return InvalidResponse("expected a Petrov service but got a bare 404: is the address right?")
     family = RequestError if reply.status < 500 else ServerFault
     return _FAULTS.get(reply.status, family)(
-        str(problem.get("detail") or f"the service answered {reply.status}"),
+        str(problem.get("detail") or f"the service responded with status {reply.status}"),
         problem=problem,
         retry_after=retry_after(reply.headers.get("retry-after")),
         where=_where(problem.get("where")),
@@ -228,15 +228,15 @@ def _problem(reply: HttpReply) -> Mapping[str, Any]:
     return problem if isinstance(problem, Mapping) else {}
 
 
-def _where(place: Any) -> Where | None:
-    if not isinstance(place, Mapping) or "array" not in place:
+def _where(location: Any) -> Where | None:
+    if not isinstance(location, Mapping) or "array" not in location:
         return None
-    index = place.get("index")
-    return Where(str(place["array"]), tuple(index) if isinstance(index, list) else None)
+    index = location.get("index")
+    return Where(str(location["array"]), tuple(index) if isinstance(index, list) else None)
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds of a `Retry-After` header, which is a number of them or a date; None for none or nonsense."""
+    """Return the seconds of a `Retry-After` header (a number or a date); None if it is missing or malformed."""
     if value is None:
         return None
     if value.strip().isdecimal():

@@ -1,4 +1,4 @@
-"""What a service says of a model, as frozen values: the gateway's JSON goes in, a `ModelInfo` comes out."""
+"""The description of a model, as frozen values, and its reader from the gateway's JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from petrov_client._exceptions import InvalidInput, UnknownModel, UnreadableAnswer, Where
+from petrov_client._exceptions import InvalidInput, InvalidResponse, UnknownModel, Where
 from petrov_client._vocabulary import PADDING, Vocabulary, vocabulary
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ class TensorInfo:
     Attributes:
         name: Its name on the wire.
         axes: Names of its axes, the batch first. Over gRPC only their number is known: "batch", "axis1", …
-        units: Physical units, "1" for a dimensionless quantity; None where the service does not say (gRPC).
-        meaning: The quantity in words, such as "permeability"; None where the service does not say (gRPC).
-        positive: Whether every value has to be above zero; False where the service does not say (gRPC).
-        shape: Points per axis, None where any number will do. The batch's is always None.
+        units: Physical units, "1" for a dimensionless quantity; None over gRPC.
+        meaning: The quantity in words, such as "permeability"; None over gRPC.
+        positive: Whether every value must be above zero; False over gRPC.
+        shape: Points per axis, None where any number is accepted. The batch's is always None.
         dtype: "FP32", or "INT32" for the tokens of a sequence.
     """
 
@@ -47,8 +47,8 @@ class GridInfo:
         axes: Names of the grid's axes.
         minimum: Fewest points per axis.
         maximum: Most points per axis.
-        declared: Points per axis of the grids that errors are published for.
-        points: Where the points lie, in words and a formula.
+        declared: Points per axis of the grids for which errors are published.
+        points: The location of the points, in words and a formula.
     """
 
     axes: tuple[str, ...]
@@ -60,23 +60,23 @@ class GridInfo:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """A model that answers now.
+    """A model that is ready.
 
-    Over HTTP all of it comes from the model's card. Triton's gRPC knows names, shapes and versions only: there `title`
-    is empty, `grid` is None, `card` and `certificate` are empty, and tensors have neither units nor meaning.
+    Over HTTP all values come from the model's card. gRPC carries names, shapes and versions only: there `title`, `card`
+    and `certificate` are empty, `grid` is None, and tensors have neither units nor meaning.
 
     Attributes:
-        name: What to pass to `predict`.
-        version: The version that answers when none is named.
-        versions: All versions that answer now, ascending.
-        inputs: Inputs, one for every model that `predict` can ask.
-        outputs: Outputs, one for every model that `predict` can ask.
-        batch: Fields in one request of this client (the model's own batch); larger batches are cut.
-        title: What the model computes, in a line.
-        grid: The grids that it accepts, where the service says.
-        vocabulary: The words and labels of a model of sequences; None for a model of fields.
-        card: The whole card: training distribution, measured errors, and the classical solver's beside them.
-        certificate: The export certificate: how far the served graph is from the trained network.
+        name: The name, as `predict` takes it.
+        version: The default version.
+        versions: All versions that are ready, ascending.
+        inputs: The inputs; `predict` supports models with one.
+        outputs: The outputs; `predict` supports models with one.
+        batch: The model's largest batch; the client cuts larger ones.
+        title: What the model computes, in one sentence.
+        grid: The grids that it accepts; None over gRPC.
+        vocabulary: The words and labels of a sequence model; None for a model of fields.
+        card: The whole card: training distribution, measured errors, and errors of the classical solver.
+        certificate: The export certificate: the difference between the served graph and the trained network.
     """
 
     name: str
@@ -92,7 +92,7 @@ class ModelInfo:
     certificate: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def encode(self, texts: str | Sequence[str]) -> npt.NDArray[np.int32]:
-        """The tokens of texts, as `predict` takes them.
+        """Return the tokens of texts, as `predict` takes them.
 
         Args:
             texts: One text, or several that become one batch.
@@ -101,8 +101,8 @@ class ModelInfo:
             int32 `[token]` for one text, else `[batch, token]`, as long as the longest and padded behind the others.
 
         Raises:
-            InvalidInput: The model takes no text, or a text holds something else than its words, or too many of them;
-                `.where` names the text.
+            InvalidInput: The model has no vocabulary, or a text holds an unknown word or too many words; `.where`
+                names the text.
         """
         if not isinstance(texts, str):
             return self._padded([self._encoded(text, (number,)) for number, text in enumerate(texts)])
@@ -110,36 +110,36 @@ class ModelInfo:
         return row
 
     def decode(self, logits: npt.NDArray[Any]) -> Any:
-        """The labels that a model's answer stands for.
+        """Return the labels of a model's output.
 
         Args:
-            logits: What `predict` answers: `[label]`, `[batch, label]` or, where every token has a label,
+            logits: The output of `predict`: `[label]`, `[batch, label]` or, where every token has a label,
                 `[token, label]` or `[batch, token, label]`.
 
         Returns:
-            A `Choice`, or lists of them in the shape of the other axes. For tokens of padding they mean nothing:
-            `zip(words, choices)` leaves them out.
+            A `Choice`, or nested lists of them in the shape of the other axes. Those of padding have no meaning;
+            `zip(words, choices)` drops them.
 
         Raises:
-            InvalidInput: The model has no labels, or others.
+            InvalidInput: The model has no labels, or another number of them.
         """
-        return self._known_words().decode(np.asarray(logits))
+        return self._required_vocabulary().decode(np.asarray(logits))
 
-    def _known_words(self) -> Vocabulary:
+    def _required_vocabulary(self) -> Vocabulary:
         if self.vocabulary is None:
             raise InvalidInput(f'"{self.name}" takes numbers and no text: it has no vocabulary')
         return self.vocabulary
 
     def _encoded(self, text: str, index: tuple[int, ...]) -> list[int]:
         where = Where(self.inputs[0].name, index or None)
-        place = f"text {index[0]}: " if index else ""
+        prefix = f"text {index[0]}: " if index else ""
         try:
-            tokens = self._known_words().encode(text)
+            tokens = self._required_vocabulary().encode(text)
         except InvalidInput as fault:
-            raise InvalidInput(f"{place}{fault}", where=where) from None
+            raise InvalidInput(f"{prefix}{fault}", where=where) from None
         most = self.grid.maximum if self.grid else len(tokens)
         if not 1 <= len(tokens) <= most:
-            raise InvalidInput(f"{place}expected 1 to {most} words but got {len(tokens)}", where=where)
+            raise InvalidInput(f"{prefix}expected 1 to {most} words but got {len(tokens)}", where=where)
         return tokens
 
     def _padded(self, sequences: list[list[int]]) -> npt.NDArray[np.int32]:
@@ -151,10 +151,10 @@ class ModelInfo:
 
 
 def checked_name(name: str) -> str:
-    """A model's name, if it can be one: it is a folder's.
+    """Return a model's name, if it can be one: it is the name of a folder.
 
     Raises:
-        UnknownModel: No model can have it.
+        UnknownModel: No model can have that name.
     """
     if name in {"", ".", ".."} or "/" in name or "\\" in name:
         raise UnknownModel(f'there is no model "{name}"')
@@ -162,27 +162,27 @@ def checked_name(name: str) -> str:
 
 
 def model_info(document: Any) -> ModelInfo:
-    """Read the gateway's description of one model (`GET /v1/models/{model}`).
+    """Return the model of the gateway's description (`GET /v1/models/{model}`).
 
     Raises:
-        UnreadableAnswer: The document is not such a description.
+        InvalidResponse: The document is not such a description.
     """
     try:
         return _from_card(document, document["card"])
     except (KeyError, TypeError, ValueError) as error:
-        raise UnreadableAnswer(f"the description of a model is not readable: {error!r}") from error
+        raise InvalidResponse(f"the description of a model is not readable: {error!r}") from error
 
 
 def model_names(document: Any) -> list[str]:
-    """Read the gateway's list of models (`GET /v1/models`).
+    """Return the names in the gateway's list of models (`GET /v1/models`).
 
     Raises:
-        UnreadableAnswer: The document is not such a list.
+        InvalidResponse: The document is not such a list.
     """
     try:
         return [str(model["name"]) for model in document["models"]]
     except (KeyError, TypeError) as error:
-        raise UnreadableAnswer(f"the list of models is not readable: {error!r}") from error
+        raise InvalidResponse(f"the list of models is not readable: {error!r}") from error
 
 
 def _from_card(document: Mapping[str, Any], card: Mapping[str, Any]) -> ModelInfo:

@@ -1,10 +1,10 @@
-"""Answers to pieces of a long batch in, in any order; one HDF5 file out, always of the same bytes.
+"""The HDF5 file of a long batch while its pieces arrive, in any order. Its bytes do not depend on the order.
 
-Until it is whole the file is called `OUT.partial` and ends in a tally, one byte for each piece and a mark. HDF5 itself
-writes only once, at the beginning: a header, attributes that say what was asked, and room for all answers in one block.
-From then on answers are written to their places in that block, and their pieces are tallied once the answers have
-reached the disk. A kill or a power cut at any moment leaves a file to go on from; one without the mark is begun anew.
-At the end the tally is cut off and the file gets its name.
+Until it is complete the file is called `OUT.partial` and ends in a tally: one byte per piece, and a mark. HDF5 writes
+only once, at the beginning: a header, attributes that describe the job, and one contiguous block for all outputs. Each
+piece is then written to its offset in that block, and tallied once it has reached the disk. A kill or a power cut at
+any moment leaves a file that can be resumed; a file without the mark is started again. At the end the tally is cut off
+and the file is renamed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from petrov_client._exceptions import UnreadableAnswer
+from petrov_client._exceptions import InvalidResponse
 from petrov_client._files import hdf5
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ MARK = b"petrov: unfinished"
 
 @dataclass(frozen=True)
 class Contents:
-    """What HDF5 wrote: what was asked, and where the answers lie.
+    """What HDF5 wrote: the description of the job, and the location of the outputs.
 
     Attributes:
         job: The file's attributes.
-        shape: The dataset's.
-        start: Its first byte in the file.
+        shape: The dataset's shape.
+        start: The offset of the dataset in the file, in bytes.
     """
 
     job: Mapping[str, Any]
@@ -47,16 +47,16 @@ class Contents:
 
 
 class Partial:
-    """The file of a job until it is whole; one process at a time may have it.
+    """The file of a job until it is complete; one process at a time may open it.
 
     Args:
-        target: The file's name when it is whole.
-        job: What is asked: the file's attributes.
+        target: The file's name when it is complete.
+        job: The description of the job: the file's attributes.
         tensor: The model's output: the dataset's name, units and meaning.
-        pieces: The runs of fields that are asked about one at a time.
+        pieces: The slices of the batch, one per request.
 
     Raises:
-        ValueError: The file was begun for another job, or another process is at work on it.
+        ValueError: The file belongs to another job, or another process has opened it.
         OSError: It cannot be written.
     """
 
@@ -65,7 +65,7 @@ class Partial:
         self.path = target.with_name(f"{target.name}.partial")
         self.done = [False] * len(pieces)
         self._contents: Contents | None = None
-        self._end = 0  # of all that is HDF5's, where the tally begins
+        self._end = 0  # of what HDF5 wrote: the offset of the tally
         self._file = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         try:
             self._claim()
@@ -79,25 +79,25 @@ class Partial:
 
     def __exit__(self, *_: object) -> None:
         if self._contents is None:
-            self.path.unlink()  # nothing was answered
+            self.path.unlink()  # there is no output
         self._file.close()
 
     def write(self, number: int, fields: Fields) -> None:
-        """Write the answer to a piece to its place; the first one tells how large answers are.
+        """Write the output of a piece to its offset; the first one determines the shape of the dataset.
 
         Raises:
-            UnreadableAnswer: It has another shape than it should.
+            InvalidResponse: Its shape does not match the piece, or the grid of the earlier ones.
             OSError: The disk is full or gone.
         """
         piece = self._pieces[number]
         contents = self._contents or self._begin((self._pieces[-1].stop, *fields.shape[1:]))
         expected = (piece.stop - piece.start, *contents.shape[1:])
         if fields.shape != expected:
-            raise UnreadableAnswer(f"expected an answer of shape {expected} but got {fields.shape}")
+            raise InvalidResponse(f"expected a response of shape {expected} but got {fields.shape}")
         self._put(contents.start + VALUE_BYTES * piece.start * math.prod(expected[1:]), fields.astype("<f4").tobytes())
 
     def sync(self) -> None:
-        """Wait until all that was written is on the disk; other threads may write meanwhile.
+        """Wait until everything written so far is on the disk; other threads may write meanwhile.
 
         Raises:
             OSError: The disk is full or gone.
@@ -105,7 +105,7 @@ class Partial:
         os.fsync(self._file.fileno())
 
     def tally(self, numbers: list[int]) -> None:
-        """Note that the answers to pieces are on the disk.
+        """Record that the outputs of these pieces are on the disk.
 
         Raises:
             OSError: The disk is full or gone.
@@ -115,37 +115,37 @@ class Partial:
             self.done[number] = True
 
     def finish(self) -> tuple[int, ...]:
-        """Cut off the tally, give the file its name and return the shape of the answer.
+        """Cut off the tally, rename the file and return the shape of the dataset.
 
         Raises:
-            OSError: It cannot be put there.
+            OSError: It cannot be renamed.
         """
-        shape = self._known.shape
+        shape = self._written.shape
         self._file.truncate(self._end)
         self.sync()
         self.path.replace(self._target)
         return shape
 
     @property
-    def _known(self) -> Contents:
+    def _written(self) -> Contents:
         if self._contents is None:
-            raise ValueError(f"expected answers in {self.path} but there are none yet")
+            raise ValueError(f"expected outputs in {self.path} but there are none yet")
         return self._contents
 
     def _claim(self) -> None:
-        """Take the file for this process; the end of it, however it comes, sets the file free."""
+        """Lock the file for this process; the lock ends with the process."""
         if sys.platform != "win32":
-            import fcntl  # noqa: PLC0415  there is none on Windows, where nobody renames an open file either
+            import fcntl  # noqa: PLC0415  Windows has none, and renames no open file
 
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ValueError(f"another process is at work on {self.path}") from None
+                raise ValueError(f"another process has opened {self.path}") from None
         if not (self.path.exists() and os.path.samestat(self.path.stat(), os.fstat(self._file.fileno()))):
             raise ValueError(f"another process has just finished {self._target}")
 
     def _resume(self) -> None:
-        """Go on from what was left behind, if it is ours and has a tally."""
+        """Resume from the file that an earlier run left, if it has a tally."""
         found = read(self.path)
         if found is None:
             return
@@ -158,20 +158,20 @@ class Partial:
             self.done = [mark == TALLIED for mark in tally.removesuffix(MARK)]
 
     def _begin(self, shape: tuple[int, ...]) -> Contents:
-        """Let HDF5 write all that it has to, and put an empty tally behind it."""
+        """Let HDF5 write its part, and append an empty tally."""
         self._contents = _create(self.path, shape, self._tensor, self._job)
         self._end = self._file.seek(0, os.SEEK_END)
         self._put(self._end, bytes(len(self.done)) + MARK)
         return self._contents
 
-    def _put(self, place: int, content: bytes) -> None:
-        self._file.seek(place)
+    def _put(self, offset: int, content: bytes) -> None:
+        self._file.seek(offset)
         self._file.write(content)
         self._file.flush()
 
 
 def read(path: Path) -> Contents | None:
-    """What HDF5 wrote to a file of answers; None if it was stopped before it was done, or wrote something else."""
+    """Return what HDF5 wrote to a file; None if it did not finish, or wrote something else."""
     try:
         with hdf5().File(path, "r", locking=False) as file:
             [dataset] = file.values()
@@ -181,19 +181,28 @@ def read(path: Path) -> Contents | None:
 
 
 def check_same(path: Path, found: Mapping[str, Any], job: Job) -> None:
-    """Find out that a file is of another job.
+    """Check that a file belongs to a job.
+
+    Args:
+        path: The file.
+        found: Its attributes.
+        job: The description of the job.
 
     Raises:
-        ValueError: It is; the message names each difference.
+        ValueError: It belongs to another; the message names each difference.
     """
-    known = {name: value for name, value in job.items() if value != "" and found.get(name) != ""}
-    others = [f"{name} {found.get(name)} there, {now} now" for name, now in known.items() if found.get(name) != now]
+    compared = {name: value for name, value in job.items() if value != "" and found.get(name) != ""}
+    others = [
+        f"{name}: expected {now} but found {found.get(name)}"
+        for name, now in compared.items()
+        if found.get(name) != now
+    ]
     if others:
-        raise ValueError(f"{path} holds answers to another question: {'; '.join(others)}. Ask the same, or remove it")
+        raise ValueError(f"{path} belongs to another job: {'; '.join(others)}. Repeat that job, or remove the file")
 
 
 def _create(path: Path, shape: tuple[int, ...], tensor: TensorInfo, job: Job) -> Contents:
-    """A file with nothing in it that changes from one day to the next, and room for the answers."""
+    """Create the file: nothing in it depends on the time, and there is space for all outputs."""
     h5py = hdf5()
     with h5py.File(path, "w", libver="earliest", locking=False, track_order=False) as file:
         file.attrs.update(job)

@@ -1,4 +1,4 @@
-"""A progress report of a long batch: True for a bar, or a function of (fields done, fields in all)."""
+"""Progress of a long batch: a bar, or a function of (fields done, fields in all)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ Advance = Callable[[int], object]
 
 @contextmanager
 def reporting(progress: Progress, title: str, total: int) -> Iterator[Advance]:
-    """Give a function to call with the number of fields that were just answered.
+    """Yield a function to call with the number of fields that were just computed.
+
+    Args:
+        progress: False for no report, True for a bar, or a function of (fields done, fields in all).
+        title: The title of the bar.
+        total: The number of fields in all.
 
     Raises:
-        ModuleNotFoundError: A bar is wanted, and neither tqdm nor rich is installed.
+        ModuleNotFoundError: A bar is requested, and neither tqdm nor rich is installed.
     """
     if progress is False:
         yield lambda _count: None

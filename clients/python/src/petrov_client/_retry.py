@@ -1,9 +1,8 @@
-"""How often and when a question is sent again: only after faults that leave nothing behind, within its time limit.
+"""The rules by which a request is sent again, within its time limit.
 
-A prediction changes nothing on the server, so it may be repeated after a broken connection and after "not now" (503).
-After "not yet" for this key (429) it is repeated when the service says, as often as the time allows: the service has
-not begun to answer, and does so in turn. It is never repeated after a fault of the question itself, nor after a
-deadline: the time is spent.
+A prediction changes nothing on the server, so it may be repeated after a broken connection and after an overload (503).
+Over the rate of a key (429) it is repeated when the service says, as often as the time limit allows: the service has
+not begun to compute. It is never repeated after a fault of the request itself, nor after a deadline.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import time
 
 from petrov_client._exceptions import ConnectionFailed, DeadlineExceeded, PetrovError, RateLimited, Unavailable
 
-#: Seconds for one request, unless the caller says otherwise.
+#: Seconds for one request by default.
 TIMEOUT_SECONDS = 60.0
 REPEATABLE = (ConnectionFailed, Unavailable)
 ATTEMPTS = 4
@@ -34,26 +33,26 @@ class Attempts:
         self._made = 0
 
     def remaining(self) -> float:
-        """Seconds left.
+        """Return the seconds left.
 
         Raises:
-            DeadlineExceeded: None are.
+            DeadlineExceeded: None are left.
         """
         left = self._end - time.monotonic()
         if left <= 0:
-            raise DeadlineExceeded(f"no answer within {self._timeout:g} s")
+            raise DeadlineExceeded(f"no response within {self._timeout:g} s")
         return left
 
     def pause_after(self, fault: PetrovError) -> float:
-        """Seconds to wait before the next attempt.
+        """Return the seconds to wait before the next attempt.
 
         Raises:
             PetrovError: The fault itself, if it is final: not one to repeat, the last attempt, or no time left.
         """
-        in_turn = isinstance(fault, RateLimited) and fault.retry_after is not None
-        self._made += not in_turn
+        rate_limited = isinstance(fault, RateLimited) and fault.retry_after is not None
+        self._made += not rate_limited
         pause = max(self._backoff(), fault.retry_after or 0.0)
-        repeatable = in_turn or isinstance(fault, REPEATABLE)
+        repeatable = rate_limited or isinstance(fault, REPEATABLE)
         if not repeatable or self._made == ATTEMPTS or time.monotonic() + pause >= self._end:
             raise fault
         return pause
@@ -64,10 +63,10 @@ class Attempts:
 
 
 def checked_timeout(seconds: float) -> float:
-    """A time limit.
+    """Return a time limit, if it is a positive number of seconds.
 
     Raises:
-        ValueError: It is not a positive number of seconds.
+        ValueError: It is not.
     """
     if not seconds > 0:
         raise ValueError(f"expected a timeout of more than 0 seconds but got {seconds}")

@@ -1,9 +1,8 @@
-"""A long batch on disk in, its answers on disk out: through several gateways, and on from where it was broken off.
+"""Predictions for a file of any length, through several gateways, resumed after an interruption.
 
-A gateway has a few pieces of the batch under way and takes the next when it has answered one, so the least busy takes
-the most. What a gateway cannot answer now goes back to the rest and is taken by whichever is free first; the gateway is
-asked again after a pause. Before its first piece, and after every fault, it has to serve the very model that the others
-serve.
+Each gateway has a few pieces of the batch in flight and receives the next one with each response, so the least busy
+gateway computes the most. A piece that fails for now returns to the queue, and the gateway is used again after a pause.
+Before its first piece, and after every fault, a gateway must serve the same model as the others.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from petrov_client import _files, _partial
-from petrov_client._arrays import ask
+from petrov_client._arrays import check_input
 from petrov_client._async_client import IN_FLIGHT, AsyncClient
 from petrov_client._exceptions import (
     ConnectionFailed,
@@ -36,32 +35,32 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from petrov_client._arrays import Fields, Question
+    from petrov_client._arrays import Fields, PredictionInput
     from petrov_client._models import ModelInfo
     from petrov_client._partial import Job, Partial
     from petrov_client._progress import Advance
 
-#: Seconds without an answer from any gateway after which there is none to be had.
+#: Seconds without a response from any gateway before the job fails.
 PATIENCE_SECONDS = 300.0
 LONGEST_PAUSE = 15.0
-PASSING = (ConnectionFailed, DeadlineExceeded, RateLimited, Unavailable)
+TEMPORARY = (ConnectionFailed, DeadlineExceeded, RateLimited, Unavailable)
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A file of answers that is whole.
+    """A complete file of outputs.
 
     Attributes:
         path: The file.
         name: The dataset in it: the model's output.
-        shape: The dataset's.
-        asked: Fields that were asked about this time; the others had their answers.
+        shape: The dataset's shape.
+        computed: Fields that this call computed; earlier calls computed the others.
     """
 
     path: Path
     name: str
     shape: tuple[int, ...]
-    asked: int
+    computed: int
 
 
 def score(
@@ -78,35 +77,35 @@ def score(
     patience: float = PATIENCE_SECONDS,
     progress: Progress = False,
 ) -> Scored:
-    """Ask about every field of a file, however many, and write the answers to another.
+    """Predict the outputs for all fields of a file, and write them to another file.
 
-    Memory holds `in_flight` pieces for each gateway. The batch is checked as a whole before anything is sent. Broken
-    off by a fault, a kill or a power cut, the same call goes on where it was, and the file of the end has the same
-    bytes. Where an event loop runs already (a notebook), call it by `await asyncio.to_thread(score, …)`.
+    Memory holds `in_flight` pieces per gateway. The batch is checked as a whole before anything is sent. After a fault,
+    a kill or a power cut the same call resumes, and the complete file has the same bytes. Where an event loop runs
+    already (in a notebook), use `await asyncio.to_thread(score, …)`.
 
     Args:
         model: The model's name.
         source: A batch `[batch, …]` in physical units, `.h5` or `.npy`.
-        target: An HDF5 file for the answers. It is called `target.partial` until it is whole; its attributes say what
-            was asked.
+        target: An HDF5 file for the outputs. It is called `target.partial` until it is complete; its attributes
+            describe the job.
         urls: The gateways.
         dataset: The dataset of `source`; the one with the name of the model's input, or the only one, if None.
-        version: A version of the model; the newest at the beginning if None.
-        in_flight: Pieces under way at each gateway.
+        version: A version of the model; the newest at the start if None.
+        in_flight: Pieces in flight per gateway.
         api_key: Sent to every gateway as a bearer token.
-        timeout: Seconds for each request; one that takes longer goes to another gateway.
-        patience: Seconds without an answer from any gateway before the last fault is raised.
+        timeout: Seconds for each request; a piece that takes longer returns to the queue.
+        patience: Seconds without a response from any gateway before the last fault is raised.
         progress: True for a progress bar, or a function of (fields done, fields in all).
 
     Returns:
-        Where the answers are.
+        The complete file.
 
     Raises:
-        ValueError: `target` or what was left of it belongs to another question, gateways serve different models, or an
-            argument is none.
+        ValueError: `target` or `target.partial` belongs to another job, the gateways serve different models, or an
+            argument is out of range.
         OSError: A file cannot be read or written.
-        InvalidInput: The batch does not fit the model; `.where` names the place.
-        PetrovError: Any other that does not pass.
+        InvalidInput: The batch does not fit the model; `.where` names the location.
+        PetrovError: Any other fault that is not temporary.
     """
     target = Path(target)
     _files.check_output(target, _files.HDF5)
@@ -118,16 +117,16 @@ def score(
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(AsyncClient(url, api_key, timeout)) for url in urls]
             info = await _described(clients, model)
-            with _files.reading(Path(source), info.inputs[0], dataset) as array:
-                question = await asyncio.to_thread(_batch, info, array)
-                return await _answered(clients, question, version or info.version, target, limits, progress)
+            with _files.opened(Path(source), info.inputs[0], dataset) as array:
+                batch = await asyncio.to_thread(_batch, info, array)
+                return await _output_file(clients, batch, version or info.version, target, limits, progress)
 
     return asyncio.run(scored())
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Pieces under way at each gateway, seconds for each request, seconds without any answer."""
+    """Pieces in flight per gateway, seconds per request, and seconds without any response."""
 
     in_flight: int
     timeout: float
@@ -136,35 +135,36 @@ class Limits:
 
 @dataclass
 class Gateway:
-    """One gateway, which is asked only while it serves the model that the others serve.
+    """One gateway, used only while it serves the same model as the others.
 
     Args:
         client: Its client.
         info: The model as it was first described.
-        version: The version to ask.
+        version: The version to use.
+        verified: Whether it serves that model.
     """
 
     client: AsyncClient
     info: ModelInfo
     version: int
-    known: bool = False
+    verified: bool = False
 
     async def solve(self, fields: Fields, timeout: float) -> Fields:  # noqa: ASYNC109  it goes with the request
-        """The answer to one piece, asked for once.
+        """Return the output of one piece, requested once.
 
         Raises:
             ValueError: The gateway serves another model.
             PetrovError: Any.
         """
         try:
-            if not self.known:
+            if not self.verified:
                 self._compare(await self.client.model(self.info.name))
             call = HttpWire().prediction(self.info, self.version, fields)
-            solution = await self.client._once(call, timeout)  # noqa: SLF001  a repetition belongs to whoever is free
+            solution = await self.client._once(call, timeout)  # noqa: SLF001  any free gateway repeats it
         except PetrovError:
-            self.known = False  # what comes back may be something else
+            self.verified = False  # after the fault it may serve another model
             raise
-        self.known = True
+        self.verified = True
         return solution
 
     def _compare(self, found: ModelInfo) -> None:
@@ -173,41 +173,41 @@ class Gateway:
         served, wanted = _artefact(found, self.version), _artefact(self.info, self.version)
         if served and wanted and served != wanted:
             raise ValueError(
-                f'{self.client} serves another version {self.version} of "{found.name}" than the gateway before it: '
-                f"artefact {served[:12]}, expected {wanted[:12]}"
+                f'{self.client} serves another version {self.version} of "{found.name}" than the other gateways: '
+                f"expected artefact {wanted[:12]} but found {served[:12]}"
             )
 
 
 class Bulk:
-    """The pieces of a batch on their way to the gateways, and their answers on the way to the file.
+    """The queue of the pieces of a batch, and the writer of their outputs.
 
     Args:
-        question: The batch.
+        batch: The batch.
         partial: The file.
-        limits: Seconds.
-        advance: Called with numbers of fields as their answers reach the disk.
+        limits: Pieces in flight and time limits.
+        advance: Called with the number of fields whose outputs have reached the disk.
     """
 
-    def __init__(self, question: Question, partial: Partial, limits: Limits, advance: Advance) -> None:
-        self._question, self._partial, self._limits, self._advance = question, partial, limits, advance
-        self._pieces = question.pieces()
+    def __init__(self, batch: PredictionInput, partial: Partial, limits: Limits, advance: Advance) -> None:
+        self._batch, self._partial, self._limits, self._advance = batch, partial, limits, advance
+        self._pieces = batch.pieces()
         self._waiting: asyncio.Queue[int] = asyncio.Queue()
         self._written: list[int] = []
         self._syncing = asyncio.Lock()
-        self._heard = time.monotonic()
+        self._last_response = time.monotonic()
 
     async def run(self, gateways: Sequence[Gateway]) -> int:
-        """Ask for all that is missing, and return the number of fields asked about.
+        """Compute all missing pieces, and return their number of fields.
 
         Raises:
-            PetrovError: The first fault that does not pass.
+            PetrovError: The first fault that is not temporary.
             OSError, ValueError: As `score`.
         """
         missing = [number for number, done in enumerate(self._partial.done) if not done]
         for number in missing:
             self._waiting.put_nowait(number)
-        asked = self._count(missing)
-        self._advance(len(self._question) - asked)
+        fields = self._count(missing)
+        self._advance(len(self._batch) - fields)
         try:
             async with asyncio.TaskGroup() as group:
                 workers = [group.create_task(self._work(gateway)) for gateway in gateways for _ in self._in_flight]
@@ -216,7 +216,7 @@ class Bulk:
                     worker.cancel()
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None
-        return asked
+        return fields
 
     @property
     def _in_flight(self) -> range:
@@ -226,35 +226,35 @@ class Bulk:
         return sum(self._pieces[number].stop - self._pieces[number].start for number in numbers)
 
     async def _work(self, gateway: Gateway) -> None:
-        """Take piece after piece to a gateway; give back what it cannot answer now, and let it rest."""
+        """Send piece after piece to a gateway; after a temporary fault, return the piece to the queue and pause."""
         faults = 0
         while True:
             number, pause = await self._waiting.get(), 0.0
             try:
-                fields = await gateway.solve(self._question.fields(self._pieces[number]), self._limits.timeout)
-            except PASSING as fault:
+                fields = await gateway.solve(self._batch.fields(self._pieces[number]), self._limits.timeout)
+            except TEMPORARY as fault:
                 pause, faults = self._pause_after(fault, faults), faults + 1
                 self._waiting.put_nowait(number)
             else:
-                self._heard, faults = time.monotonic(), 0
+                self._last_response, faults = time.monotonic(), 0
                 await self._keep(number, fields)
             self._waiting.task_done()
             await asyncio.sleep(pause)
 
     def _pause_after(self, fault: PetrovError, faults: int) -> float:
-        """Seconds before a gateway is asked again.
+        """Return the seconds before a gateway is used again.
 
         Raises:
-            PetrovError: The fault itself, if it does not pass.
+            PetrovError: The fault itself, if it is not temporary.
         """
         never = isinstance(fault, RateLimited) and fault.retry_after is None
-        if never or time.monotonic() - self._heard > self._limits.patience:
+        if never or time.monotonic() - self._last_response > self._limits.patience:
             raise fault
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**faults)
         return max(fault.retry_after or 0.0, random.uniform(longest / 2, longest))  # noqa: S311  spreads load
 
     async def _keep(self, number: int, fields: Fields) -> None:
-        """Bring an answer to the disk; those that come while others are on the way go together."""
+        """Write an output to the disk; those that arrive during a synchronisation share the next one."""
         self._partial.write(number, fields)
         self._written.append(number)
         async with self._syncing:
@@ -266,47 +266,45 @@ class Bulk:
 
 
 async def _described(clients: Sequence[AsyncClient], model: str) -> ModelInfo:
-    """The model, by the first gateway that answers."""
-    answers = await asyncio.gather(*(client.model(model) for client in clients), return_exceptions=True)
-    lasting = [answer for answer in answers if isinstance(answer, BaseException) and not isinstance(answer, PASSING)]
-    infos = [answer for answer in answers if not isinstance(answer, BaseException)]
+    """Return the model as the first gateway that responds describes it."""
+    responses = await asyncio.gather(*(client.model(model) for client in clients), return_exceptions=True)
+    lasting = [each for each in responses if isinstance(each, BaseException) and not isinstance(each, TEMPORARY)]
+    infos = [each for each in responses if not isinstance(each, BaseException)]
     if infos and not lasting:
         return infos[0]
-    raise next(answer for answer in (*lasting, *answers) if isinstance(answer, BaseException))
+    raise next(each for each in (*lasting, *responses) if isinstance(each, BaseException))
 
 
-def _batch(info: ModelInfo, array: object) -> Question:
-    question = ask(info, array)
-    if question.single:
-        raise InvalidInput(
-            f"expected a batch ({', '.join(info.inputs[0].axes)}) but got one field: that is for predict"
-        )
-    return question
+def _batch(info: ModelInfo, array: object) -> PredictionInput:
+    checked = check_input(info, array)
+    if checked.single:
+        raise InvalidInput(f"expected a batch ({', '.join(info.inputs[0].axes)}) but got one field: use predict")
+    return checked
 
 
-async def _answered(
+async def _output_file(
     clients: Sequence[AsyncClient],
-    question: Question,
+    batch: PredictionInput,
     version: int,
     target: Path,
     limits: Limits,
     progress: Progress,
 ) -> Scored:
-    """The file of answers, made or found."""
-    info, job = question.info, await asyncio.to_thread(_job, question, version)
+    """Compute the file of outputs, or find it complete."""
+    info, job = batch.info, await asyncio.to_thread(_job, batch, version)
     tensor, gateways = info.outputs[0], [Gateway(client, info, version) for client in clients]
     if finished := _finished(target, tensor.name, job):
         return finished
     with (
-        _partial.Partial(target, job, tensor, question.pieces()) as partial,
-        reporting(progress, info.name, len(question)) as advance,
+        _partial.Partial(target, job, tensor, batch.pieces()) as partial,
+        reporting(progress, info.name, len(batch)) as advance,
     ):
-        asked = await Bulk(question, partial, limits, advance).run(gateways)
-        return Scored(target, tensor.name, partial.finish(), asked)
+        computed = await Bulk(batch, partial, limits, advance).run(gateways)
+        return Scored(target, tensor.name, partial.finish(), computed)
 
 
 def _finished(target: Path, name: str, job: Job) -> Scored | None:
-    """The file of answers if it is there."""
+    """Return the file of outputs, if it is complete."""
     if not target.exists():
         return None
     found = _partial.read(target) or _partial.Contents({}, (), 0)
@@ -314,22 +312,22 @@ def _finished(target: Path, name: str, job: Job) -> Scored | None:
     return Scored(target, name, found.shape, 0)
 
 
-def _job(question: Question, version: int) -> Job:
-    """What is asked: a job that differs in any of it is another one."""
-    digest, pieces = hashlib.sha256(), question.pieces()
+def _job(batch: PredictionInput, version: int) -> Job:
+    """Return the description of the job; jobs that differ in any part of it share no file."""
+    digest, pieces = hashlib.sha256(), batch.pieces()
     for piece in pieces:
-        digest.update(question.fields(piece).data)
+        digest.update(batch.fields(piece).data)
     return {
-        "model": question.info.name,
+        "model": batch.info.name,
         "version": version,
-        "artefact_sha256": _artefact(question.info, version),
-        "input_shape": " x ".join(map(str, question.array.shape)),
+        "artefact_sha256": _artefact(batch.info, version),
+        "input_shape": " x ".join(map(str, batch.array.shape)),
         "input_sha256": digest.hexdigest(),
         "fields_per_request": pieces[0].stop,
     }
 
 
 def _artefact(info: ModelInfo, version: int) -> str:
-    """The checksum of the served graph, where the gateway tells it: of the newest version."""
+    """Return the checksum of the served graph; the gateway has it for the newest version only."""
     artefact = info.certificate.get("artefact", {}) if version == info.version else {}
     return str(artefact.get("sha256", ""))

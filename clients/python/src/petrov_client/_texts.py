@@ -1,6 +1,6 @@
-"""Texts and a client in, rows of labels out: on one line, as a table, or as CSV.
+"""Texts of the command line and their labels: as one sentence, as a table, or as CSV.
 
-A text is one line. A model that labels sequences gives a row for each, one that labels tokens a row for each word.
+A text is one line. A model that labels sequences gives one row per text; a model that labels tokens, one per word.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Row = tuple[str, ...]
 
 
 def read(source: str) -> list[str]:
-    """The texts that an argument stands for: standard input, a file's lines, or itself; empty lines are left out."""
+    """Return the texts of an argument: the lines of standard input (`-`), those of a file, or the argument itself."""
     if source == STANDARD:
         return _lines(sys.stdin)
     if os.path.isfile(source):  # noqa: PTH113 - Path.is_file fails for a text that is too long to be a name
@@ -42,23 +42,31 @@ def read(source: str) -> list[str]:
 
 
 def check(info: ModelInfo, texts: list[str]) -> None:
-    """Find out before the first question that a text is none of the model's.
+    """Check all texts before the first request.
 
     Raises:
-        InvalidInput: The first such line and what is wrong in it.
+        InvalidInput: A text does not fit the vocabulary; the message names its line.
     """
     for number, text in enumerate(texts, start=1):
         try:
             info.encode(text)
         except InvalidInput as fault:
-            place = f"line {number}: " if len(texts) > 1 else ""
-            raise InvalidInput(f"{place}{fault}", where=fault.where) from None
+            prefix = f"line {number}: " if len(texts) > 1 else ""
+            raise InvalidInput(f"{prefix}{fault}", where=fault.where) from None
 
 
-def ask(
+def predict(
     client: SyncPredictor, info: ModelInfo, texts: list[str], version: int | None, progress: Progress
 ) -> Iterator[Row]:
-    """Rows of strings under `header`; texts are asked about a batch of the model at a time, so few need padding."""
+    """Yield the rows of the table; texts are sent in batches of the model's size, so that few need padding.
+
+    Args:
+        client: The client.
+        info: The model.
+        texts: The texts.
+        version: A version of the model; the newest if None.
+        progress: True for a progress bar, or a function of (texts done, texts in all).
+    """
     with reporting(progress, info.name, len(texts)) as advance:
         for start in range(0, len(texts), info.batch):
             part = texts[start : start + info.batch]
@@ -68,19 +76,19 @@ def ask(
 
 
 def header(info: ModelInfo) -> Row:
-    """Names of the columns."""
-    words = () if info.vocabulary is None or info.vocabulary.answer == "sequence" else ("word",)
+    """Return the names of the columns."""
+    words = () if info.vocabulary is None or info.vocabulary.labelled == "sequence" else ("word",)
     return ("text", *words, "label", "probability", "runner_up", "runner_up_probability")
 
 
 def sentence(row: Row) -> str:
-    """The one row of one text."""
+    """Return one row as a sentence."""
     *_, label, probability, runner_up, second = row
     return f"{label} with {float(probability):.1%}, then {runner_up} with {float(second):.1%}"
 
 
 def table(columns: Row, rows: Iterable[Row]) -> Table:
-    """All rows, for people: a long text loses its end."""
+    """Return a table of all rows, with long texts cut at their end."""
     drawn = Table()
     for column in columns:
         drawn.add_column(column.replace("_", " "), no_wrap=column == "text", overflow="ellipsis", max_width=60)
@@ -90,7 +98,12 @@ def table(columns: Row, rows: Iterable[Row]) -> Table:
 
 
 def write(target: Path, columns: Row, rows: Iterable[Row]) -> None:
-    """All rows as CSV, to a file or, for `-`, to standard output.
+    """Write all rows as CSV, to a file or, for `-`, to standard output.
+
+    Args:
+        target: The file, or `-`.
+        columns: The names of the columns.
+        rows: The rows.
 
     Raises:
         OSError: The file cannot be written.
@@ -98,7 +111,7 @@ def write(target: Path, columns: Row, rows: Iterable[Row]) -> None:
     if str(target) == STANDARD:
         _write(sys.stdout, columns, rows)
         return
-    with _files.replacing(target) as aside, aside.open("w", newline="", encoding="utf-8") as file:
+    with _files.replacing(target) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         _write(file, columns, rows)
 
 
@@ -113,7 +126,7 @@ def _lines(file: TextIO) -> list[str]:
 
 
 def _words(info: ModelInfo, texts: list[str]) -> list[list[str]]:
-    """The words of each text, as the model knows them."""
+    """Return the words of each text."""
     known = info.vocabulary.words if info.vocabulary else ()
     return [[known[token] for token in info.encode(text)] for text in texts]
 

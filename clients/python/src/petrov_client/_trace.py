@@ -1,4 +1,4 @@
-"""The caller's OpenTelemetry span in, headers of W3C Trace Context out; nothing where nobody traces."""
+"""The headers of W3C Trace Context for the caller's active OpenTelemetry span."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 
 
 def context() -> dict[str, str]:
-    """`traceparent`, and `tracestate` if there is one, of the active span; empty without one.
+    """Return `traceparent`, and `tracestate` if there is one, of the active span; empty without a span.
 
-    A caller who traces has imported OpenTelemetry: there is no need to depend on it, nor to look for it.
+    A caller who traces has imported OpenTelemetry, so the client neither depends on it nor imports it first.
     """
     if "opentelemetry.trace" not in sys.modules:
         return {}

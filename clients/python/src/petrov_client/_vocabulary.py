@@ -1,4 +1,4 @@
-"""A text in, tokens out; logits in, labels out: what a model of sequences says of its words."""
+"""The vocabulary of a sequence model: texts to tokens, and logits to labels."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-#: Fills sequences up, behind their words.
+#: The token that fills a sequence up, behind its words.
 PADDING = 0
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The label that a model prefers, and the next best.
+    """The most probable label, and the second.
 
     Attributes:
-        label: The most probable one.
-        probability: Its own, by the model's reckoning: how sure it is, not how often it is right.
-        runner_up: The next.
-        runner_up_probability: Its own.
+        label: The most probable label.
+        probability: Its probability by the model (softmax); it is not calibrated.
+        runner_up: The second most probable label.
+        runner_up_probability: Its probability.
     """
 
     label: str
@@ -39,26 +39,26 @@ class Choice:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """How a text becomes tokens, and logits a label.
+    """The map of texts to tokens, and of logits to labels.
 
     Attributes:
-        words: Word by token; token 0 is padding.
+        words: The words by token; token 0 is padding.
         pattern: Matches the words of a text, with white space between them; None where token b + 1 is the byte b of the
             text in UTF-8.
-        labels: Word by class, the last axis of the logits.
-        answer: What has a label: a whole "sequence", or every "token".
+        labels: The labels by class, the last axis of the logits.
+        labelled: What has a label: a whole "sequence", or every "token".
     """
 
     words: tuple[str, ...]
     pattern: str | None
     labels: tuple[str, ...]
-    answer: str
+    labelled: str
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of one text.
+        """Return the tokens of one text.
 
         Raises:
-            InvalidInput: Something in it is no word; the message names it and its place.
+            InvalidInput: It holds an unknown word; the message names the word and its position.
         """
         if self.pattern is None:
             return [byte + 1 for byte in text.encode(errors="surrogateescape")]
@@ -73,10 +73,10 @@ class Vocabulary:
         return tokens
 
     def decode(self, logits: npt.NDArray[Any]) -> Any:
-        """The labels that logits `[…, label]` stand for, as a `Choice` or as lists of them in the shape of the rest.
+        """Return the labels of logits `[…, label]`: a `Choice`, or nested lists of them in the shape of the other axes.
 
         Raises:
-            InvalidInput: The last axis is not the labels'.
+            InvalidInput: The last axis has another length than the labels.
         """
         if logits.shape[-1:] != (len(self.labels),):
             raise InvalidInput(f"expected logits with {len(self.labels)} labels as last axis but got {logits.shape}")
@@ -88,13 +88,15 @@ class Vocabulary:
         return {word: number for number, word in enumerate(self.words) if number != PADDING}
 
     def _check_gap(self, text: str, start: int, end: int) -> None:
-        """Nothing but white space stands between two words."""
+        """Check that only white space is between two words."""
         if rest := text[start:end].strip():
             raise self._unknown(rest.split()[0], text.index(rest, start))
 
-    def _unknown(self, word: str, place: int) -> InvalidInput:
+    def _unknown(self, word: str, position: int) -> InvalidInput:
         known = " ".join(list(self._numbers)[:16])
-        return InvalidInput(f'"{word[:32]}" at character {place} is no word of the model, which knows {known}')
+        return InvalidInput(
+            f'"{word[:32]}" at character {position} is not in the vocabulary, which begins with {known}'
+        )
 
     def _chosen(self, probabilities: npt.NDArray[np.float64]) -> Any:
         if probabilities.ndim > 1:
@@ -106,10 +108,10 @@ class Vocabulary:
 
 
 def vocabulary(document: Mapping[str, Any]) -> Vocabulary:
-    """Read a vocabulary as a card or a configuration of Triton has it.
+    """Return the vocabulary of a card, or of Triton's configuration.
 
     Raises:
-        KeyError, TypeError, ValueError: The document is none.
+        KeyError, TypeError, ValueError: The document is no vocabulary.
     """
     try:
         pattern = None if document["pattern"] is None else re.compile(document["pattern"]).pattern

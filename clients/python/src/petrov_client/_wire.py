@@ -1,7 +1,7 @@
-"""What the clients ask of a wire format: calls as values, so that only the line that sends one is sync or async.
+"""The interface of a wire format. Calls are values, so that only the statement that sends one is sync or async.
 
-A `Call` is a request in the transport's own terms and a function that reads its reply. A `Flow` is a generator that
-yields calls, is sent what they read, and returns the result; whoever drives it does the input and output.
+A `Call` is a request for the transport and a function that reads its reply. A `Flow` is a generator that yields calls,
+receives their results, and returns its own; the client that iterates over it performs the input and output.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Call(Generic[T]):
 
     Attributes:
         request: What the transport sends.
-        read: The transport's reply in, the result out; raises a `PetrovError` for a reply that tells of a fault.
+        read: Convert the transport's reply to the result, or raise a `PetrovError` for a reply that reports a fault.
     """
 
     request: Any
@@ -32,16 +32,16 @@ class Call(Generic[T]):
 
 
 class Wire(Protocol):
-    """A wire format: how to ask for the names of models, for one model and for a prediction."""
+    """A wire format: the calls for the names of models, for one model and for a prediction."""
 
     def names(self) -> Call[list[str]]:
-        """The names of all models that answer now."""
+        """Return the call for the names of all models that are ready."""
         ...
 
     def model(self, name: str, version: int | None) -> Flow[ModelInfo]:
-        """One model; `version` picks the description where the service keeps one for each."""
+        """Yield the calls for one model; `version` selects a description where the service has one per version."""
         ...
 
     def prediction(self, info: ModelInfo, version: int | None, fields: Fields) -> Call[Fields]:
-        """The solutions of one piece of a batch."""
+        """Return the call for the outputs of one piece of a batch."""
         ...

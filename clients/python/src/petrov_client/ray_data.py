@@ -1,4 +1,4 @@
-"""A Ray dataset of fields in, the same with the answers beside them out: the engine for a directory or a bucket.
+"""Predictions for a Ray dataset of fields, such as the files of a directory or a bucket.
 
     import ray
     from petrov_client.ray_data import scored
@@ -6,8 +6,8 @@
     fields = ray.data.read_numpy("s3://bucket/permeabilities")  # a column "data"
     scored(fields, "darcy", ["http://one:8080", "http://two:8080"], column="data").write_parquet("s3://bucket/pressures")
 
-Ray reads, distributes, repeats and writes; this module only asks. Where there is no Ray it is not missed:
-`petrov_client.score` does the same for a file.
+Ray reads, distributes, repeats and writes; this module sends the requests. It needs the extra `[ray]`.
+`petrov_client.score` does the same for a single file, without Ray.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from petrov_client._client import Client
 from petrov_client._exceptions import ConnectionFailed, PetrovError, UnknownModel
 from petrov_client._retry import TIMEOUT_SECONDS
-from petrov_client._score import PASSING
+from petrov_client._score import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,16 +30,16 @@ Batch = dict[str, Any]
 
 
 class Scorer:
-    """What one worker of Ray does with a batch: it adds a column of answers.
+    """The work of one Ray worker on a batch: add a column of outputs.
 
-    A gateway that cannot answer now is left for the next one; a worker begins with one drawn by lot.
+    A worker begins with a random gateway, and changes to the next one after a temporary fault.
 
     Args:
         model: The model's name.
         urls: The gateways.
-        version: The version to ask.
-        column: The fields, `[batch, …]`.
-        answer: The name of the column of answers.
+        version: The version to use.
+        column: The name of the column of fields, `[batch, …]`.
+        output: The name of the column of outputs.
         api_key: Sent as a bearer token.
         timeout: Seconds for each request, its repetitions included.
     """
@@ -50,23 +50,23 @@ class Scorer:
         urls: Sequence[str],
         version: int,
         column: str,
-        answer: str,
+        output: str,
         api_key: str | None = None,
         timeout: float = TIMEOUT_SECONDS,
     ) -> None:
-        self._model, self._version, self._column, self._answer = model, version, column, answer
+        self._model, self._version, self._column, self._output = model, version, column, output
         self._clients = [Client(url, api_key, timeout) for url in random.sample(list(urls), len(urls))]
 
     def __call__(self, batch: Batch) -> Batch:
-        """The batch and its answers.
+        """Return the batch with its outputs.
 
         Raises:
-            PetrovError: The last gateway's, if none can answer; any other at once.
+            PetrovError: The last gateway's, if all faults are temporary; any other at once.
         """
-        return {**batch, self._answer: self._solutions(batch[self._column])}
+        return {**batch, self._output: self._solutions(batch[self._column])}
 
     def close(self) -> None:
-        """Close the connections, where the end of the worker does not."""
+        """Close the connections."""
         for client in self._clients:
             client.close()
 
@@ -75,9 +75,9 @@ class Scorer:
         for client in list(self._clients):
             try:
                 return client.predict(self._model, fields, version=self._version)
-            except PASSING as passing:
-                fault = passing
-                self._clients.append(self._clients.pop(0))  # it is asked last from now on
+            except TEMPORARY as temporary:
+                fault = temporary
+                self._clients.append(self._clients.pop(0))  # it becomes the last choice
         raise fault
 
 
@@ -92,30 +92,30 @@ def scored(
     api_key: str | None = None,
     timeout: float = TIMEOUT_SECONDS,
 ) -> Any:
-    """Ask about every row of a dataset, lazily; nothing is sent but the question what the model is.
+    """Add the predictions for every row of a dataset, lazily; this call itself only requests the model's description.
 
     Args:
         dataset: A `ray.data.Dataset` of fields of one grid in physical units.
         model: The model's name.
-        urls: The gateways; the first one that answers tells what the model is.
+        urls: The gateways; the first one that responds describes the model.
         column: The fields; a column with the name of the model's input if None.
         version: A version of the model; the newest now if None, also of workers that start later.
-        workers: Requests under way at a time. They wait more than they compute: a tenth of a processor each.
+        workers: Requests in flight at a time. Each worker reserves a tenth of a processor, since it mostly waits.
         api_key: Sent as a bearer token. It travels to the workers inside the job's description.
         timeout: Seconds for each request, its repetitions included.
 
     Returns:
-        The dataset with a column more, float32, named for the model's output.
+        The dataset with one more column, float32, with the name of the model's output.
 
     Raises:
         UnknownModel: It has no such version.
-        PetrovError: No gateway answers, or it does not know the model.
+        PetrovError: No gateway responds, or it does not know the model.
     """
     info = _described(model, urls, api_key, timeout)
     chosen = info.version if version is None else version
     if chosen not in info.versions:
         raise UnknownModel(f'"{model}" has the versions {info.versions} and no {chosen}')
-    named = {"column": column or info.inputs[0].name, "answer": info.outputs[0].name}
+    named = {"column": column or info.inputs[0].name, "output": info.outputs[0].name}
     arguments = {
         "model": model,
         "urls": tuple(urls),
@@ -135,6 +135,6 @@ def _described(model: str, urls: Sequence[str], api_key: str | None, timeout: fl
         try:
             with Client(url, api_key, timeout) as client:
                 return client.model(model)
-        except PASSING as passing:
-            fault = passing
+        except TEMPORARY as temporary:
+            fault = temporary
     raise fault
