@@ -1,0 +1,272 @@
+"""A user's files: drafted as they are, checked before any training, and refused with the location of what is wrong."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+import zarr
+from numpy.typing import NDArray
+
+from training.data.readers import ReadError, open_file
+from training.problems.own.checks import check, remarks
+from training.problems.own.columns import Column, DataError, open_columns
+from training.problems.own.draft import draft
+from training.problems.own.draft_text import toml
+from training.problems.own.problem_file import ProblemFile, ProblemFileError, data_files, read_problem_file
+
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "own_data"
+HEAT = """
+name = "heat"
+[data]
+files = ["heat.h5"]
+[inputs.conductivity]
+key = "k"
+units = "W/(m K)"
+positive = true
+[inputs.source]
+key = "f"
+[parameters.wind]
+[outputs.temperature]
+key = "T"
+units = "K"
+[axes.row]
+boundary = "wall"
+[axes.column]
+length = 2.0
+boundary = "periodic"
+[symmetries]
+exact = ["flip_row", "shift_column"]
+"""
+Arrays = dict[str, NDArray[Any]]
+
+
+def heat(samples: int = 20) -> Arrays:
+    rng = np.random.default_rng(0)
+    k, f = rng.uniform(1, 2, (samples, 8, 12)), rng.standard_normal((samples, 8, 12))
+    return {"k": k, "f": f, "wind": rng.random(samples), "T": f / k}
+
+
+def write(path: Path, arrays: Arrays) -> None:
+    with h5py.File(path, "w") as file:
+        for name, value in arrays.items():
+            file[name] = value
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> ProblemFile:
+    (tmp_path / "heat.toml").write_text(HEAT)
+    return read_problem_file(tmp_path / "heat.toml")
+
+
+def checked(problem: ProblemFile, paths: list[Path]) -> tuple[dict[str, Column], dict[str, Any]]:
+    with open_columns(problem, paths) as columns:
+        return columns, check(problem, columns)
+
+
+def test_good_data_pass_and_are_summarised(problem: ProblemFile, tmp_path: Path) -> None:
+    arrays = heat()
+    write(tmp_path / "heat.h5", arrays)
+    columns, found = checked(problem, data_files(problem, tmp_path))
+    assert {name: column.shape for name, column in columns.items()} == {
+        "conductivity": (8, 12),
+        "source": (8, 12),
+        "wind": (),
+        "temperature": (8, 12),
+    }
+    assert found["temperature"].mean == pytest.approx(arrays["T"].mean(), rel=1e-5)
+    assert found["source"].deviation == pytest.approx(arrays["f"].std(), rel=1e-5)
+    assert problem.data.counts(20) == (16, 2, 2)
+    assert remarks(problem, columns, found) == []
+
+
+def test_several_files_are_one_set(tmp_path: Path) -> None:
+    (tmp_path / "heat.toml").write_text(HEAT.replace('"heat.h5"', '"run-*.h5"'))
+    problem, arrays = read_problem_file(tmp_path / "heat.toml"), heat()
+    for part, rows in {"a": slice(0, 7), "b": slice(7, 20)}.items():
+        write(tmp_path / f"run-{part}.h5", {name: value[rows] for name, value in arrays.items()})
+    received: dict[str, list[NDArray[np.float32]]] = {}
+    with open_columns(problem, data_files(problem, tmp_path)) as columns:
+        check(problem, columns, lambda name, _, values: received.setdefault(name, []).append(values))
+    assert np.allclose(np.concatenate(received["temperature"]), arrays["T"])
+
+
+def spoil(name: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Callable[[], Arrays]:
+    def spoilt() -> Arrays:
+        arrays = heat()
+        return arrays | {name: change(arrays[name])}
+
+    return spoilt
+
+
+def put(index: tuple[int, ...], value: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def change(array: NDArray[Any]) -> NDArray[Any]:
+        array[index] = value
+        return array
+
+    return change
+
+
+def without(name: str) -> Callable[[], Arrays]:
+    return lambda: {key: value for key, value in heat().items() if key != name}
+
+
+def twice() -> Arrays:
+    return {name: put((19,), value[3])(value) for name, value in heat().items()}
+
+
+BAD: dict[str, tuple[Callable[[], Arrays], str]] = {
+    "wrong name": (without("T"), r"heat\.h5: expected an array 'T' but found f, k, wind"),
+    "nan": (
+        spoil("f", put((17, 3, 5), np.nan)),
+        r"heat\.h5: 'f' is nan at sample 17, index \(3, 5\); expected a",
+    ),
+    "infinite in float32": (spoil("f", put((2, 0, 0), 1e39)), r"'f' is 1e\+39 at sample 2, index \(0, 0\)"),
+    "not positive": (spoil("k", put((4, 7, 11), 0.0)), r"'k' is 0.0 at sample 4, index \(7, 11\); expected a positive"),
+    "one output fewer": (spoil("T", lambda t: t[:19]), r"as many samples in 'T' as in 'k' but found 19 and 20"),
+    "another grid": (spoil("f", lambda f: f[:, :, :6]), r"'f' has the grid \(8, 6\) and .*'k' \(8, 12\)"),
+    "another rank": (
+        spoil("k", lambda k: k[..., None, None]),
+        r"expected axes \[sample, row, column\] in 'k'",
+    ),
+    "a field for a number": (
+        spoil("wind", lambda w: w[:, None] * np.ones(3)),
+        "expected one number per sample in 'wind'",
+    ),
+    "strings": (spoil("k", lambda k: np.full(k.shape, b"a")), r"'k' holds \|S1; expected real numbers"),
+    "constant output": (spoil("T", np.ones_like), "'T' is 1 everywhere: nothing to learn"),
+    "a sample in two splits": (twice, r"samples 3 \(training\) and 19 \(test\) have equal inputs"),
+    "a bad number": (spoil("wind", put((6,), np.inf)), "'wind' is inf at sample 6; expected"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_a_fault_is_named_with_file_array_sample_and_index(fault: str, problem: ProblemFile, tmp_path: Path) -> None:
+    make, message = BAD[fault]
+    write(tmp_path / "heat.h5", make())
+    with pytest.raises((DataError, ReadError), match=message):
+        checked(problem, [tmp_path / "heat.h5"])
+
+
+FAULTS = {
+    ("positive = true", "positiv = true"): "inputs.conductivity.positiv: Extra inputs are not permitted",
+    ('boundary = "wall"', 'boundary = "w"'): "axes.row.boundary: Input should be 'wall', 'periodic' or 'open'",
+    ('"flip_row"', '"flip_x"'): "expected some of flip_row, flip_column, shift_column, negate but got flip_x",
+    ('name = "heat"', 'name = "Heat"'): "name: String should match pattern",
+    ("[outputs.temperature]", "[outputs.wind]"): "expected different names .*'wind'",
+    ("[inputs.source]", "[inputs.source"): "expected TOML but found an error",
+    ('files = ["heat.h5"]', 'files = ["heat.h5"]\ntest = 1.5'): "data.test: expected a share between 0 and 1",
+    ('boundary = "periodic"', 'boundary = "periodic"\npoints = "nodes"'): 'axes.column: points "nodes"',
+}
+
+
+@pytest.mark.parametrize("change", FAULTS)
+def test_a_fault_of_the_problem_file_is_named_with_its_key(change: tuple[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "heat.toml"
+    path.write_text(HEAT.replace(*change))
+    with pytest.raises(ProblemFileError, match=FAULTS[change]) as error:
+        read_problem_file(path)
+    assert str(error.value).startswith(str(path))
+
+
+def test_missing_files_are_named(problem: ProblemFile, tmp_path: Path) -> None:
+    with pytest.raises(ProblemFileError, match=r"expected files for 'heat\.h5'"):
+        data_files(problem, tmp_path)
+    with pytest.raises(ProblemFileError, match="expected a problem file"):
+        read_problem_file(tmp_path / "none.toml")
+
+
+def test_too_few_samples_for_the_splits_are_refused(problem: ProblemFile, tmp_path: Path) -> None:
+    write(tmp_path / "heat.h5", heat(2))
+    with pytest.raises(ValueError, match="at least one sample for training"):
+        checked(problem, [tmp_path / "heat.h5"])
+
+
+def test_what_is_odd_but_allowed_is_remarked(problem: ProblemFile, tmp_path: Path) -> None:
+    arrays = heat()
+    arrays["f"] = np.ones_like(arrays["f"])
+    arrays["k"][3] = 1.5
+    write(tmp_path / "heat.h5", arrays)
+    with h5py.File(tmp_path / "heat.h5", "r+") as file:
+        file["T"].attrs["units"] = "Celsius"
+    with open_columns(problem, [tmp_path / "heat.h5"]) as columns:
+        lines = " / ".join(remarks(problem, columns, check(problem, columns)))
+    assert "conductivity is constant in 1 of 20 samples" in lines
+    assert "source is 1 everywhere" in lines
+    assert "temperature has units 'K' here and 'Celsius' in the data file" in lines
+
+
+def vectors() -> Arrays:
+    rng = np.random.default_rng(1)
+    return {"x": rng.random((12, 2, 60, 90)), "y": rng.standard_normal((12, 2, 60, 90))}
+
+
+def channels_last() -> Arrays:
+    return {name: np.moveaxis(value, 1, -1) for name, value in vectors().items()}
+
+
+def pdebench(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        arrays = heat()
+        file["nu"], file["tensor"] = arrays["k"], arrays["T"][:, None]
+        file["x-coordinate"], file["y-coordinate"] = np.linspace(0, 1, 8), np.linspace(0, 2, 12)
+        file.attrs["beta"] = 1.0
+
+
+def store(path: Path) -> None:
+    group = zarr.open_group(path, mode="w")
+    for name, value in heat().items():
+        group.create_array(name, data=value)
+
+
+JOURNEYS: dict[str, Callable[[Path], Any]] = {
+    "heat.h5": lambda path: write(path, heat()),
+    "vectors.npz": lambda path: np.savez(path, **vectors()),
+    "last.npz": lambda path: np.savez(path, **channels_last()),
+    "darcy.hdf5": pdebench,
+    "set.pt": lambda path: torch.save({k: torch.tensor(v) for k, v in heat().items() if k != "wind"}, path),
+    "store.zarr": store,
+    "2024 run-1.h5": lambda path: write(path, {"data/in": heat()["k"], "data/out": heat()["T"]}),
+}
+
+
+@pytest.mark.parametrize("name", JOURNEYS)
+def test_a_draft_is_a_problem_file_that_passes_its_checks(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    JOURNEYS[name](path)
+    problem = drafted(path, tmp_path)
+    columns, _ = checked(problem, data_files(problem, tmp_path))
+    assert problem.inputs
+    assert problem.outputs
+    assert all(column.samples in {12, 20} for column in columns.values())
+
+
+def test_a_draft_of_the_well_maps_the_first_frame_to_the_last(tmp_path: Path) -> None:
+    path = tmp_path / "well.hdf5"
+    path.write_bytes((FIXTURES / "the_well_dummy.hdf5").read_bytes())
+    problem = drafted(path, tmp_path)
+    assert problem.inputs["field_first"].frame == 0
+    assert problem.outputs["field_last"].frame == -1
+    assert len(problem.outputs["field_last"].components) == 2
+    assert {axis.boundary for axis in problem.axes.values()} == {"periodic"}
+
+
+def test_a_draft_says_what_it_guessed(tmp_path: Path) -> None:
+    np.savez(tmp_path / "vectors.npz", **vectors())
+    with open_file(tmp_path / "vectors.npz") as file:
+        text = toml(draft(file, [tmp_path / "vectors.npz"]))
+    assert 'components = ["c0", "c1"]' in text
+    assert "# guessed: the axis of 2 in x (12, 2, 60, 90) holds components" in text
+    assert tomllib.loads(text)["axes"].keys() == {"row", "column"}
+
+
+def drafted(path: Path, folder: Path) -> ProblemFile:
+    with open_file(path) as file:
+        (folder / "problem.toml").write_text(toml(draft(file, [path])))
+    return read_problem_file(folder / "problem.toml")
