@@ -12,17 +12,20 @@ from serving.auth.authorisation import Guard
 from serving.auth.key_file import KeyFile
 from serving.catalogue.catalogue import Catalogue
 from serving.catalogue.classical import Classics
-from serving.http.limits import Admission, RetryBudget
+from serving.http.limits import Admission
 from serving.inference.dispatch import Dispatcher
 from serving.inference.prediction import Predictor
 from serving.observability.metrics import Metrics
 from serving.observability.telemetry import TracedMetrics, Traces
 from serving.triton.pool import TritonPool
+from serving.triton.retry_budget import RetryBudget
+from serving.watcher import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from serving.inference.backend import Inference
+    from serving.schemas import Readiness
     from serving.settings import Settings
 
 RETRIES_PER_CALL, RETRIES_SAVED = 0.2, 32  # one call in five, and the runs in flight of a server that is lost
@@ -49,6 +52,7 @@ class Service:
         self.guard = Guard(self.keys, self.metrics)
         self._tritons = TritonPool(tritons, RetryBudget(RETRIES_PER_CALL, RETRIES_SAVED), self.metrics)
         self.catalogue = Catalogue(settings.repository, self._tritons, settings.request_seconds)
+        self._watchers = list(self._make_watchers())
         self.metrics.ready.set_function(lambda: self.catalogue.readiness().ready)
         self.metrics.inflight_limit.set(settings.max_requests_in_flight)
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
@@ -58,12 +62,17 @@ class Service:
         self.predictor = Predictor(dispatcher, self.metrics, *limits)
         self.reference = Predictor(self.classics, self.metrics, *limits)
 
+    def _make_watchers(self) -> Iterator[Watcher]:
+        restarts = self.metrics.watcher_restarts
+        yield Watcher("repository", self.catalogue.look, restarts)
+        if self.keys:
+            yield Watcher("keys", self.keys.look, restarts)
+
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Open the inference servers, and watch the repository and the keys as long as the context lasts."""
         async with self._tritons:
-            watches = [self.catalogue.watch(), *([self.keys.watch()] if self.keys else [])]
-            watching = [asyncio.create_task(watch) for watch in watches]
+            watching = [asyncio.create_task(watcher.run()) for watcher in self._watchers]
             try:
                 yield
             finally:
@@ -75,8 +84,15 @@ class Service:
                 if self.traces:
                     await self.traces.close()
 
+    def readiness(self) -> Readiness:
+        """Return whether every model is served; a failing watcher is a reason, whether they are or not."""
+        readiness = self.catalogue.readiness()
+        faults = [f"the watcher of the {each.name} fails ({each.failure})" for each in self._watchers if each.failure]
+        reason = "; ".join(filter(None, [readiness.reason, *faults]))
+        return readiness.model_copy(update={"reason": reason}) if faults else readiness
+
     def drain(self) -> None:
-        """Readiness is false from now on; requests are still answered."""
+        """Make readiness false from now on; requests are still served."""
         self.catalogue.draining = True
 
 

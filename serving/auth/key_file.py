@@ -40,11 +40,10 @@ class KeyFile:
         self._fault = ""
         self.keys = _parsed(path, self._seen)
 
-    async def watch(self) -> None:
-        """Follow the file until cancelled."""
-        while True:
-            await asyncio.sleep(SECONDS)
-            await asyncio.to_thread(self.refresh)
+    async def look(self) -> float:
+        """Read the file again; return the seconds until the next look."""
+        await asyncio.to_thread(self.refresh)
+        return SECONDS
 
     def refresh(self) -> None:
         """Look at the file. The words themselves are compared: neither times nor links on disk have to be trusted."""

@@ -1,8 +1,8 @@
-"""What can be served now: cards in the repository on one side, what Triton has loaded and we have warmed on the other.
+"""The models and versions that can be served now: those in the repository that Triton has loaded and we have warmed.
 
-A version is *served* when its card can be read, Triton reports it ready, and one field of each declared grid has been
-through it. The catalogue looks every second, so that a new version or a new model is served without a restart, and
-forgets everything when Triton goes away, because the process that returns is cold.
+A version is *served* when its card can be read, Triton reports it ready, and one input of each declared grid has been
+through it. The catalogue looks every second, so that a new version or a new model is served without a restart. When
+Triton is lost, it forgets what is served, because a restarted Triton is cold.
 """
 
 from __future__ import annotations
@@ -12,22 +12,41 @@ import json
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from serving.inference import checks as fields
+from serving.inference import checks
 from serving.problem_details import ModelNotReady, Problem, TritonUnavailable, UnknownModel, UnknownVersion
 from serving.schemas import Card, Model, ModelSummary, Readiness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from serving.inference.backend import Batch
-    from serving.triton.pool import TritonPool
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
-_LOOK_SECONDS_DOWN = 0.25  # nobody is served meanwhile
+_LOOK_SECONDS_DOWN = 0.25  # nothing is served meanwhile
+
+
+class Servers(Protocol):
+    """The inference servers as the catalogue sees them."""
+
+    async def loaded(self) -> frozenset[tuple[str, int]]:
+        """Return every (model, version) that any server has loaded.
+
+        Raises:
+            TritonUnavailable: No server responds.
+        """
+        ...
+
+    async def warm(self, model: str, version: int, inputs: Callable[[], Iterable[Batch]], seconds: float) -> None:
+        """Run every input once on each server where the version is new.
+
+        Raises:
+            Problem: The version is warm on no server.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -38,44 +57,45 @@ class Version:
     certificate: dict[str, Any] | None
 
 
-Shelf = dict[str, dict[int, Version]]
+Versions = dict[str, dict[int, Version]]
 
 
 class Catalogue:
-    """Models and versions that answer now.
+    """The models and versions that are served now.
 
     Args:
         repository: The model repository, for its cards.
-        tritons: The servers that have the models.
+        servers: The servers that run the models.
         warm_seconds: How long one warming call may take.
     """
 
-    def __init__(self, repository: Path, tritons: TritonPool, warm_seconds: float) -> None:
+    def __init__(self, repository: Path, servers: Servers, warm_seconds: float) -> None:
         self._repository = repository
-        self._tritons = tritons
+        self._servers = servers
         self._warm_seconds = warm_seconds
-        self._present: Shelf = {}
-        self._served: Shelf = {}
+        self._present: Versions = {}
+        self._served: Versions = {}
         self._unreadable: set[Path] = set()
+        self._faults: dict[tuple[str, int], str] = {}
         self._reachable = False
         self.draining = False
 
     def models(self) -> list[ModelSummary]:
-        """The served models by name.
+        """Return the served models by name.
 
         Raises:
-            TritonUnavailable: There are none because the server does not answer.
+            TritonUnavailable: The inference server does not respond.
         """
         self._require_triton()
         return [self._summary(name) for name in sorted(self._served)]
 
     def model(self, name: str) -> Model:
-        """A served model with the card of its newest version.
+        """Return a served model with the card of its newest version.
 
         Raises:
             UnknownModel: Not in the repository.
             ModelNotReady: In the repository and not served yet.
-            TritonUnavailable: The server does not answer.
+            TritonUnavailable: The inference server does not respond.
         """
         newest = self.find(name)
         versions = tuple(sorted(self._served[name]))
@@ -88,13 +108,13 @@ class Catalogue:
         )
 
     def find(self, name: str, version: int | None = None) -> Version:
-        """A served version, the newest if none is named.
+        """Return a served version, the newest by default.
 
         Raises:
             UnknownModel: Not in the repository.
             UnknownVersion: The model is served and that version is not.
             ModelNotReady: In the repository and not served yet.
-            TritonUnavailable: The server does not answer.
+            TritonUnavailable: The inference server does not respond.
         """
         if name not in self._present:
             raise UnknownModel(f'no model "{name[:64]}"; there are {_listed(self._present)}')
@@ -107,18 +127,18 @@ class Catalogue:
         return versions[max(versions) if version is None else version]
 
     def knows(self, name: str) -> bool:
-        """Whether the repository holds a model of that name."""
+        """Return whether the repository holds a model of that name."""
         return name in self._present
 
     def readiness(self) -> Readiness:
-        """Ready when every model of the repository is served."""
+        """Return whether every model of the repository is served and, if not, why."""
         missing = tuple(sorted(name for name in self._present if name not in self._served))
         if self.draining:
             reason = "shutting down"
         elif not self._reachable:
-            reason = "the inference server does not answer"
+            reason = "the inference server does not respond"
         elif missing:
-            reason = f"not loaded and warm: {', '.join(missing)}"
+            reason = f"not loaded and warm: {', '.join(map(self._with_fault, missing))}"
         elif not self._present:
             reason = "the model repository is empty"
         else:
@@ -126,31 +146,25 @@ class Catalogue:
         return Readiness(ready=False, reason=reason, missing=missing)
 
     def lost(self) -> None:
-        """Triton went away: whatever answers next is a new process, and cold."""
+        """Forget what is served: Triton is lost, and the process that comes back is cold."""
         if self._reachable:
-            logger.warning("the inference server does not answer")
+            logger.warning("the inference server does not respond")
         self._reachable = False
         self._served = {}
 
     def withdraw(self, card: Card) -> None:
-        """Triton unloaded a version: the one before it answers at once, not only after the next look."""
+        """Forget a version that Triton has unloaded, so that the one before it is served before the next look."""
         self._served = {
             name: kept
             for name, versions in self._served.items()
             if (kept := {n: v for n, v in versions.items() if (name, n) != (card.model, card.version)})
         }
 
-    async def watch(self) -> None:
-        """Look again and again, for ever."""
-        while True:
-            await self.look()
-            await asyncio.sleep(_LOOK_SECONDS if self._reachable else _LOOK_SECONDS_DOWN)
-
-    async def look(self) -> None:
-        """Compare the repository with Triton once, and warm what is new."""
+    async def look(self) -> float:
+        """Compare the repository with Triton and warm what is new; return the seconds until the next look."""
         self._present = await asyncio.to_thread(_read, self._repository, self._present, self._unreadable)
         try:
-            loaded = await self._tritons.loaded()
+            loaded = await self._servers.loaded()
             self._reachable = True
             self._served = _common(self._served, loaded)
             for name, versions in _common(self._present, loaded).items():
@@ -158,23 +172,39 @@ class Catalogue:
                     await self._admit(name, number, versions[number])
         except TritonUnavailable:
             self.lost()
+        return _LOOK_SECONDS if self._reachable else _LOOK_SECONDS_DOWN
 
     def _require_triton(self) -> None:
         if not self._reachable:
-            raise TritonUnavailable("the inference server does not answer; try again in a moment")
+            raise TritonUnavailable("the inference server does not respond; try again in a moment")
 
     async def _admit(self, name: str, number: int, version: Version) -> None:
-        """Serve a version once it is warm; a model that cannot be warmed is tried again at the next look."""
+        """Serve a version once it is warm; whatever fails concerns it alone, and it is tried again at the next look."""
         try:
-            await self._tritons.warm(name, number, partial(_questions, version.card), self._warm_seconds)
+            await self._servers.warm(name, number, partial(_samples, version.card), self._warm_seconds)
         except TritonUnavailable:
             raise
-        except Problem as problem:
-            logger.warning("%s version %d cannot be warmed: %s", name, number, problem)
+        except Exception as error:  # noqa: BLE001 - logged; the other models are served
+            self._report(name, number, error)
             return
+        self._faults.pop((name, number), None)
         if version != self._served.get(name, {}).get(number):
             self._served = {**self._served, name: {**self._served.get(name, {}), number: version}}
             logger.info("%s version %d is served", name, number)
+
+    def _report(self, name: str, number: int, error: Exception) -> None:
+        """Keep the fault of a version for readiness, and log it once: with a traceback where it is unexpected."""
+        fault = str(error) if isinstance(error, Problem) else type(error).__name__  # readiness is public
+        if self._faults.get((name, number)) != fault:
+            trace = None if isinstance(error, Problem) else error
+            logger.warning("%s version %d cannot be warmed: %s", name, number, fault, exc_info=trace)
+        self._faults[name, number] = fault
+
+    def _with_fault(self, name: str) -> str:
+        """Return the name of a model that is not served, with what its versions fail of, if they do."""
+        present = sorted(self._present[name])
+        faults = [f"version {number}: {fault}" for number in present if (fault := self._faults.get((name, number)))]
+        return f"{name} ({'; '.join(faults)})" if faults else name
 
     def _summary(self, name: str) -> ModelSummary:
         versions = self._served[name]
@@ -188,44 +218,53 @@ class Catalogue:
         )
 
 
-def _questions(card: Card) -> Iterator[Batch]:
-    """A field of each declared grid, to warm a version with."""
+def _samples(card: Card) -> Iterator[Batch]:
+    """Yield an input of each declared grid, to warm a version with."""
     for points in card.grid.declared:
-        yield fields.ones(card, points)
+        yield checks.ones(card, points)
 
 
 def _listed(names: dict[str, Any] | dict[int, Any]) -> str:
     return ", ".join(str(name) for name in sorted(names)) or "none"
 
 
-def _common(shelf: Shelf, loaded: frozenset[tuple[str, int]]) -> Shelf:
-    """The part of a shelf that Triton has loaded."""
-    kept = {name: {n: v for n, v in versions.items() if (name, n) in loaded} for name, versions in shelf.items()}
-    return {name: versions for name, versions in kept.items() if versions}
+def _common(versions: Versions, loaded: frozenset[tuple[str, int]]) -> Versions:
+    """Return the versions that Triton has loaded."""
+    kept = {name: {n: v for n, v in numbered.items() if (name, n) in loaded} for name, numbered in versions.items()}
+    return {name: numbered for name, numbered in kept.items() if numbered}
 
 
-def _read(repository: Path, known: Shelf, unreadable: set[Path]) -> Shelf:
-    """The cards on disk. A version folder is complete when it is there and never changes, so each is read once.
+def _read(repository: Path, known: Versions, unreadable: set[Path]) -> Versions:
+    """Read the cards on disk, each once: a version folder is complete when it appears and never changes.
 
-    A model whose card cannot be read is on the shelf without that version: readiness has to miss it. A model without
-    any card is none of ours.
+    A model whose card cannot be read is kept without that version, so that readiness reports it as missing. A folder
+    without any card is not a model of ours.
+
+    Args:
+        repository: The model repository.
+        known: What was read before.
+        unreadable: The cards whose fault was logged; it is extended.
+
+    Returns:
+        The versions of every model.
     """
-    shelf: Shelf = {}
+    found: Versions = {}
     for path in sorted(repository.glob("*/*/card.json")):
         name, number = path.parent.parent.name, path.parent.name
-        if number.isdigit():
+        if number.isdecimal():
             version = known.get(name, {}).get(int(number)) or _version(path, unreadable)
-            shelf.setdefault(name, {}).update({} if version is None else {int(number): version})
-    return shelf
+            found.setdefault(name, {}).update({} if version is None else {int(number): version})
+    return found
 
 
 def _version(path: Path, unreadable: set[Path]) -> Version | None:
+    """Read one version folder; a card or certificate that cannot be read is logged once."""
     certificate = path.with_name("certificate.json")
     try:
         card = Card.model_validate_json(path.read_bytes())
         return Version(card, json.loads(certificate.read_bytes()) if certificate.exists() else None)
-    except (OSError, ValueError) as error:
-        if path not in unreadable:  # said once, not at every look
+    except (OSError, ValueError, RecursionError) as error:
+        if path not in unreadable:
             logger.warning("%s cannot be read: %s", path, error)
             unreadable.add(path)
         return None

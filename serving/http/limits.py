@@ -13,8 +13,6 @@ from serving.problem_details import Overloaded
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-RUN_BYTES = 8 * 2**20  # of one call of a model that holds several: larger ones are no faster, and keep others waiting
-
 
 class Admission:
     """Counts what is in flight.
@@ -76,27 +74,3 @@ class Ticket:
         """
         self._admission.hold(count)
         self.held += count
-
-
-class RetryBudget:
-    """How often calls may be made again: so that retries help when a server is lost, and add little when all are slow.
-
-    Args:
-        share: Retries that every call earns.
-        most: Retries that can be saved; as many are there at the start.
-    """
-
-    def __init__(self, share: float, most: int) -> None:
-        self._share = share
-        self._most = most
-        self._saved: float = most
-
-    def earn(self) -> None:
-        """A call is made."""
-        self._saved = min(self._saved + self._share, self._most)
-
-    def spend(self) -> bool:
-        """Whether one may be made again."""
-        enough = self._saved >= 1
-        self._saved -= enough
-        return enough

@@ -108,7 +108,7 @@ async def live() -> Liveness:
 @router.get("/health/ready", responses={503: {"model": Readiness}})
 async def ready(service: Serving) -> JSONResponse:
     """Every model of the repository is loaded and warm, and we are not shutting down."""
-    readiness = service.catalogue.readiness()
+    readiness = service.readiness()
     return JSONResponse(readiness.model_dump(exclude_none=True), 200 if readiness.ready else 503)
 
 

@@ -21,11 +21,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.http.limits import RUN_BYTES
 from serving.inference import checks as fields
 from serving.inference.executor import Line
 from serving.inference.prediction import aside
-from serving.inference.shape_queue import Call, Turns
+from serving.inference.shape_queue import RUN_BYTES, Call, Turns
 from serving.problem_details import ModelNotReady, TritonUnavailable
 
 if TYPE_CHECKING:

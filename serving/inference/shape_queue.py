@@ -12,7 +12,6 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from serving.http.limits import RUN_BYTES
 from serving.problem_details import Overloaded
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     Shape = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 MOST = 256  # calls of one model that may wait
+RUN_BYTES = 8 * 2**20  # of a run of several calls: larger runs are no faster and delay other shapes
 
 
 @dataclass(eq=False)

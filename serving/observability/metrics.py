@@ -88,6 +88,12 @@ class Metrics:
         self.retries = Counter(
             "petrov_retries_total", "Calls made again on another Triton than this.", ("endpoint",), registry=registry
         )
+        self.watcher_restarts = Counter(
+            "petrov_watcher_restarts_total",
+            "Restarts of a watcher after an unexpected error.",
+            ("watcher",),
+            registry=registry,
+        )
         # Looking a child up takes longer than using it, and there are few.
         self._phase, self._triton = cache(self.phase_seconds.labels), cache(self.triton_seconds.labels)
         ProcessCollector(registry=registry)  # memory, files, and since when

@@ -1,7 +1,7 @@
-"""A Triton server over HTTP, as an `Inference`: the Open Inference Protocol with binary tensors.
+"""A Triton server over HTTP, as an `InferenceBackend`: the Open Inference Protocol with binary tensors.
 
-Over HTTP, since gRPC in Python copies a message on each side, and lets it wait for a thread on its way to the event
-loop: `python -m benchmarks overhead` has both roads to Triton.
+HTTP, since gRPC in Python copies each message on both sides and waits for a thread on its way to the event loop;
+`python -m benchmarks overhead` measures both.
 
 Where a backend suffixes the names of tensors (`solution__0`, TorchScript), the suffix ends here.
 """
@@ -19,7 +19,7 @@ import orjson
 from numpy.typing import NDArray
 from tritonclient.utils import np_to_triton_dtype, triton_to_np_dtype
 
-from serving.http.limits import RUN_BYTES
+from serving.inference.shape_queue import RUN_BYTES
 from serving.observability import telemetry
 from serving.problem_details import (
     DeadlineExceeded,
@@ -29,18 +29,18 @@ from serving.problem_details import (
     Problem,
     TritonUnavailable,
 )
-from serving.triton.http_connection import HttpConnections, NotHttpError
+from serving.triton.http_client import HttpClient, InvalidReplyError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from serving.inference.backend import Batch
-    from serving.triton.http_connection import Answer, Buffer
+    from serving.triton.http_client import Buffer, Reply
 
 logger = logging.getLogger(__name__)
 SPLIT = "Inference-Header-Content-Length"
 _ENVELOPE_BYTES = 2**20
-_ASKING_SECONDS = 3.0  # index and metadata are answered from memory
+_PROBE_SECONDS = 3.0  # Triton answers requests for its index and metadata from memory
 _SUFFIX = re.compile(r"__\d+$")
 
 
@@ -49,13 +49,12 @@ class TritonInference:
 
     Args:
         address: `HOST:PORT` of its HTTP endpoint.
-        message_bytes: The largest answer that a message has to hold, beside runs of several.
+        message_bytes: The largest output of one request.
     """
 
     def __init__(self, address: str, message_bytes: int) -> None:
         self.address = address
-        size = max(message_bytes, RUN_BYTES) + _ENVELOPE_BYTES
-        self._connections = HttpConnections(address, SPLIT.lower().encode(), size)
+        self._http = HttpClient(address, SPLIT, max(message_bytes, RUN_BYTES) + _ENVELOPE_BYTES)
         self._names: dict[tuple[str, int], dict[str, str]] = {}
         self._warned = False
 
@@ -65,22 +64,17 @@ class TritonInference:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._connections.close()
+        await self._http.close()
 
     async def loaded(self) -> frozenset[tuple[str, int]]:
         try:
-            async with asyncio.timeout(_ASKING_SECONDS):
-                answer = await self._connections.ask("POST", "/v2/repository/index", {})
-            index = orjson.loads(answer.data)
-            loaded = frozenset((entry["name"], int(entry["version"])) for entry in index if _ready(entry))
-        except (NotHttpError, ValueError, TypeError, KeyError) as error:
-            fault = f"what answers at {self.address} is no Triton; its HTTP port is expected, 8000 by default"
-            if not self._warned:  # once, and not at every look
-                logger.warning("%s", fault)
-            self._warned = True
-            raise TritonUnavailable(fault) from error
+            async with asyncio.timeout(_PROBE_SECONDS):
+                reply = await self._http.request("POST", "/v2/repository/index", {})
+            loaded = _ready(orjson.loads(reply.data))
+        except (InvalidReplyError, ValueError, TypeError, KeyError) as error:
+            raise TritonUnavailable(self._warn_of_address()) from error
         except (OSError, TimeoutError) as error:
-            raise TritonUnavailable(f"Triton at {self.address} does not answer") from error
+            raise TritonUnavailable(f"Triton at {self.address} does not respond") from error
         self._warned = False
         self._names = {key: names for key, names in self._names.items() if key in loaded}
         return loaded
@@ -91,34 +85,48 @@ class TritonInference:
         path = f"/v2/models/{quote(model, safe='')}/versions/{version}"
         try:
             async with asyncio.timeout(seconds):
-                names = self._names.get((model, version)) or await self._wire_names(model, version, path)
-                head = orjson.dumps(_question(names, inputs, seconds, request_id))
-                headers: dict[str, str | int] = {SPLIT: len(head), **(telemetry.outgoing.get() or {})}
-                parts: list[Buffer] = [head, *map(_bytes, inputs.values())]
-                answer = await self._connections.ask("POST", f"{path}/infer", headers, parts)
+                names = self._names.get((model, version)) or await self._tensor_names(model, version, path)
+                head = orjson.dumps(_head(names, inputs, seconds, request_id))
+                headers = {SPLIT: str(len(head)), **(telemetry.outgoing.get() or {})}
+                body: list[Buffer] = [head, *map(_bytes, inputs.values())]
+                reply = await self._http.request("POST", f"{path}/infer", headers, body)
         except TimeoutError as error:
-            raise DeadlineExceeded(f'"{model}" version {version} did not answer in time') from error
+            raise DeadlineExceeded(f'"{model}" version {version} did not respond in time') from error
         except OSError as error:
             logger.warning("triton at %s: %s version %d: %s", self.address, model, version, error)
-            raise TritonUnavailable("the inference server went away; try again in a moment") from error
-        _check(answer, model, version)
-        return _outputs(answer)
+            raise TritonUnavailable("the connection to the inference server ended; try again in a moment") from error
+        _check(reply, model, version)
+        try:
+            return _outputs(reply)
+        except (ValueError, TypeError, KeyError) as error:
+            raise _unreadable(model, version, reply, error) from error
 
-    async def _wire_names(self, model: str, version: int, path: str) -> dict[str, str]:
-        """Triton's name of each input, by the card's."""
-        answer = await self._connections.ask("GET", path, {})
-        _check(answer, model, version)
-        names = {_SUFFIX.sub("", tensor["name"]): tensor["name"] for tensor in orjson.loads(answer.data)["inputs"]}
-        self._names[model, version] = names
+    async def _tensor_names(self, model: str, version: int, path: str) -> dict[str, str]:
+        """Return Triton's name of each input by the card's name."""
+        reply = await self._http.request("GET", path, {})
+        _check(reply, model, version)
+        try:
+            inputs = [tensor["name"] for tensor in orjson.loads(reply.data)["inputs"]]
+        except (ValueError, TypeError, KeyError) as error:
+            raise _unreadable(model, version, reply, error) from error
+        names = self._names[model, version] = {_SUFFIX.sub("", name): name for name in inputs}
         return names
 
+    def _warn_of_address(self) -> str:
+        """Log, once and not at every probe, that the address is not a Triton's, and return the sentence."""
+        fault = f"the server at {self.address} is not Triton's HTTP endpoint (port 8000 by default)"
+        if not self._warned:
+            logger.warning("%s", fault)
+        self._warned = True
+        return fault
 
-def _ready(entry: dict[str, str]) -> bool:
-    return entry.get("state") == "READY"
+
+def _ready(index: list[dict[str, str]]) -> frozenset[tuple[str, int]]:
+    return frozenset((entry["name"], int(entry["version"])) for entry in index if entry.get("state") == "READY")
 
 
-def _question(names: dict[str, str], inputs: Batch, seconds: float, request_id: str) -> dict[str, Any]:
-    """The head of a request: what the bytes behind it are."""
+def _head(names: dict[str, str], inputs: Batch, seconds: float, request_id: str) -> dict[str, Any]:
+    """Return the JSON head of a request, which describes the buffers that follow it."""
     return {
         "id": request_id,
         "inputs": [
@@ -130,49 +138,59 @@ def _question(names: dict[str, str], inputs: Batch, seconds: float, request_id: 
             }
             for name, array in inputs.items()
         ],
-        # Triton drops what waited longer in its queue.
+        # Triton drops requests that waited longer in its queue.
         "parameters": {"binary_data_output": True, "timeout": max(1, int(seconds * 1e6))},
     }
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:
-    """The array's own memory, unless its values do not lie one after another there."""
+    """Return the array's own memory, or that of a contiguous copy."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _outputs(answer: Answer) -> dict[str, NDArray[Any]]:
-    """The tensors of an answer, in its memory."""
-    outputs, start = dict[str, NDArray[Any]](), 0
-    for tensor in orjson.loads(answer.head)["outputs"]:
+def _outputs(reply: Reply) -> dict[str, NDArray[Any]]:
+    """Return the tensors of a reply as views of its memory."""
+    outputs, start, data = dict[str, NDArray[Any]](), 0, memoryview(reply.data)
+    for tensor in orjson.loads(reply.head)["outputs"]:
         end = start + tensor["parameters"]["binary_data_size"]
-        values = np.frombuffer(answer.data[start:end], triton_to_np_dtype(tensor["datatype"]))
+        values = np.frombuffer(data[start:end], triton_to_np_dtype(tensor["datatype"]))
         outputs[_SUFFIX.sub("", tensor["name"])] = values.reshape(tensor["shape"])
         start = end
     return outputs
 
 
-def _check(answer: Answer, model: str, version: int) -> None:
+def _unreadable(model: str, version: int, reply: Reply, error: Exception) -> ModelFailed:
+    """Log what was found in place of the protocol's JSON, and return the problem for the caller."""
+    found = (reply.head or reply.data)[:80]
+    logger.warning("triton: %s version %d: reply cannot be read (%r): %r", model, version, error, found)
+    return ModelFailed(f'the inference server\'s reply for "{model}" version {version} cannot be read')
+
+
+def _check(reply: Reply, model: str, version: int) -> None:
     """Raise Triton's error as a problem; its message goes to the log, since it may hold a traceback.
 
+    Args:
+        reply: Triton's reply.
+        model: Name of the model.
+        version: Its version.
+
     Raises:
-        Problem: One of its kinds.
+        Problem: The status is not 200.
     """
-    status = answer.status
-    if status == 200:
+    if reply.status == 200:
         return
-    message = bytes(answer.head) + bytes(answer.data)
-    text = message[:2000].decode("utf-8", "replace")
-    logger.warning("triton: %s version %d: %d: %s", model, version, status, text)
-    raise _problem(status, text.lower(), model, version)
+    text = (reply.head + reply.data)[:2000].decode("utf-8", "replace")
+    logger.warning("triton: %s version %d: %d: %s", model, version, reply.status, text)
+    raise _problem(reply.status, text.lower(), model, version)
 
 
 def _problem(status: int, message: str, model: str, version: int) -> Problem:
     if "timeout expired" in message:
-        return DeadlineExceeded(f'"{model}" version {version} did not answer in time')
+        return DeadlineExceeded(f'"{model}" version {version} did not respond in time')
     if "maximum queue size" in message:
         return Overloaded(f'the queue of "{model}" is full')
     if status == 404 or "not at ready state" in message or "unknown model" in message:
         return ModelNotReady(f'"{model}" version {version} is not loaded')
     if status in {499, 503}:
-        return TritonUnavailable("the inference server went away; try again in a moment")
+        return TritonUnavailable("the inference server is shutting down; try again in a moment")
     return ModelFailed(f'the inference server could not run "{model}" version {version}')

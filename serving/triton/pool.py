@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from serving.http.limits import RetryBudget
     from serving.inference.backend import Batch, Inference
     from serving.observability.metrics import Metrics
+    from serving.triton.retry_budget import RetryBudget
 
     Questions = Callable[[], Iterable[Batch]]
 

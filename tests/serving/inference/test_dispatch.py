@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.http.limits import RUN_BYTES, RetryBudget
 from serving.inference import shape_queue as turns
 from serving.inference.dispatch import join, split
 from serving.inference.executor import Line
-from serving.inference.shape_queue import Call, Turns
+from serving.inference.shape_queue import RUN_BYTES, Call, Turns
 from serving.problem_details import ModelFailed, Overloaded
+from serving.triton.retry_budget import RetryBudget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from serving.http.limits import RetryBudget
 from serving.observability.metrics import Metrics
 from serving.problem_details import ModelNotReady, TritonUnavailable
 from serving.triton.client import TritonInference
 from serving.triton.pool import TritonPool
+from serving.triton.retry_budget import RetryBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,0 +1,210 @@
+"""What the catalogue does when Triton's replies or the repository's cards are wrong: a fault concerns one version."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from serving import watcher
+from serving.catalogue import catalogue as catalogue_module
+from serving.catalogue.catalogue import Catalogue
+from serving.observability.metrics import Metrics
+from serving.service import Service
+from serving.triton.client import TritonInference
+from serving.triton.pool import TritonPool
+from serving.triton.retry_budget import RetryBudget
+from serving.watcher import Watcher
+from tests.serving.http.test_gateway import sample
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from serving.triton.server import TritonServer
+
+INDEX = json.dumps([{"name": name, "version": "1", "state": "READY"} for name in ("good", "bad")])
+METADATA = json.dumps({"inputs": [{"name": "coefficient"}]})
+OUTPUT = json.dumps({"outputs": []})
+
+
+class FakeTriton:
+    """A socket server that lists two loaded models.
+
+    Attributes:
+        wrong: The reply to an inference of `bad`, as it goes over the wire.
+    """
+
+    def __init__(self) -> None:
+        self.wrong = reply("")
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                path, _, fields = head.split(" ", 1)[1].partition(" ")
+                length = [line for line in fields.lower().splitlines() if line.startswith("content-length")]
+                await reader.readexactly(int(length[0].split()[1]) if length else 0)
+                writer.write(response := self.respond(path))
+                await writer.drain()
+                if not response.startswith(b"HTTP") or response.endswith(b"half"):
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    def respond(self, path: str) -> bytes:
+        if path.endswith("index"):
+            return reply(INDEX, tensors=False)
+        if path.endswith("infer"):
+            return self.wrong if "/bad/" in path else reply(OUTPUT)
+        return reply(METADATA, tensors=False)
+
+
+def reply(text: str, *, tensors: bool = True) -> bytes:
+    """A reply in HTTP; with tensors, it says where its JSON ends."""
+    split = f"Inference-Header-Content-Length: {len(text)}\r\n" if tensors else ""
+    return f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n{split}\r\n{text}".encode()
+
+
+@pytest.fixture
+def repository(toy_repository: Path, tmp_path: Path) -> Path:
+    """Cards of `good` and `bad`."""
+    for name in ("good", "bad"):
+        shutil.copytree(toy_repository / "blur", tmp_path / name)
+        change(tmp_path, name, model=name)
+    return tmp_path
+
+
+def change(repository: Path, name: str, **changes: object) -> None:
+    card = repository / name / "1" / "card.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | changes))
+
+
+@asynccontextmanager
+async def looking(repository: Path) -> AsyncIterator[tuple[Catalogue, FakeTriton]]:
+    """A catalogue in front of a fake Triton."""
+    fake = FakeTriton()
+    async with await asyncio.start_server(fake.serve, "127.0.0.1", 0) as listening:
+        host, port = listening.sockets[0].getsockname()
+        inference = TritonInference(f"{host}:{port}", 2**20)
+        async with TritonPool([inference], RetryBudget(0.2, 8), Metrics("test")) as pool:
+            yield Catalogue(repository, pool, 5.0), fake
+
+
+def served(catalogue: Catalogue) -> list[str]:
+    return [model.name for model in catalogue.models()]
+
+
+@pytest.mark.parametrize("wrong", [reply(""), reply("no JSON"), reply("[]"), reply('{"outputs": [{"name": "u"}]}')])
+async def test_a_wrong_reply_to_a_warming_call_concerns_one_version_until_it_is_right(
+    repository: Path, wrong: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with looking(repository) as (catalogue, fake):
+        fake.wrong = wrong
+        for _ in range(2):
+            await catalogue.look()
+        readiness = catalogue.readiness()
+        assert served(catalogue) == ["good"]
+        assert (readiness.ready, readiness.missing) == (False, ("bad",))
+        assert 'bad (version 1: the inference server\'s reply for "bad" version 1' in str(readiness.reason)
+        assert caplog.text.count("bad version 1 cannot be warmed") == 1
+        fake.wrong = reply(OUTPUT)
+        await catalogue.look()
+        assert served(catalogue) == ["bad", "good"]
+        assert catalogue.readiness().ready
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"]
+)
+async def test_a_reply_that_is_not_http_loses_the_server_until_it_is_right(repository: Path, wrong: bytes) -> None:
+    async with looking(repository) as (catalogue, fake):
+        fake.wrong = wrong
+        await catalogue.look()
+        assert catalogue.readiness().reason == "the inference server does not respond"
+        fake.wrong = reply(OUTPUT)
+        await catalogue.look()
+        assert catalogue.readiness().ready
+
+
+async def test_a_card_that_makes_no_sense_concerns_its_model_alone(
+    repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = json.loads((repository / "bad" / "1" / "card.json").read_text())["grid"]
+    change(repository, "bad", grid=grid | {"declared": [-3]})
+    async with looking(repository) as (catalogue, _):
+        await catalogue.look()
+        assert served(catalogue) == ["good"]
+        assert catalogue.readiness().reason == "not loaded and warm: bad (version 1: ValueError)"
+        assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"model": "bad"}'])
+async def test_a_card_that_cannot_be_read_is_logged_once_and_its_model_is_missing(
+    repository: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (repository / "bad" / "1" / "card.json").write_text(text)
+    async with looking(repository) as (catalogue, _):
+        for _ in range(2):
+            await catalogue.look()
+        assert served(catalogue) == ["good"]
+        assert catalogue.readiness().missing == ("bad",)
+    assert caplog.text.count("card.json cannot be read") == 1
+
+
+async def test_a_watcher_that_fails_is_logged_and_restarted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.0)
+    restarts = Counter("restarts", "Restarts.", ("watcher",), registry=CollectorRegistry())
+    done, failures = asyncio.Event(), iter([KeyError("first"), ValueError("second")])
+
+    async def step() -> float:
+        for error in failures:
+            raise error
+        done.set()
+        return 60.0
+
+    watching = Watcher("repository", step, restarts)
+    running = asyncio.create_task(watching.run())
+    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.sleep(0)
+    assert watching.failure is None
+    assert restarts.labels("repository")._value.get() == 2
+    assert caplog.text.count("the watcher of the repository failed") == 2
+    assert "ValueError: second" in caplog.text
+    running.cancel()
+
+
+async def test_a_failing_watcher_is_a_reason_of_readiness_and_a_metric(
+    triton: TritonServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, settings = catalogue_module._read, triton.settings
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.05)
+    service = Service(settings, [TritonInference(settings.triton_addresses[0], 2**20)], "test")
+    monkeypatch.setattr(catalogue_module, "_read", fail)
+    async with service.run():
+        await until(lambda: "watcher" in str(service.readiness().reason))
+        assert not service.readiness().ready
+        assert str(service.readiness().reason).endswith("the watcher of the repository fails (ZeroDivisionError)")
+        assert sample(service.metrics.text().decode(), "petrov_watcher_restarts_total", watcher="repository") >= 1
+        monkeypatch.setattr(catalogue_module, "_read", read)
+        await until(lambda: service.readiness().ready)
+        assert service.readiness().reason is None
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - the service has no event for it
+            await asyncio.sleep(0.02)

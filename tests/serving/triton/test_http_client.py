@@ -1,0 +1,265 @@
+"""The client's connections against servers that split their replies, send garbage, hang and disconnect."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.problem_details import TritonUnavailable
+from serving.triton.client import TritonInference
+from serving.triton.http_client import HttpClient, InvalidReplyError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from serving.triton.server import TritonServer
+
+    Behaviour = Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+SPLIT = "head-bytes"
+MAX_BYTES = 2**20
+REPLY = b"HTTP/1.1 200 OK\r\nHead-Bytes: 5\r\nContent-Length: 13\r\n\r\nwhat:12345678"
+
+
+class Server:
+    """A server that follows a script.
+
+    Attributes:
+        connections: How many have been opened.
+        requests: How many have come.
+        disconnected: Set when a client has closed its connection.
+    """
+
+    def __init__(self, behave: Behaviour) -> None:
+        self.connections = self.requests = 0
+        self.disconnected = asyncio.Event()
+        self._behave = behave
+
+    async def receive(self, reader: asyncio.StreamReader) -> None:
+        """Wait for a request without a body.
+
+        Raises:
+            asyncio.IncompleteReadError: The client has disconnected.
+        """
+        await reader.readuntil(b"\r\n\r\n")
+        self.requests += 1
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            await self._behave(self, reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.disconnected.set()
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def serving(behave: Behaviour) -> AsyncIterator[tuple[Server, HttpClient]]:
+    server = Server(behave)
+    async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
+        host, port = listening.sockets[0].getsockname()
+        client = HttpClient(f"{host}:{port}", SPLIT, MAX_BYTES)
+        try:
+            yield server, client
+        finally:
+            await client.close()
+
+
+def always(reply: bytes, *, then_close: bool = False) -> Behaviour:
+    """Send the same reply to every request."""
+
+    async def behave(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await server.receive(reader)
+            writer.write(reply)
+            await writer.drain()
+            if then_close:
+                return
+
+    return behave
+
+
+@given(cuts=st.lists(st.integers(0, len(REPLY)), max_size=5))
+@settings(max_examples=25, deadline=None)
+def test_a_reply_is_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
+    async def behave(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.receive(reader)
+        for start, end in pairwise([0, *sorted(cuts), len(REPLY)]):
+            writer.write(REPLY[start:end])
+            await writer.drain()
+            await asyncio.sleep(0)
+        await server.receive(reader)
+
+    async def check() -> None:
+        async with serving(behave) as (_, client):
+            reply = await client.request("GET", "/", {})
+            assert (reply.status, reply.head, reply.data) == (200, b"what:", b"12345678")
+            assert np.frombuffer(reply.data, np.float64).flags.aligned
+
+    asyncio.run(check())
+
+
+async def test_a_chunked_reply_is_read() -> None:
+    chunked = REPLY.partition(b"Content-Length")[0] + (
+        b"Transfer-Encoding: chunked\r\n\r\n7\r\nwhat:12\r\n6\r\n345678\r\n0\r\n\r\n"
+    )
+    async with serving(always(chunked)) as (_, client):
+        reply = await client.request("GET", "/", {})
+        assert (reply.head, reply.data) == (b"what:", b"12345678")
+
+
+@pytest.mark.parametrize("values", [300, 200_000])
+async def test_buffers_arrive_one_after_another(values: int) -> None:
+    buffers = [b"head", memoryview(np.arange(values, dtype=np.float32).view(np.uint8)), b""]
+    sent = b"".join(bytes(buffer) for buffer in buffers)
+
+    async def behave(_: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        assert lines[0] == "POST /path HTTP/1.1"
+        assert {f"Content-Length: {len(sent)}", "Head-Bytes: 4"} <= set(lines)
+        echo = await reader.readexactly(len(sent))
+        writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(echo)}\r\n\r\n".encode() + echo)
+        await writer.drain()
+        await reader.read()
+
+    async with serving(behave) as (_, client):
+        assert (await client.request("POST", "/path", {"Head-Bytes": "4"}, buffers)).data == sent
+
+
+async def test_connections_are_kept_and_as_many_as_there_are_concurrent_requests() -> None:
+    async with serving(always(REPLY)) as (server, client):
+        for _ in range(3):
+            await client.request("GET", "/", {})
+        assert (server.connections, server.requests) == (1, 3)
+        for _ in range(2):
+            await asyncio.gather(*(client.request("POST", "/", {}) for _ in range(2)))
+        assert (server.connections, server.requests) == (2, 7)
+
+
+async def test_a_kept_connection_that_the_server_closes_costs_nothing() -> None:
+    async def behave(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.receive(reader)
+        writer.write(REPLY)
+        await writer.drain()
+        await server.receive(reader)
+        if server.connections > 1:  # the first connection ends in place of the second reply
+            writer.write(REPLY)
+            await writer.drain()
+
+    async with serving(behave) as (server, client):
+        await client.request("POST", "/", {})
+        assert (await client.request("POST", "/", {})).status == 200
+        assert (server.connections, server.requests) == (2, 3)
+
+
+async def test_a_server_that_never_replies_is_not_tried_for_ever() -> None:
+    async def behave(server: Server, reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await server.receive(reader)
+
+    async with serving(behave) as (server, client):
+        with pytest.raises(ConnectionError):
+            await client.request("POST", "/", {})
+        assert server.requests == 2
+
+
+async def test_half_a_reply_is_an_error_and_the_request_is_not_repeated() -> None:
+    async with serving(always(REPLY[:-1], then_close=True)) as (server, client):
+        with pytest.raises(ConnectionError, match="not completed"):
+            await client.request("POST", "/", {})
+        assert server.requests == 1
+
+
+async def test_a_connection_that_the_server_wants_closed_is_not_kept() -> None:
+    last = REPLY.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
+    async with serving(always(last)) as (server, client):
+        for _ in range(2):
+            assert (await client.request("GET", "/", {})).data == b"12345678"
+        assert server.connections == 2
+
+
+async def test_a_second_reply_is_never_the_next_requests() -> None:
+    async with serving(always(REPLY + REPLY.replace(b"1234", b"abcd"))) as (server, client):
+        for _ in range(3):
+            assert (await client.request("GET", "/", {})).data == b"12345678"
+        assert server.connections == 3
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"\x00\x00\x18\x04\x00\x00\x00\x00\x00" + bytes(24),  # how gRPC begins
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1048577\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n100001\r\n" + bytes(2**20 + 1) + b"\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2**17,
+    ],
+    ids=["grpc", "ssh", "negative", "too large", "chunked", "long header"],
+)
+async def test_an_invalid_reply_is_refused(reply: bytes) -> None:
+    async with serving(always(reply)) as (_, client):
+        with pytest.raises(InvalidReplyError):
+            await client.request("GET", "/", {})
+
+
+async def test_a_connection_that_does_not_carry_http_is_closed() -> None:
+    async with serving(always(b"SSH-2.0-OpenSSH_9.2\r\n")) as (server, client):
+        with pytest.raises(InvalidReplyError):
+            await client.request("GET", "/", {})
+        await asyncio.wait_for(server.disconnected.wait(), 10)
+
+
+@pytest.mark.parametrize("count", ["14", "-1", "x"])
+async def test_a_head_that_does_not_fit_the_body_is_refused(count: str) -> None:
+    async with serving(always(REPLY.replace(b"-Bytes: 5", b"-Bytes: " + count.encode()))) as (_, client):
+        with pytest.raises(InvalidReplyError, match="header head-bytes"):
+            await client.request("GET", "/", {})
+
+
+async def test_a_cancelled_request_closes_its_connection() -> None:
+    async def behave(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.receive(reader)
+        if server.connections > 1:
+            writer.write(REPLY)
+        await server.receive(reader)
+
+    async with serving(behave) as (server, client):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await client.request("GET", "/", {})
+        await asyncio.wait_for(server.disconnected.wait(), 10)
+        assert (await client.request("GET", "/", {})).status == 200
+        assert server.connections == 2
+
+
+async def test_a_reply_is_freed_with_its_last_reference() -> None:
+    large = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % MAX_BYTES + b"x" * MAX_BYTES
+    process = psutil.Process()
+    gc.disable()
+    try:
+        async with serving(always(large)) as (_, client):
+            await client.request("GET", "/", {})
+            before = process.memory_info().rss
+            for _ in range(64):
+                assert len((await client.request("GET", "/", {})).data) == MAX_BYTES
+            assert process.memory_info().rss - before < 32 * MAX_BYTES
+    finally:
+        gc.enable()
+
+
+async def test_grpc_in_place_of_http_is_named(triton: TritonServer, caplog: pytest.LogCaptureFixture) -> None:
+    async with TritonInference(f"127.0.0.1:{triton.settings.triton_grpc_port}", MAX_BYTES) as inference:
+        for _ in range(2):
+            with pytest.raises(TritonUnavailable, match="is not Triton's HTTP endpoint"):
+                await inference.loaded()
+    assert caplog.text.count("is not Triton's HTTP endpoint") == 1
