@@ -21,7 +21,7 @@ from training.fit import runs
 from training.fit.fields import request
 from training.importing import reference
 from training.importing.arguments import Example
-from training.importing.refusal import ReferenceImportError
+from training.importing.errors import ReferenceImportError
 from training.importing.summary import summary
 from training.memorisation.command import memorise
 from training.recipes import recipe as config

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from training.importing.refusal import ReferenceImportError
+from training.importing.errors import ReferenceImportError
 
 Example = Literal["burgers", "darcy", "darcy_inverse"]
 EXAMPLES: tuple[Example, ...] = get_args(Example)

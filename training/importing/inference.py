@@ -15,7 +15,7 @@ from torch import Tensor
 
 from training.importing import layout
 from training.importing.arguments import EFFECTIVE, QUADRATIC, Arguments, Example, validate
-from training.importing.refusal import ReferenceImportError
+from training.importing.errors import ReferenceImportError
 
 State = dict[str, Tensor]
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from training.importing.arguments import Arguments, Attention
-from training.importing.refusal import ReferenceImportError
+from training.importing.errors import ReferenceImportError
 from training.importing.sizes import Sizes
 from training.nn.activations import Activation
 from training.nn.attention import AttentionType

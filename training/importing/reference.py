@@ -18,10 +18,10 @@ from training.data import store
 from training.importing import arguments, statistics
 from training.importing import sizes as grids
 from training.importing.arguments import Example
+from training.importing.errors import ReferenceImportError
 from training.importing.inference import Inference, infer
 from training.importing.network import DROPOUT, line_config, plane_config
 from training.importing.reference_layout import reference_state
-from training.importing.refusal import ReferenceImportError
 from training.importing.state_file import State, read_state
 from training.importing.statistics import Pair, Statistics
 from training.importing.whole_model import read_whole_model

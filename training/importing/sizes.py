@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.importing.arguments import Arguments
+from training.importing.errors import ReferenceImportError
 from training.importing.reference_layout import scaler_sizes
-from training.importing.refusal import ReferenceImportError
 
 FINEST = 420  # cells between the outermost points of the stored fields
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from physics.averages import block_mean
 from training.data import Samples, store
-from training.importing.refusal import ReferenceImportError
+from training.importing.errors import ReferenceImportError
 from training.nn.normaliser import EPSILON
 from training.problems.problem import PROBLEMS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import struct
 import sys
 import types
 import zipfile
@@ -19,7 +20,7 @@ import onnxruntime
 import pytest
 import torch
 import tritonclient.grpc
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from typer.testing import CliRunner
@@ -34,14 +35,12 @@ from serving.triton.server import TritonServer
 from training import checkpoint
 from training.commands import app
 from training.data import store
-from training.importing import archive, layout
-from training.importing.archive import Archive
+from training.importing import layout, state_file
 from training.importing.arguments import EXAMPLES, Arguments, Example
-from training.importing.pickle_record import Call, Global, Outside, PickleError, record
+from training.importing.errors import ReferenceImportError
 from training.importing.reference import Request, answered, import_reference, save
-from training.importing.refusal import ReferenceImportError
 from training.importing.state_file import read_state
-from training.importing.whole_model import read_whole_model, tensor
+from training.importing.whole_model import read_whole_model
 from training.nn.normaliser import EPSILON
 from training.operators import PlaneTransformer, PlaneTransformerConfig
 from training.problems.problem import PROBLEMS
@@ -255,7 +254,7 @@ def programs(marker: Path) -> dict[str, bytes]:
     program = f"__import__('pathlib').Path('{marker}').touch()"
     return {
         "system": b"cposix\nsystem\n(" + touch + b".",
-        "eval": b'c__builtin__\neval\n(S"' + program.encode() + b'"\ntR.',
+        "eval": b"c__builtin__\neval\n(X" + struct.pack("<I", len(program)) + program.encode() + b"tR.",
         "getattr": b"c__builtin__\ngetattr\n(c__builtin__\n__import__\n(S'os'\ntRS'system'\ntR(" + touch + b".",
         "instance": b"(S'touch " + str(marker).encode() + b"'\niposix\nsystem\n.",
         "object": b"(cposix\nsystem\n" + touch[:-2] + b"o.",
@@ -263,51 +262,73 @@ def programs(marker: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("trick", programs(Path()))
-def test_a_malicious_pickle_is_only_looked_at(trick: str, tmp_path: Path) -> None:
-    marker, file = tmp_path / "ran", tmp_path / "reference.pt"
-    code = programs(marker)[trick]
-    with zipfile.ZipFile(file, "w") as written:
+def archived(path: Path, code: bytes) -> Path:
+    """Write the container of `torch.save` around a pickle."""
+    with zipfile.ZipFile(path, "w") as written:
         written.writestr("archive/data.pkl", code)
         written.writestr("archive/version", "3\n")
-    for read in (read_whole_model, read_state):
+        written.writestr("archive/byteorder", "little")
+    return path
+
+
+READERS = [read_state, read_whole_model]
+
+
+@pytest.mark.parametrize("trick", programs(Path()))
+def test_a_malicious_pickle_does_not_run(trick: str, tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    code = programs(marker)[trick]
+    for read in READERS:
         with pytest.raises(ReferenceImportError):
-            read(file)
+            read(archived(tmp_path / "reference.pt", code))
     assert not marker.exists()
     pickle.loads(code)  # noqa: S301 - that is the point
     assert marker.exists()  # it does run where it is loaded
 
 
-def test_traps_within_a_model_are_only_looked_at(
-    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_within_a_model_do_not_run(golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case, marker, file = golden("simple_transformer_fourier"), tmp_path / "ran", tmp_path / "reference.pt"
-    trap = Trap(os.system, f"touch {marker}")
-    torch.save(whole_model(case.state, {"normalizer": trap, "n_head": trap}, monkeypatch), file)
+    code = f"__import__('pathlib').Path('{marker}').touch()"
+    inert = whole_model(case.state, {"normalizer": Trap(eval, code), "n_head": Trap(eval, code)}, monkeypatch)
+    torch.save(inert, file)
     found = read_whole_model(file)
     assert found.state.keys() == case.state.keys()
     assert all(torch.equal(found.state[key], tensor) for key, tensor in case.state.items())
-    poisoned = whole_model(case.state, {}, monkeypatch)
-    poisoned._parameters["trap"] = trap
-    torch.save(poisoned, file)
-    with pytest.raises(ReferenceImportError, match=r"expected a tensor but found a call of posix\.system"):
+    assert "n_head" not in found.settings
+    inert._parameters["trap"] = Trap(eval, code)
+    torch.save(inert, file)
+    with pytest.raises(ReferenceImportError, match=r"found 'trap' \(builtins\.eval\)"):
         read_whole_model(file)
-    torch.save(case.state | {"trap": trap}, file)
-    with pytest.raises(ReferenceImportError, match=r"found a pickled object of posix\.system"):
-        read_state(file)
+    for reader, saved in ((read_whole_model, inert), (read_state, case.state | {"trap": Trap(eval, code)})):
+        torch.save(saved, file)
+        with pytest.raises(ReferenceImportError, match=r"builtins\.eval"):
+            reader(file)
+    torch.save(whole_model(case.state, {"normalizer": Trap(os.system, f"touch {marker}")}, monkeypatch), file)
+    with pytest.raises(ReferenceImportError, match=r"posix\.system"):
+        read_whole_model(file)
     assert not marker.exists()
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_record_or_an_error(code: bytes) -> None:
-    with suppress(PickleError):
-        record(code)
+@settings(deadline=None)
+def test_any_pickle_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, code: bytes) -> None:
+    file = archived(tmp_path_factory.getbasetemp() / "any.pt", code)
+    for read in READERS:
+        with suppress(ReferenceImportError):
+            read(file)
 
 
-def test_a_record_notes_calls() -> None:
-    noted = record(programs(Path("/x"))["system"])
-    assert isinstance(noted, Call)
-    assert (noted.function, noted.arguments) == (Global("posix", "system"), ("touch /x",))
+class Misshapen:
+    """A tensor of a size and strides of its own over a storage of eight numbers."""
+
+    def __init__(self, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> None:
+        self.view = (offset, size, stride)
+
+    def __reduce__(self) -> Any:
+        storage = torch.storage.TypedStorage(
+            wrap_storage=torch.zeros(8).untyped_storage(), dtype=torch.float32, _internal=True
+        )
+        return torch._utils._rebuild_tensor_v2, (storage, *self.view, False, {})
 
 
 @pytest.mark.parametrize(
@@ -316,13 +337,30 @@ def test_a_record_notes_calls() -> None:
 )
 def test_a_tensor_stays_within_its_storage(size: Any, stride: Any, offset: int, tmp_path: Path) -> None:
     file = tmp_path / "reference.pt"
-    torch.save(torch.zeros(8), file)
-    read = Archive(file)
-    storage = Outside(("storage", Global("torch", "FloatStorage"), "0", "cpu", 8))
-    whole = Call(Global("torch._utils", "_rebuild_tensor_v2"), (storage, 0, (2, 4), (4, 1)))
-    assert torch.equal(tensor(whole, read), torch.zeros(2, 4))
-    with pytest.raises(PickleError, match="within its storage of 8 numbers"):
-        tensor(replace(whole, arguments=(storage, offset, size, stride)), read)
+    torch.save({"weight": Misshapen((2, 4), (4, 1), 0)}, file)
+    assert torch.equal(read_state(file)["weight"], torch.zeros(2, 4))
+    torch.save({"weight": Misshapen(size, stride, offset)}, file)
+    with pytest.raises(ReferenceImportError, match=r"damaged|found 'weight'"):
+        read_state(file)
+
+
+def test_a_model_that_contains_itself_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = whole_model({"weight": torch.ones(1)}, {}, monkeypatch)
+    model._modules["itself"] = model
+    torch.save(model, tmp_path / "reference.pt")
+    with pytest.raises(ReferenceImportError, match="expected at most 10000 modules"):
+        read_whole_model(tmp_path / "reference.pt")
+
+
+@pytest.mark.parametrize("kind", [np.int64, ">f4", object])
+def test_statistics_of_other_types_are_refused(kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = whole_model({"weight": torch.ones(1)}, {}, monkeypatch)
+    model.normalizer = sys.modules["reference_classes"].Normaliser()
+    model.normalizer.mean = model.normalizer.std = np.ones((2, 2)).astype(kind)
+    model.normalizer.eps = 1e-5
+    torch.save(model, tmp_path / "reference.pt")
+    with pytest.raises(ReferenceImportError, match="expected an array"):
+        read_whole_model(tmp_path / "reference.pt")
 
 
 # What cannot be imported
@@ -385,7 +423,7 @@ def test_what_torch_did_not_write_is_refused(
 
 def test_a_file_out_of_bounds_is_refused(golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, request = case_file(golden, tmp_path)
-    monkeypatch.setattr(archive, "LIMIT", 1000)
+    monkeypatch.setattr(state_file, "LIMIT", 1000)
     refused(request, r"expected at most 1000 bytes but found \d+")
     refused(replace(request, file=tmp_path / "none.pt"), "but there is none")
 

@@ -1,4 +1,4 @@
-"""The one error of this package: takes what was wrong with a file of the reference, tells it in one line."""
+"""The error of a failed import."""
 
 from __future__ import annotations
 
