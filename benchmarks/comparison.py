@@ -18,13 +18,8 @@ from torch import Tensor
 
 from benchmarks.profiling.memory import peak_bytes
 from training import checkpoint
-from training.data import prepare
-from training.fit import fields as fit
-from training.fit import runs
+from training.fit import run
 from training.recipes import recipe as config
-from training.sequences import fit as sequences
-from training.sequences.corpora import load as corpora
-from training.sequences.recipe import SequenceRecipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -93,7 +88,7 @@ def compare(plan: Plan, known: Sequence[Row], folder: Path, data: Path) -> Itera
 def measure(kind: str, recipe: AnyRecipe, folder: Path, data: Path) -> Row:
     """Train one recipe with a type of attention and give its row."""
     finished = (folder / checkpoint.CARD).exists() and checkpoint.read_config(folder).recipe == recipe
-    found = checkpoint.load(folder if finished else runs.train(recipe, folder, data, resume=True))
+    found = checkpoint.load(folder if finished else run.train(recipe, folder, data, resume=True))
     metric, score, floor = reached(found.card)
     milliseconds, megabytes = cost(step(recipe, data))
     return Row(
@@ -119,13 +114,9 @@ def reached(card: dict[str, Any]) -> tuple[str, float, float | None]:
 
 def step(recipe: AnyRecipe, data: Path) -> Callable[[], Tensor]:
     """Give what computes the loss of the first batch."""
-    if isinstance(recipe, SequenceRecipe):
-        labelling = sequences.prepare_task(recipe, *corpora.load(recipe, data, progress=False), None)
-        question = next(iter(labelling.train_dataloader()))
-        return lambda: labelling.loss(question)
-    mapping = fit.prepare_task(recipe, prepare(fit.request(recipe), data, progress=False), None)
-    batch = next(iter(mapping.train_dataloader()))
-    return lambda: mapping.loss(mapping.operator(batch.inputs), batch)
+    task = run.workload(recipe, data, progress=False).task()
+    batch = next(iter(task.train_dataloader()))
+    return lambda: task.loss(batch)
 
 
 def cost(loss: Callable[[], Tensor]) -> tuple[float, float]:

@@ -13,22 +13,20 @@ from rich.text import Text
 from benchmarks import comparison
 from benchmarks.profiling.command import profile, words
 from benchmarks.profiling.measure import ProfileError
-from training import checkpoint, evaluation
-from training.data import prepare
+from training import checkpoint
 from training.evaluation import ablation
 from training.evaluation.table import rich_table
-from training.fit import runs
-from training.fit.fields import request
+from training.fit import run
+from training.fit.folder import RunError, RunFolder
+from training.fit.workload import Scope, ScopeError, Workload
 from training.importing import reference
 from training.importing.arguments import Example
 from training.importing.errors import ReferenceImportError
 from training.importing.summary import summary
 from training.memorisation.command import memorise
 from training.recipes import recipe as config
-from training.sequences.corpora import load as corpora
+from training.sequences.accuracy import rich_table as label_table
 from training.sequences.corpora.corpus import CorpusError
-from training.sequences.measure import report as label_report
-from training.sequences.table import rich_table as label_table
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command()(profile)
@@ -53,7 +51,7 @@ def fit(
 ) -> None:
     """Train a recipe: generate what data is missing, fit, measure, write the checkpoint."""
     chosen = config.read(config.find(recipe), overrides)
-    folder = runs.train(chosen, out or Path("runs") / chosen.name, data, resume=resume, init=init)
+    folder = run.train(chosen, out or Path("runs") / chosen.name, data, resume=resume, init=init)
     console.print(figures(checkpoint.load(folder).card, chosen.name))
     typer.echo(folder)
 
@@ -61,7 +59,7 @@ def fit(
 @app.command()
 def data(recipe: RecipeName, overrides: Overrides = None, folder: DataFolder = Path("data")) -> None:
     """Generate a recipe's samples, complete what was interrupted, or find or fetch its corpus."""
-    typer.echo(runs.prepare(config.read(config.find(recipe), overrides), folder))
+    typer.echo(run.workload(config.read(config.find(recipe), overrides), folder).prepare())
 
 
 @app.command()
@@ -90,25 +88,21 @@ def evaluate(
     """
     if write and (grid or noise is not None):
         raise typer.BadParameter("a card holds every grid at the trained levels of noise", param_hint="--write")
-    found = checkpoint.load(folder)
-    if isinstance(found, checkpoint.SequenceCheckpoint):
-        if grid or noise is not None or pictures:
-            raise typer.BadParameter(f"{folder} is of sequences, which have no grid, no noise and no pictures")
-        keep(folder, found.card, label_report(found.operator, corpora.load(found.recipe, data)[1]), json, write)
-        return
-    recipe, path = found.recipe, prepare(request(found.recipe), data)
-    levels = recipe.fit.levels if noise is None else (noise,)
-    sides = [(grid,) * len(found.problem.axes)] if grid else None
-    card = evaluation.report(found.operator, found.problem, recipe.data, path, levels, sides)
-    if pictures:
-        draw(found, path, levels, sides, pictures)
-    keep(folder, found.card, card, json, write)
-
-
-def keep(folder: Path, known: dict[str, Any], card: dict[str, Any], json: Path | None, write: bool) -> None:
-    """Show figures, and write them where they are asked for."""
+    found, scope = checkpoint.load(folder), Scope(grid, noise, patient=True)
+    work = run.workload(found.recipe, data)
+    try:
+        card = work.measure(found.operator, found.problem, scope)
+        if pictures:
+            draw(work, found, scope, pictures)
+    except ScopeError as error:
+        raise typer.BadParameter(str(error)) from error
+    show(folder, card, json)
     if write:
-        checkpoint.write_json(folder / checkpoint.CARD, known | card)
+        run.complete(RunFolder(folder), found.card, card)
+
+
+def show(folder: Path, card: dict[str, Any], json: Path | None) -> None:
+    """Print figures, and write them to a file if there is one."""
     if json:
         json.parent.mkdir(parents=True, exist_ok=True)
         checkpoint.write_json(json, card)
@@ -122,24 +116,13 @@ def figures(card: dict[str, Any], name: str) -> Table:
     return rich_table(card, f"{name}: relative errors on the test set")
 
 
-def draw(
-    found: checkpoint.OperatorCheckpoint,
-    path: Path,
-    levels: tuple[float, ...],
-    sides: list[evaluation.Sides] | None,
-    to: Path,
-) -> None:
-    """Draw a picture for each level of noise; the library for it comes with the development environment only."""
+def draw(work: Workload[Any], found: checkpoint.Checkpoint, scope: Scope, folder: Path) -> None:
+    """Draw pictures; their library comes with the development environment only."""
     try:
-        from training.evaluation import pictures  # noqa: PLC0415 -- training itself needs no matplotlib
+        work.draw_pictures(found.operator, found.problem, scope, folder)
     except ModuleNotFoundError as error:
         message = f"needs {error.name}, which is not installed: pip install {error.name}"
         raise typer.BadParameter(message, param_hint="--pictures") from error
-    data, model = found.recipe.data, found.recipe.model
-    finest = sides or [(max(data.grids),) * len(found.problem.axes)]
-    for case in evaluation.cases(found.problem, data, path, levels, finest):
-        suffix = f"-noise-{case.noise:g}" if case.noise else ""
-        pictures.draw(case, evaluation.answers(found.operator, case.inputs), to / f"{model}{suffix}.png", model)
 
 
 @app.command()
@@ -259,6 +242,13 @@ def main() -> None:
     """Run the commands; what the user can mend is told in one line."""
     try:
         app()
-    except (config.RecipeError, checkpoint.CheckpointError, ReferenceImportError, ProfileError, CorpusError) as error:
+    except (
+        config.RecipeError,
+        checkpoint.CheckpointError,
+        ReferenceImportError,
+        ProfileError,
+        CorpusError,
+        RunError,
+    ) as error:
         console.print(Text(str(error), "red"))
         raise SystemExit(1) from error

@@ -12,7 +12,7 @@ from export.parity import TOLERANCE
 from export.repository import publish
 from training import checkpoint
 from training.data import read
-from training.fit.fields import fit
+from training.fit.run import train
 from training.losses import relative_l2
 from training.nn.attention import AttentionType
 from training.problems.problem import PROBLEMS, GridLimits
@@ -68,7 +68,7 @@ def test_no_type_is_left_out() -> None:
 @pytest.mark.parametrize(("problem", "attention"), [(problem, kind) for problem in ROUTES for kind in ROUTES[problem]])
 def test_a_type_learns_exports_and_proves_its_graphs(problem: str, attention: str, data: Path, tmp_path: Path) -> None:
     recipe, name = small(problem, attention), attention.replace("-", "_")
-    run = fit(recipe, tmp_path / name, data)
+    run = train(recipe, tmp_path / name, data)
     found = checkpoint.load(run)
     [row] = [row for row in found.card["errors"] if row["grid"][0] == recipe.data.grids[0]]
     assert row["relative_l2"] < 0.9 * mean_field_error(recipe, data)

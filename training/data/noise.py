@@ -29,3 +29,18 @@ def add_noise(
         normals: standard normal numbers `[sample, *grid]`.
     """
     return fields + levels.reshape(-1, *(1,) * deviation.ndim) * deviation * normals
+
+
+def measured(
+    fields: NDArray[Real], deviation: NDArray[Real], levels: tuple[float, ...], rng: np.random.Generator
+) -> NDArray[Real]:
+    """Return fields `[sample, *grid]` with fresh noise, each of a level drawn from `levels`.
+
+    Args:
+        fields: `[sample, *grid]` in physical units.
+        deviation: `[*grid]`, in the fields' units.
+        levels: Levels to draw from, relative to the deviation.
+        rng: Generator of levels and noise.
+    """
+    drawn = rng.choice(np.asarray(levels, dtype=fields.dtype), len(fields))
+    return add_noise(fields, drawn, deviation, rng.standard_normal(fields.shape, dtype=np.float32).astype(fields.dtype))

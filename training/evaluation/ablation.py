@@ -20,7 +20,8 @@ from training import checkpoint
 from training.data import prepare, read
 from training.evaluation import answers
 from training.evaluation.norms import relative_h1
-from training.fit.fields import fit, request
+from training.fit import run
+from training.fit.fields import request
 from training.recipes import recipe as config
 
 NOTHING = "nothing"
@@ -92,7 +93,7 @@ def ablate(plan: Plan, folder: Path, data: Path) -> Iterator[Row]:
 def trained(recipe: config.Recipe, folder: Path, data: Path) -> checkpoint.OperatorCheckpoint:
     """Give the checkpoint in `folder`, trained now unless it is of this very recipe."""
     finished = (folder / checkpoint.CARD).exists() and checkpoint.read_config(folder).recipe == recipe
-    return checkpoint.load_operator(folder if finished else fit(recipe, folder, data, resume=True))
+    return checkpoint.load_operator(folder if finished else run.train(recipe, folder, data, resume=True))
 
 
 def measure(change: str, found: checkpoint.OperatorCheckpoint, data: Path) -> Row:

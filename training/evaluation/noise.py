@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from training.data import deviation, strides
+from training.data.noise import measured
 from training.data.store import Array
 from training.evaluation.grids import Sides
-from training.fit.batches import measured
 from training.problems.problem import Problem
 from training.recipes.recipe import DataConfig
 
@@ -19,7 +18,7 @@ def noisy(inputs: Array, noise: float, unit: Array) -> Array:
     """Give inputs `[sample, *grid]` with noise of a level, in `unit`s `[*grid]`: the same draw at every call."""
     if not noise:
         return inputs
-    return measured(torch.from_numpy(inputs), unit, (noise,), np.random.default_rng(0)).numpy()
+    return measured(inputs, unit, (noise,), np.random.default_rng(0))
 
 
 def noise_units(problem: Problem, data: DataConfig, path: Path, sides: list[Sides]) -> list[Array]:

@@ -1,7 +1,7 @@
-"""The C library's memory for tensors: takes nothing, makes it keep what is freed.
+"""Settings of the C library's allocator for training.
 
-Every step of a training asks for the same tensors again. The library gives large ones back to the kernel when they are
-freed, which then clears and maps each page anew.
+Every step of a training allocates the same tensors again. By default the library returns large ones to the kernel when
+they are freed, and the kernel clears and maps each page anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MOST = 2**31 - 1
 
 
 def keep_freed_memory() -> None:
-    """Keep freed memory in the process, up to two gigabytes; nothing happens where there is no glibc."""
+    """Keep freed memory in the process, up to two gigabytes; without glibc nothing happens."""
     try:
         tune = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):

@@ -1,29 +1,25 @@
-"""The order of training: takes samples on one or more grids, gives batches that depend on (seed, epoch) alone.
-
-A run that is killed and resumed at an epoch's boundary therefore sees the data of an uninterrupted one.
-"""
+"""Batches of fields: some samples on one grid, moved by symmetries and measured with noise."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.random import Generator
-from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import IterableDataset
 
 from training.data import Samples
-from training.data.noise import add_noise
+from training.data.noise import measured
 from training.data.store import answer
+from training.fit.order import Rows
 from training.problems.symmetries import transform
 
 
 class Batch(NamedTuple):
-    """Fields of some samples `[batch, *grid]` in physical units; the outputs' gradients if the loss asks for them."""
+    """Fields of some samples `[batch, *grid]` in physical units; the outputs' gradients if the loss needs them."""
 
     inputs: Tensor
     outputs: Tensor
@@ -31,67 +27,32 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How batches are drawn.
+class Augmentation:
+    """What is drawn at random for every sample of a batch.
 
     Attributes:
-        batch: samples in one.
-        seed: of all that is drawn.
-        symmetries: whether samples are moved by a random symmetry.
-        noise: levels to draw each sample's noise from, in units of the inputs' deviation; none where empty.
+        symmetries: Whether samples are moved by a random symmetry.
+        noise: Levels to draw each sample's noise from, in units of the inputs' deviation; none where empty.
     """
 
-    batch: int
-    seed: int
     symmetries: bool
     noise: tuple[float, ...] = ()
 
 
-class Epoch(IterableDataset[Batch]):
-    """One pass over the samples in a drawn order, every batch on one drawn grid; an incomplete last one is left out.
+def draw(samples: Mapping[int, Samples], augmentation: Augmentation, chosen: Rows, rng: Generator) -> Batch:
+    """Return samples on a drawn grid, each moved by a symmetry of its own, then measured.
 
     Args:
-        samples: the same samples on each grid, by points per axis.
-        plan: how batches are drawn.
-        epoch: number of the pass.
+        samples: The same samples on each grid, by points per axis.
+        augmentation: What is drawn for every sample.
+        chosen: Numbers of the samples, `[batch]`.
+        rng: Generator of all that is drawn.
     """
-
-    def __init__(self, samples: Mapping[int, Samples], plan: Plan, epoch: int) -> None:
-        self.samples, self.plan, self.epoch = samples, plan, epoch
-
-    def __len__(self) -> int:
-        return steps(self.samples, self.plan)
-
-    def __iter__(self) -> Iterator[Batch]:
-        rng = np.random.default_rng([self.plan.seed, self.epoch])
-        order = rng.permutation(count(self.samples))
-        for start in range(0, len(self) * self.plan.batch, self.plan.batch):
-            yield self.draw(np.sort(order[start : start + self.plan.batch]), rng)
-
-    def draw(self, rows: NDArray[np.int64], rng: Generator) -> Batch:
-        """Give the samples `rows` on a drawn grid, each moved by a symmetry of its own, then measured."""
-        samples = self.samples[int(rng.choice(list(self.samples)))]
-        inputs, outputs = torch.from_numpy(samples.inputs[rows]), torch.from_numpy(samples.outputs[rows])
-        gradients = None if samples.gradients is None else torch.from_numpy(samples.gradients[rows])
-        if self.plan.symmetries:
-            inputs, outputs, gradients = *transform(samples.problem, inputs, outputs, rng), None
-        if self.plan.noise:
-            inputs = measured(inputs, samples.deviation, self.plan.noise, rng)
-        return Batch(inputs, torch.from_numpy(answer(samples.problem, outputs.numpy())), gradients)
-
-
-def measured(inputs: Tensor, deviation: NDArray[np.float32], levels: tuple[float, ...], rng: Generator) -> Tensor:
-    """Give inputs `[batch, *grid]` with fresh noise, each of a level of its own."""
-    drawn = rng.choice(np.asarray(levels, dtype=np.float32), len(inputs))
-    normals = rng.standard_normal(inputs.shape, dtype=np.float32)
-    return torch.from_numpy(add_noise(inputs.numpy(), drawn, deviation, normals))
-
-
-def steps(samples: Mapping[int, Samples], plan: Plan) -> int:
-    """Give the number of batches in an epoch."""
-    return count(samples) // plan.batch
-
-
-def count(samples: Mapping[int, Samples]) -> int:
-    """Give the number of samples, the same on every grid."""
-    return len(next(iter(samples.values())).inputs)
+    source, chosen = samples[int(rng.choice(list(samples)))], np.sort(chosen)
+    inputs, outputs = torch.from_numpy(source.inputs[chosen]), torch.from_numpy(source.outputs[chosen])
+    gradients = None if source.gradients is None else torch.from_numpy(source.gradients[chosen])
+    if augmentation.symmetries:
+        inputs, outputs, gradients = *transform(source.problem, inputs, outputs, rng), None
+    if augmentation.noise:
+        inputs = torch.from_numpy(measured(inputs.numpy(), source.deviation, augmentation.noise, rng))
+    return Batch(inputs, torch.from_numpy(answer(source.problem, outputs.numpy())), gradients)

@@ -1,198 +1,187 @@
-"""One training run: takes a recipe and folders, gives a checkpoint in `runs/<model>-<preset>/`.
-
-.. code-block:: text
-
-    runs/darcy-quick/
-      state/ recipe.json     while it runs: the trainer's state after the two last epochs; a killed run resumes there
-      metrics.csv            loss, error and rate by epoch
-      weights.safetensors config.json card.json     the checkpoint, written at the end
-"""
+"""Training of operators between fields."""
 
 from __future__ import annotations
 
-import logging
-import resource
-import shutil
-import sys
-import warnings
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
+import numpy as np
 import torch
-from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, ModelCheckpoint, TQDMProgressBar
-from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from numpy.random import Generator
+from torch import Tensor
 
-from training import checkpoint
+from training import evaluation
 from training.data import Request, Samples, prepare, read
-from training.evaluation import report
+from training.data.noise import measured
+from training.data.store import source
 from training.evaluation.timing import processor
-from training.fit import log as runlog
-from training.fit.allocator import keep_freed_memory
-from training.fit.batches import Plan
-from training.fit.task import Task
+from training.fit.batches import Augmentation, Batch, draw
+from training.fit.order import Order, Rows
+from training.fit.task import Metric, Task
+from training.fit.workload import Scope, Workload
+from training.losses import LineLoss, PlaneLoss, relative_l2, training_loss
 from training.operators import Operator, build
-from training.problems.problem import PROBLEMS
+from training.problems.problem import DARCY, PROBLEMS, Problem
 from training.problems.validity import validity
-from training.recipes.recipe import AnyRecipe, FitConfig, Recipe, RecipeError
+from training.recipes.recipe import FitConfig, Recipe, RecipeError
 
-STATE, BEST, METRICS = "state", "best.ckpt", "metrics.csv"
-EXPECTED_WARNINGS = (
-    "Checkpoint directory .* exists and is not empty",  # a resumed run writes where it wrote before
-    ".*does not have many workers",  # the samples are in memory: workers would only copy them
-    ".*is smaller than the logging interval",  # a tiny run has few batches, and metrics are logged by epoch
-    "Your `IterableDataset` has `__len__` defined",  # meant for several loader workers, of which there are none
-    ".*isinstance.treespec, LeafSpec.. is deprecated",  # Lightning's own use of torch
-)
-WATCHED = 16  # test fields whose error is logged after every epoch; all of them where they choose the epoch
-KEPT = {"last": "the last epoch", "best": "the epoch of the least error on the test set"}
-
-
-def fit(recipe: Recipe, folder: Path, data: Path, *, resume: bool = False, init: Path | None = None) -> Path:
-    """Train as the recipe says and write the checkpoint.
-
-    Args:
-        recipe: what to train on what and how.
-        folder: where the run lives.
-        data: folder of the generated samples; what is missing is generated.
-        resume: go on from the last finished epoch of an interrupted run in `folder`, if there is one.
-        init: a checkpoint folder to take the initial weights from.
-
-    Returns:
-        The checkpoint folder, which is `folder`.
-
-    Raises:
-        CheckpointError: `init` does not fit the recipe.
-        RecipeError: `resume` would go on with another recipe than it began.
-    """
-    keep_freed_memory()
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # its tips and its hardware report are not ours
-    state = open_state(recipe, folder, resume=resume)
-    samples = prepare(request(recipe), data)
-    task = prepare_task(recipe, samples, init)
-    with warnings.catch_warnings():
-        for message in EXPECTED_WARNINGS:
-            warnings.filterwarnings("ignore", message)
-        make_trainer(recipe, folder).fit(task, ckpt_path=state, weights_only=True)
-    if recipe.fit.keep == "best":
-        task.load_state_dict(torch.load(folder / STATE / BEST, weights_only=True)["state_dict"])
-    operator = task.operator.eval()
-    measured = report(operator, PROBLEMS[recipe.problem], recipe.data, samples, recipe.fit.levels, patient=False)
-    card = describe(recipe, operator, folder) | measured
-    checkpoint.save(folder, operator, recipe, PROBLEMS[recipe.problem], card)
-    shutil.rmtree(folder / STATE)
-    (folder / "recipe.json").unlink()
-    return folder
-
-
-def open_state(recipe: AnyRecipe, folder: Path, *, resume: bool) -> Path | None:
-    """Give the newest saved state to resume from, or clear the folder's old ones and give None.
-
-    Raises:
-        RecipeError: the interrupted run was started with another recipe.
-    """
-    marker = folder / "recipe.json"
-    if resume and marker.exists():
-        if type(recipe).model_validate_json(marker.read_text()) != recipe:
-            raise RecipeError(f"{folder} was interrupted under another recipe ({marker}): restore it, or start afresh")
-        states = (folder / STATE).glob("epoch=*.ckpt")
-        return max(states, key=lambda path: int(path.stem.partition("=")[2]), default=None)
-    shutil.rmtree(folder / STATE, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / METRICS).unlink(missing_ok=True)
-    marker.write_text(recipe.model_dump_json())
-    return None
+WATCHED = 16  # validation samples whose error is logged after every epoch; all of them where they choose the epoch
 
 
 def request(recipe: Recipe) -> Request:
-    """Say which samples a recipe needs."""
+    """Return which samples a recipe needs."""
     data, seed = recipe.data, recipe.seed if recipe.data.seed is None else recipe.data.seed
     return Request(recipe.problem, data.mesh, data.train, data.test, seed, data.validation)
 
 
-def prepare_task(recipe: Recipe, path: Path, init: Path | None) -> Task:
-    """Read the samples and build the network, with fitted normalisers."""
-    data, fit = recipe.data, recipe.fit
-    train = {n: read(path, "train", data.train, n, problem=recipe.problem, gradients=fit.gradients) for n in data.grids}
-    watched = data.test if fit.keep == "best" else min(WATCHED, data.test)
-    watch = read(path, "test", watched, data.grids[0], problem=recipe.problem)
-    operator = initial_operator(recipe, train[data.grids[0]], init)
-    return Task(operator, fit, Plan(fit.batch, recipe.seed, fit.symmetries, fit.noise), train, watch)
+class FieldTask(Task[Batch]):
+    """Fit an operator in physical units.
+
+    Args:
+        network: The operator.
+        config: Epochs, rate, weights of the loss.
+        seed: Seed of the order and of all that is drawn.
+        train: Training samples by points per axis.
+        watched: Validation samples whose error is logged after each epoch.
+    """
+
+    metric = Metric("relative_l2", "min", "the epoch of the least error on the validation set")
+
+    def __init__(
+        self, network: Operator, config: FitConfig, seed: int, train: Mapping[int, Samples], watched: Samples
+    ) -> None:
+        count = len(next(iter(train.values())).inputs)
+        super().__init__(network, Order(count, config.batch, count // config.batch, seed))
+        self.config, self.train_samples, self.watched = config, train, watched
+
+    def draw(self, chosen: Rows, rng: Generator) -> Batch:
+        return draw(self.train_samples, Augmentation(self.config.symmetries, self.config.noise), chosen, rng)
+
+    def validation(self) -> list[Batch]:
+        """Return the watched samples, once at every trained level of noise."""
+        fields, rng = self.watched.inputs, np.random.default_rng(self.order.seed)
+        deviation = self.train_samples[fields.shape[1]].deviation
+        noisy = [measured(fields, deviation, (level,), rng) for level in self.config.noise] or [fields]
+        outputs = np.concatenate([self.watched.answers] * len(noisy))
+        pairs = (torch.from_numpy(each).split(self.config.batch) for each in (np.concatenate(noisy), outputs))
+        return [Batch(*pair) for pair in zip(*pairs, strict=True)]
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return the recipe's loss; Darcy's input is the coefficient of its energy."""
+        prediction = self.network(batch.inputs)
+        if self.config.loss == "relative":
+            return training_loss(prediction, batch.outputs, self.config.h1)
+        h, gamma = 1 / batch.outputs.shape[-1], self.config.gamma
+        if prediction.ndim == 2:
+            return LineLoss(h, gamma=gamma)(prediction, batch.outputs, batch.gradients).total
+        K = batch.inputs if self.watched.problem == DARCY.name else None
+        return PlaneLoss(h, gamma=gamma)(prediction, batch.outputs, batch.gradients, coefficient=K).total
+
+    def score(self, batch: Batch) -> tuple[Tensor, int]:
+        """Return the mean relative L2 error of a batch."""
+        return relative_l2(self.network(batch.inputs), batch.outputs).mean(), len(batch.inputs)
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """Return AdamW, whose rate rises and falls once over the run, by cosine."""
+        config = self.config
+        optimiser = torch.optim.AdamW(
+            self.network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        total = max(3, config.epochs * self.order.steps)  # a step up, and one down
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimiser,
+            max_lr=config.learning_rate,
+            total_steps=total,
+            pct_start=max(config.warmup, 2 / total),  # torch divides by zero where it rises or falls in one
+            div_factor=config.div_factor,
+            final_div_factor=config.final_div_factor,
+            cycle_momentum=config.cycle_momentum,
+        )
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def initial_operator(recipe: Recipe, samples: Samples, init: Path | None) -> Operator:
-    """Build the network with weights drawn from the seed, or taken from a checkpoint."""
-    torch.manual_seed(recipe.seed)
-    operator = build(recipe.operator)
-    operator.fit_normalisers(torch.from_numpy(samples.inputs), torch.from_numpy(samples.answers))
-    if init is not None:
-        checkpoint.restore(operator, init / checkpoint.WEIGHTS)
-    return operator
+class FieldWorkload(Workload[Recipe]):
+    """A recipe of an operator between fields."""
 
+    metric = FieldTask.metric
+    figures = ("errors", "classical", "clock")
 
-class ProgressBar(TQDMProgressBar):
-    """One bar for the training steps; none where nobody watches, the log's file tells it all."""
+    @property
+    def average(self) -> float:
+        return self.recipe.fit.average
 
-    def __init__(self) -> None:
-        super().__init__(refresh_rate=5 if sys.stderr.isatty() else 0)
+    def check(self) -> None:
+        """Refuse a recipe without validation samples, from which the watched error comes."""
+        if not self.recipe.data.validation:
+            raise RecipeError(f"{self.recipe.name}: expected data.validation of at least 1 but found 0")
 
-    def init_validation_tqdm(self) -> Tqdm:
-        """Give a bar that never shows: validation takes a moment."""
-        return Tqdm(disable=True)
+    @property
+    def sample_bytes(self) -> int:
+        """Return the size of all samples on the stored mesh, input and output in float32; 0 if there is a file."""
+        data = self.recipe.data
+        if any(self.data.glob(f"{source(self.recipe.problem)}-{data.mesh}-*.h5")):
+            return 0
+        count = data.train + data.validation + data.test
+        return 2 * 4 * count * data.mesh ** len(PROBLEMS[self.recipe.problem].axes)
 
+    @property
+    def parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.network().parameters())
 
-def savers(keep: str, folder: Path, metric: str = "relative_l2", mode: str = "min") -> list[ModelCheckpoint]:
-    """Save the state at every epoch's end, keep the newest two; and the best epoch's weights if asked for."""
-    newest = ModelCheckpoint(folder, "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True)
-    best = ModelCheckpoint(
-        folder, Path(BEST).stem, monitor=metric, mode=mode, save_weights_only=True, enable_version_counter=False
-    )
-    # The best first: a state that is saved before it has chosen would forget its choice when it is resumed.
-    return [best, newest] if keep == "best" else [newest]
+    @cached_property
+    def path(self) -> Path:
+        return prepare(request(self.recipe), self.data, progress=self.progress)
 
+    def prepare(self) -> Path:
+        return self.path
 
-def averaging(config: FitConfig) -> list[Callback]:
-    """Keep, measure and save the weights' exponential mean if the recipe asks for it: late steps' noise cancels."""
-    return [EMAWeightAveraging(decay=config.average)] if config.average else []
+    @property
+    def problem(self) -> Problem:
+        return PROBLEMS[self.recipe.problem]
 
+    def network(self) -> Operator:
+        torch.manual_seed(self.recipe.seed)
+        return build(self.recipe.operator)
 
-def make_trainer(recipe: Recipe, folder: Path) -> pl.Trainer:
-    """Configure Lightning: progress bar, CSV log, saved states."""
-    return pl.Trainer(
-        max_epochs=recipe.fit.epochs,
-        gradient_clip_val=recipe.fit.clip,
-        reload_dataloaders_every_n_epochs=1,
-        num_sanity_val_steps=0,
-        callbacks=[
-            *averaging(recipe.fit),
-            *savers(recipe.fit.keep, folder / STATE),
-            runlog.RunLog(folder / METRICS),
-            ProgressBar(),
-        ],
-        logger=False,
-        enable_model_summary=False,
-        accelerator="auto",
-        devices=1,
-    )
+    def task(self, init: Path | None = None) -> FieldTask:
+        data, fit, name = self.recipe.data, self.recipe.fit, self.recipe.problem
+        train = {n: read(self.path, "train", data.train, n, problem=name, gradients=fit.gradients) for n in data.grids}
+        count = data.validation if fit.keep == "best" else min(WATCHED, data.validation)
+        watched = read(self.path, "validation", count, data.grids[0], after=data.train, problem=name)
+        network, first = self.network(), train[data.grids[0]]
+        network.fit_normalisers(torch.from_numpy(first.inputs), torch.from_numpy(first.answers))
+        return FieldTask(self.restored(network, init), fit, self.recipe.seed, train, watched)
 
-
-def describe(recipe: Recipe, operator: Operator, folder: Path) -> dict[str, Any]:
-    """Give the card's account of the training."""
-    seconds = sum(float(row["seconds"]) for row in runlog.read(folder / METRICS))
-    return {
-        "training": {
-            "distribution": PROBLEMS[recipe.problem].distribution,
-            "fields": recipe.data.train,
-            "grids": list(recipe.data.grids),
-            "epochs": recipe.fit.epochs,
-            "kept": KEPT[recipe.fit.keep],
-            "seconds": round(seconds, 1),
-            "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-            "threads": torch.get_num_threads(),
+    def account(self) -> dict[str, Any]:
+        return {
+            "distribution": self.problem.distribution,
+            "fields": self.recipe.data.train,
+            "grids": list(self.recipe.data.grids),
             "processor": processor(),
-            "preset": recipe.preset,
-            "seed": recipe.seed,
-            "validity": validity(recipe),
-        },
-        "checkpoint": {"parameters": sum(p.numel() for p in operator.parameters())},
-    }
+            "validity": validity(self.recipe),
+        }
+
+    def measure(self, network: Operator, problem: Problem, scope: Scope) -> dict[str, Any]:
+        levels, sides = self.levels(scope), self.sides(scope)
+        return evaluation.report(network, problem, self.recipe.data, self.path, levels, sides, patient=scope.patient)
+
+    def draw_pictures(self, network: Operator, problem: Problem, scope: Scope, folder: Path) -> None:
+        """Draw best, median and worst sample at each level of noise, on the finest trained grid."""
+        from training.evaluation import pictures  # noqa: PLC0415 -- training itself needs no matplotlib
+
+        data, model = self.recipe.data, self.recipe.model
+        finest = self.sides(scope) or [(max(data.grids),) * len(problem.axes)]
+        for case in evaluation.cases(problem, data, self.path, self.levels(scope), finest):
+            suffix = f"-noise-{case.noise:g}" if case.noise else ""
+            pictures.draw(case, evaluation.answers(network, case.inputs), folder / f"{model}{suffix}.png", model)
+
+    def levels(self, scope: Scope) -> tuple[float, ...]:
+        """Return the levels of noise of a scope."""
+        return self.recipe.fit.levels if scope.noise is None else (scope.noise,)
+
+    def sides(self, scope: Scope) -> list[evaluation.Sides] | None:
+        """Return the grid of a scope; None for all measurable ones."""
+        return None if scope.grid is None else [(scope.grid,) * len(self.problem.axes)]

@@ -1,4 +1,4 @@
-"""A run's log: takes the trainer's metrics by epoch, gives a CSV that a resume neither cuts nor repeats."""
+"""The log of a training run: one CSV row per epoch, which a resumed run neither cuts nor repeats."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import lightning.pytorch as pl
 
 
 class RunLog(pl.Callback):
-    """Append one row an epoch to `path`; rows of epochs that are about to be repeated are dropped first.
+    """Append one row per epoch to `path`; rows of epochs that are about to be repeated are dropped first.
 
     Args:
-        path: the file.
-        metric: what is measured after every epoch.
+        path: The file.
+        metric: What is measured after every epoch.
     """
 
-    def __init__(self, path: Path, metric: str = "relative_l2") -> None:
+    def __init__(self, path: Path, metric: str) -> None:
         self.path, self.metric = path, metric
         self.columns = ("epoch", "loss", metric, "rate", "seconds")
         self.started = 0.0
@@ -54,8 +54,13 @@ class RunLog(pl.Callback):
 
 
 def read(path: Path) -> list[dict[str, str]]:
-    """Give the rows of a log, none if there is no file yet."""
+    """Return the rows of a log, none if there is no file yet."""
     if not path.exists():
         return []
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def seconds(path: Path) -> float:
+    """Return how long all epochs of a log took."""
+    return sum(float(row["seconds"]) for row in read(path))

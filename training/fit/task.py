@@ -1,92 +1,92 @@
-"""What Lightning drives: takes an operator and batches, gives losses, an optimiser and a schedule."""
+"""The Lightning module that all trainings share; `fields` and `sequences` say what differs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import lightning.pytorch as pl
-import numpy as np
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
-from torch.utils.data import DataLoader, TensorDataset
+from numpy.random import Generator
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
-from training.data import Samples
-from training.fit.batches import Batch, Epoch, Plan, measured, steps
-from training.losses import LineLoss, PlaneLoss, relative_l2, training_loss
-from training.operators import Operator
-from training.problems.problem import DARCY
-from training.recipes.recipe import FitConfig
+from training.fit.order import Epoch, Order, Rows, torch_seed
+
+Batch = TypeVar("Batch")
 
 
-class Task(pl.LightningModule):
-    """Fit an operator in physical units.
+@dataclass(frozen=True)
+class Metric:
+    """What is measured on validation samples after every epoch.
 
-    Args:
-        operator: the network.
-        config: epochs, rate, loss weights.
-        plan: how batches are drawn.
-        train: training samples by grid.
-        watch: test samples whose error is logged each epoch; the best epoch by it is kept only if the config says so.
+    Attributes:
+        name: Its key in the log.
+        mode: Whether the best value is the least or the greatest.
+        best: What the best epoch is called in the card.
     """
 
-    def __init__(
-        self, operator: Operator, config: FitConfig, plan: Plan, train: Mapping[int, Samples], watch: Samples
-    ) -> None:
+    name: str
+    mode: Literal["min", "max"]
+    best: str
+
+
+class Task(pl.LightningModule, ABC, Generic[Batch]):
+    """Fit a network to samples.
+
+    Args:
+        network: What is trained.
+        order: Which samples each batch holds.
+    """
+
+    metric: ClassVar[Metric]
+
+    def __init__(self, network: nn.Module, order: Order) -> None:
         super().__init__()
-        self.operator, self.config, self.plan, self.train_samples, self.watch = operator, config, plan, train, watch
+        self.network, self.order = network, order
+
+    @abstractmethod
+    def draw(self, chosen: Rows, rng: Generator) -> Batch:
+        """Return the training batch of the samples `chosen`."""
+
+    @abstractmethod
+    def validation(self) -> Sequence[Batch]:
+        """Return the validation samples in batches, the same after every epoch."""
+
+    @abstractmethod
+    def loss(self, batch: Batch) -> Tensor:
+        """Return the training loss of a batch."""
+
+    @abstractmethod
+    def score(self, batch: Batch) -> tuple[float | Tensor, int]:
+        """Return the mean of the metric over a batch, and the number of values it is the mean of."""
+
+    @abstractmethod
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """Return the optimiser and its schedule."""
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Give the epoch's batches; the trainer asks again at every epoch."""
-        return DataLoader(Epoch(self.train_samples, self.plan, self.current_epoch), batch_size=None)
+        """Return the epoch's batches; the trainer asks again at every epoch."""
+        return DataLoader(Epoch(self.order, self.current_epoch, self.draw), batch_size=None)
 
-    def val_dataloader(self) -> DataLoader[Any]:
-        """Give the watched samples, once at every level of noise that is trained; the noise is always the same."""
-        inputs, outputs = torch.from_numpy(self.watch.inputs), torch.from_numpy(self.watch.answers)
-        deviation, rng = self.train_samples[inputs.shape[1]].deviation, np.random.default_rng(self.plan.seed)
-        noisy = [measured(inputs, deviation, (level,), rng) for level in self.plan.noise] or [inputs]
-        fields = TensorDataset(torch.cat(noisy), torch.cat([outputs] * len(noisy)))
-        return DataLoader(fields, batch_size=self.plan.batch)
+    def val_dataloader(self) -> DataLoader[Batch]:
+        """Return the validation batches."""
+        return DataLoader(self.validation(), batch_size=None)  # type: ignore[arg-type] # a list is a data set
 
-    def on_train_epoch_start(self) -> None:
-        """Draw dropout from (seed, epoch), so that a resumed run draws the same."""
-        torch.manual_seed(self.plan.seed + self.current_epoch)
+    def on_train_batch_start(self, *_: Any) -> None:
+        """Seed dropout by (seed, step): a resumed run draws the same, whatever the loaders drew before."""
+        torch.manual_seed(torch_seed(self.order.seed, self.global_step))
 
-    def training_step(self, batch: Batch) -> torch.Tensor:
-        """Give the loss of a batch."""
-        loss = self.loss(self.operator(batch.inputs), batch)
-        self.log("loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=len(batch.inputs))
+    def training_step(self, batch: Batch) -> Tensor:
+        """Return the loss of a batch and log it."""
+        loss = self.loss(batch)
+        self.log("loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=self.order.batch)
         return loss
 
-    def loss(self, prediction: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Give what the config asks to minimise; Darcy's input is the coefficient of its energy."""
-        if self.config.loss == "relative":
-            return training_loss(prediction, batch.outputs, self.config.h1)
-        h, gamma = 1 / batch.outputs.shape[-1], self.config.gamma
-        if prediction.ndim == 2:
-            return LineLoss(h, gamma=gamma)(prediction, batch.outputs, batch.gradients).total
-        K = batch.inputs if self.watch.problem == DARCY.name else None
-        return PlaneLoss(h, gamma=gamma)(prediction, batch.outputs, batch.gradients, coefficient=K).total
-
-    def validation_step(self, batch: Sequence[torch.Tensor]) -> None:
-        """Log the relative L2 error of watched samples."""
-        inputs, outputs = batch
-        error = relative_l2(self.operator(inputs), outputs).mean()
-        self.log("relative_l2", error, prog_bar=True, batch_size=len(inputs))
-
-    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Give AdamW, whose rate rises and falls once over the run, by cosine."""
-        optimiser = torch.optim.AdamW(
-            self.operator.parameters(), lr=self.config.learning_rate, weight_decay=self.config.weight_decay
-        )
-        total = max(3, self.config.epochs * steps(self.train_samples, self.plan))  # a step up, and one down
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimiser,
-            max_lr=self.config.learning_rate,
-            total_steps=total,
-            pct_start=max(self.config.warmup, 2 / total),  # torch divides by zero where it rises or falls in one
-            div_factor=self.config.div_factor,
-            final_div_factor=self.config.final_div_factor,
-            cycle_momentum=self.config.cycle_momentum,
-        )
-        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+    def validation_step(self, batch: Batch) -> None:
+        """Log the metric of a validation batch."""
+        score, count = self.score(batch)
+        self.log(self.metric.name, score, prog_bar=True, batch_size=count)

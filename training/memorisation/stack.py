@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional
 
+from training.fit.order import rows
 from training.memorisation.network import learning, network
 from training.memorisation.pairs import Pairs, alone, pairs
 from training.memorisation.trial import NamedEntities, RandomSets, Row, Trial
-from training.sequences.batches import rows
 from training.sequences.samples import UNLABELLED
 
 CHUNK = 256  # sequences answered at once when all is learned

@@ -1,8 +1,8 @@
-"""Takes sequences of tokens of any lengths with their labels, gives padded tensors of some of them."""
+"""Sequences of tokens of any lengths with their labels, and padded batches of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,8 +28,8 @@ class Sequences:
     """Samples of a problem.
 
     Attributes:
-        inputs: the tokens `[length]` of every sample, for each of the problem's inputs.
-        labels: the class of every sample, `[]`, or of every token of it, `[length]`.
+        inputs: The tokens `[length]` of every sample, for each of the problem's inputs.
+        labels: The class of every sample, `[]`, or of every token of it, `[length]`.
     """
 
     inputs: tuple[tuple[Tokens, ...], ...]
@@ -37,7 +37,7 @@ class Sequences:
 
     def __post_init__(self) -> None:
         if {len(tokens) for tokens in self.inputs} != {len(self.labels)}:
-            raise ValueError(f"expected a label a sample but got {[*map(len, self.inputs)]} and {len(self.labels)}")
+            raise ValueError(f"expected one label per sample but got {[*map(len, self.inputs)]} and {len(self.labels)}")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -48,13 +48,26 @@ class Sequences:
         return np.array([[len(tokens) for tokens in one] for one in self.inputs], dtype=np.int64).sum(axis=0)
 
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> SequenceBatch:
-        """Give some samples, each input padded to the longest among them."""
+        """Return some samples, each input padded to the longest among them."""
         inputs = tuple(pad([one[row] for row in rows], 0).to(torch.int32) for one in self.inputs)
         return SequenceBatch(inputs, pad([self.labels[row] for row in rows], UNLABELLED))
 
+    def batches(self, size: int) -> Iterator[SequenceBatch]:
+        """Return all samples in batches, in their order."""
+        return map(self.batch, split(np.arange(len(self)), size))
+
+    def by_length(self, size: int) -> Iterator[SequenceBatch]:
+        """Return all samples in batches of alike length, where padding is least."""
+        return map(self.batch, split(np.argsort(self.lengths, kind="stable"), size))
+
+
+def split(order: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
+    """Cut an order into parts of a size, and a rest."""
+    return [order[start : start + size] for start in range(0, len(order), size)]
+
 
 def pad(arrays: Sequence[NDArray[np.integer[Any]]], value: int) -> Tensor:
-    """Stack arrays `[length]`, filled up with a value behind, as `[array, longest]`; or numbers as `[array]`."""
+    """Stack arrays `[length]`, filled up with a value at the end, as `[array, longest]`; or numbers as `[array]`."""
     if arrays[0].ndim == 0:
         return torch.tensor([int(number) for number in arrays])
     padded = np.full((len(arrays), max(map(len, arrays))), value, dtype=np.int64)

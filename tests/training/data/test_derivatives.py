@@ -14,7 +14,7 @@ from torch import Tensor
 
 from training.data import Samples, derivatives, read, store
 from training.data.store import Layout
-from training.fit.batches import Epoch, Plan
+from training.fit.batches import Augmentation, draw
 from training.nn.normaliser import Normaliser
 from training.problems.problem import BURGERS, DARCY, Problem
 
@@ -88,6 +88,6 @@ def test_the_statistics_by_point_are_the_published_ones(darcy: tuple[dict[str, T
 
 def test_batches_carry_the_gradients_of_their_samples(darcy: tuple[Any, Samples]) -> None:
     samples = darcy[1]
-    [batch] = Epoch({21: samples}, Plan(5, 0, symmetries=False), 0)
+    batch = draw({21: samples}, Augmentation(symmetries=False), np.arange(5), np.random.default_rng(0))
     assert batch.gradients is not None
     assert batch.gradients.numpy().tobytes() == samples.gradients.tobytes()

@@ -15,7 +15,7 @@ import torch
 from physics.norms import relative_l2
 from training.data import Request, neuralop, prepare, read
 from training.evaluation import Case, baselines, measured_grids
-from training.fit.fields import fit
+from training.fit.run import train
 from training.operators import build
 from training.problems import symmetries
 from training.problems.problem import NEURALOP_DARCY
@@ -92,7 +92,7 @@ def test_a_short_run_beats_the_mean_field(wheel: Path, tmp_path: Path, monkeypat
     monkeypatch.setenv("DATA_PATH", str(wheel.parent))
     short = ["data.train=200", "data.test=10", "fit.epochs=2", "operator.layers=1", "operator.channels=16"]
     recipe = config.read_fields(config.find("neuralop_darcy-quick"), short)
-    folder = fit(recipe, tmp_path / "run", tmp_path / "data")
+    folder = train(recipe, tmp_path / "run", tmp_path / "data")
     path = tmp_path / "data" / "neuralop_darcy-published.h5"
     test, mean = read(path, "test", 10, 16), read(path, "train", 200, 16).outputs.mean(axis=0)
     card = json.loads((folder / "card.json").read_text())

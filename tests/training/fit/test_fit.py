@@ -15,10 +15,13 @@ from safetensors.torch import load_file
 from training import checkpoint
 from training.data import prepare, read
 from training.fit import log as runlog
-from training.fit.fields import fit, request
+from training.fit.fields import request
+from training.fit.folder import RunError, RunFolder
+from training.fit.run import check, finish, fit, train, workload
 from training.losses import relative_l2
 from training.recipes import recipe as config
 
+FILES = {checkpoint.WEIGHTS, checkpoint.CONFIG, checkpoint.CARD, "metrics.csv"}
 EPOCHS = ["--set", "fit.epochs=6", "--set", "fit.average=0.5"]
 
 
@@ -30,13 +33,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     recipe = config.read(config.find("burgers-tiny"), EPOCHS[1::2])
-    return fit(recipe, tmp_path_factory.mktemp("runs") / recipe.name, data)
+    return train(recipe, tmp_path_factory.mktemp("runs") / recipe.name, data)
 
 
 @pytest.mark.parametrize("model", ["darcy", "darcy_inverse", "burgers", "poisson"])
 def test_a_tiny_run_beats_the_mean_field(model: str, data: Path, tmp_path: Path) -> None:
     recipe = config.read(config.find(f"{model}-tiny"))
-    found = checkpoint.load(fit(recipe, tmp_path, data))
+    found = checkpoint.load(train(recipe, tmp_path, data))
     path, points = prepare(request(recipe), data), recipe.data.grids[0]
     counts = {"train": recipe.data.train, "test": recipe.data.test}
     fields = {split: read(path, split, count, points, problem=model).answers for split, count in counts.items()}
@@ -69,12 +72,33 @@ def test_an_interrupted_run_does_not_go_on_with_another_recipe(data: Path, tmp_p
     recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=2"])
     (tmp_path / "recipe.json").write_text(recipe.model_dump_json())
     with pytest.raises(config.RecipeError, match="another recipe"):
-        fit(config.read(config.find("burgers-tiny"), ["fit.epochs=3"]), tmp_path, data, resume=True)
+        train(config.read(config.find("burgers-tiny"), ["fit.epochs=3"]), tmp_path, data, resume=True)
+
+
+def test_a_checkpoint_that_cannot_be_measured_is_kept_and_completed(tmp_path: Path) -> None:
+    recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=1"])
+    work, run = workload(recipe, tmp_path / "data"), RunFolder(tmp_path / "run")
+    check(work, run)
+    task = work.task()
+    fit(task, work, run, run.open(recipe, resume=False))
+    samples = work.prepare()
+    samples.rename(tmp_path / "away.h5")
+    with pytest.raises(RunError, match=r"checkpoint is saved .* evaluate .*run --write"):
+        finish(work, task.network.eval(), run)
+    found = checkpoint.load(run.path)
+    assert found.card["missing"] == ["errors", "classical", "clock"]
+    (tmp_path / "away.h5").rename(samples)
+    command = [sys.executable, "-m", "training", "evaluate", run.path, "--data", work.data, "--write"]
+    subprocess.run(command, check=True, capture_output=True)
+    card = checkpoint.load(run.path).card
+    assert card["errors"][0]["fields"] == recipe.data.test
+    assert "missing" not in card
+    assert {path.name for path in run.path.iterdir()} == FILES
 
 
 def test_weights_can_start_from_a_checkpoint(finished: Path, data: Path, tmp_path: Path) -> None:
     recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=1", "fit.learning_rate=1e-9"])
-    found = checkpoint.load(fit(recipe, tmp_path, data, init=finished)).card["errors"]
+    found = checkpoint.load(train(recipe, tmp_path, data, init=finished)).card["errors"]
     expected = checkpoint.load(finished).card["errors"]
     assert found[0]["relative_l2"] == pytest.approx(expected[0]["relative_l2"], rel=1e-3)
 
@@ -82,7 +106,7 @@ def test_weights_can_start_from_a_checkpoint(finished: Path, data: Path, tmp_pat
 def test_the_mean_of_the_weights_moves_less_than_the_weights(finished: Path, data: Path, tmp_path: Path) -> None:
     def moved(average: float) -> float:
         recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=2", f"fit.average={average}"])
-        found = load_file(fit(recipe, tmp_path / str(average), data, init=finished) / checkpoint.WEIGHTS)
+        found = load_file(train(recipe, tmp_path / str(average), data, init=finished) / checkpoint.WEIGHTS)
         start = load_file(finished / checkpoint.WEIGHTS)
         return sum(float((found[name] - tensor).abs().sum()) for name, tensor in start.items())
 

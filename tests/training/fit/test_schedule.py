@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from training.data import Samples
-from training.fit.batches import Batch, Plan
-from training.fit.fields import EXPECTED_WARNINGS, make_trainer
-from training.fit.task import Task
+from training.fit.batches import Batch
+from training.fit.fields import FieldTask
+from training.fit.folder import RunFolder
+from training.fit.run import fit, workload
 from training.importing.reference_layout import reference_state
 from training.nn.decoders import SpectralDecoderConfig
 from training.operators import LineTransformer, LineTransformerConfig
@@ -49,7 +49,7 @@ NETWORK = LineTransformerConfig(
 )
 
 
-class Watched(Task):
+class Watched(FieldTask):
     """Trains on one full batch of float64 and writes down every step."""
 
     batch: Batch
@@ -58,16 +58,16 @@ class Watched(Task):
     def train_dataloader(self) -> DataLoader[Batch]:
         return DataLoader([self.batch], batch_size=None)
 
-    def val_dataloader(self) -> DataLoader[Any]:
-        return DataLoader([self.batch[:2]], batch_size=None)
+    def validation(self) -> list[Batch]:
+        return [self.batch]
 
-    def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
-        loss = super().loss(prediction, batch)
+    def loss(self, batch: Batch) -> Tensor:
+        loss = super().loss(batch)
         self.seen.append({"loss": loss.item()})
         return loss
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        gradients = [parameter.grad.flatten() for parameter in self.operator.parameters()]
+        gradients = [parameter.grad.flatten() for parameter in self.network.parameters()]
         [group] = optimizer.param_groups
         found = {"lr": group["lr"], "beta1": group["betas"][0], "norm": torch.cat(gradients).norm().item()}
         self.seen[-1].update(found)
@@ -84,13 +84,10 @@ def test_ten_steps_lead_where_the_published_ones_do(golden: Callable[[str], Any]
     start = {key.removeprefix("init/"): tensor for key, tensor in case.arrays.items() if key.startswith("init/")}
     end = reference_state(NETWORK, case.state)
     operator.load_state_dict(operator.state_dict() | reference_state(NETWORK, start))
-    task = Watched(operator, PUBLISHED, Plan(4, 0, symmetries=False), {32: samples(4, 32)}, samples(4, 32))
+    task = Watched(operator, PUBLISHED, 0, {32: samples(4, 32)}, samples(4, 32))
     task.batch = Batch(case.inputs["node"][..., 0], case.inputs["u"], case.inputs["u_prime"])
     task.seen = []
-    with warnings.catch_warnings():
-        for message in EXPECTED_WARNINGS:
-            warnings.filterwarnings("ignore", message)
-        make_trainer(published_recipe(), tmp_path).fit(task)
+    fit(task, workload(published_recipe(), tmp_path), RunFolder(tmp_path), None)
     expected = case.outputs
     np.testing.assert_allclose(column(task, "loss"), expected["loss"] + expected["regularizer"], rtol=1e-10)
     np.testing.assert_allclose(column(task, "lr"), expected["lr"], rtol=1e-10)
@@ -112,8 +109,9 @@ def column(task: Watched, name: str) -> list[float]:
 
 def test_the_darcy_schedule_is_the_published_one(golden: Callable[[str], Any]) -> None:
     case, recipe = golden("onecycle_ex2"), config.read(config.find("darcy-paper"))
-    operator, plan = LineTransformer(NETWORK), Plan(recipe.fit.batch, 0, symmetries=False)
-    task = Task(operator, recipe.fit, plan, {4: samples(recipe.data.train, 4)}, samples(1, 4))
+    task = FieldTask(
+        LineTransformer(NETWORK), recipe.fit, 0, {4: samples(recipe.data.train, 4)}, samples(1, 4)
+    )
     found = task.configure_optimizers()
     optimiser, schedule = found["optimizer"], found["lr_scheduler"]["scheduler"]
     [group], rates = optimiser.param_groups, []

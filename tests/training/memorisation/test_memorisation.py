@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from benchmarks import memorisation
 from training import checkpoint
 from training.commands import app
-from training.fit import runs
+from training.fit import run
 from training.memorisation import equivariant, record, stack
 from training.memorisation.curves import curves, height
 from training.memorisation.equivariant import SetFunction, nearest
@@ -264,7 +264,7 @@ def test_letters_come_in_different_sets_and_nothing_is_held_out() -> None:
 
 
 def test_the_tiny_recipe_memorises_all_and_leaves_a_checkpoint(tmp_path: Path) -> None:
-    found = checkpoint.load(runs.train(chosen(), tmp_path / "memoriser", tmp_path))
+    found = checkpoint.load(run.train(chosen(), tmp_path / "memoriser", tmp_path))
     assert found.card["accuracy"][0]["accuracy"] == 1
     tokens = torch.tensor([[1, 2, 3, 0, 0]], dtype=torch.int32)
     answer: Callable[..., torch.Tensor] = found.operator

@@ -10,7 +10,7 @@ import torch
 
 from training import checkpoint
 from training.fit import log as runlog
-from training.fit.fields import fit
+from training.fit.run import train
 from training.operators import Operator, build
 from training.recipes import recipe as config
 
@@ -77,7 +77,7 @@ def test_spectral_layers_begin_with_the_published_deviation(name: str, gain: flo
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_a_published_recipe_runs(name: str, data: Path, tmp_path: Path) -> None:
     recipe = config.read(config.find(name), TINY[name])
-    found = checkpoint.load(fit(recipe, tmp_path, data))
+    found = checkpoint.load(train(recipe, tmp_path, data))
     assert found.card["training"]["kept"] == "the last epoch"
     assert all(math.isfinite(row["relative_l2"]) for row in found.card["errors"])
 
@@ -86,12 +86,12 @@ def test_the_best_epoch_can_be_kept(data: Path, tmp_path: Path) -> None:
     # This rate breaks the network after the first epoch.
     chosen = ["fit.keep=best", "fit.epochs=4", "fit.learning_rate=0.02"]
     recipe = config.read(config.find("burgers-paper"), [*TINY["burgers-paper"], *chosen])
-    card = checkpoint.load(fit(recipe, tmp_path, data)).card
+    card = checkpoint.load(train(recipe, tmp_path, data)).card
     logged = [float(row["relative_l2"]) for row in runlog.read(tmp_path / "metrics.csv")]
     [row] = [row for row in card["errors"] if row["grid"] == [64]]
     assert min(logged) < logged[-1]
     assert row["relative_l2"] == pytest.approx(min(logged), rel=1e-3)  # cards keep four digits
-    assert card["training"]["kept"] == "the epoch of the least error on the test set"
+    assert card["training"]["kept"] == "the epoch of the least error on the validation set"
 
 
 @pytest.mark.parametrize(

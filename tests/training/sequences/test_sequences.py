@@ -21,24 +21,25 @@ from typer.testing import CliRunner
 from training import checkpoint
 from training.commands import app
 from training.fit import log as runlog
-from training.fit import runs
+from training.fit.order import Epoch, Order
+from training.fit.folder import RunFolder
+from training.fit.run import check, fit, train, workload
 from training.nn.attention import AttentionType
 from training.nn.attention.kernel import KERNELS
 from training.recipes import recipe as config
-from training.sequences import batches, measure
-from training.sequences import fit as sequences
+from training.sequences import accuracy
+from training.sequences.accuracy import cross_entropy, hits
 from training.sequences.corpora import load as corpora
 from training.sequences.corpora import speeches
 from training.sequences.corpora.citations import Citations
 from training.sequences.corpora.corpus import CorpusError
 from training.sequences.corpora.reviews import Imdb, MovieReviews
-from training.sequences.networks.build import build, orthogonality
+from training.sequences.networks.build import build
 from training.sequences.networks.tower import UNABLE, sinusoids
 from training.sequences.problem import BYTES, LISTOPS, MATCHING, PADDING, SEQUENCES, TEXT, SequenceProblem
 from training.sequences.recipe import SequenceData, SequenceRecipe
 from training.sequences.samples import UNLABELLED, Sequences
 from training.sequences.schedule import cosine, reciprocal_sqrt
-from training.sequences.task import cross_entropy, hits
 
 TYPES = [kind for kind in get_args(AttentionType) if kind not in UNABLE]
 SMALL = SequenceData(train=60, validation=20, test=20, length=(0, 64))
@@ -159,7 +160,7 @@ def test_a_kernel_adds_less_than_a_tenth_to_a_published_network(attention: str, 
 def test_a_gradient_reaches_every_parameter(pooling: str) -> None:
     classify = network(LISTOPS, attention="kernel-aoglu3", pooling=pooling, places="learned").train()
     loss = cross_entropy(classify(*questions(LISTOPS, 40 - 1 + (pooling == "mean"))), torch.tensor([3, 7]))
-    (loss + orthogonality(classify)).backward()
+    loss.backward()
     assert [name for name, each in classify.named_parameters() if each.grad is None or not each.grad.any()] == []
 
 
@@ -188,9 +189,8 @@ def test_a_problem_keeps_its_words_apart(change: dict[str, Any], message: str) -
 
 
 def test_batches_follow_one_another_whatever_the_epochs() -> None:
-    samples = Sequences((tuple(np.array([k]) for k in range(10)),), tuple(np.array(k) for k in range(10)))
-    found = [batch.labels for epoch in range(2) for batch in batches.Epoch(samples, batches.Plan(4, 5, 3), epoch)]
-    order = torch.cat(found).tolist()
+    found = [rows for epoch in range(2) for _, rows in Order(10, batch=4, steps=5, seed=3).epoch(epoch)]
+    order = np.concatenate(found).tolist()
     assert len(found) == 10
     assert all(sorted(order[start : start + 10]) == list(range(10)) for start in range(0, 40, 10))
     assert len({tuple(order[start : start + 10]) for start in range(0, 40, 10)}) == 4
@@ -316,7 +316,7 @@ def test_the_problem_of_a_checkpoint_has_its_corpus_words_and_limits(library: Pa
 
 def test_the_floor_is_the_commonest_training_label() -> None:
     train, test = (Sequences(((np.array([1]),) * len(y),), tuple(map(np.array, y))) for y in ([0, 1, 1], [0, 0, 1, 0]))
-    assert measure.majority(train, test) == 0.25
+    assert accuracy.majority(train, test) == 0.25
 
 
 @pytest.fixture(scope="module")
@@ -330,7 +330,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, shelf: Path) -> Callable[[
     folder = tmp_path_factory.mktemp("runs") / "listops-tiny"
 
     def run() -> Path:
-        return folder if folder.exists() else runs.train(recipe("listops-tiny"), folder, shelf)
+        return folder if folder.exists() else train(recipe("listops-tiny"), folder, shelf)
 
     return run
 
@@ -352,29 +352,22 @@ def test_a_tiny_run_on_bytes_leaves_a_checkpoint(name: str, library: Path, tmp_p
     corpus = {"text-tiny": "movie_reviews", "matching-tiny": "aan"}[name]
     counts = ("data.train=60", "data.validation=10", "data.test=20", "fit.epochs=1", "fit.steps=4")
     chosen = recipe(name, f"data.corpus={corpus}", *counts)
-    found = checkpoint.load(sequences.fit(chosen, tmp_path / "run", library))
+    found = checkpoint.load(train(chosen, tmp_path / "run", library))
     assert found.problem.name == SEQUENCES[chosen.problem].name
     assert found.card["accuracy"][0]["sequences"] == 20
 
 
-def test_an_interrupted_run_resumes_to_the_same_weights(
-    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_resumes_to_the_same_weights(shelf: Path, tmp_path: Path) -> None:
     chosen = recipe(
         "listops-tiny", "fit.epochs=3", "fit.steps=4", "fit.batch=8", "fit.keep=best", "operator.dropout=0.1"
     )
-    whole = sequences.fit(chosen, tmp_path / "whole", shelf)
+    whole = train(chosen, tmp_path / "whole", shelf)
 
-    def stop(*_: Any) -> None:
-        raise KeyError("stopped")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sequences, "report", stop)
-        with pytest.raises(KeyError, match="stopped"):
-            sequences.fit(chosen, tmp_path / "broken", shelf)
-    state = tmp_path / "broken" / "state"
-    (state / "epoch=2.ckpt").unlink()  # as if it had been killed in the last epoch
-    resumed = sequences.fit(chosen, tmp_path / "broken", shelf, resume=True)
+    work, run = workload(chosen, shelf), RunFolder(tmp_path / "broken")
+    check(work, run)
+    fit(work.task(), work, run, run.open(chosen, resume=False))
+    (run.state / "epoch=2.ckpt").unlink()  # as if it had been killed in the last epoch
+    resumed = train(chosen, tmp_path / "broken", shelf, resume=True)
     assert [int(row["epoch"]) for row in runlog.read(resumed / "metrics.csv")] == [0, 1, 2]
     expected, found = (checkpoint.load(folder).operator.state_dict() for folder in (whole, resumed))
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())

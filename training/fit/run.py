@@ -1,0 +1,186 @@
+"""One training run: a recipe and samples in, a checkpoint out."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, ModelCheckpoint
+from pydantic import BaseModel
+from torch import nn
+
+from training import checkpoint
+from training.fit import log
+from training.fit.allocator import keep_freed_memory
+from training.fit.fields import FieldWorkload
+from training.fit.folder import RunError, RunFolder, expect_room, state_bytes
+from training.fit.progress import progress
+from training.fit.sequences import SequenceWorkload
+from training.fit.task import Task
+from training.fit.workload import Scope, Workload
+from training.recipes.recipe import AnyRecipe, Recipe
+from training.sequences.recipe import SequenceRecipe
+
+EXPECTED_WARNINGS = (
+    "Checkpoint directory .* exists and is not empty",  # a resumed run writes where it wrote before
+    ".*does not have many workers",  # the samples are in memory: workers would only copy them
+    ".*is smaller than the logging interval",  # a tiny run has few batches, and metrics are logged by epoch
+    "Your `IterableDataset` has `__len__` defined",  # meant for several loader workers, of which there are none
+    ".*isinstance.treespec, LeafSpec.. is deprecated",  # Lightning's own use of torch
+)
+MISSING = "missing"  # the card's key for figures that have not been measured
+
+#: The workload of each kind of recipe.
+WORKLOADS: dict[type[BaseModel], type[Workload[Any]]] = {Recipe: FieldWorkload, SequenceRecipe: SequenceWorkload}
+
+
+def workload(recipe: AnyRecipe, data: Path, *, progress: bool = True) -> Workload[Any]:
+    """Return the workload of a recipe.
+
+    Args:
+        recipe: What is trained, on what and how.
+        data: Folder of the samples.
+        progress: Show a bar while samples are made.
+    """
+    return WORKLOADS[type(recipe)](recipe, data, progress=progress)
+
+
+def train(recipe: AnyRecipe, folder: Path, data: Path, *, resume: bool = False, init: Path | None = None) -> Path:
+    """Train as the recipe says and write the checkpoint, then measure it and complete its card.
+
+    Args:
+        recipe: What is trained, on what and how.
+        folder: Where the run lives.
+        data: Folder of the samples; what is missing is generated or fetched.
+        resume: Go on from the last finished epoch of an interrupted run in `folder`, if there is one.
+        init: A checkpoint folder to take the initial weights from.
+
+    Returns:
+        The checkpoint folder, which is `folder`.
+
+    Raises:
+        CheckpointError: `init` does not fit the recipe.
+        CorpusError: There are no samples.
+        RecipeError: The recipe cannot be trained, or `resume` would go on with another recipe than it began.
+        RunError: A folder is not writable, a disk is full, or the finished checkpoint could not be measured.
+    """
+    keep_freed_memory()
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # without its tips and its hardware report
+    work, run = workload(recipe, data), RunFolder(folder)
+    check(work, run)
+    state = run.open(recipe, resume=resume)
+    task = work.task(init)
+    fit(task, work, run, state)
+    network = task.network.eval()
+    finish(work, network, run)
+    return folder
+
+
+def finish(work: Workload[Any], network: nn.Module, run: RunFolder) -> None:
+    """Write the checkpoint of a trained network, then measure it and complete its card.
+
+    Raises:
+        RunError: Measuring failed. The checkpoint stays, and its card says what is missing.
+    """
+    card = describe(work, network, run) | {MISSING: list(work.figures)}
+    checkpoint.save(run.path, network, work.recipe, work.problem, card)
+    try:
+        figures = work.measure(network, work.problem, Scope())
+    except Exception as error:
+        raise RunError(
+            f"{run.path}: the checkpoint is saved but measuring it failed ({type(error).__name__}: {error}); "
+            f"`python -m training evaluate {run.path} --write` completes its card"
+        ) from error
+    complete(run, card, figures)
+
+
+def check(work: Workload[Any], run: RunFolder) -> None:
+    """Check all that can be checked before samples are generated; see `train` for the errors."""
+    work.check()
+    expect_room(run.path, state_bytes(work.parameters))
+    expect_room(work.data, work.sample_bytes)
+
+
+def fit(task: Task[Any], work: Workload[Any], run: RunFolder, state: Path | None) -> None:
+    """Train, from a saved state if there is one, and leave the weights that the recipe keeps in the task."""
+    with warnings.catch_warnings():
+        for message in EXPECTED_WARNINGS:
+            warnings.filterwarnings("ignore", message)
+        trainer(work, run).fit(task, ckpt_path=state, weights_only=True)
+    if work.recipe.fit.keep == "best":
+        task.load_state_dict(torch.load(run.best, weights_only=True)["state_dict"])
+
+
+def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
+    """Return Lightning's trainer, with the log, the saved states and the display of progress."""
+    config = work.recipe.fit
+    return pl.Trainer(
+        max_epochs=config.epochs,
+        gradient_clip_val=config.clip,
+        reload_dataloaders_every_n_epochs=1,
+        num_sanity_val_steps=0,
+        callbacks=[
+            *averaging(work),
+            *savers(work, run),
+            log.RunLog(run.metrics, work.metric.name),
+            progress(run.metrics),
+        ],
+        logger=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        accelerator="auto",
+        devices=1,
+    )
+
+
+def averaging(work: Workload[Any]) -> list[Callback]:
+    """Keep, measure and save the weights' exponential mean if the recipe sets its decay: the noise of steps cancels."""
+    return [EMAWeightAveraging(decay=work.average)] if work.average else []
+
+
+def savers(work: Workload[Any], run: RunFolder) -> list[ModelCheckpoint]:
+    """Save the state at the end of every epoch and keep the newest two; and the best epoch's weights if required."""
+    newest = ModelCheckpoint(
+        run.state, "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True
+    )
+    best = ModelCheckpoint(
+        run.state,
+        run.best.stem,
+        monitor=work.metric.name,
+        mode=work.metric.mode,
+        save_weights_only=True,
+        enable_version_counter=False,
+    )
+    # The best first: a state that is saved before it has chosen would forget its choice when it is resumed.
+    return [best, newest] if work.recipe.fit.keep == "best" else [newest]
+
+
+def describe(work: Workload[Any], network: nn.Module, run: RunFolder) -> dict[str, Any]:
+    """Return the card's account of the training."""
+    recipe = work.recipe
+    training = {
+        "epochs": recipe.fit.epochs,
+        "kept": work.metric.best if recipe.fit.keep == "best" else "the last epoch",
+        "seconds": round(log.seconds(run.metrics), 1),
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "threads": torch.get_num_threads(),
+        "preset": recipe.preset,
+        "seed": recipe.seed,
+    }
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    return {"training": work.account() | training, "checkpoint": {"parameters": parameters}}
+
+
+def complete(run: RunFolder, card: dict[str, Any], figures: dict[str, Any]) -> None:
+    """Write the card of a saved checkpoint with its figures, and remove what a resumed run would need."""
+    missing = [key for key in card.get(MISSING, ()) if key not in figures]
+    rest = {MISSING: missing} if missing else {}
+    checkpoint.write_json(
+        run.path / checkpoint.CARD, {key: card[key] for key in card if key != MISSING} | figures | rest
+    )
+    run.close()

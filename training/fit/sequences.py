@@ -1,0 +1,129 @@
+"""Training of networks that label sequences."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from numpy.random import Generator
+from torch import Tensor
+
+from training.fit.order import Order, Rows
+from training.fit.task import Metric, Task
+from training.fit.workload import Scope, ScopeError, Workload
+from training.sequences.accuracy import cross_entropy, hits, report
+from training.sequences.corpora.corpus import Splits
+from training.sequences.corpora.load import load, prepare
+from training.sequences.networks.build import Network, build
+from training.sequences.problem import SEQUENCES, SequenceProblem
+from training.sequences.recipe import SequenceFit, SequenceRecipe
+from training.sequences.samples import SequenceBatch, Sequences
+from training.sequences.schedule import SCHEDULES
+
+
+class SequenceTask(Task[SequenceBatch]):
+    """Fit a network to labels.
+
+    Args:
+        network: The network.
+        config: Epochs, batches, rate.
+        seed: Seed of the order and of dropout.
+        train: Training samples.
+        watched: Validation samples whose accuracy is logged after each epoch.
+    """
+
+    metric = Metric("accuracy", "max", "the epoch of the best accuracy on the validation set")
+
+    def __init__(self, network: Network, config: SequenceFit, seed: int, train: Sequences, watched: Sequences) -> None:
+        super().__init__(network, Order(len(train), config.batch, config.steps, seed))
+        self.config, self.train_samples, self.watched = config, train, watched
+
+    def draw(self, chosen: Rows, rng: Generator) -> SequenceBatch:
+        del rng  # sequences are not augmented
+        return self.train_samples.batch(chosen)
+
+    def validation(self) -> list[SequenceBatch]:
+        return [*self.watched.batches(self.config.batch)]
+
+    def loss(self, batch: SequenceBatch) -> Tensor:
+        """Return the cross-entropy."""
+        return cross_entropy(self.network(*batch.inputs), batch.labels)
+
+    def score(self, batch: SequenceBatch) -> tuple[float, int]:
+        """Return the accuracy of a batch, and its number of labels."""
+        right, labels = hits(self.network(*batch.inputs), batch.labels)
+        return right / labels, labels
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """Return AdamW under the recipe's schedule."""
+        config = self.config
+        optimiser = torch.optim.AdamW(
+            self.network.parameters(),
+            lr=config.learning_rate,
+            betas=(0.9, config.beta2),
+            weight_decay=config.weight_decay,
+        )
+        share = SCHEDULES[config.schedule](config.warmup, config.epochs * config.steps)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, share)
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+class SequenceWorkload(Workload[SequenceRecipe]):
+    """A recipe of a network that labels sequences."""
+
+    metric = SequenceTask.metric
+    figures = ("accuracy",)
+
+    def check(self) -> None:
+        """Accept every recipe: its schema has checked all that is known before the samples are read."""
+
+    @property
+    def sample_bytes(self) -> int:
+        data = self.recipe.data
+        return (data.train + data.validation + data.test) * data.length[1]
+
+    @property
+    def parameters(self) -> int:
+        return sum(each.numel() for each in build(self.recipe.operator, SEQUENCES[self.recipe.problem]).parameters())
+
+    def prepare(self) -> Path:
+        return prepare(self.recipe, self.data)
+
+    @cached_property
+    def loaded(self) -> tuple[SequenceProblem, Splits]:
+        return load(self.recipe, self.data, progress=self.progress)
+
+    @property
+    def problem(self) -> SequenceProblem:
+        return self.loaded[0]
+
+    def network(self) -> Network:
+        torch.manual_seed(self.recipe.seed)
+        return build(self.recipe.operator, self.problem)
+
+    def task(self, init: Path | None = None) -> SequenceTask:
+        _, splits = self.loaded
+        network = self.restored(self.network(), init)
+        return SequenceTask(network, self.recipe.fit, self.recipe.seed, splits["train"], splits["validation"])
+
+    def account(self) -> dict[str, Any]:
+        fit = self.recipe.fit
+        return {
+            "distribution": self.problem.distribution,
+            "sequences": self.recipe.data.train,
+            "length": list(self.recipe.data.length),
+            "steps": fit.epochs * fit.steps,
+            "batch": fit.batch,
+        }
+
+    def measure(self, network: Network, problem: SequenceProblem, scope: Scope) -> dict[str, Any]:
+        if scope.grid is not None or scope.noise is not None:
+            raise ScopeError(f"sequences have no grid and no noise: {problem.name}")
+        return report(network, self.loaded[1])
+
+    def draw_pictures(self, network: Network, problem: SequenceProblem, scope: Scope, folder: Path) -> None:
+        del network, scope, folder
+        raise ScopeError(f"sequences have no pictures: {problem.name}")
