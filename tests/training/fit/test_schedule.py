@@ -109,9 +109,7 @@ def column(task: Watched, name: str) -> list[float]:
 
 def test_the_darcy_schedule_is_the_published_one(golden: Callable[[str], Any]) -> None:
     case, recipe = golden("onecycle_ex2"), config.read(config.find("darcy-paper"))
-    task = FieldTask(
-        LineTransformer(NETWORK), recipe.fit, 0, {4: samples(recipe.data.train, 4)}, samples(1, 4)
-    )
+    task = FieldTask(LineTransformer(NETWORK), recipe.fit, 0, {4: samples(recipe.data.train, 4)}, samples(1, 4))
     found = task.configure_optimizers()
     optimiser, schedule = found["optimizer"], found["lr_scheduler"]["scheduler"]
     [group], rates = optimiser.param_groups, []

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from training import checkpoint
 from training.commands import app
 from training.fit import log as runlog
-from training.fit.order import Epoch, Order
 from training.fit.folder import RunFolder
+from training.fit.order import Order
 from training.fit.run import check, fit, train, workload
 from training.nn.attention import AttentionType
 from training.nn.attention.kernel import KERNELS
