@@ -1,4 +1,4 @@
-"""What the deployment's tests stand on: programs that Debian has."""
+"""Fixture of the deployment tests: programs that come as Debian packages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def debian() -> Callable[[str], str]:
-    """Gives the path of a program of Debian; without it the test is skipped, and fails under CI=true."""
+    """Return a function that finds a program; without it the test is skipped, and fails under CI=true."""
 
     def find(program: str) -> str:
         path = shutil.which(program)
         if path is None:
-            reason = f"{program} is not installed (make programs installs it where it may)"
+            reason = f"{program} is not installed (`make programs` installs it as root)"
             pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
         return path
 

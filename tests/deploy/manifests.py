@@ -1,4 +1,4 @@
-"""The files under `deploy` in, one kind of description for the containers of all of them out."""
+"""Describe the containers of all deployments in `deploy` in one form."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ DEPLOYMENTS = ("compose", *OVERLAYS, "kserve")
 
 @dataclass(frozen=True)
 class Container:
-    """What runs, whoever starts it.
+    """A container of any deployment.
 
     Attributes:
-        image: Its name and tag.
-        arguments: Its command line.
-        environment: Its variables, those of our image included.
-        mounts: Where volumes are, by path; true where they are read-only.
-        probes: Command lines and URLs by which its health is asked.
-        addresses: Where it is reached by others of the same deployment, as HOST:PORT.
+        image: Name and tag of the image.
+        arguments: The command line.
+        environment: Environment variables, including those of the gateway's image.
+        mounts: Whether a volume is read-only, by its mount path.
+        probes: Command lines and URLs of the health checks.
+        addresses: HOST:PORT at which other containers of the deployment reach it.
     """
 
     image: str
@@ -42,7 +42,7 @@ class Container:
 
     @property
     def options(self) -> dict[str, str]:
-        """Its `--name=value`."""
+        """Return the value of each `--name=value`."""
         given = (argument[2:].partition("=") for argument in self.arguments if argument.startswith("--"))
         return {name: value for name, _, value in given}
 
@@ -56,32 +56,32 @@ class Pair:
 
 
 def pair(deployment: str) -> Pair:
-    """The containers of one of `DEPLOYMENTS`."""
+    """Return the containers of one of `DEPLOYMENTS`."""
     if deployment == "compose":
-        return _composed()
+        return _compose_pair()
     pod = kserve_pod() if deployment == "kserve" else pod_of(overlay(deployment))
     names = ("transformer-container", "kserve-container") if deployment == "kserve" else ("gateway", "triton")
     gateway, triton = ({each["name"]: each for each in containers(pod)}[name] for name in names)
-    models = {"/mnt/models": True} if deployment == "kserve" else {}  # KServe's own mount
+    models = {"/mnt/models": True} if deployment == "kserve" else {}  # mounted by KServe
     return Pair(_of_kubernetes(gateway, image_environment(), models), _of_kubernetes(triton, {}, models))
 
 
 def compose() -> dict[str, Any]:
-    """The compose file."""
+    """Return the content of the compose file."""
     document: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     return document
 
 
 def image_environment() -> dict[str, str]:
-    """The variables that the gateway's image sets."""
+    """Return the variables that the gateway's image sets."""
     text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
-    words = [word for line in re.findall(r"^ENV (.*)$", text, re.MULTILINE) for word in shlex.split(line)]
-    return dict(word.split("=", 1) for word in words)
+    pairs = [pair for line in re.findall(r"^ENV (.*)$", text, re.MULTILINE) for pair in shlex.split(line)]
+    return dict(pair.split("=", 1) for pair in pairs)
 
 
 @cache
 def built(folder: Path) -> tuple[dict[str, Any], ...]:
-    """The resources that kustomize makes of a folder."""
+    """Return the resources that kustomize builds from a folder."""
     kubectl = Path(sys.executable).with_name("kubectl")
     done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -89,35 +89,35 @@ def built(folder: Path) -> tuple[dict[str, Any], ...]:
 
 
 def overlay(name: str) -> tuple[dict[str, Any], ...]:
-    """The resources of an overlay."""
+    """Return the resources of an overlay."""
     return built(KUBERNETES / "overlays" / name)
 
 
 def kserve() -> dict[str, Any]:
-    """The InferenceService."""
+    """Return the InferenceService."""
     document: dict[str, Any] = yaml.safe_load((DEPLOY / "kserve/inference-service.yaml").read_text())
     return document
 
 
 def kserve_pod() -> dict[str, Any]:
-    """The pod that KServe makes, without what only KServe knows."""
+    """Return the pod specification within the InferenceService, without the keys of KServe."""
     return {name: value for name, value in kserve()["spec"]["predictor"].items() if name != "minReplicas"}
 
 
 def pod_of(resources: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-    """The specification of the deployment's pods."""
+    """Return the pod specification of the Deployment."""
     spec: dict[str, Any] = one(resources, "Deployment")["spec"]["template"]["spec"]
     return spec
 
 
 def one(resources: tuple[dict[str, Any], ...], kind: str) -> dict[str, Any]:
-    """The only resource of a kind."""
+    """Return the only resource of a kind."""
     [resource] = [each for each in resources if each["kind"] == kind]
     return resource
 
 
 def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """All containers of a pod."""
+    """Return all containers of a pod."""
     return [*pod.get("initContainers", []), *pod["containers"]]
 
 
@@ -129,20 +129,20 @@ def _of_kubernetes(container: dict[str, Any], environment: dict[str, str], mount
         arguments=tuple(container["args"]),
         environment=environment | {each["name"]: each["value"] for each in container.get("env", [])},
         mounts=mounts | {each["mountPath"]: each.get("readOnly", False) for each in container["volumeMounts"]},
-        probes=tuple(_asked(probe, ports) for probe in probes),
+        probes=tuple(_target(probe, ports) for probe in probes),
         # The containers of a pod share their loopback.
         addresses=frozenset(f"127.0.0.1:{port}" for port in (8000, 8001, 8002)),
     )
 
 
-def _asked(probe: dict[str, Any], ports: dict[str, int]) -> str:
+def _target(probe: dict[str, Any], ports: dict[str, int]) -> str:
     if "exec" in probe:
         return " ".join(probe["exec"]["command"])
     get = probe["httpGet"]
     return f"http://127.0.0.1:{ports.get(get['port'], get['port'])}{get['path']}"
 
 
-def _composed() -> Pair:
+def _compose_pair() -> Pair:
     services = compose()["services"]
     return Pair(
         _of_compose("gateway", services["gateway"], ("gateway",), image_environment()),

@@ -1,4 +1,4 @@
-"""The compose file: valid by the published schema, its services wired to one another."""
+"""Check the compose file against the published schema, and the connections between its services."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ SERVICES: dict[str, Any] = compose()["services"]
 PORTS = {"triton": {8000, 8001, 8002}, "gateway": {8080, 8081}, "prometheus": {9090}, "grafana": {3000}}
 
 
-def checked(*files: Path) -> subprocess.CompletedProcess[str]:
+def validated(*files: Path) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("check-jsonschema")
     command = [program, "--builtin-schema", "vendor.compose-spec", *files]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_the_files_are_what_compose_takes(tmp_path: Path) -> None:
-    done = checked(DEPLOY / "compose.yaml", DEPLOY / "compose.gpu.yaml")
+def test_the_files_match_the_schema_of_compose(tmp_path: Path) -> None:
+    done = validated(DEPLOY / "compose.yaml", DEPLOY / "compose.gpu.yaml")
     assert done.returncode == 0, done.stdout
     wrong = tmp_path / "compose.yaml"
     wrong.write_text((DEPLOY / "compose.yaml").read_text().replace("cap_drop:", "cap_dorp:"))
-    assert "cap_dorp" in checked(wrong).stdout
+    assert "cap_dorp" in validated(wrong).stdout
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_is_bounded_and_may_nothing(name: str) -> None:
+def test_a_service_is_bounded_and_unprivileged(name: str) -> None:
     service = SERVICES[name]
     assert service["read_only"] is True
     assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
@@ -41,7 +41,7 @@ def test_a_service_is_bounded_and_may_nothing(name: str) -> None:
     assert ":" in service["image"]
 
 
-def test_triton_and_prometheus_are_reached_from_inside_alone() -> None:
+def test_triton_and_prometheus_are_in_the_internal_network_only() -> None:
     assert compose()["networks"] == {"inside": {"internal": True}, "outside": {}}
     for name in ("triton", "prometheus"):
         assert (SERVICES[name]["networks"], "ports" in SERVICES[name]) == (["inside"], False)
@@ -52,7 +52,7 @@ def test_triton_and_prometheus_are_reached_from_inside_alone() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_what_is_mounted_is_there(name: str) -> None:
+def test_mounted_sources_exist(name: str) -> None:
     volumes = compose()["volumes"]
     for source, target, *mode in (volume.split(":") for volume in SERVICES[name]["volumes"]):
         assert target.startswith("/")
@@ -81,7 +81,7 @@ def test_prometheus_reads_its_rules_and_finds_its_targets() -> None:
         assert set(SERVICES[host]["networks"]) & set(SERVICES["prometheus"]["networks"])
 
 
-def test_grafana_has_its_source_and_its_dashboard() -> None:
+def test_grafana_has_its_data_source_and_its_dashboard() -> None:
     mounts = {target: source for source, target in mounted("grafana")}
     provisioning = DEPLOY / mounts["/etc/grafana/provisioning"]
     [source] = yaml.safe_load((provisioning / "datasources/prometheus.yml").read_text())["datasources"]
@@ -94,17 +94,17 @@ def test_grafana_has_its_source_and_its_dashboard() -> None:
 
 
 def mounted(name: str) -> list[tuple[str, str]]:
-    """Sources and targets of a service's volumes."""
+    """Return the sources and targets of a service's volumes."""
     return [(volume.split(":")[0], volume.split(":")[1]) for volume in SERVICES[name]["volumes"]]
 
 
-def test_the_gateway_waits_for_triton_and_has_time_to_end() -> None:
+def test_the_gateway_waits_for_triton_and_has_time_to_drain() -> None:
     assert SERVICES["gateway"]["depends_on"] == {"triton": {"condition": "service_healthy"}}
     seconds = {name: int(SERVICES[name]["stop_grace_period"].removesuffix("s")) for name in ("gateway", "triton")}
     assert min(seconds.values()) > 20  # PETROV_DRAIN_SECONDS, and --exit-timeout-secs
 
 
-def test_a_gpu_is_added_to_triton_alone() -> None:
+def test_a_gpu_is_added_to_triton_only() -> None:
     added = yaml.safe_load((DEPLOY / "compose.gpu.yaml").read_text())
     assert added["services"].keys() == {"triton"}
     assert added["services"]["triton"].keys() == {"deploy"}

@@ -1,4 +1,4 @@
-"""Every way to deploy, held against the code: arguments, variables, ports, paths. No container engine is needed."""
+"""Check the arguments, variables, ports and paths of every deployment against the code, without a container engine."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-# What differs between a Triton here and one in a container: where it is, and what it is reached by.
-ELSEWHERE = {"model-repository", "repository-poll-secs", "http-address", "grpc-address", "metrics-address"}
+# Options that differ between the embedded Triton and one in a container: paths and addresses.
+DIFFERENT = {"model-repository", "repository-poll-secs", "http-address", "grpc-address", "metrics-address"}
 LEFT_OUT = ("torch", "lightning", "h5py", "onnx", "onnxruntime", "pytriton", "tqdm", "jaxtyping", "training", "export")
 EMBEDDED = {"backend-directory", "backend-config", "http-port", "grpc-port", "metrics-port"}
 
@@ -48,27 +48,27 @@ def wheel() -> Path:
 
 @pytest.fixture(scope="module")
 def embedded(wheel: Path, make_settings: Callable[..., Settings]) -> dict[str, str]:
-    """The options with which the service starts its own Triton."""
+    """Return the options with which the service starts the embedded Triton."""
     command = triton_server._command(wheel, make_settings(Path("models")), every_model=False)
-    given = (word[2:].partition("=") for word in command if word.startswith("--"))
+    given = (argument[2:].partition("=") for argument in command if argument.startswith("--"))
     return {name: value for name, _, value in given}
 
 
 def settings(deployed: Pair) -> Settings:
-    """The settings that the gateway reads from its variables."""
+    """Return the settings that the gateway reads from its variables."""
     given = {name: value for name, value in deployed.gateway.environment.items() if name.startswith("PETROV_")}
     return Settings.model_validate({name.removeprefix("PETROV_").lower(): value for name, value in given.items()})
 
 
-def test_the_gateway_is_started_by_a_command_that_it_has(deployed: Pair) -> None:
+def test_the_gateway_is_started_by_an_existing_command(deployed: Pair) -> None:
     [command] = deployed.gateway.arguments
-    assert command in typer.main.get_group(program.commands).commands  # type: ignore[attr-defined]  # a group of click's
+    assert command in typer.main.get_group(program.commands).commands  # type: ignore[attr-defined]  # a click group
 
 
-def test_the_gateways_variables_are_settings_and_good_ones(deployed: Pair) -> None:
+def test_the_variables_of_the_gateway_are_valid_settings(deployed: Pair) -> None:
     chosen = settings(deployed)
     assert not chosen.embedded
-    assert (chosen.host, chosen.port, chosen.grpc_port) == ("0.0.0.0", 8080, 8081)  # noqa: S104 - behind a Service, or published to the loopback
+    assert (chosen.host, chosen.port, chosen.grpc_port) == ("0.0.0.0", 8080, 8081)  # noqa: S104 - behind a Service, or published on the loopback
 
 
 def test_the_gateway_finds_its_triton(deployed: Pair) -> None:
@@ -77,7 +77,7 @@ def test_the_gateway_finds_its_triton(deployed: Pair) -> None:
     assert address.endswith(f":{Settings.model_fields['triton_http_port'].default}")
 
 
-def test_both_read_one_repository_and_cannot_write_to_it(deployed: Pair) -> None:
+def test_both_containers_mount_the_repository_read_only(deployed: Pair) -> None:
     repository = deployed.triton.options["model-repository"]
     assert settings(deployed).repository == Path(repository)
     assert deployed.triton.mounts[repository]
@@ -89,33 +89,33 @@ def test_a_key_file_is_mounted(deployed: Pair) -> None:
     assert keys is None or deployed.gateway.mounts[str(keys.parent)]
 
 
-def test_triton_is_started_as_the_embedded_one(deployed: Pair, embedded: dict[str, str]) -> None:
-    differ = ELSEWHERE | ({"model-control-mode"} if deployed.triton.options["model-control-mode"] == "none" else set())
+def test_triton_has_the_options_of_the_embedded_one(deployed: Pair, embedded: dict[str, str]) -> None:
+    differ = DIFFERENT | ({"model-control-mode"} if deployed.triton.options["model-control-mode"] == "none" else set())
     there = {name: value for name, value in deployed.triton.options.items() if name not in differ}
     assert there == {name: value for name, value in embedded.items() if name not in differ | EMBEDDED}
 
 
-def test_triton_knows_its_options(deployed: Pair, wheel: Path) -> None:
-    said = subprocess.run(
+def test_triton_accepts_its_options(deployed: Pair, wheel: Path) -> None:
+    done = subprocess.run(
         [wheel / "bin/tritonserver", "--help"],
         env=triton_runtime.environment(wheel),
         capture_output=True,
         text=True,
         check=False,
     )
-    known = set(re.findall(r"^  --([a-z0-9-]+)", said.stdout + said.stderr, re.MULTILINE))
+    known = set(re.findall(r"^  --([a-z0-9-]+)", done.stdout + done.stderr, re.MULTILINE))
     assert deployed.triton.options.keys() <= known
 
 
-def test_health_is_asked_where_it_is_told(deployed: Pair, tmp_path: Path) -> None:
+def test_probes_use_existing_routes_and_ports(deployed: Pair, tmp_path: Path) -> None:
     routes = create_app(Settings(repository=tmp_path)).openapi()["paths"].keys()
     for probes, port in ((deployed.gateway.probes, 8080), (deployed.triton.probes, 8000)):
-        asked = {found for probe in probes for found in re.findall(r"http://127\.0\.0\.1:(\d+)(/[a-z0-9/]+)", probe)}
-        assert {int(found) for found, _ in asked} == {port}
-        assert {path for _, path in asked} <= routes  # Triton's are those of /v2, which the gateway has, too
+        targets = {found for probe in probes for found in re.findall(r"http://127\.0\.0\.1:(\d+)(/[a-z0-9/]+)", probe)}
+        assert {int(found) for found, _ in targets} == {port}
+        assert {path for _, path in targets} <= routes  # those of Triton are in /v2, which the gateway serves, too
 
 
-def test_images_are_pinned_and_the_same_everywhere() -> None:
+def test_images_are_pinned_and_equal_in_all_deployments() -> None:
     images = {(each.gateway.image, each.triton.image) for each in map(pair, DEPLOYMENTS)}
     [(gateway, triton)] = images
     assert gateway == f"petrov-gateway:{VERSION}"
@@ -123,7 +123,7 @@ def test_images_are_pinned_and_the_same_everywhere() -> None:
     assert f"--tag {gateway}" in DOCKERFILE
 
 
-def test_the_image_is_made_of_what_is_there() -> None:
+def test_the_image_copies_existing_files() -> None:
     copied = [path for line in re.findall(r"^COPY (?!--)(.*)$", DOCKERFILE, re.MULTILINE) for path in line.split()[:-1]]
     sent = [line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")]
     assert sorted(copied) == sorted(sent)
@@ -135,17 +135,17 @@ def test_the_image_is_made_of_what_is_there() -> None:
     assert json.loads(entry) == ["python", "-m", program.__spec__.parent]
 
 
-def test_the_image_carries_neither_torch_nor_triton() -> None:
+def test_the_image_contains_neither_torch_nor_triton() -> None:
     groups = re.findall(r"--group (\S+)", DOCKERFILE)
     packages = {package for group in groups for package in packages_of(group)}
     assert {"fastapi", "numpy", "tritonclient[grpc]"} <= packages
     assert not [
-        name for name in packages for word in ("torch", "triton", "onnx") if word in name.removeprefix("tritonclient")
+        name for name in packages for part in ("torch", "triton", "onnx") if part in name.removeprefix("tritonclient")
     ]
 
 
 def packages_of(group: str) -> set[str]:
-    """Names of the packages of a dependency group, included groups too."""
+    """Return the package names of a dependency group and of the groups it includes."""
     names = set[str]()
     for entry in PROJECT["dependency-groups"][group]:
         names |= packages_of(entry["include-group"]) if isinstance(entry, dict) else {named(entry)}
@@ -153,11 +153,11 @@ def packages_of(group: str) -> set[str]:
 
 
 def named(requirement: str) -> str:
-    """The name in front of versions and markers."""
+    """Return the package name of a requirement, without versions and markers."""
     return re.split(r"[<>=;! ]", requirement)[0]
 
 
-def test_the_gateway_runs_without_what_its_image_leaves_out(tmp_path: Path) -> None:
+def test_the_gateway_runs_without_the_packages_missing_in_its_image(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({LEFT_OUT}))\n"
         "from serving import __main__\n"
@@ -169,16 +169,16 @@ def test_the_gateway_runs_without_what_its_image_leaves_out(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
 
 
-def test_variables_of_the_image_are_no_secrets() -> None:
+def test_the_image_sets_no_variables_but_settings() -> None:
     assert image_environment().keys() <= {"PATH", "PYTHONUNBUFFERED", *petrov_variables()}
 
 
 def petrov_variables() -> set[Any]:
-    """Every variable that the service reads."""
+    """Return every variable that the service reads."""
     return {f"PETROV_{name.upper()}" for name in Settings.model_fields}
 
 
-def test_the_guide_names_files_that_there_are() -> None:
+def test_the_guide_names_existing_files_and_settings() -> None:
     guide = (ROOT / "docs/deploy.md").read_text()
     named = set(re.findall(r"(?<![\w/])(?:deploy|serving|tests)/[\w./-]+\w", guide))
     assert len(named) > 10

@@ -1,4 +1,4 @@
-"""The dashboard's document; that its expressions find something is shown beside a real Prometheus."""
+"""Check the document of the dashboard; `test_prometheus.py` evaluates its expressions in a real Prometheus."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def dashboard() -> dict[str, Any]:
     return document
 
 
-def test_the_file_is_what_the_script_makes() -> None:
+def test_the_file_is_the_output_of_the_script() -> None:
     made = runpy.run_path(str(FOLDER / "dashboard.py"))["text"]()
     assert (FOLDER / "petrov.json").read_text() == made, "python deploy/grafana/dashboard.py"
 
 
-def test_panels_have_their_own_numbers_and_places(dashboard: dict[str, Any]) -> None:
+def test_panels_have_distinct_ids_and_do_not_overlap(dashboard: dict[str, Any]) -> None:
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
-    places = [panel["gridPos"] for panel in panels]
-    assert all(place["x"] >= 0 and place["x"] + place["w"] <= 24 for place in places)
-    assert [pair for pair in itertools.combinations(places, 2) if overlap(*pair)] == []
+    positions = [panel["gridPos"] for panel in panels]
+    assert all(position["x"] >= 0 and position["x"] + position["w"] <= 24 for position in positions)
+    assert [pair for pair in itertools.combinations(positions, 2) if overlap(*pair)] == []
 
 
 def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
@@ -40,16 +40,16 @@ def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
     )
 
 
-def test_panels_ask_the_source_that_was_chosen(dashboard: dict[str, Any]) -> None:
+def test_panels_use_the_chosen_data_source(dashboard: dict[str, Any]) -> None:
     [source] = [each for each in dashboard["templating"]["list"] if each["type"] == "datasource"]
     charts = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
     assert all(panel["targets"] for panel in charts)
-    asked = [item["datasource"]["uid"] for panel in charts for item in (panel, *panel["targets"])]
-    assert set(asked) == {f"${{{source['name']}}}"}
+    used = [item["datasource"]["uid"] for panel in charts for item in (panel, *panel["targets"])]
+    assert set(used) == {f"${{{source['name']}}}"}
     assert all(len({target["refId"] for target in panel["targets"]}) == len(panel["targets"]) for panel in charts)
 
 
-def test_provisioning_is_of_the_kind_that_grafana_reads() -> None:
+def test_provisioning_files_have_the_types_that_grafana_reads() -> None:
     found = {path.parent.name: yaml.safe_load(path.read_text()) for path in FOLDER.glob("provisioning/*/*.yml")}
     [source] = found["datasources"]["datasources"]
     assert (found["datasources"]["apiVersion"], source["type"]) == (1, "prometheus")

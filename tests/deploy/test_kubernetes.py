@@ -1,4 +1,4 @@
-"""The manifests: built by kustomize, valid by the published schema, and fitting together."""
+"""Build the manifests with kustomize, validate them against the published schema, and check their references."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def resources(request: pytest.FixtureRequest) -> Resources:
 
 @pytest.fixture(scope="module")
 def in_a_bucket(tmp_path_factory: pytest.TempPathFactory) -> Resources:
-    """An overlay with the object store, as the guide has it."""
+    """Return an overlay with the object store, as the guide describes."""
     folder = tmp_path_factory.mktemp("overlay")
     away = os.path.relpath(KUBERNETES, folder)
     document = {"resources": [f"{away}/overlays/cpu"], "components": [f"{away}/components/object-store"]}
@@ -53,12 +53,14 @@ def in_a_bucket(tmp_path_factory: pytest.TempPathFactory) -> Resources:
 
 
 def validate(resource: dict[str, Any]) -> None:
-    """Unknown keys are errors, too."""
+    """Validate a resource; unknown keys are errors, too."""
     kubernetes_validate.validate(resource, RELEASE, strict=True)
 
 
-def test_resources_are_what_kubernetes_takes(resources: Resources, in_a_bucket: Resources) -> None:
-    own = [each for each in (*resources, *in_a_bucket) if each["kind"] != "PodMonitor"]  # that one is the operator's
+def test_resources_match_the_schema_of_kubernetes(resources: Resources, in_a_bucket: Resources) -> None:
+    own = [
+        each for each in (*resources, *in_a_bucket) if each["kind"] != "PodMonitor"
+    ]  # its schema belongs to the operator
     assert {each["kind"] for each in own} == {
         *("Namespace", "PersistentVolume", "PersistentVolumeClaim", "Deployment", "Service"),
         *("PodDisruptionBudget", "NetworkPolicy", "HorizontalPodAutoscaler"),
@@ -67,13 +69,13 @@ def test_resources_are_what_kubernetes_takes(resources: Resources, in_a_bucket: 
         validate(resource)
 
 
-def test_the_schema_finds_a_wrong_word(resources: Resources) -> None:
+def test_the_schema_rejects_an_unknown_key(resources: Resources) -> None:
     wrong = one(resources, "Service") | {"sepc": {}}
     with pytest.raises(kubernetes_validate.ValidationError, match="sepc"):
         validate(wrong)
 
 
-def test_all_of_it_is_in_one_namespace(resources: Resources, in_a_bucket: Resources) -> None:
+def test_all_resources_are_in_one_namespace(resources: Resources, in_a_bucket: Resources) -> None:
     name = one(resources, "Namespace")["metadata"]["name"]
     placed = {each["metadata"].get("namespace") for each in resources if each["kind"] not in CLUSTER_WIDE}
     assert placed == {name}
@@ -89,7 +91,7 @@ def test_selectors_select_the_pods(resources: Resources) -> None:
     assert one(resources, "PodMonitor")["spec"]["selector"] == {"matchLabels": LABELS}
 
 
-def test_ports_are_called_by_names_that_they_have(resources: Resources) -> None:
+def test_port_references_use_existing_names(resources: Resources) -> None:
     names = {port["name"]: port["containerPort"] for each in containers(pod_of(resources)) for port in each["ports"]}
     assert names == {"http": 8080, "grpc": 8081, "triton-metrics": 8002}
     assert [port["targetPort"] for port in one(resources, "Service")["spec"]["ports"]] == ["http", "grpc"]
@@ -100,8 +102,8 @@ def test_ports_are_called_by_names_that_they_have(resources: Resources) -> None:
 def test_triton_is_private(resources: Resources) -> None:
     policy = one(resources, "NetworkPolicy")["spec"]
     assert (policy["policyTypes"], policy["egress"]) == (["Ingress", "Egress"], [])
-    anybody, monitoring = policy["ingress"]
-    assert anybody == {"ports": [{"port": 8080}, {"port": 8081}]}
+    cluster, monitoring = policy["ingress"]
+    assert cluster == {"ports": [{"port": 8080}, {"port": 8081}]}
     assert (monitoring["ports"], len(monitoring["from"])) == ([{"port": 8002}], 1)
     for name in (*OVERLAYS, "kserve"):
         options = pair(name).triton.options
@@ -109,15 +111,15 @@ def test_triton_is_private(resources: Resources) -> None:
 
 
 def pod_named(name: str) -> dict[str, Any]:
-    """The pods of an overlay, or of KServe."""
+    """Return the pod specification of an overlay, or of KServe."""
     return kserve_pod() if name == "kserve" else pod_of(overlay(name))
 
 
 @pytest.mark.parametrize("name", [*OVERLAYS, "kserve"])
-def test_pods_are_as_restricted_as_can_be(name: str) -> None:
+def test_pods_are_restricted(name: str) -> None:
     pod = pod_named(name)
     assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    # Without the second, a Service called petrov would set PETROV_PORT.
+    # With service links, a Service named petrov would set PETROV_PORT.
     assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
     for container in containers(pod):
         security = dict(container["securityContext"])
@@ -132,7 +134,7 @@ def test_pods_are_as_restricted_as_can_be(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*OVERLAYS, "kserve"])
-def test_a_pod_has_time_to_end(name: str) -> None:
+def test_a_pod_has_time_to_terminate(name: str) -> None:
     pod = pod_named(name)
     gateway, triton = pair(name).gateway, pair(name).triton
     notice, drain = (float(gateway.environment[f"PETROV_{which}_SECONDS"]) for which in ("NOTICE", "DRAIN"))
@@ -157,19 +159,19 @@ def test_volumes_are_claims_and_secrets_that_the_guide_names(resources: Resource
     assert f"create secret generic {credentials['name']} --from-literal={credentials['key']}=" in guide
 
 
-def test_a_gpu_is_asked_for_where_the_overlay_says_so() -> None:
-    asked = {name: pod_of(overlay(name))["initContainers"][0]["resources"]["limits"] for name in OVERLAYS}
-    assert asked["gpu"] == asked["cpu"] | {"nvidia.com/gpu": "1"}
+def test_only_the_gpu_overlay_requests_a_gpu() -> None:
+    limits = {name: pod_of(overlay(name))["initContainers"][0]["resources"]["limits"] for name in OVERLAYS}
+    assert limits["gpu"] == limits["cpu"] | {"nvidia.com/gpu": "1"}
 
 
-def test_the_bucket_takes_the_place_of_the_claim(in_a_bucket: Resources) -> None:
+def test_the_bucket_replaces_the_claim(in_a_bucket: Resources) -> None:
     claim, volume = one(in_a_bucket, "PersistentVolumeClaim"), one(in_a_bucket, "PersistentVolume")
     assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
     assert claim["spec"]["accessModes"] == volume["spec"]["accessModes"] == ["ReadOnlyMany"]
     assert volume["spec"]["claimRef"] == {name: claim["metadata"][name] for name in ("namespace", "name")}
 
 
-def test_the_autoscaler_asks_for_a_metric_that_there_is(
+def test_the_autoscaler_uses_an_existing_metric(
     resources: Resources, debian: Callable[[str], str], tmp_path: Path
 ) -> None:
     scaler = one(resources, "HorizontalPodAutoscaler")["spec"]
@@ -186,11 +188,11 @@ def test_the_autoscaler_asks_for_a_metric_that_there_is(
     rules = {"groups": [{"name": "adapter", "rules": [{"record": "autoscaler", "expr": expression}]}]}
     (tmp_path / "rules.yml").write_text(yaml.safe_dump(rules))
     subprocess.run([debian("promtool"), "check", "rules", tmp_path / "rules.yml"], check=True, capture_output=True)
-    assert "replicas" not in one(resources, "Deployment")["spec"]  # else an apply would undo what it did
+    assert "replicas" not in one(resources, "Deployment")["spec"]  # an apply would reset the number of replicas
     assert scaler["scaleTargetRef"]["name"] == one(resources, "Deployment")["metadata"]["name"]
 
 
-def test_jobs_are_called_as_the_rules_know_them(resources: Resources) -> None:
+def test_jobs_have_the_names_that_the_rules_use(resources: Resources) -> None:
     endpoints = one(resources, "PodMonitor")["spec"]["podMetricsEndpoints"]
     jobs = [rule["replacement"] for endpoint in endpoints for rule in endpoint["relabelings"]]
     scraped = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"]
@@ -198,7 +200,7 @@ def test_jobs_are_called_as_the_rules_know_them(resources: Resources) -> None:
     assert {endpoint["path"] for endpoint in endpoints} == {"/metrics"}
 
 
-def test_kserve_makes_a_pod_that_kubernetes_takes() -> None:
+def test_the_pod_of_kserve_matches_the_schema_of_kubernetes() -> None:
     service = kserve()
     assert (service["apiVersion"], service["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
     assert service["spec"].keys() == {"predictor"}

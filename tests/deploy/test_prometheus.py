@@ -1,4 +1,4 @@
-"""Rules and dashboard, held against promtool and a real Prometheus that watches a real gateway."""
+"""Check rules and dashboard with promtool, and with a real Prometheus that scrapes a real gateway."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ GROUPS = [
 ]
 RULES = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS = [rule for rule in RULES if "alert" in rule]
-DRAWN = [
+CHARTED = [
     target["expr"].replace("$__rate_interval", "1m").replace("$model", ".*").replace("$grid", ".*")
     for panel in json.loads((DEPLOY / "grafana/petrov.json").read_text())["panels"]
     for target in panel.get("targets", [])
 ]
-EMPTY = ("petrov_key_fields_total", "petrov_retries_total")  # no keys, and nothing was lost
+EMPTY = ("petrov_key_fields_total", "petrov_retries_total")  # the gateway has no keys, and no call was lost
 
 
-def promtool(debian: Callable[[str], str], *arguments: str, said: bytes | None = None) -> str:
-    """What it says; nothing but success is accepted."""
+def promtool(debian: Callable[[str], str], *arguments: str, stdin: bytes | None = None) -> str:
+    """Run promtool, check that it succeeds, and return its output."""
     done = subprocess.run(
-        [debian("promtool"), *arguments], cwd=PROMETHEUS, input=said, capture_output=True, check=False
+        [debian("promtool"), *arguments], cwd=PROMETHEUS, input=stdin, capture_output=True, check=False
     )
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
     return (done.stdout + done.stderr).decode()
@@ -52,7 +52,7 @@ def test_configuration_and_rules_are_valid(debian: Callable[[str], str]) -> None
     assert "2 rule files found" in promtool(debian, "check", "config", "prometheus.yml")
 
 
-def test_every_alert_fires_when_it_is_to(debian: Callable[[str], str]) -> None:
+def test_every_alert_has_a_case_that_fires_and_one_that_does_not(debian: Callable[[str], str]) -> None:
     assert "SUCCESS" in promtool(debian, "test", "rules", "alerts_test.yml")
     expected = {True: set[str](), False: set[str]()}
     for test in yaml.safe_load((PROMETHEUS / "alerts_test.yml").read_text())["tests"]:
@@ -63,41 +63,41 @@ def test_every_alert_fires_when_it_is_to(debian: Callable[[str], str]) -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
-def test_an_alert_says_what_to_do(alert: dict[str, Any]) -> None:
+def test_an_alert_has_a_severity_and_a_runbook(alert: dict[str, Any]) -> None:
     assert alert["labels"]["severity"] in {"critical", "warning", "info"}
     assert alert["annotations"].keys() == {"summary", "description", "runbook"}
     assert alert["annotations"]["runbook"] == f"docs/operations.md#{alert['alert'].lower()}"
 
 
 class Prometheus:
-    """A Prometheus that runs.
+    """A running Prometheus.
 
     Args:
-        http: A client of its interface.
+        http: A client of its HTTP API.
     """
 
     def __init__(self, http: httpx2.Client) -> None:
         self._http = http
 
     def get(self, path: str, **parameters: str) -> Any:
-        answer = self._http.get(f"/api/v1{path}", params=parameters).json()
-        assert answer["status"] == "success", (parameters, answer)
-        return answer["data"]
+        response = self._http.get(f"/api/v1{path}", params=parameters).json()
+        assert response["status"] == "success", (parameters, response)
+        return response["data"]
 
     def ready(self) -> bool:
-        """Whether it answers."""
+        """Return whether it is ready."""
         try:
             return self._http.get("/-/ready").status_code == 200
         except httpx2.TransportError:
             return False
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The samples of an expression now."""
+        """Return the current samples of an expression."""
         result: list[dict[str, Any]] = self.get("/query", query=expression)["result"]
         return result
 
     def value(self, expression: str) -> float:
-        """The only sample, 0 without one."""
+        """Return the value of the only sample, or 0 without one."""
         return float(next(iter(self.query(expression)), {"value": [0, "0"]})["value"][1])
 
 
@@ -109,7 +109,7 @@ def prometheus(
     free_ports: Callable[[int], list[int]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Prometheus]:
-    """The deployed configuration, but for addresses and times, after two rounds of predictions."""
+    """Run the deployed configuration, with other addresses and intervals, for two rounds of predictions."""
     folder, [port] = tmp_path_factory.mktemp("prometheus"), free_ports(1)
     config = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
     config["global"] = dict.fromkeys(config["global"], "1s")
@@ -128,24 +128,24 @@ def prometheus(
         subprocess.Popen(command, stdout=log, stderr=log) as process,
     ):
         try:
-            yield watching(Prometheus(http), gateway)
+            yield warmed_up(Prometheus(http), gateway)
         finally:
             process.terminate()
 
 
-def watching(prometheus: Prometheus, gateway: Gateway) -> Prometheus:
-    """The same, once it has seen numbers appear and then grow."""
+def warmed_up(prometheus: Prometheus, gateway: Gateway) -> Prometheus:
+    """Return the Prometheus once it has seen counters appear and then grow."""
     wait_until(prometheus.ready)
     wait_until(lambda: prometheus.value("sum(up)") == 2)
     for _ in range(2):
-        asked = prometheus.value("sum(petrov_fields_total)") + ask(gateway)
-        wait_until(lambda asked=asked: prometheus.value("sum(petrov_fields_total)") >= asked)
+        expected = prometheus.value("sum(petrov_fields_total)") + predict(gateway)
+        wait_until(lambda expected=expected: prometheus.value("sum(petrov_fields_total)") >= expected)
     wait_until(lambda: bool(prometheus.query("model:petrov_prediction_seconds:p99_5m > 0")))
     return prometheus
 
 
-def ask(gateway: Gateway) -> int:
-    """Every way to ask a little, and what is refused; gives the fields that were answered."""
+def predict(gateway: Gateway) -> int:
+    """Send predictions over HTTP and gRPC and one malformed request; return the number of predicted fields."""
     fields = np.ones((3, 16, 16))
     with petrov_client.Client(gateway.url) as client:
         client.predict("blur", fields)
@@ -156,8 +156,8 @@ def ask(gateway: Gateway) -> int:
 
 
 def test_the_metrics_of_a_gateway_are_well_formed(debian: Callable[[str], str], gateway: Gateway) -> None:
-    ask(gateway)
-    promtool(debian, "check", "metrics", said=httpx2.get(f"{gateway.url}/metrics").content)
+    predict(gateway)
+    promtool(debian, "check", "metrics", stdin=httpx2.get(f"{gateway.url}/metrics").content)
 
 
 def test_every_rule_is_evaluated(prometheus: Prometheus) -> None:
@@ -171,16 +171,16 @@ def test_every_rule_is_evaluated(prometheus: Prometheus) -> None:
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if "record" in rule], ids=lambda rule: rule["record"])
-def test_a_recorded_number_is_there(prometheus: Prometheus, rule: dict[str, Any]) -> None:
+def test_a_recording_rule_has_a_value(prometheus: Prometheus, rule: dict[str, Any]) -> None:
     wait_until(lambda: bool(prometheus.query(rule["record"])), 20)
 
 
-@pytest.mark.parametrize("expression", DRAWN)
-def test_a_drawn_expression_finds_something(prometheus: Prometheus, expression: str) -> None:
+@pytest.mark.parametrize("expression", CHARTED)
+def test_an_expression_of_the_dashboard_has_a_value(prometheus: Prometheus, expression: str) -> None:
     if any(name in expression for name in EMPTY):
         assert prometheus.query(expression) == []
     else:
-        wait_until(lambda: bool(prometheus.query(expression)), 20)  # a scrape that fails takes away what is now
+        wait_until(lambda: bool(prometheus.query(expression)), 20)  # a failed scrape removes current values
 
 
 @pytest.mark.parametrize(
@@ -196,12 +196,12 @@ def test_a_drawn_expression_finds_something(prometheus: Prometheus, expression: 
         "petrov_inflight_requests_limit == 256",
     ],
 )
-def test_numbers_are_those_of_the_run(prometheus: Prometheus, expression: str) -> None:
+def test_values_are_those_of_the_run(prometheus: Prometheus, expression: str) -> None:
     wait_until(lambda: bool(prometheus.query(expression)), 20)
 
 
-def test_nothing_is_asked_for_that_nobody_measures(prometheus: Prometheus) -> None:
+def test_every_metric_in_use_is_measured(prometheus: Prometheus) -> None:
     measured = set(prometheus.get("/metadata")) | {"up"}
-    asked = [*DRAWN, *(rule["expr"] for rule in RULES)]
-    names = {name for text in asked for name in re.findall(r"(?<![:\w])(?:petrov|nv|process)_\w+", text)}
+    expressions = [*CHARTED, *(rule["expr"] for rule in RULES)]
+    names = {name for text in expressions for name in re.findall(r"(?<![:\w])(?:petrov|nv|process)_\w+", text)}
     assert {name for name in names if not {name, re.sub("_(bucket|sum|count)$", "", name)} & measured} == set()
