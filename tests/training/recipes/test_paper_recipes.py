@@ -88,10 +88,10 @@ def test_the_best_epoch_can_be_kept(data: Path, tmp_path: Path) -> None:
     recipe = config.read(config.find("burgers-paper"), [*TINY["burgers-paper"], *chosen])
     card = checkpoint.load(train(recipe, tmp_path, data)).card
     task = workload(recipe, data).task(init=tmp_path).eval()
-    [batch] = task.validation()
+    errors = torch.stack([task.score(batch)[0] for batch in task.validation()])
     logged = [float(row["relative_l2"]) for row in runlog.read(tmp_path / "metrics.csv")]
     assert min(logged) < logged[-1]
-    assert task.score(batch)[0].item() == pytest.approx(min(logged), rel=1e-5)
+    assert errors.mean().item() == pytest.approx(min(logged), rel=1e-5)
     assert card["training"]["kept"] == "the epoch of the least error on the validation set"
 
 
