@@ -1,1 +1,1 @@
-"""Takes a coefficient or an initial value, gives the solution of its equation: what is true, in NumPy and SciPy."""
+"""The equations: samplers, classical solvers, residuals and norms, in NumPy and SciPy."""

@@ -1,7 +1,10 @@
-"""Takes a permeability a, gives the pressure u of Darcy's flow in the unit square: -div(a grad u) = f, u = 0 around.
+r"""Darcy's flow in the unit square: the pressure u of a permeability a.
 
-The scheme is that of `physics.volumes`. With `wall` = 1/(2n) on n points it is the cell-centred one on n cells, and the
-benchmark's fields are those of n = 421; the default `wall` fits the coarser grids that are strided out of them.
+.. math::
+    -\nabla \cdot (a \nabla u) = f, \qquad u = 0 \text{ on the boundary}
+
+The scheme is that of `physics.volumes`. With `wall` = 1/(2n) on n points it is the cell-centred scheme on n cells. The
+benchmark's fields have n = 421; the default `wall` is that of the coarser grids that are strided out of them.
 """
 
 from __future__ import annotations
@@ -24,7 +27,16 @@ LOW, HIGH = 3.0, 12.0
 
 
 def permeability(field: NDArray[np.float64], low: float = LOW, high: float = HIGH) -> NDArray[np.float64]:
-    """Cut a Gaussian field into two materials: `high` where it is at least zero, `low` elsewhere."""
+    """Cut a Gaussian field into two materials.
+
+    Args:
+        field: Values [..., rows, columns].
+        low: Permeability where the field is negative.
+        high: Permeability where it is not.
+
+    Returns:
+        The permeability, in the shape of `field`.
+    """
     return np.where(field >= 0.0, high, low)
 
 
@@ -37,10 +49,15 @@ def solve(coefficient: ArrayLike, source: ArrayLike = 1.0, wall: float = WALL) -
         wall: Distance from the outermost points to the boundary, in sides of the square.
 
     Returns:
-        The pressure u [rows, columns] at the same points; residual below 1e-10 of the source.
+        The pressure u [rows, columns] at the same points, in units of f/a. The residual is below 1e-10 of the source.
 
     Raises:
-        ValueError: the coefficient is no finite positive field of at least 2 x 2 points, or the source's shape differs.
+        ValueError: The coefficient is no finite positive field of at least 2 x 2 points, or the source's shape differs.
+
+    Example:
+        >>> pressure = solve(np.full((5, 5), 2.0), source=2.0)
+        >>> round(float(pressure.max()), 4)
+        0.0704
     """
     a, f = _problem(coefficient, source)
     return solve_elliptic(a, f * volumes.areas(a.shape, wall), wall)
@@ -49,10 +66,19 @@ def solve(coefficient: ArrayLike, source: ArrayLike = 1.0, wall: float = WALL) -
 def residual(
     coefficient: ArrayLike, solution: ArrayLike, source: ArrayLike = 1.0, wall: float = WALL
 ) -> NDArray[np.float64]:
-    """Give f + div(a grad u) at every point: what a proposed `solution` leaves of the source, per unit area.
+    """Compute f + div(a grad u): the part of the source that a proposed solution does not balance.
+
+    Args:
+        coefficient: Permeability a [rows, columns] at the grid points, positive.
+        solution: Pressure u [rows, columns].
+        source: Source f, one number or [rows, columns].
+        wall: Distance from the outermost points to the boundary, in sides of the square.
+
+    Returns:
+        The residual [rows, columns], per unit area, in units of f.
 
     Raises:
-        ValueError: as for `solve`, or the shapes of coefficient and solution differ.
+        ValueError: As for `solve`, or the shapes of coefficient and solution differ.
     """
     a, f = _problem(coefficient, source)
     u = np.asarray(solution, dtype=np.float64)
@@ -66,7 +92,8 @@ def restrict(field: NDArray[np.generic], points: int) -> NDArray[np.generic]:
     """Stride the last two axes of a field [..., n, n] down to `points` points each, edges included.
 
     Raises:
-        ValueError: `points` is not n or one of its strided sizes (for 421: 211, 141, 106, 85, 71, 61, 43, 36, ...).
+        ValueError: The number `points` is not n or one of its strided sizes: 211, 141, 106, 85, 71, 61, 43, 36, … for
+            421.
     """
     steps = [_stride(fine, points) for fine in field.shape[-2:]]
     return field[..., :: steps[0], :: steps[1]]
@@ -75,24 +102,30 @@ def restrict(field: NDArray[np.generic], points: int) -> NDArray[np.generic]:
 def sample(
     rng: int | np.random.SeedSequence | np.random.Generator, cells: int = CELLS
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw a coefficient of the benchmark's distribution on `cells` x `cells` cell centres, and its pressure."""
+    """Draw a coefficient of the benchmark's distribution on `cells` x `cells` cell centres, and its pressure.
+
+    Example:
+        >>> coefficient, pressure = sample(0, cells=16)
+        >>> pressure.shape, float(coefficient.min()), float(coefficient.max())
+        ((16, 16), 3.0, 12.0)
+    """
     coefficient = permeability(fields.neumann_field(cells, np.random.default_rng(rng)))
     return coefficient, solve(coefficient, wall=0.5 / cells)
 
 
 def example(points: int, seed: int) -> NDArray[np.float64]:
-    """Draw a coefficient of the benchmark's distribution on its grid of `points` x `points` points, any number of them.
+    """Draw a coefficient of the benchmark's distribution on its grid of `points` x `points` points.
 
-    It is the field of `sample(seed)`, seen at the points of `grid.axis(points)`.
+    It is the field of `sample(seed)`, evaluated at the points of `grid.axis(points)`, for any number of points.
     """
     coefficients = fields.neumann_coefficients(CELLS, np.random.default_rng(seed))
     return permeability(fields.cosine_series(coefficients, axis(points), axis(points)))
 
 
 def example_pressure(points: int, seed: int) -> NDArray[np.float64]:
-    """Draw a pressure of the benchmark on its grid of `points` x `points` points: what an inversion is asked about.
+    """Draw a pressure of the benchmark on its grid of `points` x `points` points: an input of the inverse problem.
 
-    It is the one of `sample(seed)`, solved on the whole mesh; between the mesh's points by cubic splines.
+    It is the pressure of `sample(seed)`, solved on the whole mesh and interpolated between its points by cubic splines.
     """
     fine, wanted = axis(CELLS), axis(points)
     return np.asarray(RectBivariateSpline(fine, fine, solve(example(CELLS, seed)))(wanted, wanted))

@@ -1,6 +1,6 @@
-"""Takes a random generator, gives Gaussian random fields: the distributions that coefficients and initial values have.
+"""Gaussian random fields: the distributions of coefficients and initial values.
 
-Both are sums of the eigenfunctions of the Laplacian with independent normal coefficients, whose standard deviations are
+They are sums of the eigenfunctions of the Laplacian with independent normal coefficients, whose standard deviations are
 powers of the eigenvalues (Karhunen-Loève). The conventions are those of the published generators.
 """
 
@@ -15,11 +15,20 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 PERIODIC_MODES = 4095
-"""Modes of a periodic field: all that 8192 points can tell apart, drawn on every grid, so the field is the same one."""
+"""Modes of a periodic field: all that 8192 points resolve. All are drawn on every grid, so the field is the same."""
 
 
 def neumann_field(cells: int, rng: np.random.Generator, alpha: float = 2.0, tau: float = 3.0) -> NDArray[np.float64]:
-    """Draw z ~ N(0, tau^(2 alpha - 2) (-Laplace + tau^2)^-alpha) with zero Neumann conditions and zero mean.
+    r"""Draw a field with zero Neumann conditions and zero mean.
+
+    .. math::
+        z \sim N(0, \tau^{2 \alpha - 2} (-\Delta + \tau^2)^{-\alpha})
+
+    Args:
+        cells: Cells on each axis.
+        rng: The generator.
+        alpha: Power of the covariance.
+        tau: Inverse length scale.
 
     Returns:
         The values at the centres of `cells` x `cells` cells of the unit square.
@@ -30,14 +39,36 @@ def neumann_field(cells: int, rng: np.random.Generator, alpha: float = 2.0, tau:
 def neumann_coefficients(
     cells: int, rng: np.random.Generator, alpha: float = 2.0, tau: float = 3.0
 ) -> NDArray[np.float64]:
-    """Draw the orthonormal DCT-II coefficients [cells, cells] of a Neumann field; mode (0, 0), its mean, is zero."""
+    """Draw the orthonormal DCT-II coefficients of a Neumann field.
+
+    Args:
+        cells: Cells on each axis.
+        rng: The generator.
+        alpha: Power of the covariance.
+        tau: Inverse length scale.
+
+    Returns:
+        The coefficients [cells, cells]; mode (0, 0), the mean, is zero.
+    """
     coefficients = cells * neumann_deviations(cells, alpha, tau) * rng.standard_normal((cells, cells))
     coefficients[0, 0] = 0.0
     return coefficients
 
 
 def neumann_deviations(cells: int, alpha: float, tau: float) -> NDArray[np.float64]:
-    """Give tau^(alpha-1) (pi^2 (k1^2 + k2^2) + tau^2)^(-alpha/2), the deviation of the coefficient of each mode."""
+    r"""Compute the standard deviation of the coefficient of each mode.
+
+    .. math::
+        \tau^{\alpha - 1} (\pi^2 (k_1^2 + k_2^2) + \tau^2)^{-\alpha/2}
+
+    Args:
+        cells: Cells on each axis.
+        alpha: Power of the covariance.
+        tau: Inverse length scale.
+
+    Returns:
+        The deviations [cells, cells].
+    """
     k = np.arange(cells)
     eigenvalues = np.pi**2 * (k[:, None] ** 2 + k**2)
     return np.asarray(tau ** (alpha - 1) * (eigenvalues + tau**2) ** (-alpha / 2))
@@ -46,13 +77,22 @@ def neumann_deviations(cells: int, alpha: float, tau: float) -> NDArray[np.float
 def cosine_series(
     coefficients: NDArray[np.float64], rows: NDArray[np.float64], columns: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Evaluate the field of the DCT-II `coefficients` where the given `rows` and `columns` of the unit square meet."""
+    """Evaluate the field of DCT-II coefficients on a tensor grid of the unit square.
+
+    Args:
+        coefficients: Orthonormal coefficients [cells, cells].
+        rows: Positions [height] of the rows.
+        columns: Positions [width] of the columns.
+
+    Returns:
+        The values [height, width].
+    """
     height, width = coefficients.shape
     return np.asarray(_cosines(rows, height) @ coefficients @ _cosines(columns, width).T)
 
 
-def _cosines(places: NDArray[np.float64], modes: int) -> NDArray[np.float64]:
-    basis = np.sqrt(2 / modes) * np.cos(np.pi * np.outer(places, np.arange(modes)))
+def _cosines(positions: NDArray[np.float64], modes: int) -> NDArray[np.float64]:
+    basis = np.sqrt(2 / modes) * np.cos(np.pi * np.outer(positions, np.arange(modes)))
     basis[:, 0] = np.sqrt(1 / modes)
     return np.asarray(basis)
 
@@ -60,20 +100,43 @@ def _cosines(places: NDArray[np.float64], modes: int) -> NDArray[np.float64]:
 def periodic_field(
     points: int, rng: np.random.Generator, sigma: float = 25.0, tau: float = 5.0, gamma: float = 2.0
 ) -> NDArray[np.float64]:
-    """Draw u ~ N(0, sigma^2 (-Laplace + tau^2)^-gamma), periodic on [0, 1) with zero mean.
+    r"""Draw a field that is periodic on [0, 1), with zero mean.
+
+    .. math::
+        u \sim N(0, \sigma^2 (-\Delta + \tau^2)^{-\gamma})
+
+    Args:
+        points: Points of the grid.
+        rng: The generator. One state of it is one field, whatever the number of points.
+        sigma: Scale.
+        tau: Inverse length scale.
+        gamma: Power of the covariance.
 
     Returns:
-        The values at x_i = i/points. One state of `rng` gives one field, whatever the number of points.
+        The values [points] at x_i = i/points.
     """
     k = np.arange(1, PERIODIC_MODES + 1)
     cosine, sine = periodic_deviations(k, sigma, tau, gamma) * rng.standard_normal((2, PERIODIC_MODES))
-    # A mode that the grid cannot tell from a lower one is added to it: the values are the field's, not a projection's.
+    # A mode above the grid's highest is added to its alias: the values are the field's, not a projection's.
     spectrum = np.zeros(points, dtype=np.complex128)
     np.add.at(spectrum, k % points, cosine - 1j * sine)
     return np.asarray(points * fft.ifft(spectrum).real)
 
 
 def periodic_deviations(k: ArrayLike, sigma: float, tau: float, gamma: float) -> NDArray[np.float64]:
-    """Give sqrt(2) sigma ((2 pi k)^2 + tau^2)^(-gamma/2), the deviation of the cosine and sine of frequency `k`."""
+    r"""Compute the standard deviation of the cosine and sine of each frequency.
+
+    .. math::
+        \sqrt{2} \sigma ((2 \pi k)^2 + \tau^2)^{-\gamma/2}
+
+    Args:
+        k: Frequencies [modes].
+        sigma: Scale.
+        tau: Inverse length scale.
+        gamma: Power of the covariance.
+
+    Returns:
+        The deviations [modes].
+    """
     eigenvalues = (2 * np.pi * np.asarray(k, dtype=np.float64)) ** 2
     return np.asarray(np.sqrt(2) * sigma * (eigenvalues + tau**2) ** (-gamma / 2))

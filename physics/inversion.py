@@ -1,18 +1,19 @@
-r"""Takes a measured pressure u of Darcy's flow, gives the permeability a: the classical rival of the inverse network.
+r"""The permeability of a measured pressure of Darcy's flow: the classical baseline of the inverse network.
 
-Among the permeabilities between two known bounds, a = low + (high - low) t with 0 <= t <= 1, it takes the one of least
+Among the permeabilities between two known bounds, a = low + (high - low) t with 0 <= t <= 1, the inversion minimises
 
 .. math::
     J(t) = \frac12 \sum_i \left(\frac{u_i(t) - d_i}{\sigma_i}\right)^2
         + \lambda \sum_i A_i \sqrt{|\nabla t|_i^2 + (\epsilon / h)^2},
 
-where d is measured, A_i is the area around a point and h the grid's spacing: total variation, which admits sharp edges
-between materials (Chan & Tai 2003, SIAM J. Sci. Comput. 25, 881; smoothed by epsilon as in Vogel & Oman 1996). The
-gradient costs a second solve with the same matrix, its adjoint; the steps are those of L-BFGS-B.
+where d is the measured pressure, A_i is the area around a point and h is the grid's spacing. The second term is the
+total variation, which admits sharp edges between materials (Chan & Tai 2003, SIAM J. Sci. Comput. 25, 881; smoothed by
+epsilon as in Vogel & Oman 1996). The gradient costs a second solve with the same matrix, the adjoint; the steps are
+those of L-BFGS-B.
 
-How much to believe the data is no free choice: sigma^2 is the variance of the noise plus that of what the solver itself
-is wrong by on this grid, so that a fit as good as the discrepancy principle wants has a sum of squares of about one a
-point, and lambda, the inverse of a prior's scale, can be the same for all fields and levels of noise.
+The weight of the data is not a free choice: sigma^2 is the variance of the noise plus that of the solver's own error on
+this grid. A fit that meets the discrepancy principle then has a sum of squares of about one per point, and lambda, the
+inverse of a prior's scale, can be the same for all fields and levels of noise.
 """
 
 from __future__ import annotations
@@ -23,9 +24,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import minimize
 
-from physics import volumes
+from physics import darcy, volumes
 from physics.averages import coarsen
-from physics.darcy import HIGH, LOW, example_pressure
 from physics.elliptic import solve_elliptic
 from physics.grid import WALL
 from physics.registry import Classical
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 # Tuned on two fields of the benchmark on 141 points, at 0, 1 and 10 % noise: lambda from 40 to 4000, epsilon from 0.01
-# to 0.05, and a mismatch of twice what the solver really errs by, since that error, unlike noise, does not average out.
+# to 0.05, and a mismatch of twice the solver's real error, since that error, unlike noise, does not average out.
 STRENGTH = 350.0
 SMOOTHING = 0.02
 MISMATCH = 0.85
@@ -43,32 +43,32 @@ MEMORY = 20
 
 @dataclass(frozen=True)
 class Inverse:
-    """What is minimised.
+    """The objective of the inversion.
 
     Attributes:
         data: Measured pressure d [rows, columns].
-        deviation: What it may be wrong by, sigma, a number or [rows, columns].
+        deviation: Its standard deviation sigma, a number or [rows, columns].
         low: Permeability at t = 0.
         high: Permeability at t = 1.
-        wall: Distance from the outermost points to the boundary.
+        wall: Distance from the outermost points to the boundary, in sides of the square.
         strength: lambda.
         smoothing: epsilon, a change of t between neighbours.
     """
 
     data: NDArray[np.float64]
     deviation: NDArray[np.float64]
-    low: float = LOW
-    high: float = HIGH
+    low: float = darcy.LOW
+    high: float = darcy.HIGH
     wall: float = WALL
     strength: float = STRENGTH
     smoothing: float = SMOOTHING
 
     def coefficient(self, material: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Give the permeability a [rows, columns] of t [rows, columns]."""
+        """Return the permeability a [rows, columns] of t [rows, columns]."""
         return self.low + (self.high - self.low) * material
 
     def objective(self, material: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        """Give J and its gradient [rows, columns] at t [rows, columns]."""
+        """Compute J and its gradient [rows, columns] at t [rows, columns]."""
         a = self.coefficient(material)
         u = solve_elliptic(a, volumes.areas(a.shape, self.wall), self.wall)
         misfit = (u - self.data) / self.deviation
@@ -78,7 +78,7 @@ class Inverse:
         return float(value), self.strength * slope - (self.high - self.low) * sensitivity(adjoint, u, self.wall)
 
     def minimise(self, iterations: int) -> NDArray[np.float64]:
-        """Give t [rows, columns] after at most `iterations` steps from the middle of the bounds."""
+        """Compute t [rows, columns] by at most `iterations` steps from the middle of the bounds."""
 
         def objective(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             value, gradient = self.objective(flat.reshape(self.data.shape))
@@ -100,34 +100,41 @@ def invert(
     *,
     noise: ArrayLike = 0.0,
     points: tuple[int, int] | None = None,
-    low: float = LOW,
-    high: float = HIGH,
+    low: float = darcy.LOW,
+    high: float = darcy.HIGH,
     wall: float = WALL,
     mismatch: float | None = None,
     iterations: int = 200,
 ) -> NDArray[np.float64]:
-    """Find the permeability whose pressure is `solution`, for the source 1.
+    """Compute the permeability whose pressure is `solution`, for the source 1.
 
     An iteration is two solves: 50 ms on 141 x 141 points and one thread, so a field takes about ten seconds.
 
     Args:
         solution: Pressure u [rows, columns], measured at the benchmark's grid points.
         noise: Standard deviation of its noise, in its units: one number or [rows, columns].
-        points: Blocks [rows, columns] to average the answer over, as in `physics.averages`; by default it is left on
-            the grid of the question.
+        points: Blocks [rows, columns] to average the permeability over, as in `physics.averages`; by default it stays
+            on the grid of the pressure.
         low: Least permeability.
         high: Greatest permeability.
         wall: Distance from the outermost points to the boundary, in sides of the square.
-        mismatch: What the pressure that this grid's solver gives is wrong by, in root mean squares of u. By default
-            0.85 h on a grid of spacing h, which suits materials with sharp edges, strided from a fine mesh.
-        iterations: Most steps of L-BFGS-B.
+        mismatch: Error of the pressure that this grid's solver computes, as a part of the root mean square of u. The
+            default is 0.85 h on a grid of spacing h, which suits materials with sharp edges, strided from a fine mesh.
+        iterations: Largest number of steps of L-BFGS-B.
 
     Returns:
         The permeability [rows, columns], or its block means [*points], between `low` and `high`.
 
     Raises:
-        ValueError: the pressure is no finite field of at least 2 x 2 points or zero everywhere, `noise` has another
-            shape or is negative, the bounds are not positive and ascending, or `mismatch` or `iterations` not positive.
+        ValueError: The pressure is no finite field of at least 2 x 2 points or is zero everywhere, `noise` has another
+            shape or is negative, the bounds are not positive and ascending, or `mismatch` or `iterations` is not
+            positive.
+
+    Example:
+        >>> pressure = darcy.solve(np.full((5, 5), 3.0))
+        >>> permeability = invert(pressure, mismatch=1e-3)
+        >>> round(float(permeability.max()), 2)
+        3.0
     """
     d, deviation = np.asarray(solution, dtype=np.float64), np.asarray(noise, dtype=np.float64)
     _check(d, deviation, low, high)
@@ -142,7 +149,16 @@ def invert(
 
 
 def sensitivity(adjoint: NDArray[np.float64], solution: NDArray[np.float64], wall: float) -> NDArray[np.float64]:
-    """Give p^T (dA/da) u [rows, columns] for the matrix A(a) of `volumes.matrix`, at every point's a."""
+    """Compute p^T (dA/da) u at every point's a, for the matrix A(a) of `volumes.matrix`.
+
+    Args:
+        adjoint: Adjoint pressure p [rows, columns].
+        solution: Pressure u [rows, columns].
+        wall: Distance from the outermost points to the boundary, in sides of the square.
+
+    Returns:
+        The derivatives [rows, columns].
+    """
     rows, columns = solution.shape
     across = np.divide.outer(volumes.widths(rows, wall), volumes.distances(columns, wall))
     down = np.divide.outer(volumes.widths(columns, wall), volumes.distances(rows, wall))
@@ -151,9 +167,18 @@ def sensitivity(adjoint: NDArray[np.float64], solution: NDArray[np.float64], wal
 
 
 def total_variation(material: NDArray[np.float64], smoothing: float, wall: float) -> tuple[float, NDArray[np.float64]]:
-    """Give the smoothed total variation of t [rows, columns] on the unit square and its gradient [rows, columns]."""
+    """Compute the smoothed total variation of t on the unit square, and its gradient.
+
+    Args:
+        material: The variable t [rows, columns], without a unit.
+        smoothing: epsilon, a change of t between neighbours.
+        wall: Distance from the outermost points to the boundary, in sides of the square.
+
+    Returns:
+        The total variation and its gradient [rows, columns].
+    """
     rows, columns = material.shape
-    # Steps on a grid of unlike spacings, in units in which the cells are squares of the same area.
+    # Differences on a grid of unequal spacings, in units in which the cells are squares of the same area.
     stretch = np.sqrt((columns - 1) / (rows - 1))
     right = stretch * np.diff(material, axis=1, append=material[:, -1:])
     below = np.diff(material, axis=0, append=material[-1:]) / stretch
@@ -167,12 +192,12 @@ def total_variation(material: NDArray[np.float64], smoothing: float, wall: float
 
 
 def _jumps(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give the differences across the faces along the rows, the walls' included: [rows, columns + 1]."""
+    """Return the differences across the faces along the rows, the walls' included: [rows, columns + 1]."""
     return np.diff(np.pad(values, ((0, 0), (1, 1))), axis=1)
 
 
 def _to_points(faces: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share every face between its two points, the transpose of averaging; a wall's face has one: [rows, columns]."""
+    """Distribute every face to its two points, the transpose of averaging; a wall's face has one: [rows, columns]."""
     halves = faces / 2
     points = halves[:, 1:] + halves[:, :-1]
     points[:, [0, -1]] += halves[:, [0, -1]]
@@ -201,4 +226,4 @@ def _check(d: NDArray[np.float64], deviation: NDArray[np.float64], low: float, h
 
 
 # A solve takes hundreds of forward solves: ten seconds for 141 x 141 points.
-CLASSICAL = Classical("darcy_inverse", example_pressure, invert, largest=141**2, slow=True)
+CLASSICAL = Classical("darcy_inverse", darcy.example_pressure, invert, largest=141**2, slow=True)

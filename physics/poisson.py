@@ -1,7 +1,10 @@
-r"""Takes a source f, gives u of Poisson's equation in the unit cube: -Laplace u = f, u = 0 on the walls.
+r"""Poisson's equation in the unit cube: the potential u of a source f.
 
-The points are x_i = i/(n-1) on each axis, walls included, and may be of another number on each. Inside, the seven-point
-scheme of second order
+.. math::
+    -\Delta u = f, \qquad u = 0 \text{ on the walls}
+
+The points are x_i = i/(n-1) on each axis, walls included; n may differ between the axes. Inside, the seven-point scheme
+of second order
 
 .. math::
     \sum_{\mathrm{axes}} \frac{2 u_i - u_{i-1} - u_{i+1}}{h^2} = f_i
@@ -27,20 +30,25 @@ MODES = 8
 """Cosines on each axis of a drawn source."""
 
 REFINEMENT = 2
-"""How much finer than the grid a drawn source is solved for, so that its u is four times as good as the grid's own."""
+"""Refinement of the mesh that a drawn source is solved on: its u has a quarter of the error of the grid's own."""
 
 
 def solve(source: ArrayLike) -> NDArray[np.float64]:
     """Solve -Laplace u = f on the unit cube with u = 0 on its walls.
 
     Args:
-        source: f [depth, row, column]; on the walls it does not matter.
+        source: Source f [depth, row, column]; its values on the walls have no effect.
 
     Returns:
-        u [depth, row, column] at the same points.
+        The potential u [depth, row, column] at the same points, in units of f times length^2.
 
     Raises:
-        ValueError: the source is no finite field of at least 3 x 3 x 3 points.
+        ValueError: The source is no finite field of at least 3 x 3 x 3 points.
+
+    Example:
+        >>> potential = solve(np.ones((5, 5, 5)))
+        >>> round(float(potential.max()), 4)
+        0.0515
     """
     f = _field(source, "source")
     axes = [_eigenvalues(points) for points in f.shape]
@@ -51,10 +59,17 @@ def solve(source: ArrayLike) -> NDArray[np.float64]:
 
 
 def residual(source: ArrayLike, solution: ArrayLike) -> NDArray[np.float64]:
-    """Give f + Laplace u [depth-2, row-2, column-2] inside the walls: what a proposed `solution` leaves of the source.
+    """Compute f + Laplace u inside the walls: the part of the source that a proposed solution does not balance.
+
+    Args:
+        source: Source f [depth, row, column].
+        solution: Potential u [depth, row, column].
+
+    Returns:
+        The residual [depth-2, row-2, column-2], in units of f.
 
     Raises:
-        ValueError: as for `solve`, or the shapes differ.
+        ValueError: As for `solve`, or the shapes differ.
     """
     f, u = _field(source, "source"), _field(solution, "solution")
     if u.shape != f.shape:
@@ -68,10 +83,20 @@ def residual(source: ArrayLike, solution: ArrayLike) -> NDArray[np.float64]:
 
 
 def source(points: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Draw f ~ N(0, 100 (-Laplace + 9)^-2) with zero Neumann conditions, of the lowest `MODES` cosines on each axis.
+    r"""Draw a source with zero Neumann conditions, of the lowest `MODES` cosines on each axis.
+
+    .. math::
+        f \sim N(0, 100 (-\Delta + 9)^{-2})
+
+    Args:
+        points: Points on each axis.
+        rng: The generator. One state of it is one field, whatever the number of points.
 
     Returns:
-        The values [points, points, points]. One state of `rng` gives one field, whatever the number of points.
+        The values [points, points, points].
+
+    Raises:
+        ValueError: There are fewer than three points, none of which would be inside.
     """
     if points < 3:
         raise ValueError(f"expected at least 3 points on an axis but got {points}")
@@ -87,19 +112,25 @@ def source(points: int, rng: np.random.Generator) -> NDArray[np.float64]:
 def sample(
     rng: int | np.random.SeedSequence | np.random.Generator, points: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw a source on `points` points per axis, and solve for it on a mesh of `REFINEMENT` times as many intervals."""
+    """Draw a source on `points` points per axis, and solve for it on a mesh of `REFINEMENT` times as many intervals.
+
+    Example:
+        >>> source, potential = sample(0, points=5)
+        >>> source.shape, potential.shape
+        ((5, 5, 5), (5, 5, 5))
+    """
     f = source(REFINEMENT * (points - 1) + 1, np.random.default_rng(rng))
     stride = (slice(None, None, REFINEMENT),) * f.ndim
     return f[stride], solve(f)[stride]
 
 
 def example(points: int, seed: int) -> NDArray[np.float64]:
-    """Draw a source: that of `sample(seed)`, on any number of points."""
+    """Draw a source [points, points, points]: that of `sample(seed)`, on any grid."""
     return source(points, np.random.default_rng(seed))
 
 
 def _eigenvalues(points: int) -> NDArray[np.float64]:
-    """Give those of the three-point second difference on the points inside."""
+    """Compute the eigenvalues of the three-point second difference on the points inside."""
     half_angles = np.pi / 2 * np.arange(1, points - 1) / (points - 1)
     return np.asarray((2 * (points - 1) * np.sin(half_angles)) ** 2)
 

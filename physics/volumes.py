@@ -1,11 +1,14 @@
-"""Takes a coefficient on grid points, gives the finite volumes of -div(a grad u) with u = 0 on the walls, as a matrix.
+r"""The finite volumes of -div(a grad u) with u = 0 on the walls, as a sparse matrix.
 
-Each point owns the rectangle up to the midlines between it and its neighbours, the outermost ones up to the wall. What
-flows out of a rectangle is
+Each point owns the rectangle up to the midlines between it and its neighbours, the outermost ones up to the wall. The
+outflow of a rectangle is
 
-    sum over its faces of  a_face (u_point - u_neighbour) length / distance,
+.. math::
+    \sum_{\mathrm{faces}} a_{\mathrm{face}} (u_{\mathrm{point}} - u_{\mathrm{neighbour}})
+        \frac{\mathrm{length}}{\mathrm{distance}},
 
-where a_face is the arithmetic mean of the two sides and, at a wall, u_neighbour = 0 and a_face is the point's own.
+where a_face is the arithmetic mean of both sides. At a wall, u_neighbour is 0 and a_face is the point's own a. Every
+`wall` is the distance from the outermost points to the boundary, in sides of the square.
 """
 
 from __future__ import annotations
@@ -20,7 +23,12 @@ if TYPE_CHECKING:
 
 
 def widths(points: int, wall: float) -> NDArray[np.float64]:
-    """Give the width of each point's rectangle [points]; they add up to 1."""
+    """Return the width of each point's rectangle [points]; the widths add up to 1.
+
+    Example:
+        >>> widths(4, wall=0.125)
+        array([0.25, 0.25, 0.25, 0.25])
+    """
     spacing = (1 - 2 * wall) / (points - 1)
     w = np.full(points, spacing)
     w[[0, -1]] = wall + spacing / 2
@@ -28,14 +36,14 @@ def widths(points: int, wall: float) -> NDArray[np.float64]:
 
 
 def distances(points: int, wall: float) -> NDArray[np.float64]:
-    """Give the distance across each face [points + 1], from wall to wall; they add up to 1."""
+    """Return the distance across each face [points + 1], from wall to wall; the distances add up to 1."""
     d = np.full(points + 1, (1 - 2 * wall) / (points - 1))
     d[[0, -1]] = wall
     return d
 
 
 def areas(shape: tuple[int, ...], wall: float) -> NDArray[np.float64]:
-    """Give the area of each point's rectangle [rows, columns]; they add up to 1."""
+    """Return the area of each point's rectangle [rows, columns]; the areas add up to 1."""
     rows, columns = shape
     return np.outer(widths(rows, wall), widths(columns, wall))
 

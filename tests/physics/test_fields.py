@@ -1,4 +1,4 @@
-"""The random fields have the spectra of the formulas, and one field is the same on every grid."""
+"""The random fields have the variances of their formulas, and one field is the same on every grid."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_cosine_series_gives_the_transform_at_cell_centres() -> None:
     np.testing.assert_allclose(fields.cosine_series(coefficients, centres, centres), by_transform, atol=1e-12)
 
 
-def test_the_axis_is_the_strided_line_of_cell_centres() -> None:
+def test_the_axis_consists_of_strided_cell_centres() -> None:
     centres = (np.arange(421) + 0.5) / 421
     for points, step in ((85, 5), (141, 3), (211, 2), (421, 1)):
         np.testing.assert_allclose(grid.axis(points), centres[::step], rtol=1e-14)

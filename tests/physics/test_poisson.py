@@ -1,4 +1,4 @@
-"""The Poisson solver converges at its order, leaves no residual and knows the cube's symmetries."""
+"""The Poisson solver converges at its order, leaves no residual and has the cube's symmetries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_solution_converges_with_order_two() -> None:
     assert -slope == pytest.approx(2, abs=0.1)
 
 
-def test_axes_may_have_points_of_their_own() -> None:
+def test_axes_may_have_different_numbers_of_points() -> None:
     assert error(9, 17, 33) < error(9, 9, 17)
 
 
@@ -46,7 +46,7 @@ def test_no_residual_is_left(seed: int, sides: tuple[int, int, int]) -> None:
     seed=st.integers(0, 2**32), order=st.sampled_from(list(permutations(range(3)))), flips=st.sets(st.integers(0, 2))
 )
 @settings(max_examples=16, deadline=None)
-def test_the_solution_moves_with_the_symmetries_of_the_cube(seed: int, order: tuple[int, ...], flips: set[int]) -> None:
+def test_the_solver_commutes_with_the_cubes_symmetries(seed: int, order: tuple[int, ...], flips: set[int]) -> None:
     def move(field: Field) -> Field:
         return np.flip(field.transpose(order), tuple(flips))
 
@@ -76,7 +76,7 @@ def test_sources_vary_as_their_covariance_says() -> None:
     assert np.var(centre) == pytest.approx(expected, rel=0.15)
 
 
-def test_faults_are_named() -> None:
+def test_invalid_arguments_are_named() -> None:
     with pytest.raises(ValueError, match=r"at least 3 points each, but got \(3, 3\)"):
         poisson.solve(np.ones((3, 3)))
     with pytest.raises(ValueError, match=r"at least 3 points each, but got \(3, 2, 3\)"):
