@@ -24,7 +24,7 @@ from serving.watcher import Watcher
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from serving.inference.backend import Inference
+    from serving.inference.backend import InferenceBackend
     from serving.schemas import Readiness
     from serving.settings import Settings
 
@@ -43,7 +43,7 @@ class Service:
         KeysError: The key file cannot be used.
     """
 
-    def __init__(self, settings: Settings, tritons: Sequence[Inference], version: str) -> None:
+    def __init__(self, settings: Settings, tritons: Sequence[InferenceBackend], version: str) -> None:
         self.settings = settings
         self.version = version
         self.traces = Traces(settings.traces, version) if settings.traces else None

@@ -12,41 +12,21 @@ import json
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from serving.inference import checks
 from serving.problem_details import ModelNotReady, Problem, TritonUnavailable, UnknownModel, UnknownVersion
 from serving.schemas import Card, Model, ModelSummary, Readiness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from serving.inference.backend import Batch
+    from serving.inference.backend import BackendPool, Batch
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 _LOOK_SECONDS_DOWN = 0.25  # nothing is served meanwhile
-
-
-class Servers(Protocol):
-    """The inference servers as the catalogue sees them."""
-
-    async def loaded(self) -> frozenset[tuple[str, int]]:
-        """Return every (model, version) that any server has loaded.
-
-        Raises:
-            TritonUnavailable: No server responds.
-        """
-        ...
-
-    async def warm(self, model: str, version: int, inputs: Callable[[], Iterable[Batch]], seconds: float) -> None:
-        """Run every input once on each server where the version is new.
-
-        Raises:
-            Problem: The version is warm on no server.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -69,7 +49,7 @@ class Catalogue:
         warm_seconds: How long one warming call may take.
     """
 
-    def __init__(self, repository: Path, servers: Servers, warm_seconds: float) -> None:
+    def __init__(self, repository: Path, servers: BackendPool, warm_seconds: float) -> None:
         self._repository = repository
         self._servers = servers
         self._warm_seconds = warm_seconds

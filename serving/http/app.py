@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from fastapi import FastAPI, Request
     from starlette.responses import Response
 
-    from serving.inference.backend import Inference
+    from serving.inference.backend import InferenceBackend
     from serving.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 
-def create_app(settings: Settings, *tritons: Inference) -> FastAPI:
+def create_app(settings: Settings, *tritons: InferenceBackend) -> FastAPI:
     """The gateway as an application.
 
     Args:

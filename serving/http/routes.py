@@ -129,7 +129,7 @@ async def _answer(card: Card, predictor: Predictor, request: Request, service: S
     with service.admission.admit() as ticket:
         content = await body.read(request, ticket, limit, service.settings.receive_seconds)
         service.metrics.request_bytes.observe(len(content))
-        work = predictor.answer(card, arrays.Body(content, question, answer), state.request_id, state.caller)
+        work = predictor.predict(card, arrays.Body(content, question, answer), state.request_id, state.caller)
         written = await body.unless_disconnected(request, work)
     return Response(written, media_type=answer, headers=_origin(card))
 

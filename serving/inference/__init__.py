@@ -1,1 +1,1 @@
-"""From a checked request to batches for an inference backend, and back."""
+"""Checked inputs to batches for an inference server, and its outputs back to the requests they belong to."""

@@ -1,6 +1,7 @@
-"""The one seam to Triton: named batches in, named batches out.
+"""What the gateway needs of inference servers: named batches in, named batches out.
 
-`Inference` is all that the gateway knows of an inference server; `serving.triton.client` speaks to a real one.
+`InferenceBackend` is one server; `serving.triton.client` implements it. `BackendPool` is several of them as one, and
+`Availability` is told when they or a version disappear.
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
+    from serving.schemas import Card
+
 Batch = Mapping[str, NDArray[Any]]
+Outputs = dict[str, NDArray[Any]]
 
 
-class Inference(Protocol):
+class InferenceBackend(Protocol):
     """An inference server; an asynchronous context manager, open while the gateway runs.
 
     Attributes:
-        address: Where it is, for people and metrics.
+        address: Its address, for log and metrics.
     """
 
     address: str
@@ -32,29 +37,80 @@ class Inference(Protocol):
     ) -> None: ...
 
     async def loaded(self) -> frozenset[tuple[str, int]]:
-        """Every (model, version) that can be asked now.
+        """Return every (model, version) that can be run now.
 
         Raises:
-            TritonUnavailable: The server does not answer.
+            TritonUnavailable: The server does not respond.
         """
         ...
 
-    async def infer(
-        self, model: str, version: int, inputs: Batch, *, seconds: float, request_id: str = ""
-    ) -> dict[str, NDArray[Any]]:
-        """One call of a model.
+    async def infer(self, model: str, version: int, inputs: Batch, *, seconds: float, request_id: str = "") -> Outputs:
+        """Run a model once.
 
         Args:
             model: Name of the model.
-            version: Which of its versions.
-            inputs: Batches `[B, ...]`, by the names of the card.
+            version: Its version.
+            inputs: Batches `[B, ...]` by the card's names.
             seconds: Time left; afterwards the server may drop the request.
             request_id: For the server's log.
 
         Returns:
-            The outputs by the names of the card.
+            The outputs by the card's names.
 
         Raises:
             Failed: One of its kinds, `TritonUnavailable` above all.
         """
+        ...
+
+
+class BackendPool(Protocol):
+    """Several inference servers as one.
+
+    Attributes:
+        responds: Whether any server responded to the last request.
+    """
+
+    @property
+    def responds(self) -> bool: ...
+
+    async def loaded(self) -> frozenset[tuple[str, int]]:
+        """Return every (model, version) that any server has loaded.
+
+        Raises:
+            TritonUnavailable: No server responds.
+        """
+        ...
+
+    async def warm(self, model: str, version: int, inputs: Callable[[], Iterable[Batch]], seconds: float) -> None:
+        """Run every input once on each server where the version is new.
+
+        Args:
+            model: Name of the model.
+            version: Its version.
+            inputs: Makes the inputs.
+            seconds: How long one call may take.
+
+        Raises:
+            Problem: The version is warm on no server.
+        """
+        ...
+
+    def capacity(self, model: str, version: int) -> int:
+        """Return how many concurrent runs of a model keep all of its servers busy."""
+        ...
+
+    async def infer(self, model: str, version: int, inputs: Batch, *, seconds: float, request_id: str = "") -> Outputs:
+        """Run a model once, as `InferenceBackend.infer` does."""
+        ...
+
+
+class Availability(Protocol):
+    """What is told, between two looks of the catalogue, that servers or versions have disappeared."""
+
+    def lost(self) -> None:
+        """Forget every version: no server responds."""
+        ...
+
+    def withdraw(self, card: Card) -> None:
+        """Forget one version: the server has unloaded it."""
         ...

@@ -1,7 +1,7 @@
-"""An array as it was read and the model's card in, a batch that the model may be asked about out.
+"""Check arrays against a model's card and convert them to the batches that the model takes.
 
-Everything here is decided by the card alone: rank, type, grid limits, and whether the quantity is positive by its
-meaning. What a sequence of tokens has to keep besides is in `serving.inference.tokens`.
+The card alone decides: rank, type, grid limits, and whether the quantity is positive. `serving.inference.tokens` has
+the rules for sequences of tokens.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ DTYPES: Mapping[str, type[np.float32 | np.int32]] = {"FP32": np.float32, "INT32"
 
 
 def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDArray[Any]], bool]:
-    """Check the inputs of a model and bring them to batches `[B, ...]` of the card's types.
+    """Check the inputs of a model and convert them to batches `[B, ...]` of the card's types.
 
     Args:
-        arrays: One array per input of the card, a field or a batch of fields.
+        arrays: One array per input of the card, a single sample or a batch.
         card: The model's card.
 
     Returns:
-        The batches, C-contiguous, and whether the question was a single field.
+        The batches, C-contiguous, and whether the input was a single sample.
 
     Raises:
-        WrongShape: A rank that is neither a field's nor a batch's, no fields, or inputs that disagree.
+        WrongShape: A rank that is neither a sample's nor a batch's, an empty batch, or inputs of different shapes.
         GridOutOfLimits: An axis outside the card's limits.
         NonFinite: NaN, infinity, or a value beyond float32.
         NonPositive: A value at or below zero where the card says positive.
         WrongDtype: Floating-point numbers where the card says integers.
-        WrongToken: An integer that is no word, or padding elsewhere than behind the words.
+        WrongToken: An integer outside the vocabulary, or padding elsewhere than behind the tokens.
     """
     batches = {tensor.name: _batch(arrays[tensor.name], tensor, card) for tensor in card.inputs}
     lead = card.inputs[0]
@@ -56,13 +56,13 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
 
 
 def ones(card: Card, points: int) -> dict[str, NDArray[Any]]:
-    """The plainest question that fits a model: one field, or one sequence of the first word, of so many points."""
+    """Return the simplest valid inputs: one sample of ones, with so many points per axis."""
     shape = (1, *(points for _ in card.grid.axes))
     return {tensor.name: np.ones(shape, DTYPES[tensor.dtype]) for tensor in card.inputs}
 
 
 def check_output(outputs: Mapping[str, NDArray[np.float32]]) -> None:
-    """Refuse to pass on what is no number.
+    """Refuse outputs that are not finite.
 
     Raises:
         NonFiniteOutput: NaN or infinity in an output.
@@ -70,12 +70,12 @@ def check_output(outputs: Mapping[str, NDArray[np.float32]]) -> None:
     for name, array in outputs.items():
         finite = np.isfinite(array)
         if not finite.all():
-            place = first(~finite, name)
-            raise NonFiniteOutput(f"the model answered {place} = {array[place.index]}")
+            location = first(~finite, name)
+            raise NonFiniteOutput(f"the model's output has {location} = {array[location.index]}")
 
 
 def grid_label(shape: tuple[int, ...], card: Card) -> str:
-    """The grid for metrics: `141x141` where each axis has the same declared size, else `other`, so labels stay few."""
+    """Return the grid for metrics: `141x141` for declared sizes, else `other`, so that labels stay few."""
     declared = len(set(shape)) == 1 and shape[0] in card.grid.declared
     return "x".join(map(str, shape)) if declared else OTHER
 
@@ -84,28 +84,21 @@ def _batch(array: NDArray[Any], tensor: Tensor, card: Card) -> NDArray[Any]:
     values, single = _shaped(array, tensor, card.grid), array.ndim < len(tensor.axes)
     if card.vocabulary is not None:
         return tokens.checked(values, tensor, card.vocabulary, single=single)
-    cast = np.ascontiguousarray(values) if values.dtype == np.float32 else _narrowed(values)
+    cast = np.ascontiguousarray(values) if values.dtype == np.float32 else _to_float32(values)
     _check_finite(cast, values, tensor, single=single)
     _check_positive(cast, values, tensor, single=single)
     return cast
 
 
-def _narrowed(values: NDArray[Any]) -> NDArray[np.float32]:
-    """An overflow becomes inf, which is found and named."""
+def _to_float32(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Return the values as float32; an overflow becomes inf, which the next check reports."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(values, np.float32)
 
 
 def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
-    """The array as a batch, its rank and grid checked."""
-    rank = len(tensor.axes)
-    if array.ndim not in {rank - 1, rank}:
-        raise WrongShape(
-            f"expected ({', '.join(tensor.axes)}) or ({', '.join(tensor.axes[1:])}) but got shape {array.shape} "
-            f'for "{tensor.name}"',
-            array=tensor.name,
-        )
-    values = array if array.ndim == rank else array[np.newaxis]
+    """Return the array as a batch, after checks of its rank and grid."""
+    values = _ranked(array, tensor)
     if len(values) == 0:
         raise WrongShape(
             f'expected at least one field but got shape {array.shape} for "{tensor.name}"', array=tensor.name
@@ -119,13 +112,24 @@ def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
     return values
 
 
+def _ranked(array: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
+    rank = len(tensor.axes)
+    if array.ndim not in {rank - 1, rank}:
+        raise WrongShape(
+            f"expected ({', '.join(tensor.axes)}) or ({', '.join(tensor.axes[1:])}) but got shape {array.shape} "
+            f'for "{tensor.name}"',
+            array=tensor.name,
+        )
+    return array if array.ndim == rank else array[np.newaxis]
+
+
 def _check_finite(cast: NDArray[np.float32], values: NDArray[Any], tensor: Tensor, *, single: bool) -> None:
     finite = np.isfinite(cast)
     if not finite.all():
-        place = first(~finite, tensor.name, single=single)
-        value = values[place.index]
-        beyond = ", beyond the range of float32" if np.isfinite(value) else "; values must be finite"
-        raise NonFinite(f"{place} is {value}{beyond}", array=tensor.name, index=place.shown)
+        location = first(~finite, tensor.name, single=single)
+        value = values[location.index]
+        reason = ", beyond the range of float32" if np.isfinite(value) else "; values must be finite"
+        raise NonFinite(f"{location} is {value}{reason}", array=tensor.name, index=location.shown)
 
 
 def _check_positive(cast: NDArray[np.float32], values: NDArray[Any], tensor: Tensor, *, single: bool) -> None:
@@ -133,13 +137,13 @@ def _check_positive(cast: NDArray[np.float32], values: NDArray[Any], tensor: Ten
         return
     positive = cast > 0
     if not positive.all():
-        place = first(~positive, tensor.name, single=single)
-        value = values[place.index]
+        location = first(~positive, tensor.name, single=single)
+        value = values[location.index]
         zero = " (zero in float32)" if value > 0 else ""
         raise NonPositive(
-            f"{place} is {value}{zero}; {_article(tensor.meaning)} must be positive",
+            f"{location} is {value}{zero}; {_article(tensor.meaning)} must be positive",
             array=tensor.name,
-            index=place.shown,
+            index=location.shown,
         )
 
 

@@ -1,88 +1,92 @@
-"""Calls of one version of a model in, at most so many runs at one time out, each call's answer back to it.
+"""Run the queued calls of one version of a model, a bounded number of runs at one time.
 
-A run that fails is made again call by call, so that one call's fault is not the others'. A call that is cancelled
-leaves the queue at once, and a run in which nobody is left is cancelled with it.
+A run that fails is repeated call by call, so that only the call at fault fails. A cancelled call leaves the queue at
+once, and a run whose calls are all cancelled is cancelled, too.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from serving.problem_details import ModelFailed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from numpy.typing import NDArray
+    from serving.inference.backend import Outputs
+    from serving.inference.shape_queue import Call, ShapeQueue
 
-    from serving.inference.shape_queue import Call, Turns
 
-
-class Line:
-    """A queue and what is being done of it.
+class Executor:
+    """A queue and its runs in flight.
 
     Args:
-        turns: The queue.
-        ask: Makes a run: the answers to calls of one shape, in their order.
-        room: How many runs may be in flight now.
+        queue: The waiting calls.
+        run: Runs calls of one shape and returns their outputs in order.
+        capacity: How many runs may be in flight now.
     """
 
     def __init__(
         self,
-        turns: Turns,
-        ask: Callable[[Sequence[Call]], Awaitable[Sequence[dict[str, NDArray[Any]]]]],
-        room: Callable[[], int],
+        queue: ShapeQueue,
+        run: Callable[[Sequence[Call]], Awaitable[Sequence[Outputs]]],
+        capacity: Callable[[], int],
     ) -> None:
-        self._turns = turns
-        self._ask = ask
-        self._room = room
+        self._queue = queue
+        self._run = run
+        self._capacity = capacity
         self._runs: dict[asyncio.Task[None], Sequence[Call]] = {}
 
     def add(self, call: Call) -> None:
-        """Queue a call, and start it if there is room.
+        """Queue a call, and start it if there is capacity.
 
         Raises:
             Overloaded: The queue is full.
         """
-        self._turns.add(call)
+        self._queue.add(call)
         self._start()
 
     def remove(self, call: Call) -> None:
-        """Forget a call, wherever it is."""
-        self._turns.remove(call)
-        call.answer.cancel()
+        """Remove a call, whether it waits, runs or is done."""
+        self._queue.remove(call)
+        call.outputs.cancel()
         for task, calls in self._runs.items():
-            if call in calls and all(other.answer.done() for other in calls):
+            if call in calls and all(other.outputs.done() for other in calls):
                 task.cancel()
 
     def _start(self) -> None:
-        while self._turns.waiting and len(self._runs) < self._room():
-            calls = [call for call in self._turns.take() if not call.turn.cancelled()]
-            if not calls:
-                continue
-            for call in calls:
-                call.turn.set_result(call is calls[0])
-            task = asyncio.create_task(self._run(calls), context=calls[0].context)
-            self._runs[task] = calls
-            task.add_done_callback(self._end)
+        while self._queue.waiting and len(self._runs) < self._capacity():
+            calls = [call for call in self._queue.take() if not call.started.cancelled()]
+            if calls:
+                self._start_run(calls)
+
+    def _start_run(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            call.started.set_result(call is calls[0])
+        task = asyncio.create_task(self._execute(calls), context=calls[0].context)
+        self._runs[task] = calls
+        task.add_done_callback(self._end)
 
     def _end(self, task: asyncio.Task[None]) -> None:
         del self._runs[task]
         self._start()
 
-    async def _run(self, calls: Sequence[Call]) -> None:
+    async def _execute(self, calls: Sequence[Call]) -> None:
         try:
-            answers = await self._ask(calls)
-        except Exception as error:  # noqa: BLE001 - it is the callers', who raise it
+            outputs = await self._run(calls)
+        except Exception as error:  # noqa: BLE001 - the callers raise it
             if isinstance(error, ModelFailed) and len(calls) > 1:
                 for call in calls:
-                    await self._run([call])
+                    await self._execute([call])
                 return
-            for call in calls:
-                if not call.answer.done():
-                    call.answer.set_exception(error)
+            for call in _pending(calls):
+                call.outputs.set_exception(error)
         else:
-            for call, answer in zip(calls, answers, strict=True):
-                if not call.answer.done():
-                    call.answer.set_result(answer)
+            for call, result in zip(calls, outputs, strict=True):
+                if not call.outputs.done():
+                    call.outputs.set_result(result)
+
+
+def _pending(calls: Sequence[Call]) -> list[Call]:
+    return [call for call in calls if not call.outputs.done()]

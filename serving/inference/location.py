@@ -1,4 +1,4 @@
-"""A mask of bad values in, the place of the first one out, as the caller knows it."""
+"""The location of a value in an array, as the caller knows it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A value of a named array.
 
     Attributes:
-        array: Its name.
-        index: In the batch.
-        shown: In the caller's own array, which has no batch axis for a single field.
+        array: Name of the array.
+        index: Index in the batch.
+        shown: Index in the caller's own array, which has no batch axis for a single sample.
     """
 
     array: str
@@ -29,7 +29,16 @@ class Place:
         return f"{self.array}[{','.join(map(str, self.shown))}]"
 
 
-def first(bad: NDArray[np.bool_], array: str, *, single: bool = False) -> Place:
-    """The first true value of a batch."""
-    index = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
-    return Place(array, index, index[1:] if single else index)
+def first(mask: NDArray[np.bool_], array: str, *, single: bool = False) -> Location:
+    """Return the location of the first true value of a mask.
+
+    Args:
+        mask: A mask over a batch, with at least one true value.
+        array: Name of the array that it belongs to.
+        single: Whether the caller sent one sample, without a batch axis.
+
+    Returns:
+        Its location in C order.
+    """
+    index = tuple(int(i) for i in np.unravel_index(int(mask.argmax()), mask.shape))
+    return Location(array, index, index[1:] if single else index)

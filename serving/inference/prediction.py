@@ -1,6 +1,6 @@
-"""A card and a question in its wire format in; the answer in the same format out: parse, check, dispatch, encode.
+"""Predict from wire format to wire format: parse, check, solve, encode.
 
-Large questions are parsed and encoded in a worker thread, so that one of them does not keep the others waiting.
+Large requests are parsed and encoded in a worker thread, so that the event loop serves the others meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from serving.inference import checks as fields
+from serving.inference import checks
 from serving.problem_details import DeadlineExceeded
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from serving.auth.authorisation import Caller
     from serving.observability.metrics import Metrics
     from serving.schemas import Card
 
@@ -30,16 +29,16 @@ _LARGE_BYTES = 2**20  # some ten milliseconds of JSON; a thread costs a tenth of
 
 
 class Exchange(Protocol[Written_co]):
-    """A question in some wire format, and the writing of its answer.
+    """A request in some wire format, and the writer of its response.
 
     Attributes:
-        size: Bytes of the question.
+        size: Bytes of the request.
     """
 
     size: int
 
     def read(self, names: Sequence[str], max_bytes: int) -> dict[str, NDArray[Any]]:
-        """Exactly the arrays of these names, each of at most so many bytes as float32.
+        """Return exactly the arrays of these names, each of at most so many bytes as float32.
 
         Raises:
             Refused: One of its kinds.
@@ -47,52 +46,64 @@ class Exchange(Protocol[Written_co]):
         ...
 
     def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]]) -> Written_co:
-        """The answer; called after `read`.
+        """Return the response; called after `read`.
 
         Raises:
-            Refused: It cannot be had as it was asked for.
+            Refused: The outputs cannot be written in the requested format.
         """
         ...
 
 
+class Payer(Protocol):
+    """The caller, whose rate limit pays for the samples of a request."""
+
+    def spend(self, fields: int) -> None:
+        """Pay for so many samples.
+
+        Raises:
+            RateLimited: The rate is exceeded.
+        """
+        ...
+
+
+class Solver(Protocol):
+    """What turns inputs into outputs: the model in Triton, or the classical solver."""
+
+    async def predict(
+        self, card: Card, inputs: Mapping[str, NDArray[np.float32]], deadline: float, request_id: str
+    ) -> dict[str, NDArray[np.float32]]:
+        """Return outputs `[B, ...]` by name, in the order of the inputs; `deadline` is on the event loop's clock."""
+        ...
+
+
 @dataclass(frozen=True)
-class Question:
-    """A question that was understood.
+class ModelInput:
+    """The checked inputs of a request.
 
     Attributes:
-        inputs: Batches `[B, ...]` by name.
-        single: Whether it was one field, without a batch axis.
+        arrays: Batches `[B, ...]` by name.
+        single: Whether the request was one sample, without a batch axis.
         grid: Its grid as a metrics label.
     """
 
-    inputs: dict[str, NDArray[np.float32]]
+    arrays: dict[str, NDArray[np.float32]]
     single: bool
     grid: str
 
     @property
     def count(self) -> int:
-        """Number of fields."""
-        return len(next(iter(self.inputs.values())))
-
-
-class Solver(Protocol):
-    """What turns inputs into outputs: the model in Triton, or the equations themselves."""
-
-    async def predict(
-        self, card: Card, inputs: Mapping[str, NDArray[np.float32]], deadline: float, request_id: str
-    ) -> dict[str, NDArray[np.float32]]:
-        """Outputs `[B, ...]` by name, in the order of the inputs; `deadline` is on the clock of the event loop."""
-        ...
+        """Number of samples."""
+        return len(next(iter(self.arrays.values())))
 
 
 class Predictor:
-    """Answers questions, from wire to wire.
+    """Predicts, from the request's bytes to the response's.
 
     Args:
-        solver: Knows the answers.
-        metrics: Where the phases are recorded.
-        max_bytes: The most that one input may take as float32.
-        seconds: The most that one answer may take.
+        solver: Computes the outputs.
+        metrics: Records the phases.
+        max_bytes: The largest size of one input as float32.
+        seconds: The longest time that one prediction may take.
     """
 
     def __init__(self, solver: Solver, metrics: Metrics, max_bytes: int, seconds: float) -> None:
@@ -101,22 +112,25 @@ class Predictor:
         self._max_bytes = max_bytes
         self._seconds = seconds
 
-    async def answer(
+    async def predict(
         self,
         card: Card,
         exchange: Exchange[Result],
         request_id: str,
-        caller: Caller,
+        caller: Payer,
         seconds: float = math.inf,
     ) -> Result:
-        """What the exchange writes.
+        """Return what the exchange writes.
 
         Args:
-            card: Of the version to ask.
-            exchange: The question.
+            card: Of the version to run.
+            exchange: The request.
             request_id: For Triton's log.
-            caller: Whose rate pays for the fields, once the question is understood and whatever becomes of it.
-            seconds: How long the caller will wait.
+            caller: Pays for the samples once the request is parsed, whether it succeeds or not.
+            seconds: How long the caller waits.
+
+        Returns:
+            The response, as the exchange writes it.
 
         Raises:
             Problem: One of its kinds.
@@ -125,49 +139,66 @@ class Predictor:
         deadline = asyncio.get_running_loop().time() + limit
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._answer(card, exchange, request_id, caller, deadline)
+                return await self._predict(card, exchange, request_id, caller, deadline)
         except TimeoutError as error:
-            raise DeadlineExceeded(f"no answer within {limit:g} s") from error
+            raise DeadlineExceeded(f"no response within {limit:g} s") from error
 
-    async def _answer(
-        self, card: Card, exchange: Exchange[Result], request_id: str, caller: Caller, deadline: float
+    async def _predict(
+        self, card: Card, exchange: Exchange[Result], request_id: str, caller: Payer, deadline: float
     ) -> Result:
-        question = await self._understand(card, exchange)
-        caller.spend(question.count)
-        outputs = await self._solver.predict(card, question.inputs, deadline, request_id)
-        with self._metrics.phase(card.model, question.grid, "encode"):
+        inputs = await self._parse(card, exchange)
+        caller.spend(inputs.count)
+        outputs = await self._solver.predict(card, inputs.arrays, deadline, request_id)
+        with self._metrics.phase(card.model, inputs.grid, "encode"):
             size = sum(array.nbytes for array in outputs.values())
-            return await aside(size, encode, card, exchange, outputs, question.single)
+            return await offload(size, encode, card, exchange, outputs, inputs.single)
 
-    async def _understand(self, card: Card, exchange: Exchange[Any]) -> Question:
+    async def _parse(self, card: Card, exchange: Exchange[Any]) -> ModelInput:
         start = time.perf_counter()
-        question = await aside(exchange.size, understand, card, exchange, self._max_bytes)
-        self._metrics.parsed(card.model, question.grid, time.perf_counter() - start)
-        return question
+        inputs = await offload(exchange.size, parse, card, exchange, self._max_bytes)
+        self._metrics.parsed(card.model, inputs.grid, time.perf_counter() - start)
+        return inputs
 
 
-def understand(card: Card, exchange: Exchange[Any], max_bytes: int) -> Question:
-    """Parse a question and check it against the card.
+def parse(card: Card, exchange: Exchange[Any], max_bytes: int) -> ModelInput:
+    """Parse a request and check it against the card.
+
+    Args:
+        card: Of the version to run.
+        exchange: The request.
+        max_bytes: The largest size of one input as float32.
+
+    Returns:
+        The checked inputs.
 
     Raises:
         Refused: One of its kinds.
     """
     names = [tensor.name for tensor in card.inputs]
-    inputs, single = fields.batch(exchange.read(names, max_bytes), card)
-    return Question(inputs, single, fields.grid_label(inputs[names[0]].shape[1:], card))
+    arrays, single = checks.batch(exchange.read(names, max_bytes), card)
+    return ModelInput(arrays, single, checks.grid_label(arrays[names[0]].shape[1:], card))
 
 
 def encode(card: Card, exchange: Exchange[Result], outputs: dict[str, NDArray[np.float32]], single: bool) -> Result:
-    """Check what the model answered and write it down in the question's rank.
+    """Check the model's outputs and write the response.
+
+    Args:
+        card: Of the version that ran.
+        exchange: The request.
+        outputs: Batches `[B, ...]` by name.
+        single: Whether the response is one sample, without a batch axis.
+
+    Returns:
+        The response, as the exchange writes it.
 
     Raises:
-        NonFiniteOutput: NaN or infinity in it.
+        NonFiniteOutput: NaN or infinity in an output.
     """
-    fields.check_output(outputs)
+    checks.check_output(outputs)
     shown = {name: array[0] if single else array for name, array in outputs.items()}
     return exchange.write(card.model, card.version, shown)
 
 
-async def aside(size: int, function: Callable[..., Result], *args: Any) -> Result:
-    """Call a function, in a worker thread if its data are large."""
+async def offload(size: int, function: Callable[..., Result], *args: Any) -> Result:
+    """Call a function on data of that many bytes: in a worker thread if they are large, else at once."""
     return await asyncio.to_thread(function, *args) if size > _LARGE_BYTES else function(*args)

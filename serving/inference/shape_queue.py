@@ -1,7 +1,7 @@
-"""Calls of one model in, runs of one shape out: each shape has its turn, and what waits with it goes along.
+"""A queue of calls of one model that serves shapes in turn and runs waiting calls of one shape together.
 
-A turn is at most one batch of the model and `RUN_BYTES`, so that a shape that is asked for without pause, or in large
-pieces, keeps no other waiting for longer than one run of each.
+A run holds at most one batch of the model and `RUN_BYTES`, so that a shape with a steady stream of calls, or with large
+ones, delays every other shape by one run at most.
 """
 
 from __future__ import annotations
@@ -10,46 +10,42 @@ import asyncio
 from collections import deque
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from serving.problem_details import Overloaded
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from serving.inference.backend import Batch
+    from serving.inference.backend import Batch, Outputs
 
     Shape = tuple[tuple[str, str, tuple[int, ...]], ...]
 
-MOST = 256  # calls of one model that may wait
+MAX_WAITING = 256  # calls of one model
 RUN_BYTES = 8 * 2**20  # of a run of several calls: larger runs are no faster and delay other shapes
 
 
 @dataclass(eq=False)
 class Call:
-    """Fields of one shape that wait for an answer.
+    """Samples of one shape that wait for their outputs.
 
     Attributes:
         inputs: Batches `[B, ...]` by name.
         deadline: On the clock of the event loop.
         request_id: Of the request that it belongs to.
-        turn: Done when the call leaves the queue: whether it is the first of its run.
-        answer: Done at the end, with batches `[B, ...]` by name.
-        context: Of the request, for the trace that the first of a run leaves.
+        started: Done when the call leaves the queue: whether it is the first of its run.
+        outputs: Done at the end, with batches `[B, ...]` by name.
+        context: Of the request, for the trace of a run's first call.
     """
 
     inputs: Batch
     deadline: float
     request_id: str
-    turn: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    answer: asyncio.Future[dict[str, NDArray[Any]]] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
+    started: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    outputs: asyncio.Future[Outputs] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     context: Context = field(default_factory=copy_context)
 
     @property
     def count(self) -> int:
-        """Number of fields."""
+        """Number of samples."""
         return len(next(iter(self.inputs.values())))
 
     @property
@@ -59,16 +55,16 @@ class Call:
 
     @property
     def shape(self) -> Shape:
-        """What two calls have to share to be answered by one run."""
+        """What two calls must share to run together: names, types and shapes of a sample."""
         return tuple((name, array.dtype.str, array.shape[1:]) for name, array in self.inputs.items())
 
 
-class Turns:
-    """The calls of one version of a model that wait.
+class ShapeQueue:
+    """The waiting calls of one version of a model.
 
     Args:
         model: Its name, for messages.
-        batch: Fields in one batch of it.
+        batch: Samples in one batch of it.
 
     Attributes:
         waiting: How many calls wait.
@@ -77,39 +73,43 @@ class Turns:
     def __init__(self, model: str, batch: int) -> None:
         self._model = model
         self._batch = batch
-        self._lanes: dict[Shape, deque[Call]] = {}  # in the order of their turns
+        self._calls: dict[Shape, deque[Call]] = {}  # in the order in which the shapes are served
         self.waiting = 0
 
     def add(self, call: Call) -> None:
-        """Queue a call behind those of its shape; a shape that nobody waits for has its turn after all others.
+        """Queue a call behind those of its shape; a new shape is served after all others.
 
         Raises:
-            Overloaded: `MOST` calls wait.
+            Overloaded: `MAX_WAITING` calls wait.
         """
-        if self.waiting >= MOST:
-            raise Overloaded(f'{self.waiting} calls of "{self._model}" wait, as many as may')
-        self._lanes.setdefault(call.shape, deque()).append(call)
+        if self.waiting >= MAX_WAITING:
+            raise Overloaded(f'{self.waiting} calls of "{self._model}" wait, the maximum')
+        self._calls.setdefault(call.shape, deque()).append(call)
         self.waiting += 1
 
     def remove(self, call: Call) -> None:
-        """Forget a call, if it still waits."""
-        lane = self._lanes.get(call.shape)
-        if lane is not None and call in lane:
-            lane.remove(call)
+        """Remove a call, if it still waits."""
+        calls = self._calls.get(call.shape)
+        if calls is not None and call in calls:
+            calls.remove(call)
             self.waiting -= 1
-            if not lane:
-                del self._lanes[call.shape]
+            if not calls:
+                del self._calls[call.shape]
 
     def take(self) -> list[Call]:
-        """The next run: the shape whose turn it is, first come, first served, as many as fit; then others' turn."""
-        shape = next(iter(self._lanes))
-        lane = self._lanes.pop(shape)
-        run = [lane.popleft()]
-        count, size = run[0].count, run[0].bytes
-        while lane and count + lane[0].count <= self._batch and size + lane[0].bytes <= RUN_BYTES:
-            count, size = count + lane[0].count, size + lane[0].bytes
-            run.append(lane.popleft())
-        if lane:
-            self._lanes[shape] = lane
+        """Return the next run: calls of the next shape in order of arrival, as many as fit."""
+        shape = next(iter(self._calls))
+        calls = self._calls.pop(shape)
+        run = self._fill(calls)
+        if calls:
+            self._calls[shape] = calls  # behind the other shapes
         self.waiting -= len(run)
+        return run
+
+    def _fill(self, calls: deque[Call]) -> list[Call]:
+        run = [calls.popleft()]
+        count, size = run[0].count, run[0].bytes
+        while calls and count + calls[0].count <= self._batch and size + calls[0].bytes <= RUN_BYTES:
+            count, size = count + calls[0].count, size + calls[0].bytes
+            run.append(calls.popleft())
         return run

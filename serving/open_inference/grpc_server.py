@@ -31,7 +31,7 @@ from tritonclient.grpc import service_pb2
 
 from serving.auth.authorisation import ANYONE, METHODS
 from serving.http import access
-from serving.inference.prediction import aside
+from serving.inference.prediction import offload
 from serving.observability.metrics import UNKNOWN
 from serving.open_inference import metadata
 from serving.open_inference.grpc_exchange import GrpcExchange
@@ -118,7 +118,7 @@ class Call:
         if body is grpc.aio.EOF:
             raise UnreadableBody(f"expected a {message.DESCRIPTOR.name} but got nothing")
         self.size = len(body)
-        return await aside(self.size, _parsed, message, body)
+        return await offload(self.size, _parsed, message, body)
 
     async def abort(self, problem: Problem) -> None:
         """End the call with a fault; never returns."""
@@ -289,7 +289,7 @@ class GrpcServer:
             self._service.metrics.request_bytes.observe(call.size)
             card = self._find(call, request.model_name, request.model_version).card
             exchange = GrpcExchange(request, call.size, [tensor.name for tensor in card.outputs])
-            return await self._service.predictor.answer(card, exchange, call.request_id, call.caller, call.seconds)
+            return await self._service.predictor.predict(card, exchange, call.request_id, call.caller, call.seconds)
 
 
 def _parsed(message: Any, body: bytes) -> Any:

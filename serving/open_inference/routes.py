@@ -132,7 +132,7 @@ async def _answer(card: Card, request: Request, service: Service) -> Response:
         content = await body.read(request, ticket, limit, service.settings.receive_seconds)
         service.metrics.request_bytes.observe(len(content))
         exchange = RestExchange(content, json_bytes, [tensor.name for tensor in card.outputs])
-        work = service.predictor.answer(card, exchange, state.request_id, state.caller)
+        work = service.predictor.predict(card, exchange, state.request_id, state.caller)
         reply = await body.unless_disconnected(request, work)
     if reply.json_bytes is None:
         return Response(reply.body, media_type=arrays.JSON)

@@ -1,8 +1,8 @@
-"""Several Tritons in, one out: each call goes to the least busy that has the model, and past one that does not answer.
+"""Several Tritons as one: each call goes to the least busy server that has the model, and past one that is down.
 
-A model has no memory, so a call that was lost with its server may be made again on another: as long as its deadline
-and the budget of retries allow. A version counts as loaded where any server has it, and is asked of those alone, so
-that servers may be updated one by one.
+Models have no state, so a call that was lost with its server may be repeated on another, as long as its deadline and
+the budget of retries allow. A version counts as loaded where any server has it, and runs only on those servers, so that
+servers can be updated one by one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from serving.problem_details import ModelNotReady, Problem, TritonUnavailable
 from serving.triton.endpoint import Endpoint
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from types import TracebackType
 
-    from numpy.typing import NDArray
-
-    from serving.inference.backend import Batch, Inference
+    from serving.inference.backend import Batch, InferenceBackend, Outputs
     from serving.observability.metrics import Metrics
+    from serving.triton.endpoint import ModelVersion
     from serving.triton.retry_budget import RetryBudget
 
-    Questions = Callable[[], Iterable[Batch]]
+    Samples = Callable[[], Iterable[Batch]]
 
-RUNS = 3  # of one model in flight to one server: an instance works on each of two, and the next is there when one ends
+RUNS = 3  # of one model in flight per server: one per instance, of which there are two, and the next one
 
 
 class TritonPool:
@@ -35,11 +34,11 @@ class TritonPool:
 
     Args:
         tritons: At least one; opened and closed with the pool.
-        retries: How often a call may be made again.
-        metrics: Where servers and retries are recorded.
+        retries: How often calls may be repeated.
+        metrics: Records servers and retries.
     """
 
-    def __init__(self, tritons: Sequence[Inference], retries: RetryBudget, metrics: Metrics) -> None:
+    def __init__(self, tritons: Sequence[InferenceBackend], retries: RetryBudget, metrics: Metrics) -> None:
         self._endpoints = [Endpoint(triton) for triton in tritons]
         self._retries = retries
         self._metrics = metrics
@@ -58,50 +57,54 @@ class TritonPool:
         await self._exits.aclose()
 
     @property
-    def answers(self) -> bool:
-        """Whether any server did when last asked."""
-        return any(endpoint.answers for endpoint in self._endpoints)
+    def responds(self) -> bool:
+        """Whether any server responded to its last request."""
+        return any(endpoint.responds for endpoint in self._endpoints)
 
-    def room(self, model: str, version: int) -> int:
-        """How many calls of a model keep all of its servers busy."""
-        return RUNS * max(1, sum(endpoint.up for endpoint in self._having(model, version)))
+    def capacity(self, model: str, version: int) -> int:
+        """Return how many concurrent runs of a model keep all of its servers busy."""
+        return RUNS * max(1, sum(endpoint.up for endpoint in self._with(model, version)))
 
     async def loaded(self) -> frozenset[tuple[str, int]]:
-        """What any server that answers has loaded; calls that hang in one that does not are made again on others.
+        """Return what any server has loaded; calls that hang in one that does not respond are repeated on others.
 
         Raises:
-            TritonUnavailable: Nobody answers.
+            TritonUnavailable: No server responds.
         """
         await asyncio.gather(*(endpoint.probe() for endpoint in self._endpoints))
         for endpoint in self._endpoints:
-            if not endpoint.answers:
-                endpoint.give_up(lambda model, version: any(other.up for other in self._having(model, version)))
-        if not self.answers:
-            raise TritonUnavailable("no inference server answers")
+            if not endpoint.responds:
+                endpoint.abandon(lambda model, version: any(other.up for other in self._with(model, version)))
+        if not self.responds:
+            raise TritonUnavailable("no inference server responds")
         return frozenset().union(*(endpoint.loaded for endpoint in self._endpoints))
 
-    async def warm(self, model: str, version: int, questions: Questions, seconds: float) -> None:
-        """Ask every question once of each server where the version is new.
+    async def warm(self, model: str, version: int, inputs: Samples, seconds: float) -> None:
+        """Run every input once on each server where the version is new.
+
+        Args:
+            model: Name of the model.
+            version: Its version.
+            inputs: Makes the inputs.
+            seconds: How long one call may take.
 
         Raises:
-            Problem: It is warm nowhere; the first server's fault.
+            Problem: The version is warm on no server; the first server's fault.
         """
-        release = model, version
-        cold = [endpoint for endpoint in self._endpoints if release in endpoint.loaded - endpoint.warm]
+        key = model, version
+        cold = [endpoint for endpoint in self._endpoints if key in endpoint.loaded - endpoint.warm]
         faults = await asyncio.gather(
-            *(_warm(endpoint, release, questions, seconds) for endpoint in cold), return_exceptions=True
+            *(_warm(endpoint, key, inputs, seconds) for endpoint in cold), return_exceptions=True
         )
         for fault in filter(None, faults):
-            if not isinstance(fault, Problem) or not self._having(*release):
+            if not isinstance(fault, Problem) or not self._with(*key):
                 raise fault
 
-    async def infer(
-        self, model: str, version: int, inputs: Batch, *, seconds: float, request_id: str = ""
-    ) -> dict[str, NDArray[Any]]:
-        """One call of a model, as `Inference.infer`.
+    async def infer(self, model: str, version: int, inputs: Batch, *, seconds: float, request_id: str = "") -> Outputs:
+        """Run a model once, as `InferenceBackend.infer`.
 
         Raises:
-            Failed: One of its kinds; `TritonUnavailable` after every server, or when there have been too many retries.
+            Failed: One of its kinds; `TritonUnavailable` after every server, or when the retries are spent.
         """
         clock, tried = asyncio.get_running_loop(), set[Endpoint]()
         end = clock.time() + seconds
@@ -113,26 +116,26 @@ class TritonPool:
                 return await endpoint.infer(model, version, inputs, seconds=left, request_id=request_id)
             except (TritonUnavailable, ModelNotReady):
                 tried.add(endpoint)
-                if not set(self._having(model, version)) - tried or not self._retries.spend():
+                if not set(self._with(model, version)) - tried or not self._retries.spend():
                     raise
                 self._metrics.retries.labels(endpoint.triton.address).inc()
 
-    def _having(self, model: str, version: int) -> list[Endpoint]:
-        """The servers where a version is loaded and warm."""
+    def _with(self, model: str, version: int) -> list[Endpoint]:
+        """Return the servers where a version is loaded and warm."""
         return [endpoint for endpoint in self._endpoints if (model, version) in endpoint.warm]
 
     def _choose(self, model: str, version: int, tried: Collection[Endpoint]) -> Endpoint:
-        """The least busy of those that are up or, if none is, of all that have the version."""
-        having = [endpoint for endpoint in self._having(model, version) if endpoint not in tried]
-        if not self.answers:
-            raise TritonUnavailable("no inference server answers; try again in a moment")
-        if not having:
+        """Return the least busy of the servers that are up or, if none is, of all that have the version."""
+        candidates = [endpoint for endpoint in self._with(model, version) if endpoint not in tried]
+        if not self.responds:
+            raise TritonUnavailable("no inference server responds; try again in a moment")
+        if not candidates:
             raise ModelNotReady(f'"{model}" version {version} is not loaded')
-        up = [endpoint for endpoint in having if endpoint.up]
-        return min(up or having, key=lambda endpoint: (endpoint.load, endpoint.calls))
+        up = [endpoint for endpoint in candidates if endpoint.up]
+        return min(up or candidates, key=lambda endpoint: (endpoint.load, endpoint.calls))
 
 
-async def _warm(endpoint: Endpoint, release: tuple[str, int], questions: Questions, seconds: float) -> None:
-    for question in questions():
-        await endpoint.infer(*release, question, seconds=seconds, request_id="warm")
-    endpoint.warm.add(release)
+async def _warm(endpoint: Endpoint, key: ModelVersion, inputs: Samples, seconds: float) -> None:
+    for batch in inputs():
+        await endpoint.infer(*key, batch, seconds=seconds, request_id="warm")
+    endpoint.warm.add(key)

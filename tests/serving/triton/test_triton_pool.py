@@ -48,7 +48,7 @@ async def test_a_version_that_nobody_has_warmed_is_not_asked(triton: TritonServe
         with pytest.raises(ModelNotReady, match='"blur" version 1 is not loaded'):
             await pool.infer("blur", 1, FIELD, seconds=5)
         await pool.warm("blur", 1, lambda: [FIELD], 10)
-        assert pool.room("blur", 1) > 1
+        assert pool.capacity("blur", 1) > 1
         assert (await pool.infer("blur", 1, FIELD, seconds=5))["solution"].shape == (1, 6, 5)
 
 
