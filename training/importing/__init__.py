@@ -1,1 +1,1 @@
-"""Takes a checkpoint of the reference implementation (scaomath/galerkin-transformer), gives one of this project."""
+"""Import of checkpoints of the published implementation, scaomath/galerkin-transformer."""

@@ -1,7 +1,8 @@
-"""The reference's own words: takes constructor arguments as its examples spell them, gives them checked and complete.
+"""Constructor arguments of the reference's networks, under the reference's names.
 
-What a file's keys and shapes tell is never asked for (`inference`); the rest is given, or is what the reference's
-examples effectively use. Those values are taken from its code, not from its documents, which differ in places.
+Arguments that follow from a file's keys and shapes are inferred (`inference`). The others are given by the user, or are
+those that the reference's examples effectively use. These values are taken from its code, not from its documents,
+because the two differ.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ Example = Literal["burgers", "darcy", "darcy_inverse"]
 EXAMPLES: tuple[Example, ...] = get_args(Example)
 
 Attention = Literal["fourier", "integral", "local", "softmax", "galerkin", "linear", "global"]
-QUADRATIC = frozenset({"fourier", "integral", "local", "softmax"})  # they normalise queries and keys, the others keys
+QUADRATIC = frozenset({"fourier", "integral", "local", "softmax"})
+"""Types that normalise queries and keys; the others normalise keys and values."""
+
 Size = tuple[int, int]
 
 
@@ -30,7 +33,7 @@ class Arguments(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    # What keys and shapes tell.
+    # Inferred from keys and shapes.
     node_feats: int = 1
     pos_dim: int = 1
     n_targets: int = 1
@@ -47,7 +50,7 @@ class Arguments(BaseModel):
     freq_dim: int | None = None
     fourier_modes: int | None = None
     num_regressor_layers: int = 2
-    # What they do not tell.
+    # Not contained in keys and shapes.
     attention_type: Attention = "fourier"
     norm_type: Literal["layer", "instance"] | None = None
     norm_eps: float | None = None
@@ -63,7 +66,7 @@ class Arguments(BaseModel):
     upscaler_size: tuple[Size, Size] | None = None
     subsample_nodes: int = 3  # of the command line: strides of 421 points to the fields and to the tokens
     subsample_attn: int = 6
-    # Of the training.
+    # For the training only.
     xavier_init: float | None = 0.01
     diagonal_weight: float | None = 0.01
     symmetric_init: bool | None = False
@@ -73,7 +76,7 @@ class Arguments(BaseModel):
     decoder_dropout: float | None = 0.0
     downscaler_dropout: float | None = 0.0
     upscaler_dropout: float | None = 0.0
-    # What no network here has: only these values are accepted.
+    # Features that no network of this project has: only these values are accepted.
     num_feat_layers: Literal[0] | None = 0
     n_freq_targets: Literal[0] | None = 0
     bulk_regression: Literal[False] | None = False
@@ -118,10 +121,10 @@ EFFECTIVE: dict[Example, dict[str, Any]] = {
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a JSON object of constructor arguments; sizes come as tuples.
+    """Read a JSON object of constructor arguments; sizes become tuples.
 
     Raises:
-        ReferenceImportError: the file cannot be read, or a key or value is none of the reference's or of ours.
+        ReferenceImportError: The file cannot be read, or a key or a value is not accepted.
     """
     try:
         document = json.loads(path.read_text())
@@ -132,27 +135,34 @@ def read(path: Path) -> dict[str, Any]:
     return canonical(document, str(path))
 
 
-def validate(document: dict[str, Any], place: str) -> Arguments:
-    """Turn arguments into `Arguments`, or say which one is wrong and why."""
+def validate(document: dict[str, Any], source: str) -> Arguments:
+    """Validate arguments.
+
+    Raises:
+        ReferenceImportError: One is wrong; the message names the source, the argument and the reason.
+    """
     try:
         return Arguments.model_validate(document)
     except ValidationError as error:
         wrong = {str(fault["loc"][0]): f"{fault['msg']} (found {fault['input']!r})" for fault in error.errors()}
-        lines = "; ".join(f"{name}: {fault}" for name, fault in wrong.items())
-        raise ReferenceImportError(f"{place}: {lines}") from error
+        raise ReferenceImportError(f"{source}: {'; '.join(map(': '.join, wrong.items()))}") from error
 
 
 def settings(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Give those of a model's attributes that are constructor arguments.
+    """Return those attributes of a pickled model that are constructor arguments.
 
     Raises:
-        ReferenceImportError: one has a value that no network here has.
+        ReferenceImportError: One has a value that no network of this project has.
     """
     known = {name: attributes[name] for name in Arguments.model_fields if attributes.get(name) is not None}
     return canonical(known, "the pickled model")
 
 
-def canonical(document: dict[str, Any], place: str) -> dict[str, Any]:
-    """Give the same arguments in the kinds of `Arguments`."""
-    checked = validate(document, place)
+def canonical(document: dict[str, Any], source: str) -> dict[str, Any]:
+    """Return the same arguments in the types of `Arguments`.
+
+    Raises:
+        ReferenceImportError: One is wrong.
+    """
+    checked = validate(document, source)
     return {name: getattr(checked, name) for name in document}

@@ -1,7 +1,7 @@
-"""Takes a state dict of the reference, gives the constructor arguments that its keys and shapes tell.
+"""Inference of constructor arguments from the keys and shapes of a state dict of the reference.
 
-What they cannot tell is the attention's type within its family, everything that only acts on numbers (activations,
-signs, eps), and the grids: see `arguments`.
+Keys and shapes do not contain the attention's type within its family, anything without weights (activations, signs,
+eps), or the grids. Those are in `arguments`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 from torch import Tensor
 
-from training.importing import layout
 from training.importing.arguments import EFFECTIVE, QUADRATIC, Arguments, Example, validate
+from training.importing.entries import expected_entries
 from training.importing.errors import ReferenceImportError
 
 State = dict[str, Tensor]
 
-#: Parts of the reference that no network here has.
+#: Parts of the reference that no network of this project has.
 FOREIGN = {
     r"downscaler\.downsample\.\d": "the old downscaler of convolutions and pooling (downsample_mode 'conv')",
     r"upscaler\.upsample\.\d+\.deconv": "the upscaler of transposed convolutions (upsample_mode 'conv')",
@@ -33,9 +33,15 @@ FOREIGN = {
 
 @dataclass(frozen=True)
 class Inference:
-    """All arguments of a network, and where each that matters comes from.
+    """All arguments of a network and their sources.
 
-    `told` were read off the file, `given` by the user or a whole model's attributes, `assumed` are the example's.
+    Attributes:
+        arguments: The complete arguments.
+        line: Whether the network has one axis; otherwise it has two.
+        convolutional: Whether a network of two axes begins and ends with interpolating convolutions.
+        told: Arguments that follow from the file's keys and shapes.
+        given: Arguments by the user or of a whole model's attributes.
+        assumed: Arguments of the example that change an output.
     """
 
     arguments: Arguments
@@ -50,57 +56,68 @@ def infer(example: Example, state: State, given: dict[str, Any]) -> Inference:
     """Complete a network's arguments and check every key and shape of the file against them.
 
     Args:
-        example: which of the reference's examples the file comes from.
-        state: the state dict.
-        given: constructor arguments for what shapes cannot tell; what they can tell has to agree.
+        example: The example of the reference that the file comes from.
+        state: The state dict.
+        given: Constructor arguments by the user; those that follow from the file have to agree with it.
+
+    Returns:
+        The arguments and their sources.
 
     Raises:
-        ReferenceImportError: the file holds parts that no network here has, is another example's, contradicts `given`,
-            or has missing, further or misshapen entries.
+        ReferenceImportError: The file has parts that no network of this project has, belongs to another example,
+            contradicts `given`, or has missing, unknown or misshapen entries.
     """
     refuse_foreign(state)
     line = example == "burgers"
     expect_kind(example, state, line=line)
     convolutional = "downscaler.downsample.conv0.conv.0.weight" in state
     told = tell(Shapes(state), line=line) | ({} if line or convolutional else {"downscaler_size": None})
-    stated = normal(given)
+    stated = normalised(given)
     refuse_contradictions(told, stated, state)
     guessed = {name: value for name, value in assume(example, state, told).items() if stated.get(name) is None}
     a = validate(guessed | {name: v for name, v in stated.items() if v is not None} | told, "the file and the config")
-    compare(layout.entries(a, line=line, convolutional=convolutional), state)
+    compare(expected_entries(a, line=line, convolutional=convolutional), state)
     shown = {name: value for name, value in guessed.items() if matters(name, a, line=line)}
     return Inference(a, line, convolutional, told, given, shown)
 
 
 def refuse_foreign(state: State) -> None:
-    """Refuse parts that no network here has, by name."""
-    for pattern, words in FOREIGN.items():
+    """Refuse parts that no network of this project has.
+
+    Raises:
+        ReferenceImportError: There is one.
+    """
+    for pattern, part in FOREIGN.items():
         if key := next((key for key in state if re.match(pattern, key)), None):
-            raise ReferenceImportError(f"found {key!r}: {words}, which no network here has")
+            raise ReferenceImportError(f"found {key!r}: {part}, which no network of this project has")
 
 
 def expect_kind(example: Example, state: State, *, line: bool) -> None:
-    """Refuse the network of another example."""
-    on_line = "feat_extract.id.weight" in state
-    if on_line and any(key.endswith("fourier_weight.0") for key in state):
+    """Refuse the network of another example.
+
+    Raises:
+        ReferenceImportError: It is one.
+    """
+    one_axis = "feat_extract.id.weight" in state
+    if one_axis and any(key.endswith("fourier_weight.0") for key in state):
         raise ReferenceImportError("found the reference's 2D lite network, which belongs to none of the examples")
-    if line and not on_line:
+    if line and not one_axis:
         raise ReferenceImportError(f"expected 'feat_extract.id.weight' for {example} but there is none")
     if not line and not any(key.startswith("downscaler.") for key in state):
         raise ReferenceImportError(f"expected entries 'downscaler.…' for {example} but there are none")
 
 
 class Shapes:
-    """Shapes by key; a missing one is an error that names it."""
+    """The shapes of a state dict by key."""
 
     def __init__(self, state: State) -> None:
         self.state = state
 
     def __call__(self, key: str, axes: int) -> tuple[int, ...]:
-        """Give the shape of an entry that has to have `axes` axes.
+        """Return the shape of an entry of `axes` axes.
 
         Raises:
-            ReferenceImportError: it is missing, or has not.
+            ReferenceImportError: The entry is missing or has another number of axes.
         """
         if key not in self.state:
             raise ReferenceImportError(f"expected an entry {key!r} but there is none")
@@ -113,12 +130,12 @@ class Shapes:
         return key in self.state
 
     def count(self, pattern: str) -> int:
-        """Give the number of distinct first groups of `pattern` among the keys."""
+        """Count the distinct first groups of `pattern` among the keys."""
         return len({found[1] for key in self.state if (found := re.fullmatch(pattern, key))})
 
 
 def tell(shape: Shapes, *, line: bool) -> dict[str, Any]:
-    """Read off what keys and shapes tell."""
+    """Infer the arguments that keys and shapes contain."""
     first = "encoder_layers.0."
     E = shape(f"{first}attn.linears.0.weight", 2)[0]
     joined = shape(f"{first}attn.fc.weight", 2)[1] - E
@@ -133,23 +150,35 @@ def tell(shape: Shapes, *, line: bool) -> dict[str, Any]:
         "attn_norm": heads > 0,
         "layer_norm": shape.has(f"{first}layer_norm1.weight"),
         "batch_norm": shape.has(f"{first}ff.bn.weight"),
-        **tell_entry(shape, E, line=line),
+        "node_feats": tell_inputs(shape, line=line),
         **tell_decoder(shape, E, coordinates, line=line),
     }
 
 
-def tell_entry(shape: Shapes, E: int, *, line: bool) -> dict[str, Any]:
-    """Read off the channels that go in."""
-    del E
+def tell_inputs(shape: Shapes, *, line: bool) -> int:
+    """Infer the number of input channels."""
     if line:
-        return {"node_feats": shape("feat_extract.id.weight", 2)[1]}
+        return shape("feat_extract.id.weight", 2)[1]
     if shape.has("downscaler.id.weight"):
-        return {"node_feats": shape("downscaler.id.weight", 2)[1] - 2}
-    return {"node_feats": shape("downscaler.downsample.conv0.conv.0.weight", 4)[1]}
+        return shape("downscaler.id.weight", 2)[1] - 2
+    return shape("downscaler.downsample.conv0.conv.0.weight", 4)[1]
 
 
 def tell_decoder(shape: Shapes, E: int, coordinates: int, *, line: bool) -> dict[str, Any]:
-    """Read off the decoder's kind and sizes."""
+    """Infer the decoder's kind and sizes.
+
+    Args:
+        shape: The shapes of the state dict.
+        E: Channels.
+        coordinates: Coordinates inside the attention.
+        line: Whether the network has one axis.
+
+    Returns:
+        Constructor arguments.
+
+    Raises:
+        ReferenceImportError: An entry is missing or has another number of axes.
+    """
     joined = shape.has("regressor.fc.weight")
     grid = shape("regressor.fc.weight", 2)[1] - E if joined else coordinates
     common = {"spacial_fc": joined, "spacial_dim": grid}
@@ -169,8 +198,8 @@ def tell_decoder(shape: Shapes, E: int, coordinates: int, *, line: bool) -> dict
     }
 
 
-def normal(given: dict[str, Any]) -> dict[str, Any]:
-    """Give the user's arguments as the reference understands them: what is None is left to it."""
+def normalised(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the given arguments as the reference reads them: None is the same as leaving one out."""
     stated = {name: value for name, value in given.items() if value is not None}
     if stated.get("layer_norm") is False and not stated.get("attn_norm", True):
         stated["attn_norm"] = True  # the reference forces it where both are off
@@ -178,26 +207,33 @@ def normal(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def refuse_contradictions(told: dict[str, Any], stated: dict[str, Any], state: State) -> None:
-    """Report every given argument that the file does not have.
+    """Refuse given arguments that differ from the file.
+
+    Args:
+        told: Arguments that follow from the file.
+        stated: Given arguments.
+        state: The state dict.
 
     Raises:
-        ReferenceImportError: there is one.
+        ReferenceImportError: There is one; the message names all.
     """
     pairs = [(name, stated[name], value) for name, value in told.items() if name in stated and stated[name] != value]
-    lines = [f"{name} is {given!r} but the file has {found!r}" for name, given, found in pairs if effective(name, told)]
-    if wrong := family_fault(stated.get("attention_type"), state):
-        lines.append(wrong)
-    if lines:
-        raise ReferenceImportError("the config contradicts the file: " + "; ".join(lines))
+    faults = [
+        f"{name} is {given!r} but the file has {found!r}" for name, given, found in pairs if has_effect(name, told)
+    ]
+    if family := family_fault(stated.get("attention_type"), state):
+        faults.append(family)
+    if faults:
+        raise ReferenceImportError("the config contradicts the file: " + "; ".join(faults))
 
 
-def effective(name: str, told: dict[str, Any]) -> bool:
-    """Tell whether the reference would look at an argument: spectral sizes mean nothing to a pointwise decoder."""
+def has_effect(name: str, told: dict[str, Any]) -> bool:
+    """Tell whether the reference reads an argument; a pointwise decoder does not read spectral sizes."""
     return told["decoder_type"] != "pointwise" or name not in {"freq_dim", "fourier_modes"}
 
 
 def family_fault(attention: str | None, state: State) -> str | None:
-    """Say how an attention's type contradicts the norms inside the attention, if it does."""
+    """Describe the contradiction between an attention's type and the norms inside it, None if there is none."""
     quadratic = is_quadratic(state)
     if attention is None or quadratic is None or (attention in QUADRATIC) == quadratic:
         return None
@@ -205,15 +241,24 @@ def family_fault(attention: str | None, state: State) -> str | None:
 
 
 def is_quadratic(state: State) -> bool | None:
-    """Tell the family of the attention, None where no norm tells it."""
-    for letter, answer in (("Q", True), ("V", False)):
+    """Tell whether the attention is quadratic, None where there are no norms inside it."""
+    for letter, quadratic in (("Q", True), ("V", False)):
         if f"encoder_layers.0.attn.norm_{letter}.0.weight" in state:
-            return answer
+            return quadratic
     return None
 
 
 def assume(example: Example, state: State, told: dict[str, Any]) -> dict[str, Any]:
-    """Give the example's own arguments, with an attention of the family that the file shows."""
+    """Return the example's own arguments, with an attention of the family in the file.
+
+    Args:
+        example: The example.
+        state: The state dict.
+        told: Arguments that follow from the file and are left out.
+
+    Returns:
+        Constructor arguments.
+    """
     guessed = {name: value for name, value in EFFECTIVE[example].items() if name not in told}
     if family_fault(guessed["attention_type"], state):
         guessed["attention_type"] = "fourier" if is_quadratic(state) else "galerkin"
@@ -221,15 +266,15 @@ def assume(example: Example, state: State, told: dict[str, Any]) -> dict[str, An
 
 
 def matters(name: str, a: Arguments, *, line: bool) -> bool:
-    """Tell whether an assumed argument changes an answer (a dropout does not)."""
+    """Tell whether an assumed argument changes an output (a dropout does not)."""
     return not name.endswith("dropout") and not (line and name == "norm_eps") and getattr(a, name) is not None
 
 
 def compare(expected: dict[str, tuple[int, ...]], state: State) -> None:
-    """Report every entry that is missing, further or of another shape.
+    """Compare keys and shapes.
 
     Raises:
-        ReferenceImportError: there is one.
+        ReferenceImportError: An entry is missing, unknown or of another shape; the message names all.
     """
     found = {key: tuple(tensor.shape) for key, tensor in state.items()}
     faults = [
@@ -245,8 +290,18 @@ def compare(expected: dict[str, tuple[int, ...]], state: State) -> None:
         raise ReferenceImportError("the file is no network of the inferred sizes: " + "; ".join(faults))
 
 
-def listed(word: str, keys: Iterable[str], text: Callable[[str], str], most: int = 6) -> list[str]:
-    """Put keys under a word, the first few by name."""
+def listed(fault: str, keys: Iterable[str], text: Callable[[str], str], most: int = 6) -> list[str]:
+    """Describe the keys that have one fault.
+
+    Args:
+        fault: The fault.
+        keys: The keys, in any order.
+        text: Describes one key.
+        most: How many keys are described; the others are counted.
+
+    Returns:
+        One line, none if there are no keys.
+    """
     keys = sorted(keys)
     more = f" and {len(keys) - most} more" if len(keys) > most else ""
-    return [f"{word}: {', '.join(map(text, keys[:most]))}{more}"] if keys else []
+    return [f"{fault}: {', '.join(map(text, keys[:most]))}{more}"] if keys else []

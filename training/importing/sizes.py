@@ -1,26 +1,31 @@
-"""The grids inside a plane's network: takes what is known of them, gives them all, as the reference chooses them.
+"""The grids inside a network of two axes, completed as the reference chooses them.
 
-A state dict fits any grid, so the file says nothing. The reference's fields are square: one side says it.
+A state dict fits any grid, so the file does not contain them. The reference's fields are square: a grid has one side.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.importing.arguments import Arguments
 from training.importing.errors import ReferenceImportError
-from training.importing.reference_layout import scaler_sizes
 
 FINEST = 420  # cells between the outermost points of the stored fields
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sides of the native grid, the tokens and the answer, and those between; None where a scaler is left out.
+    """Sides of all grids.
 
-    `assumed` names those that nothing but the examples' own defaults fixed.
+    Attributes:
+        grid: The native grid of the input.
+        down_middle: Inside the downscaler; None if there is none.
+        tokens: The grid of the tokens.
+        up_middle: Inside the upscaler; None if there is none.
+        answer: The grid of the output.
+        assumed: The sides that follow from the defaults of the examples alone.
     """
 
     grid: int
@@ -33,9 +38,15 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Known:
-    """Sides that were not given as arguments: asked for, or those of the statistics."""
+    """Sides that are known from elsewhere than the arguments.
 
-    asked: int | None = None
+    Attributes:
+        requested: The native grid by `--grid`.
+        input: The grid of the input's statistics.
+        output: The grid of the output's statistics.
+    """
+
+    requested: int | None = None
     input: int | None = None
     output: int | None = None
 
@@ -44,18 +55,21 @@ def resolve(a: Arguments, given: dict[str, Any], known: Known, *, inverse: bool,
     """Complete the sides.
 
     Args:
-        a: the network's arguments.
-        given: those of them that the user gave.
-        known: what else is known.
-        inverse: the answer lies on the tokens' grid instead of the native one.
-        convolutional: there are scalers between the grids.
+        a: The network's arguments.
+        given: Those of them that the user gave.
+        known: Sides from elsewhere.
+        inverse: Whether the output lies on the tokens' grid instead of the native one.
+        convolutional: Whether there are scalers between the grids.
+
+    Returns:
+        All sides.
 
     Raises:
-        ReferenceImportError: two sources contradict each other, or a size is not square.
+        ReferenceImportError: Two sources contradict each other, or a size is not square.
     """
     up = sides(a.upscaler_size)
     native = {
-        "--grid": known.asked,
+        "--grid": known.requested,
         "input_mean": known.input,
         "mean": None if inverse else known.output,
         "upscaler_size": up[1] if up and not inverse else None,
@@ -79,23 +93,23 @@ def resolve(a: Arguments, given: dict[str, Any], known: Known, *, inverse: bool,
 
 
 def agreed(what: str, sources: dict[str, int | None]) -> int | None:
-    """Give the one side that all sources name, None if there is no source.
+    """Return the one side that all sources have, None if there is no source.
 
     Raises:
-        ReferenceImportError: they name different ones.
+        ReferenceImportError: They differ.
     """
-    named = {source: side for source, side in sources.items() if side is not None}
-    if len(set(named.values())) > 1:
-        found = ", ".join(f"{side} by {source}" for source, side in named.items())
+    known = {source: side for source, side in sources.items() if side is not None}
+    if len(set(known.values())) > 1:
+        found = ", ".join(f"{side} by {source}" for source, side in known.items())
         raise ReferenceImportError(f"contradicting sides of {what}: {found}")
-    return next(iter(named.values()), None)
+    return next(iter(known.values()), None)
 
 
 def sides(pair: tuple[tuple[int, int], tuple[int, int]] | None) -> tuple[int, int] | None:
-    """Give the sides of two square sizes.
+    """Return the sides of two square sizes, None for None.
 
     Raises:
-        ReferenceImportError: one is not square.
+        ReferenceImportError: One is not square.
     """
     if pair is None:
         return None
@@ -105,7 +119,7 @@ def sides(pair: tuple[tuple[int, int], tuple[int, int]] | None) -> tuple[int, in
 
 
 def shrunk(a: Arguments, grid: int) -> tuple[int, int] | None:
-    """Give the two sides that the downscaler's argument leads to: sizes, or factors applied one after the other."""
+    """Return the two sides of the downscaler's argument, which holds sizes or factors applied one after the other."""
     match a.downscaler_size:
         case None:
             return None
@@ -117,7 +131,7 @@ def shrunk(a: Arguments, grid: int) -> tuple[int, int] | None:
 
 
 def between(down: tuple[int, int] | None, grid: int, tokens: int) -> int:
-    """Give the downscaler's middle side: by scale factors, as the examples do, unless these miss the tokens' grid."""
+    """Return the downscaler's middle side: by scale factors, as in the examples, if they meet the tokens' grid."""
     if down is not None:
         return down[0]
     chosen = scaler_sizes(grid, tokens)
@@ -125,7 +139,31 @@ def between(down: tuple[int, int] | None, grid: int, tokens: int) -> int:
 
 
 def up_middle(up: tuple[int, int] | None, grid: int, tokens: int, inverse: bool) -> int:
-    """Give the upscaler's middle side; for the inverse problem it has nothing to scale."""
+    """Return the upscaler's middle side; for the inverse problem it is that of the tokens."""
     if up is not None:
         return up[0]
     return tokens if inverse else scaler_sizes(grid, tokens).middle
+
+
+class ScalerSizes(NamedTuple):
+    """Sides between a fine and a coarse grid, as the reference chooses them.
+
+    Attributes:
+        factor: The scale factor of the downscaler.
+        middle: The side between both grids where sizes are explicit, as in the upscaler.
+        scaled: The two sides that a downscaler reaches by applying `factor` twice. They are usable only if the second
+            one is the coarse side.
+    """
+
+    factor: float
+    middle: int
+    scaled: tuple[int, int]
+
+
+def scaler_sizes(fine: int, coarse: int) -> ScalerSizes:
+    """Compute the reference's sizes: the factor is the root of coarse/fine, raised to a multiple of 0.005."""
+    root = round(math.sqrt(coarse / fine), 4)
+    raised = round(root, 3) + (0.005 if int(str(root)[-1]) < 5 else 0)
+    factor = int(raised / 0.005 + 0.5) * 0.005
+    first = math.floor(fine * factor)
+    return ScalerSizes(factor, round(fine * factor) - 1, (first, math.floor(first * factor)))

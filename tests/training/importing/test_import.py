@@ -35,8 +35,9 @@ from serving.triton.server import TritonServer
 from training import checkpoint
 from training.commands import app
 from training.data import store
-from training.importing import layout, state_file
+from training.importing import state_file
 from training.importing.arguments import EXAMPLES, Arguments, Example
+from training.importing.entries import expected_entries
 from training.importing.errors import ReferenceImportError
 from training.importing.reference import Request, answered, import_reference, save
 from training.importing.state_file import read_state
@@ -157,7 +158,7 @@ PUBLISHED: dict[Example, tuple[dict[str, Any], int, tuple[tuple[int, ...], ...]]
 def random_state(example: Example) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     sizes = Arguments(**PUBLISHED[example][0], attn_norm=True)
-    entries = layout.entries(sizes, line=example == "burgers", convolutional=True)
+    entries = expected_entries(sizes, line=example == "burgers", convolutional=True)
     return {key: 0.1 * torch.randn(shape, generator=generator) for key, shape in entries.items()}
 
 

@@ -12,7 +12,8 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from training.importing.reference_layout import LayoutError, reference_state, scaler_sizes
+from training.importing.reference_layout import LayoutError, reference_state
+from training.importing.sizes import scaler_sizes
 from training.nn.coordinates import places
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig, build_decoder
 from training.nn.encoder import EncoderConfig

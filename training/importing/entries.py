@@ -1,7 +1,7 @@
-"""The reference's state dict: takes constructor arguments, gives every key with its shape.
+"""Keys and shapes of the reference's state dict for given constructor arguments.
 
-Read off running the reference; the symbols are E channels, D = E/H of a head, p coordinates, F hidden features of the
-feed-forward part, W channels and M modes of the spectral decoder, s coordinates of its grid, T answers.
+They were recorded from the running reference. The symbols are E channels, D = E/H channels per head, F hidden features
+of the feed-forward part, W channels and M modes of the spectral decoder, and s coordinates of its grid.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ Shape = tuple[int, ...]
 Entry = tuple[str, Shape]
 
 
-def entries(a: Arguments, *, line: bool, convolutional: bool) -> dict[str, Shape]:
-    """Give keys and shapes of a network.
+def expected_entries(a: Arguments, *, line: bool, convolutional: bool) -> dict[str, Shape]:
+    """Return keys and shapes of a network.
 
     Args:
-        a: its arguments, complete.
-        line: the network of one axis; otherwise that of two.
-        convolutional: the plane's network begins and ends with the interpolating convolutions.
+        a: Its arguments, complete.
+        line: Whether the network has one axis; otherwise it has two.
+        convolutional: Whether a network of two axes begins and ends with the interpolating convolutions.
+
+    Returns:
+        The shape of every entry, by key.
     """
     ends = linear("feat_extract.id", a.n_hidden, a.node_feats) if line else scalers(a, convolutional=convolutional)
     middle = (pair for index in range(a.num_encoder_layers) for pair in layer(a, f"encoder_layers.{index}."))
@@ -29,19 +32,19 @@ def entries(a: Arguments, *, line: bool, convolutional: bool) -> dict[str, Shape
 
 
 def linear(name: str, outputs: int, inputs: int) -> Iterator[Entry]:
-    """Give a linear map's two entries."""
+    """Yield the two entries of a linear map."""
     yield f"{name}.weight", (outputs, inputs)
     yield f"{name}.bias", (outputs,)
 
 
 def affine(name: str, width: int) -> Iterator[Entry]:
-    """Give a norm's two entries."""
+    """Yield the two entries of a norm."""
     yield f"{name}.weight", (width,)
     yield f"{name}.bias", (width,)
 
 
 def scalers(a: Arguments, *, convolutional: bool) -> Iterator[Entry]:
-    """Give the convolutions before and after the encoder, or the linear map in their place."""
+    """Yield the convolutions before and after the encoder, or the linear map that replaces them."""
     E, third = a.n_hidden, a.n_hidden // 3
     if not convolutional:
         yield from linear("downscaler.id", E, a.node_feats + (a.spacial_dim or 0))
@@ -53,7 +56,7 @@ def scalers(a: Arguments, *, convolutional: bool) -> Iterator[Entry]:
 
 
 def layer(a: Arguments, prefix: str) -> Iterator[Entry]:
-    """Give an encoder layer's entries."""
+    """Yield the entries of an encoder layer."""
     E, F, D = a.n_hidden, a.dim_feedforward or 2 * a.n_hidden, a.n_hidden // a.n_head
     for index in range(3):
         yield from linear(f"{prefix}attn.linears.{index}", E, E)
@@ -73,7 +76,7 @@ def layer(a: Arguments, prefix: str) -> Iterator[Entry]:
 
 
 def decoder(a: Arguments, *, line: bool) -> Iterator[Entry]:
-    """Give the decoder's entries."""
+    """Yield the entries of the decoder."""
     E, W, s = a.n_hidden, a.freq_dim or 0, a.spacial_dim or 0
     width = E if line or a.decoder_type == "pointwise" else W
     if a.spacial_fc:
@@ -91,7 +94,7 @@ def decoder(a: Arguments, *, line: bool) -> Iterator[Entry]:
 
 
 def spectral(name: str, outputs: int, inputs: int, modes: int, line: bool) -> Iterator[Entry]:
-    """Give a spectral layer's entries."""
+    """Yield the entries of a spectral layer."""
     yield from linear(f"{name}.linear", outputs, inputs)
     if line:
         yield f"{name}.fourier_weight", (inputs, outputs, modes, 2)
