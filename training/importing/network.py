@@ -1,4 +1,4 @@
-"""Takes the reference's arguments, gives the config of our network that computes the same, dropout aside."""
+"""Configs of this project's networks that compute the same as the reference's, apart from dropout."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from training.nn.attention import AttentionType
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
 from training.operators import LineTransformerConfig, PlaneTransformerConfig
 
-DROPOUT = 0.5  # of the attention: the reference's constant, in training and in evaluation, whatever is configured
-FORCED = 0.1  # of both residual branches for these types, whatever is configured
+DROPOUT = 0.5
+"""Dropout of the attention: a constant of the reference, in training and in evaluation."""
+FORCED = 0.1
+"""Dropout of both residual branches that the reference uses for linear and softmax attention."""
 TYPES: dict[Attention, AttentionType] = {
     "fourier": "fourier",
     "integral": "fourier",
@@ -23,15 +25,15 @@ TYPES: dict[Attention, AttentionType] = {
     "softmax": "softmax",
     "galerkin": "galerkin",
     "linear": "linear",
-    "global": "linear",  # not galerkin, whatever the reference's help says
+    "global": "linear",  # not galerkin, although the reference's help says so
 }
 
 
 def line_config(a: Arguments) -> LineTransformerConfig:
-    """Give the config of a line's network; its norms always have eps 1e-5.
+    """Return the config of a network of one axis; its norms always have eps 1e-5.
 
     Raises:
-        ReferenceImportError: the network has several fields in or out, or other coordinates than the line's.
+        ReferenceImportError: The network has several inputs or outputs, or further coordinates.
     """
     expect_field_to_field(a, axes=1)
     return LineTransformerConfig(
@@ -44,10 +46,10 @@ def line_config(a: Arguments) -> LineTransformerConfig:
 
 
 def plane_config(a: Arguments, sizes: Sizes) -> PlaneTransformerConfig:
-    """Give the config of a plane's network.
+    """Return the config of a network of two axes.
 
     Raises:
-        ReferenceImportError: as in `line_config`, or the sizes do not fit each other.
+        ReferenceImportError: As in `line_config`, or the sizes do not fit each other.
     """
     expect_field_to_field(a, axes=2)
     try:
@@ -55,8 +57,8 @@ def plane_config(a: Arguments, sizes: Sizes) -> PlaneTransformerConfig:
             **encoder(a, eps=a.norm_eps or (1e-5 if sizes.grid >= 211 else 1e-7), activation="relu"),
             **squares(sizes),
             boundary="dirichlet" if a.boundary_condition == "dirichlet" else "free",
-            down_activation=smooth_unless_told(a.downscaler_activation),
-            up_activation=smooth_unless_told(a.upscaler_activation),
+            down_activation=silu_by_default(a.downscaler_activation),
+            up_activation=silu_by_default(a.upscaler_activation),
             down_dropout=a.downscaler_dropout or 0.0,
             up_dropout=a.upscaler_dropout or 0.0,
             latent_dropout=a.dropout or 0.0,
@@ -67,20 +69,29 @@ def plane_config(a: Arguments, sizes: Sizes) -> PlaneTransformerConfig:
 
 
 def expect_field_to_field(a: Arguments, *, axes: int) -> None:
-    """Refuse networks of several fields, and those whose coordinates are not the grid's.
+    """Refuse networks of several inputs or outputs, and those whose coordinates are not the grid's.
 
     Raises:
-        ReferenceImportError: it is one.
+        ReferenceImportError: It is one.
     """
-    wanted = {"node_feats": 1, "n_targets": 1, "pos_dim": axes, "spacial_dim": axes}
-    wrong = {name: getattr(a, name) for name, value in wanted.items() if getattr(a, name) != value}
+    required = {"node_feats": 1, "n_targets": 1, "pos_dim": axes, "spacial_dim": axes}
+    wrong = {name: getattr(a, name) for name, value in required.items() if getattr(a, name) != value}
     if wrong:
-        expected = ", ".join(f"{name} = {wanted[name]}" for name in wrong)
+        expected = ", ".join(f"{name} = {required[name]}" for name in wrong)
         raise ReferenceImportError(f"expected {expected} but the file has {', '.join(map(str, wrong.values()))}")
 
 
 def encoder(a: Arguments, *, eps: float, activation: Activation) -> dict[str, Any]:
-    """Give what both networks' encoders have in common."""
+    """Return the encoder's part of a config.
+
+    Args:
+        a: The reference's arguments.
+        eps: Of the norms.
+        activation: Of the feed-forward part.
+
+    Returns:
+        Fields of `EncoderConfig`.
+    """
     kind = TYPES[a.attention_type]
     return {
         "attention": kind,
@@ -106,7 +117,17 @@ def encoder(a: Arguments, *, eps: float, activation: Activation) -> dict[str, An
 def decoder(
     a: Arguments, *, hidden: int | None, joined: int | None, gain: float | None
 ) -> SpectralDecoderConfig | PointwiseDecoderConfig:
-    """Give the decoder; `joined` features hold only for the spectral one, `gain` only for the other."""
+    """Return the decoder's config.
+
+    Args:
+        a: The reference's arguments.
+        hidden: Hidden features of a spectral decoder.
+        joined: Features of a spectral decoder after the coordinates are joined.
+        gain: Gain of a pointwise decoder's initial weights.
+
+    Returns:
+        The config.
+    """
     common: dict[str, Any] = {
         "coordinates": bool(a.spacial_fc),
         "dropout": a.decoder_dropout or 0.0,
@@ -119,19 +140,19 @@ def decoder(
     return SpectralDecoderConfig(
         **common,
         **sizes,
-        activation=smooth_unless_told(a.regressor_activation),
+        activation=silu_by_default(a.regressor_activation),
         last_activation=a.last_activation is not False,
     )
 
 
-def choose(word: str | None, *known: Literal["silu", "gelu"], otherwise: Activation) -> Activation:
-    """Give the activation of a word that the reference knows, else the one that it then falls back to."""
-    return next((name for name in known if name == word), otherwise)
+def choose(name: str | None, *known: Literal["silu", "gelu"], otherwise: Activation) -> Activation:
+    """Return the activation of a name that the reference knows, else the one that it falls back to."""
+    return next((activation for activation in known if activation == name), otherwise)
 
 
-def smooth_unless_told(word: str | None) -> Activation:
-    """Give silu for it or for no word, else relu, as the reference does."""
-    return "silu" if word in {None, "silu"} else "relu"
+def silu_by_default(name: str | None) -> Activation:
+    """Return silu for its name or for None, else relu, as the reference does."""
+    return "silu" if name in {None, "silu"} else "relu"
 
 
 def squares(sizes: Sizes) -> dict[str, Any]:

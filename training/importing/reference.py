@@ -122,7 +122,7 @@ def contents(request: Request) -> tuple[State, dict[str, Any], Pair]:
     if not request.whole_model:
         return read_state(request.file), {}, Pair()
     model = read_whole_model(request.file)
-    found = statistics.statistics(model.statistics or {}, f"{request.file}: ")
+    found = statistics.statistics(model.statistics or {}, str(request.file))
     return model.state, arguments.settings(model.settings), Pair(output=found)
 
 

@@ -1,7 +1,7 @@
-r"""The normalisers, which the reference keeps outside of its state dict: takes where they may be found, gives them.
+r"""Statistics of the normalisers, which the reference does not store in its state dict.
 
-Mean and deviation at every point of the native grid for the input, of the answer's grid for the output: from a file,
-from a whole pickled model, or from the training fields as the reference computes them,
+They are mean and deviation at every point of the native grid for the input, and of the output's grid for the output.
+They come from a file, from a whole pickled model, or from the training fields as the reference computes them,
 
 .. math::
     z = (x - \mathrm{mean}) / (\mathrm{std} + \mathrm{eps}), \qquad \mathrm{eps} = 10^{-5}.
@@ -26,13 +26,19 @@ from training.problems.problem import PROBLEMS
 
 Array = NDArray[np.float64]
 
-FIELDS = 1024  # of the training set, as published
+FIELDS = 1024
+"""Fields of the published training set."""
 NAMES = ("mean", "std", "eps")
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Mean and deviation (eps included) at every point of a square grid, [row, column]."""
+    """Statistics at every point of a square grid.
+
+    Attributes:
+        mean: The mean [row, column], in physical units.
+        deviation: The standard deviation plus eps [row, column], in physical units.
+    """
 
     mean: Array
     deviation: Array
@@ -45,13 +51,13 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Pair:
-    """The statistics of input and output, as far as they are known."""
+    """The statistics of input and output; None where they are unknown."""
 
     input: Statistics | None = None
     output: Statistics | None = None
 
     def completed(self, other: Pair) -> Pair:
-        """Fill in what is missing."""
+        """Return the pair with missing statistics taken from another one."""
         return Pair(self.input or other.input, self.output or other.output)
 
 
@@ -59,7 +65,7 @@ def read(path: Path) -> Pair:
     """Read arrays mean, std, eps (of the output) and input_mean, input_std, input_eps from an .npz file; no pickles.
 
     Raises:
-        ReferenceImportError: the file cannot be read, holds other arrays, or statistics that do not fit each other.
+        ReferenceImportError: The file cannot be read, has other arrays, or statistics that do not fit each other.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -70,43 +76,51 @@ def read(path: Path) -> Pair:
     if not arrays or not arrays.keys() <= known:
         found = ", ".join(sorted(arrays)) or "nothing"
         raise ReferenceImportError(f"{path}: expected arrays of {', '.join(sorted(known))} but found {found}")
-    return Pair(statistics(arrays, f"{path}: input_"), statistics(arrays, f"{path}: "))
+    return Pair(statistics(arrays, str(path), "input_"), statistics(arrays, str(path)))
 
 
-def statistics(arrays: Mapping[str, Array], place: str) -> Statistics | None:
-    """Give the statistics in `arrays` under the prefix that ends `place`, None if there are none.
+def statistics(arrays: Mapping[str, Array], source: str, prefix: str = "") -> Statistics | None:
+    """Return the statistics among named arrays.
+
+    Args:
+        arrays: The arrays by name.
+        source: Their file, for the message.
+        prefix: The first part of the three names.
+
+    Returns:
+        The statistics, None if there are none.
 
     Raises:
-        ReferenceImportError: one of the three is missing, misshapen, not finite or not positive.
+        ReferenceImportError: One of the three is missing, misshapen, not finite or not positive.
     """
-    prefix = place.rpartition(" ")[2]
+    where = f"{source}: {prefix}"
     found = {name: arrays[prefix + name] for name in NAMES if prefix + name in arrays}
     if not found:
         return None
     if missing := [name for name in NAMES if name not in found]:
-        raise ReferenceImportError(f"{place}{', '.join(missing)}: expected beside {', '.join(found)} but there is none")
-    mean, deviation = (planar(array, place) for array in (found["mean"], found["std"] + found["eps"]))
+        raise ReferenceImportError(f"{where}{', '.join(missing)}: expected beside {', '.join(found)} but there is none")
+    mean, deviation = (planar(array, where) for array in (found["mean"], found["std"] + found["eps"]))
     if mean.shape != deviation.shape:
-        raise ReferenceImportError(f"{place}std: expected the mean's shape {mean.shape} but found {deviation.shape}")
+        raise ReferenceImportError(f"{where}std: expected the mean's shape {mean.shape} but found {deviation.shape}")
     if not (np.isfinite(mean).all() and np.isfinite(deviation).all() and (deviation > 0).all()):
-        raise ReferenceImportError(f"{place}mean, std, eps: expected finite numbers and std + eps above 0 everywhere")
+        raise ReferenceImportError(f"{where}mean, std, eps: expected finite numbers and std + eps above 0 everywhere")
     return Statistics(mean, deviation)
 
 
-def planar(array: Array, place: str) -> Array:
-    """Give an array [row, column] or, as the reference has it, [row, column, 1] as [row, column].
+def planar(array: Array, where: str) -> Array:
+    """Return an array [row, column], or the reference's [row, column, 1], as [row, column].
 
     Raises:
-        ReferenceImportError: it has another shape or is not square.
+        ReferenceImportError: It has another shape or is not square.
     """
     plane = array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array
     if plane.ndim != 2 or plane.shape[0] != plane.shape[1]:
-        raise ReferenceImportError(f"{place}mean, std: expected the shape (n, n) or (n, n, 1) but found {array.shape}")
+        raise ReferenceImportError(f"{where}mean, std: expected the shape (n, n) or (n, n, 1) but found {array.shape}")
     return plane
 
 
 def of(fields: NDArray[Any]) -> Statistics:
-    """Take the statistics of fields [sample, row, column]."""
+    """Compute the statistics of fields [sample, row, column]."""
     return Statistics(fields.mean(0, dtype=np.float64), fields.std(0, dtype=np.float64) + EPSILON)
 
 
