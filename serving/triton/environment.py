@@ -13,12 +13,9 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from filelock import FileLock
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +71,8 @@ def _install(environment: Path) -> None:
 
 
 def _application() -> str:
-    """Return the folder of the running application's packages."""
-    return sysconfig.get_path("purelib")
+    """Return the folder of the running application's packages, without symbolic links."""
+    return str(Path(sysconfig.get_path("purelib")).resolve())
 
 
 def _content() -> str:
