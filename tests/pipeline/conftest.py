@@ -1,4 +1,4 @@
-"""The whole road once, by the commands a user types: train a tiny model, export it, serve it."""
+"""Fixtures that run the whole pipeline once with the user's commands: train a tiny model, export it, serve it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Story:
-    """What the road left behind: a finished run, the repository it was published to, the samples it learned from."""
+class Pipeline:
+    """Results of the pipeline: a finished run, the repository it was published to, the samples it was trained on."""
 
     run: Path
     repository: Path
@@ -33,7 +33,7 @@ class Story:
         command("training", "fit", "darcy-tiny", "--out", run, "--data", self.data, *sets)
 
     def export(self, run: Path, *options: str) -> None:
-        """Publish a run."""
+        """Publish a run to the repository."""
         command("export", run, "--repository", self.repository, *options)
 
 
@@ -57,24 +57,24 @@ class Service:
 
 
 def command(*arguments: object) -> None:
-    """Run `python -m …` from the root, and fail with its words."""
+    """Run `python -m …` from the root, and fail with its error output."""
     done = subprocess.run([sys.executable, "-m", *map(str, arguments)], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="session")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """A tiny model, trained and exported as `darcy_tiny`."""
-    root = tmp_path_factory.mktemp("story")
-    told = Story(root / "darcy-tiny", root / "model_repository", root / "data")
-    told.train(told.run)
-    told.export(told.run)
-    return told
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """Train a tiny model and export it as `darcy_tiny`."""
+    root = tmp_path_factory.mktemp("pipeline")
+    made = Pipeline(root / "darcy-tiny", root / "model_repository", root / "data")
+    made.train(made.run)
+    made.export(made.run)
+    return made
 
 
 @pytest.fixture(scope="session")
 def serve(make_settings: Callable[..., Settings]) -> Callable[[Path], Iterator[Service]]:
-    """Gives a context in which `python -m serving` runs on a repository."""
+    """Return a context manager that runs `python -m serving` on a repository."""
 
     @contextmanager
     def serving(repository: Path) -> Iterator[Service]:
@@ -93,7 +93,7 @@ def serve(make_settings: Callable[..., Settings]) -> Callable[[Path], Iterator[S
 
 
 @pytest.fixture(scope="session")
-def service(story: Story, serve: Callable[[Path], Iterator[Service]]) -> Iterator[Service]:
-    """The story's repository, served."""
-    with serve(story.repository) as running:
+def service(pipeline: Pipeline, serve: Callable[[Path], Iterator[Service]]) -> Iterator[Service]:
+    """Serve the repository of the pipeline."""
+    with serve(pipeline.repository) as running:
         yield running

@@ -1,4 +1,4 @@
-"""The committed checkpoints keep their promises on unseen fields, fresh expressions, and what they know by heart."""
+"""Check the committed checkpoints on unseen fields, new expressions and memorised sequences, against their cards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_darcy_is_near_a_finite_volume_solve(points: int) -> None:
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-5])
-def test_the_inverse_finds_the_blocks_of_a_measured_field(noise: float) -> None:
+def test_the_inverse_recovers_the_block_means(noise: float) -> None:
     coefficient, solution = physics.darcy.sample(2**31)
     measured = physics.darcy.restrict(solution, 141)
     measured = measured + noise * np.random.default_rng(0).standard_normal(measured.shape)
@@ -54,9 +54,9 @@ def test_burgers_is_near_a_spectral_solve(points: int) -> None:
     assert relative_l2(found, final) < 5e-2
 
 
-def test_listops_values_expressions_as_often_as_its_card_says() -> None:
+def test_listops_has_the_accuracy_of_its_card() -> None:
     released = checkpoint.load(RELEASED / "listops")
-    [promised], rng = released.card["accuracy"], Random(2**31)  # noqa: S311 - reproducible, not secret
+    [row], rng = released.card["accuracy"], Random(2**31)  # noqa: S311 - reproducible, not secret
     drawn = [listops.draw(rng, *released.recipe.data.length) for _ in range(400)]
     tokens = np.zeros((len(drawn), max(map(len, drawn))), np.int32)
     for row, expression in zip(tokens, drawn, strict=True):
@@ -64,12 +64,12 @@ def test_listops_values_expressions_as_often_as_its_card_says() -> None:
     with torch.inference_mode():
         found = released.operator(torch.from_numpy(tokens)).argmax(dim=-1).tolist()
     accuracy = np.mean([value == listops.value(each) for value, each in zip(found, drawn, strict=True)])
-    assert accuracy > promised["accuracy"] - 0.1  # four standard deviations
-    assert accuracy > promised["majority"] + 0.1
+    assert accuracy > row["accuracy"] - 0.1  # four standard deviations
+    assert accuracy > row["majority"] + 0.1
 
 
-def test_the_memoriser_knows_by_heart_what_its_card_says(tmp_path: Path) -> None:
-    """All of it, the sets that the card tells among it; nothing is kept of them but the recipe's seed."""
+def test_the_memoriser_recalls_every_sequence_of_its_card(tmp_path: Path) -> None:
+    """The sequences are drawn again from the seed of the recipe, and one of them is written on the card."""
     released = checkpoint.load(RELEASED / "memoriser")
     problem, splits = corpora.load(released.recipe, tmp_path)
     assert problem == released.problem
@@ -79,15 +79,15 @@ def test_the_memoriser_knows_by_heart_what_its_card_says(tmp_path: Path) -> None
         found = released.operator(*tokens).argmax(dim=-1)
     seen = labels != UNLABELLED
     assert (found == labels)[seen].double().mean().item() == released.card["accuracy"][0]["accuracy"] == 1
-    *_, told = problem.distribution.split("; ")
-    letters, colours = (words.split() for words in told.split(" with "))
+    *_, listed = problem.distribution.split("; ")
+    letters, colours = (part.split() for part in listed.split(" with "))
     with torch.inference_mode():
-        [answer] = released.operator(torch.tensor([problem.encode(" ".join(letters))], dtype=torch.int32))
-    assert [problem.labels[label] for label in answer.argmax(dim=-1)] == colours
+        [output] = released.operator(torch.tensor([problem.encode(" ".join(letters))], dtype=torch.int32))
+    assert [problem.labels[label] for label in output.argmax(dim=-1)] == colours
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in RELEASED.iterdir()))
-def test_the_card_reports_what_the_files_hold(name: str) -> None:
+def test_the_card_agrees_with_weights_and_recipe(name: str) -> None:
     found = checkpoint.load(RELEASED / name)
     assert found.card["checkpoint"]["parameters"] == sum(p.numel() for p in found.operator.parameters())
     rows, unit = ("errors", "fields") if "errors" in found.card else ("accuracy", "sequences")

@@ -1,4 +1,4 @@
-"""The notebook runs from top to bottom against a running service, and what it prints holds."""
+"""Run the notebook from top to bottom against a service, and check what it prints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEBIBYTE = 2**20
 
 @pytest.fixture(scope="module")
 def service(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The released models that the notebook asks, served; `make test` has exported them."""
+    """Serve the released models that the notebook uses; `make test` has exported them."""
     repository = tmp_path_factory.mktemp("tutorial") / "model_repository"
     for model in MODELS:
         shutil.copytree(ROOT / "model_repository" / model, repository / model)
@@ -34,7 +34,7 @@ def service(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
 
 @pytest.fixture(scope="module")
 def executed(service: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The notebook after a run of the command that it names."""
+    """Return the notebook after a run of the command that it names."""
     folder = tmp_path_factory.mktemp("executed")
     shutil.copy(NOTEBOOK, folder)
     (folder.parent / "physics").symlink_to(ROOT / "physics")
@@ -62,36 +62,36 @@ def pictures(notebook: Any) -> int:
     return sum("image/png" in output.get("data", {}) for cell in code(notebook) for output in cell.outputs)
 
 
-def per_cent(words: str, text: str) -> list[float]:
-    """The percentages that stand behind words."""
-    return [float(found) / 100 for found in re.findall(rf"{words} ([\d.]+)%", text)]
+def percentages(label: str, text: str) -> list[float]:
+    """Return the percentages printed after a label, as fractions."""
+    return [float(found) / 100 for found in re.findall(rf"{label} ([\d.]+)%", text)]
 
 
-def test_it_says_what_is_true(executed: Any) -> None:
+def test_the_printed_errors_are_small(executed: Any) -> None:
     text = printed(executed)
     assert all(f"{model}: " in text for model in MODELS)
-    assert max(per_cent("differ by", text)) < 0.02
-    assert len(per_cent("points: network", text)) == 4
-    assert max(per_cent("points: network", text)) < 0.05
+    assert max(percentages("differ by", text)) < 0.02
+    assert len(percentages("points: network", text)) == 4
+    assert max(percentages("points: network", text)) < 0.05
     assert max(map(float, re.findall(r"([\d.]+)% from the direct", text))) < 2
     assert float(re.findall(r"over HTTP: ([\d.e+-]+)", text)[0]) < 1e-6
     assert "InvalidInput at coefficient[17,3]: coefficient[17,3] is -2.0" in text
 
 
-def test_the_many_sharpen_the_few(executed: Any) -> None:
+def test_many_predictions_reduce_the_error_of_few_solves(executed: Any) -> None:
     means = re.findall(r": ([\d.]+) \+- ([\d.]+)", printed(executed))
     (together, error), (alone, wider) = [tuple(map(float, pair)) for pair in means]
     assert error < wider
     assert abs(together - alone) < 3 * wider
 
 
-def test_what_is_stored_is_such_a_run(executed: Any) -> None:
+def test_the_stored_outputs_agree_with_the_run(executed: Any) -> None:
     stored = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(stored)
     numbers = [cell.execution_count for cell in code(stored)]
     assert numbers == list(range(1, len(numbers) + 1))
     assert pictures(stored) == pictures(executed) == 4
-    shape = re.compile(r"[\d.]+(e-\d+)?")  # numbers and times differ from run to run, words do not
-    assert shape.sub("0", printed(stored)) == shape.sub("0", printed(executed))
+    number = re.compile(r"[\d.]+(e-\d+)?")  # numbers and times differ from run to run, the text does not
+    assert number.sub("0", printed(stored)) == number.sub("0", printed(executed))
     assert "stderr" not in {output.get("name") for cell in code(stored) for output in cell.outputs}
     assert NOTEBOOK.stat().st_size < MEBIBYTE

@@ -1,4 +1,4 @@
-"""From samples to answers: every road gives the same field, and the service survives what happens to services."""
+"""Predict through every route, and keep serving after bad inputs, new versions and a killed Triton."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from training import checkpoint
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.pipeline.conftest import Service, Story
+    from tests.pipeline.conftest import Pipeline, Service
 
 MODEL = "darcy_tiny"
 TOLERANCE = 1e-5
@@ -35,10 +35,10 @@ def field() -> NDArray[np.float32]:
 
 
 @pytest.fixture(scope="module")
-def eager(story: Story, field: NDArray[np.float32]) -> NDArray[np.float32]:
+def eager(pipeline: Pipeline, field: NDArray[np.float32]) -> NDArray[np.float32]:
     with torch.inference_mode():
-        answer: NDArray[np.float32] = checkpoint.load(story.run).operator(torch.from_numpy(field[None]))[0].numpy()
-    return answer
+        output: NDArray[np.float32] = checkpoint.load(pipeline.run).operator(torch.from_numpy(field[None]))[0].numpy()
+    return output
 
 
 def npy(array: NDArray[Any]) -> bytes:
@@ -48,36 +48,36 @@ def npy(array: NDArray[Any]) -> bytes:
 
 
 def by_npy(service: Service, field: NDArray[np.float32]) -> NDArray[Any]:
-    answer = httpx2.post(
+    response = httpx2.post(
         f"{service.url}/v1/models/{MODEL}/predict",
         content=npy(field),
         headers={"Content-Type": "application/x-npy", "Accept": "application/x-npy"},
     ).raise_for_status()
-    assert (answer.headers["Petrov-Model"], answer.headers["Petrov-Version"]) == (MODEL, "1")
-    found: NDArray[Any] = np.load(io.BytesIO(answer.content))
-    return found
+    assert (response.headers["Petrov-Model"], response.headers["Petrov-Version"]) == (MODEL, "1")
+    output: NDArray[Any] = np.load(io.BytesIO(response.content))
+    return output
 
 
 def by_json(service: Service, field: NDArray[np.float32]) -> NDArray[Any]:
-    question = {"inputs": {"coefficient": field.tolist()}}
-    answer = httpx2.post(f"{service.url}/v1/models/{MODEL}/predict", json=question).raise_for_status()
-    return np.array(answer.json()["outputs"]["solution"])
+    request = {"inputs": {"coefficient": field.tolist()}}
+    response = httpx2.post(f"{service.url}/v1/models/{MODEL}/predict", json=request).raise_for_status()
+    return np.array(response.json()["outputs"]["solution"])
 
 
 def by_triton_grpc(service: Service, field: NDArray[np.float32]) -> NDArray[Any]:
     client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{service.settings.triton_grpc_port}")
-    question = tritonclient.grpc.InferInput("coefficient", [1, *field.shape], "FP32")
-    question.set_data_from_numpy(field[None])
-    found: NDArray[Any] = client.infer(MODEL, [question]).as_numpy("solution")[0]
-    return found
+    tensor = tritonclient.grpc.InferInput("coefficient", [1, *field.shape], "FP32")
+    tensor.set_data_from_numpy(field[None])
+    output: NDArray[Any] = client.infer(MODEL, [tensor]).as_numpy("solution")[0]
+    return output
 
 
 def by_triton_http(service: Service, field: NDArray[np.float32]) -> NDArray[Any]:
     client = tritonclient.http.InferenceServerClient(f"127.0.0.1:{service.settings.triton_http_port}")
-    question = tritonclient.http.InferInput("coefficient", [1, *field.shape], "FP32")
-    question.set_data_from_numpy(field[None])
-    found: NDArray[Any] = client.infer(MODEL, [question]).as_numpy("solution")[0]
-    return found
+    tensor = tritonclient.http.InferInput("coefficient", [1, *field.shape], "FP32")
+    tensor.set_data_from_numpy(field[None])
+    output: NDArray[Any] = client.infer(MODEL, [tensor]).as_numpy("solution")[0]
+    return output
 
 
 def by_client(service: Service, field: NDArray[np.float32]) -> NDArray[Any]:
@@ -95,24 +95,24 @@ def by_grpc_client(service: Service, field: NDArray[np.float32]) -> NDArray[Any]
         return petrov.predict(MODEL, field)
 
 
-ROADS = [by_npy, by_json, by_triton_grpc, by_triton_http, by_client, by_torchscript, by_grpc_client]
+ROUTES = [by_npy, by_json, by_triton_grpc, by_triton_http, by_client, by_torchscript, by_grpc_client]
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_every_road_gives_the_networks_answer(
-    road: Any, service: Service, field: NDArray[np.float32], eager: NDArray[np.float32]
+@pytest.mark.parametrize("predict", ROUTES)
+def test_every_route_returns_the_output_of_the_network(
+    predict: Any, service: Service, field: NDArray[np.float32], eager: NDArray[np.float32]
 ) -> None:
-    answer = road(service, field)
-    assert np.linalg.norm(answer - eager) / np.linalg.norm(eager) < TOLERANCE
+    output = predict(service, field)
+    assert np.linalg.norm(output - eager) / np.linalg.norm(eager) < TOLERANCE
 
 
-def test_the_card_tells_what_was_measured(service: Service, story: Story) -> None:
+def test_the_card_has_the_measured_errors(service: Service, pipeline: Pipeline) -> None:
     card = httpx2.get(f"{service.url}/v1/models/{MODEL}").json()
-    assert card["card"]["errors"] == checkpoint.load(story.run).card["errors"]
+    assert card["card"]["errors"] == checkpoint.load(pipeline.run).card["errors"]
     assert card["certificate"]["worst"]["float32"] < TOLERANCE
 
 
-def test_prometheus_sees_the_latency(service: Service, field: NDArray[np.float32]) -> None:
+def test_metrics_contain_the_latency(service: Service, field: NDArray[np.float32]) -> None:
     by_client(service, field)
     text = httpx2.get(f"{service.url}/metrics").text
     assert f'petrov_request_duration_seconds_count{{code="200",model="{MODEL}"' in text
@@ -136,42 +136,44 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_named_and_harms_nothing(case: str, service: Service, field: NDArray[np.float32]) -> None:
-    body, status, place = BAD[case]
+def test_bad_input_is_located_and_the_service_continues(
+    case: str, service: Service, field: NDArray[np.float32]
+) -> None:
+    body, status, location = BAD[case]
     url, headers = f"{service.url}/v1/models/{MODEL}/predict", {"Content-Type": "application/x-npy"}
-    answer = httpx2.post(url, content=body, headers=headers)
-    assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json")
-    assert place in answer.text
+    response = httpx2.post(url, content=body, headers=headers)
+    assert (response.status_code, response.headers["Content-Type"]) == (status, "application/problem+json")
+    assert location in response.text
     assert by_client(service, field).shape == field.shape
 
 
-def test_a_release_answers_without_a_restart_and_the_version_before_stays(
-    story: Story, service: Service, field: NDArray[np.float32], tmp_path: Path
+def test_a_new_version_is_served_without_a_restart_and_the_previous_one_stays(
+    pipeline: Pipeline, service: Service, field: NDArray[np.float32], tmp_path: Path
 ) -> None:
     before = by_client(service, field)
-    story.train(tmp_path / "again", "fit.epochs=1")
-    story.export(tmp_path / "again", "--name", MODEL)
+    pipeline.train(tmp_path / "again", "fit.epochs=1")
+    pipeline.export(tmp_path / "again", "--name", MODEL)
     with Client(service.url) as petrov:
         wait_until(lambda: 2 in petrov.model(MODEL).versions)
         wait_until(lambda: not np.array_equal(petrov.predict(MODEL, field), before))
         np.testing.assert_allclose(petrov.predict(MODEL, field, version=1), before, rtol=1e-5)
 
 
-def test_killing_triton_under_load_is_told_as_unavailable_and_passes(
-    story: Story, serve: Any, field: NDArray[np.float32]
+def test_a_killed_triton_under_load_makes_the_service_unavailable_until_it_is_back(
+    pipeline: Pipeline, serve: Any, field: NDArray[np.float32]
 ) -> None:
-    with serve(story.repository) as service, Client(service.url) as petrov:
-        stop, faults = threading.Event(), []
+    with serve(pipeline.repository) as service, Client(service.url) as petrov:
+        stop, errors = threading.Event(), []
 
-        def ask() -> None:
+        def predict() -> None:
             while not stop.is_set():
                 try:
                     petrov.predict(MODEL, field)
-                except PetrovError as fault:
-                    faults.append(fault)
+                except PetrovError as error:
+                    errors.append(error)
                     stop.wait(0.2)
 
-        threads = [threading.Thread(target=ask) for _ in range(4)]
+        threads = [threading.Thread(target=predict) for _ in range(4)]
         for thread in threads:
             thread.start()
         children = psutil.Process(service.process.pid).children(recursive=True)
@@ -182,5 +184,5 @@ def test_killing_triton_under_load_is_told_as_unavailable_and_passes(
         stop.set()
         for thread in threads:
             thread.join()
-        assert all(isinstance(fault, Unavailable) for fault in faults), faults
+        assert all(isinstance(error, Unavailable) for error in errors), errors
         assert petrov.predict(MODEL, field).shape == field.shape
