@@ -1,6 +1,6 @@
 """The service's commands: `python -m serving` (Triton and gateway), `… gateway` (gateway alone), `… key` (an API key).
 
-The end, after SIGTERM or Ctrl-C: readiness goes false, the gateway finishes what it has, then Triton drains.
+After SIGTERM or Ctrl-C, readiness becomes false, the gateway finishes its requests, then Triton drains.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from serving.http.app import create_app
 from serving.http.connection import configuration
 from serving.observability import log, telemetry
 from serving.settings import Settings
+from serving.startup_error import StartupError
 from serving.triton.client import TritonInference
-from serving.triton.preflight import PreflightError, free
+from serving.triton.preflight import free
 from serving.triton.server import TritonServer, TritonServerError
 
 if TYPE_CHECKING:
@@ -38,16 +39,17 @@ Triton = Annotated[
     str | None, typer.Option(help="HOST:PORT[,HOST:PORT…] of Triton's HTTP; else PETROV_TRITON.", show_default=False)
 ]
 Scopes = Annotated[
-    list[keys.Scope] | None, typer.Option(help="What it is for, may be given again; else infer.", show_default=False)
+    list[keys.Scope] | None, typer.Option(help="A scope of the key, repeatable; else infer.", show_default=False)
 ]
 KeyFile = Annotated[
-    Path | None, typer.Option(envvar="PETROV_KEYS", dir_okay=False, help="Where its hash is added.", show_default=False)
+    Path | None,
+    typer.Option(envvar="PETROV_KEYS", dir_okay=False, help="File to which its hash is added.", show_default=False),
 ]
 
 
 @commands.callback(invoke_without_command=True)
 def serve(context: typer.Context, host: Host = None, port: Port = None) -> None:
-    """Serve the model repository: a local Triton, and the gateway before it."""
+    """Serve the model repository: a local Triton, and the gateway in front of it."""
     if context.invoked_subcommand is None:
         _run(_settings(host=host, port=port))
 
@@ -63,13 +65,13 @@ def gateway(triton: Triton = None, host: Host = None, port: Port = None) -> None
 
 @commands.command()
 def key(
-    name: Annotated[str, typer.Argument(help="Whose key it is: in metrics, logs and refusals.")],
+    name: Annotated[str, typer.Argument(help="Owner of the key, shown in metrics, logs and refusals.")],
     scope: Scopes = None,
     rate: Annotated[float | None, typer.Option(help="Fields per second; else no limit.", show_default=False)] = None,
     burst: Annotated[int | None, typer.Option(help="Fields at once; else a second's.", show_default=False)] = None,
     file: KeyFile = None,
 ) -> None:
-    """Make an API key: it is printed, this once, and its hash is added to the key file or, without one, shown."""
+    """Make an API key: print it, once, and add its hash to the key file or, without a file, print that too."""
     try:
         secret, entry = keys.make(name, tuple(scope or [keys.Scope.INFER]), rate, burst)
         if file is not None:
@@ -83,20 +85,20 @@ def key(
 
 
 class Gateway(uvicorn.Server):
-    """The gateway's application on its port; it leaves in order, and hands the end on to its caller.
+    """The gateway's application on its port; it shuts down in order, and leaves Triton's end to its caller.
 
     Args:
         settings: The operator's choices.
 
     Raises:
-        PreflightError: Its port is in use.
+        StartupError: Its port is in use.
     """
 
     def __init__(self, settings: Settings) -> None:
         if not free(settings.host, settings.port):
-            raise PreflightError(f"port {settings.port} is in use: set PETROV_PORT, or --port, to a free one")
+            raise StartupError(f"port {settings.port} is in use: set PETROV_PORT, or --port, to a free one")
         if settings.grpc_port and not free(settings.host, settings.grpc_port):
-            raise PreflightError(f"port {settings.grpc_port} is in use: set PETROV_GRPC_PORT to a free one, or to 0")
+            raise StartupError(f"port {settings.grpc_port} is in use: set PETROV_GRPC_PORT to a free one, or to 0")
         tritons = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_addresses]
         app = create_app(settings, *tritons)
         super().__init__(configuration(app, settings))
@@ -106,11 +108,11 @@ class Gateway(uvicorn.Server):
         self.loop = asyncio.get_running_loop()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signal handlers are called
-        """On a signal. Uvicorn's own would raise the signal again at the end, before Triton has drained."""
-        self.loop.call_soon_threadsafe(self.leave)
+        """Shut down on a signal; uvicorn's own handler would raise the signal again before Triton has drained."""
+        self.loop.call_soon_threadsafe(self.shut_down)
 
-    def leave(self) -> None:
-        """Readiness is false from now on; the last requests are taken `notice_seconds` later."""
+    def shut_down(self) -> None:
+        """Make readiness false, and stop listening `notice_seconds` later."""
         self.service.drain()
         self.loop.call_later(self.settings.notice_seconds, self._stop_listening)
 
@@ -120,7 +122,7 @@ class Gateway(uvicorn.Server):
             self.finishing = asyncio.create_task(self.state.grpc.stop())
 
     async def run_here(self) -> None:
-        """Serves until told to leave."""
+        """Serve until it is shut down."""
         announcing = asyncio.create_task(self._announce())
         try:
             await self.serve()
@@ -128,21 +130,21 @@ class Gateway(uvicorn.Server):
             announcing.cancel()
 
     async def _announce(self) -> None:
-        """Says where the service is, and then what it serves."""
+        """Log the service's address and, once they are ready, its models."""
         url = f"http://{self.settings.host}:{self.settings.port}"
         grpc = f" and speaks gRPC on port {self.settings.grpc_port}" if self.settings.grpc_port else ""
         while not self.started:  # noqa: ASYNC110 - uvicorn has a flag, no event
             await asyncio.sleep(0.05)
         logger.info("Petrov listens on %s%s, and loads its models …", url, grpc)
-        while not self.service.catalogue.readiness().ready:  # noqa: ASYNC110 - a sentence for people may be late
+        while not self.service.catalogue.readiness().ready:  # noqa: ASYNC110 - a log line may be late
             await asyncio.sleep(0.1)
         names = ", ".join(model.name for model in self.service.catalogue.models())
         logger.info("Ready: %s. Documentation: %s/docs", names, url)
 
 
-def _settings(**given: object) -> Settings:
+def _settings(**options: object) -> Settings:
     try:
-        return Settings.model_validate({name: value for name, value in given.items() if value is not None})
+        return Settings.model_validate({name: value for name, value in options.items() if value is not None})
     except ValidationError as error:
         faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
         raise typer.BadParameter("; ".join(faults)) from error
@@ -152,8 +154,8 @@ def _run(settings: Settings) -> None:
     log.configure(settings, telemetry.trace_id if settings.traces else None)
     try:
         _until_done(_with_triton(settings) if settings.embedded else _alone(settings))
-    except (PreflightError, TritonServerError, keys.KeysError) as error:
-        logger.critical("%s", error)  # a traceback would bury the sentence
+    except (StartupError, TritonServerError, keys.KeysError) as error:
+        logger.critical("%s", error)  # the sentence alone: a traceback would add nothing
         raise typer.Exit(1) from error
 
 
@@ -172,18 +174,18 @@ async def _alone(settings: Settings) -> None:
 
 
 async def _with_triton(settings: Settings) -> None:
-    """Side by side, so that liveness answers at once; a Triton that cannot run takes the gateway along."""
+    """Start both at once, so that liveness responds meanwhile; a Triton that cannot run ends the gateway, too."""
     server, triton = Gateway(settings), TritonServer(settings)
-    keeping = asyncio.create_task(_keep(triton))
-    keeping.add_done_callback(lambda _: server.leave())
+    running = asyncio.create_task(_run_triton(triton))
+    running.add_done_callback(lambda _: server.shut_down())
     try:
         await server.run_here()
     finally:
         await triton.stop()
-        await keeping
+        await running
 
 
-async def _keep(triton: TritonServer) -> None:
+async def _run_triton(triton: TritonServer) -> None:
     await triton.start()
     await triton.watch()
 

@@ -1,4 +1,4 @@
-"""The gateway's parts, made once per application from settings and inference servers, and handed to the routes."""
+"""The gateway's parts, made once per application from settings and inference servers, and used by the routes."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ RETRIES_PER_CALL, RETRIES_SAVED = 0.2, 32  # one call in five, and the runs in f
 
 
 class Service:
-    """What the routes stand on.
+    """The parts of the gateway that the routes use.
 
     Args:
         settings: The operator's choices.
-        tritons: Where models run; opened and closed by `run`.
-        version: Of the software.
+        tritons: The servers that run the models; opened and closed by `run`.
+        version: Version of the software.
 
     Raises:
         KeysError: The key file cannot be used.
@@ -70,7 +70,7 @@ class Service:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Open the inference servers, and watch the repository and the keys as long as the context lasts."""
+        """Open the inference servers, and watch the repository and the keys while the context is open."""
         async with self._tritons:
             watching = [asyncio.create_task(watcher.run()) for watcher in self._watchers]
             try:
@@ -97,7 +97,7 @@ class Service:
 
 
 async def of(request: Request) -> Service:
-    """The service of the application that a request came to; FastAPI would call a plain function in a thread."""
+    """Return the service of the request's application; FastAPI would call a plain function in a thread."""
     return cast("Service", request.app.state.service)
 
 

@@ -1,4 +1,4 @@
-"""Environment variables in (`PETROV_*`), one frozen `Settings` out; its descriptions make the README's table."""
+"""The service's settings, read from environment variables (`PETROV_*`); their descriptions make the settings table."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-Port = Annotated[int, Field(ge=1, le=65535)]
-Seconds = Annotated[float, Field(gt=0)]
-Bytes = Annotated[int, Field(gt=0)]
+DAY = 86_400.0
 MEBIBYTE = 2**20
+Port = Annotated[int, Field(ge=1, le=65535)]
+Seconds = Annotated[float, Field(gt=0, le=DAY, allow_inf_nan=False)]
+Bytes = Annotated[int, Field(gt=0, le=2**40)]
 
 
 class Settings(BaseSettings):
     """Everything about the service that an operator may choose.
 
-    Read once, at the start of a command, and passed on: nothing else looks at the environment.
+    Settings are read once, at the start of a command, and passed on: nothing else reads the environment.
     """
 
     model_config = SettingsConfigDict(env_prefix="PETROV_", frozen=True, extra="forbid")
 
-    host: str = Field("127.0.0.1", description="Address on which the gateway listens.")
+    host: str = Field("127.0.0.1", min_length=1, description="Address on which the gateway listens.")
     port: Port = Field(8080, description="Port of the gateway.")
     grpc_port: Annotated[int, Field(ge=0, le=65535)] = Field(
-        8081, description="Port of the gateway's gRPC (Open Inference Protocol); 0: none."
+        8081, description="Port of the gateway's gRPC (Open Inference Protocol); 0 switches gRPC off."
     )
     repository: Path = Field(
-        Path("model_repository"), description="Model repository: read by Triton, and for its cards."
+        Path("model_repository"), description="Model repository; Triton reads the models, the gateway their cards."
     )
     keys: Path | None = Field(
-        None, description="File of hashed API keys, scopes and rates, re-read when it changes; none: open to everybody."
+        None, description="File of hashed API keys, scopes and rates, re-read when it changes; empty: no keys needed."
     )
     triton: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
@@ -42,39 +43,37 @@ class Settings(BaseSettings):
     triton_metrics_port: Port = Field(8002, description="Metrics port of the local Triton (127.0.0.1 only).")
     triton_runtime: Path = Field(Path(".runtime/triton"), description="Folder for the local Triton's backends and log.")
     triton_environment: Path = Field(
-        Path(".runtime/triton-env"), description="Python environment of the local Triton; built where it is missing."
+        Path(".runtime/triton-env"), description="Python environment of the local Triton; built if it is missing."
     )
     triton_start_seconds: Seconds = Field(120.0, description="How long the local Triton may take to load every model.")
-    triton_poll_seconds: Annotated[int, Field(ge=1)] = Field(
-        2, description="How often the local Triton looks for new models and versions."
+    triton_poll_seconds: Annotated[int, Field(ge=1, le=DAY)] = Field(
+        2, description="How often the local Triton checks for new models and versions."
     )
-    max_body_bytes: Bytes = Field(64 * MEBIBYTE, description="Largest request body, counted while it streams in (413).")
+    max_body_bytes: Bytes = Field(
+        64 * MEBIBYTE, description="Largest request body, counted while it is received (413)."
+    )
     max_bytes_in_flight: Bytes = Field(
-        512 * MEBIBYTE, description="Request bytes held at one time over all requests; beyond it 503."
+        512 * MEBIBYTE, description="Body bytes held at one time over all requests; beyond it 503."
     )
-    max_requests_in_flight: Annotated[int, Field(gt=0)] = Field(
-        256, description="Requests answered at one time; beyond it 503 with Retry-After."
+    max_requests_in_flight: Annotated[int, Field(gt=0, le=2**20)] = Field(
+        256, description="Predictions in flight at one time; beyond it 503 with Retry-After."
     )
     receive_seconds: Seconds = Field(30.0, description="How long a client may take to send its body (408).")
-    request_seconds: Seconds = Field(60.0, description="How long an answer may take once the body is read (504).")
+    request_seconds: Seconds = Field(60.0, description="How long a response may take once the body is read (504).")
     drain_seconds: Seconds = Field(20.0, description="How long requests in flight may finish after SIGTERM.")
-    notice_seconds: Annotated[float, Field(ge=0)] = Field(
+    notice_seconds: Annotated[float, Field(ge=0, le=DAY, allow_inf_nan=False)] = Field(
         0.0,
         description="How long readiness is false after SIGTERM before the gateway stops listening: for load balancers.",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least severe log line written."
-    )
-    log_format: Literal["text", "json"] = Field(
-        "text", description="Log lines as sentences for people, or as JSON for machines."
-    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
+    log_format: Literal["text", "json"] = Field("text", description="Log lines as plain text, or as JSON for programs.")
     traces: Annotated[str, Field(pattern=r"^(https?://[^\s/]+/\S*)?$")] = Field(
         "",
         description="Where OpenTelemetry traces are sent, such as `http://127.0.0.1:4318/v1/traces`; empty: none.",
     )
     triton_traces: bool = Field(
         default=False,
-        description="Whether the local Triton sends spans, too: for a look at single requests, since it dies of many.",
+        description="Whether the local Triton sends spans, too; only for single requests, since it crashes under load.",
     )
 
     @field_validator("triton", mode="before")
@@ -89,7 +88,7 @@ class Settings(BaseSettings):
     def _check(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
         for address in addresses:
             host, _, port = address.rpartition(":")
-            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            if not host or not port.isdecimal() or not 0 < int(port) < 65536:
                 raise ValueError(f'expected HOST:PORT but got "{address}"')
         return addresses
 
@@ -100,5 +99,5 @@ class Settings(BaseSettings):
 
     @property
     def triton_addresses(self) -> tuple[str, ...]:
-        """The HTTP addresses to send work to, of whichever Triton is in use."""
+        """The HTTP addresses of the Tritons in use, local or remote."""
         return self.triton or (f"127.0.0.1:{self.triton_http_port}",)

@@ -24,7 +24,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from serving.observability.metrics import Metrics
-from serving.triton.preflight import PreflightError
+from serving.startup_error import StartupError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -53,7 +53,7 @@ class Traces:
         version: Of the software.
 
     Raises:
-        PreflightError: The packages of the group `telemetry` are not installed.
+        StartupError: The packages of the group `telemetry` are not installed.
     """
 
     def __init__(self, url: str, version: str) -> None:
@@ -65,7 +65,7 @@ class Traces:
             from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - as above
             from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - as above
         except ImportError as error:
-            raise PreflightError(
+            raise StartupError(
                 "PETROV_TRACES is set, but OpenTelemetry's SDK is not installed: "
                 "pip install --group telemetry -c constraints.txt"
             ) from error

@@ -1,1 +1,1 @@
-"""The Triton server: its process, its connections, its backends."""
+"""The Triton servers: their connections, and the local server with its process and its backends."""

@@ -34,13 +34,13 @@ def packages(environment: Path) -> Path:
 
 
 def is_built(environment: Path) -> bool:
-    """Return whether the environment is complete, with today's packages and for the application that runs."""
+    """Return whether the environment is complete, with the current packages and for the running application."""
     marker = environment / COMPLETE
     return marker.is_file() and marker.read_text() == _content()
 
 
 def build(environment: Path) -> None:
-    """Build the environment, unless it is there already; other processes that want it wait meanwhile.
+    """Build the environment unless it exists; other processes that build it wait meanwhile.
 
     Args:
         environment: The folder, by default `.runtime/triton-env`.

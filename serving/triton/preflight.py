@@ -1,4 +1,4 @@
-"""The machine and the settings in; what is missing to run Triton here, by name, out."""
+"""Check, before the start, that the machine and the settings have all that a local Triton needs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import suppress
 from platform import machine
 from typing import TYPE_CHECKING
 
+from serving.startup_error import StartupError
 from serving.triton import environment as triton_environment
 from serving.triton import runtime as triton_runtime
 from serving.triton.environment import PYTHON
@@ -20,35 +21,31 @@ if TYPE_CHECKING:
 
     from serving.settings import Settings
 
-ELSEWHERE = "a Triton that runs elsewhere will do: python -m serving gateway --triton HOST:PORT"
+ELSEWHERE = "or use a Triton that runs elsewhere: python -m serving gateway --triton HOST:PORT"
 GLIBC = (2, 35)
 
 
-class PreflightError(RuntimeError):
-    """What is missing, one sentence a line, each with what to do about it."""
-
-
 def check(settings: Settings) -> Path:
-    """Makes sure that a local Triton can start.
+    """Make sure that a local Triton can start.
 
     Returns:
         The wheel's `tritonserver` folder.
 
     Raises:
-        PreflightError: Something is missing; the message names all of it.
+        StartupError: Something is missing; the message lists all of it.
     """
     wheel, missing = install(settings.triton_environment)
     missing = [*missing, *platform(wheel), *repository(settings.repository), *ports(settings)]
     if missing or wheel is None:
-        raise PreflightError("\n".join(missing))
+        raise StartupError("\n".join(missing))
     return wheel
 
 
 def install(environment: Path) -> tuple[Path | None, list[str]]:
-    """Build Triton's environment where it is missing.
+    """Build Triton's environment if it is missing.
 
     Returns:
-        The wheel's `tritonserver` folder, and what is missing where there is none.
+        The wheel's `tritonserver` folder or None, and what is missing.
     """
     if (sys.platform, machine()) != ("linux", "x86_64"):
         return None, [f"nvidia-pytriton, which carries Triton, is for Linux on x86_64 only; {ELSEWHERE}"]
@@ -60,7 +57,7 @@ def install(environment: Path) -> tuple[Path | None, list[str]]:
 
 
 def platform(wheel: Path | None) -> Iterator[str]:
-    """What the machine lacks to run the wheel's binary."""
+    """Yield what the machine lacks to run the wheel's binary."""
     if wheel is None:
         return
     if not triton_runtime.stub(wheel).exists():
@@ -73,7 +70,7 @@ def platform(wheel: Path | None) -> Iterator[str]:
 
 
 def glibc() -> tuple[int, ...]:
-    """Version of the C library; (0,) where it is another than GNU's."""
+    """Return the version of the C library; (0,) if it is not GNU's."""
     with suppress(ValueError, OSError):
         return tuple(int(part) for part in (os.confstr("CS_GNU_LIBC_VERSION") or "").split()[-1].split("."))
     return (0,)
@@ -84,7 +81,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 def libpython(wheel: Path) -> bool:
-    """Whether the loader will find the library that the stub links to."""
+    """Return whether the loader finds the library that the stub links to."""
     name = f"libpython{PYTHON}.so.1.0"
     if any((folder / name).exists() for folder in triton_runtime.library_folders(wheel)):
         return True
@@ -94,17 +91,17 @@ def libpython(wheel: Path) -> bool:
 
 
 def repository(folder: Path) -> Iterator[str]:
-    """Whether there is anything to serve."""
+    """Yield which models cannot be served."""
     if not any(folder.glob("*/config.pbtxt")):
         yield f'the model repository "{folder}" holds no model: make export'
         return
     for model in sorted(config.parent for config in folder.glob("*/config.pbtxt")):
-        if not any(version.name.isdigit() for version in model.iterdir()):
+        if not any(version.name.isdecimal() for version in model.iterdir()):
             yield f'the model "{model.name}" has no version in "{folder}": make export'
 
 
 def ports(settings: Settings) -> Iterator[str]:
-    """Which of Triton's ports somebody else has."""
+    """Yield which of Triton's ports are in use."""
     for field in ("triton_http_port", "triton_grpc_port", "triton_metrics_port"):
         port = getattr(settings, field)
         if not free("127.0.0.1", port):
@@ -112,9 +109,9 @@ def ports(settings: Settings) -> Iterator[str]:
 
 
 def free(host: str, port: int) -> bool:
-    """Whether a server could listen there."""
+    """Return whether a server could listen on that address."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: not kept by closed connections
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: closed connections do not count
         try:
             probe.bind((host, port))
         except OSError:

@@ -1,18 +1,18 @@
-"""A command in; its exit status out, and nothing of it left behind: no process, no shared memory.
+"""Run a command and return its exit status, and leave nothing of it behind: no process, no shared memory.
 
-    python -I warden.py SHARED_MEMORY_PREFIX COMMAND...
+    python -I supervisor.py SHARED_MEMORY_PREFIX COMMAND...
 
-Triton's Python backend starts a process for every model instance and maps shared memory for each. Killed, Triton leaves
-both. So it runs under this small warden, which outlives it and cleans up whichever way it ends:
+Triton's Python backend starts a process for every model instance and maps shared memory for each. A killed Triton
+leaves both behind. It therefore runs under this small supervisor, which outlives it and cleans up however it ends:
 
 - SIGTERM is passed on, and Triton drains;
-- standard input closes: our parent is gone, even by SIGKILL, and everything is killed at once. (A pipe closes with its
-  process; Linux's parent-death signal would come with the end of the *thread* that started us.)
-- an instance dies (killed for memory, say): Triton would neither replace nor miss it, and requests would hang. So
-  Triton is killed, and whoever watches us starts it anew;
-- should the warden itself be killed, the kernel kills Triton (parent-death signal), and its stubs end within seconds.
+- standard input closes: our parent has ended, even by SIGKILL, and everything is killed at once. (A pipe closes with
+  its process; Linux's parent-death signal would come with the end of the *thread* that started us.)
+- an instance dies (killed for memory, say): Triton would neither replace nor notice it, and requests would hang. So
+  Triton is killed, and its watcher starts it anew;
+- should the supervisor itself be killed, the kernel kills Triton (parent-death signal), and its stubs end in seconds.
 
-It runs as a script, alone, so that it starts in milliseconds and holds nothing that could fail.
+It runs as a script, alone, so that it starts in milliseconds and has few ways to fail.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ import sys
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-LOOK_SECONDS = 5.0  # for instances that are new
+SCAN_SECONDS = 5.0  # between two scans for new instances
 REAPING_SECONDS = 2.0
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lives on Linux; nothing is created here
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - POSIX shared memory on Linux; nothing is created here
 
 
 def main(prefix: str, command: list[str]) -> int:
-    """Runs the command to its end, or to the end of our parent.
+    """Run the command to its end, or to the end of our parent.
 
     Args:
         prefix: What the names of its shared memory begin with.
         command: Program and arguments.
 
     Returns:
-        Its exit status; 128 + n after signal n, as a shell has it.
+        Its exit status; 128 + n after signal n, as in a shell.
     """
     process_control = ctypes.CDLL(None, use_errno=True).prctl
     process_control(PR_SET_CHILD_SUBREAPER, 1)  # stubs that Triton leaves become ours to reap
@@ -54,50 +54,50 @@ def main(prefix: str, command: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     _wait(child)
     _end(child)
-    _forget(prefix)
+    _remove_shared_memory(prefix)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
 def _wait(child: subprocess.Popen[bytes]) -> None:
-    """Until the child ends, standard input closes, or a process that the child started has died unnoticed."""
+    """Wait until the child ends, standard input closes, or a process that the child started has died unnoticed."""
     ends, watched = [os.pidfd_open(child.pid), sys.stdin.fileno()], dict[int, str]()
-    while not (ready := set(select.select([*ends, *watched], [], [], LOOK_SECONDS)[0])) & set(ends):
+    while not (ready := set(select.select([*ends, *watched], [], [], SCAN_SECONDS)[0])) & set(ends):
         died = {watched.pop(descriptor) for descriptor in ready}
         for descriptor in ready:
             os.close(descriptor)
         if died:
-            select.select(ends, [], [], REAPING_SECONDS)  # the dead of an ordinary unload are reaped at once
+            select.select(ends, [], [], REAPING_SECONDS)  # an ordinary unload reaps its processes at once
         if lost := sorted(filter(_unreaped, died)):
             sys.stderr.write(f"E instances died, so Triton is ended: processes {', '.join(lost)}\n")
             return
-        _watch(child.pid, watched)
+        _watch_children(child.pid, watched)
 
 
-def _watch(parent: int, watched: dict[int, str]) -> None:
-    """Add the children of a process that are new, by descriptors that tell when they die.
+def _watch_children(parent: int, watched: dict[int, str]) -> None:
+    """Add the new children of a process, by descriptors that become readable when they die.
 
-    With hundreds of threads, each of which may have children, a look takes tens of milliseconds: hence the descriptors.
+    With hundreds of threads, each of which may have children, a scan takes tens of milliseconds: hence the descriptors.
     """
     for children in Path(f"/proc/{parent}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # threads and processes come and go while we look
+        with contextlib.suppress(OSError):  # threads and processes come and go during the scan
             for pid in set(children.read_text().split()) - set(watched.values()):
                 watched[os.pidfd_open(int(pid))] = pid
 
 
 def _unreaped(pid: str) -> bool:
-    """Whether a process is dead while its parent has not taken notice."""
+    """Return whether a process is dead and its parent has not noticed."""
     with contextlib.suppress(OSError):
         return _state(pid) == "Z"
     return False
 
 
 def _state(pid: str) -> str:
-    """One letter: the field after the program's name, which may itself hold spaces and parentheses."""
+    """Return the state letter: the field after the program's name, which may itself hold spaces and parentheses."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Kills what is left of the child's process group, and waits for every process in it."""
+    """Kill what is left of the child's process group, and wait for every process in it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -106,7 +106,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             os.wait()
 
 
-def _forget(prefix: str) -> None:
+def _remove_shared_memory(prefix: str) -> None:
     for region in SHARED_MEMORY.glob(f"{prefix}*"):
         region.unlink(missing_ok=True)
 

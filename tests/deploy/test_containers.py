@@ -18,7 +18,6 @@ from serving.http.app import VERSION, create_app
 from serving.settings import Settings
 from serving.triton import environment as triton_environment
 from serving.triton import runtime as triton_runtime
-from serving.triton import server as triton_server
 from tests.conftest import ENVIRONMENT
 from tests.deploy.manifests import DEPLOY, DEPLOYMENTS, ROOT, Pair, image_environment, pair
 
@@ -49,7 +48,7 @@ def wheel() -> Path:
 @pytest.fixture(scope="module")
 def embedded(wheel: Path, make_settings: Callable[..., Settings]) -> dict[str, str]:
     """Return the options with which the service starts the embedded Triton."""
-    command = triton_server._command(wheel, make_settings(Path("models")), every_model=False)
+    command = triton_runtime.command(wheel, make_settings(Path("models")), every_model=False)
     given = (argument[2:].partition("=") for argument in command if argument.startswith("--"))
     return {name: value for name, _, value in given}
 

@@ -32,6 +32,22 @@ def test_an_address_without_host_and_port_is_refused(address: str) -> None:
         Settings.model_validate({"triton": address})
 
 
+@pytest.mark.parametrize("value", ["inf", "nan", "-1", "0", "1e9"])
+@pytest.mark.parametrize("name", ["triton_start_seconds", "receive_seconds", "request_seconds", "drain_seconds"])
+def test_an_absurd_time_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(ValidationError, match=name):
+        Settings.model_validate({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("max_body_bytes", "-1"), ("max_bytes_in_flight", "1e30"), ("max_requests_in_flight", "0"), ("port", "65536")],
+)
+def test_an_absurd_limit_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(ValidationError, match=name):
+        Settings.model_validate({name: value})
+
+
 def test_settings_cannot_be_changed_and_unknown_ones_are_refused() -> None:
     with pytest.raises(ValidationError):
         Settings().port = 1  # type: ignore[misc]  # that is the point

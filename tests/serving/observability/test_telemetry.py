@@ -25,7 +25,7 @@ from opentelemetry.trace import format_span_id, format_trace_id
 import petrov_client
 from serving.observability import telemetry
 from serving.observability.log import JsonLines
-from serving.triton.preflight import PreflightError
+from serving.startup_error import StartupError
 from tests.conftest import wait_until
 from tests.serving.http.test_gateway import NPY, npy
 
@@ -304,5 +304,5 @@ def test_without_an_address_nothing_is_imported() -> None:
 
 def test_a_missing_sdk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(PreflightError, match=re.escape("pip install --group telemetry")):
+    with pytest.raises(StartupError, match=re.escape("pip install --group telemetry")):
         telemetry.Traces("http://127.0.0.1:1/v1/traces", "1")

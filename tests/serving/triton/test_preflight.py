@@ -1,4 +1,4 @@
-"""What is missing is named, with what to do about it."""
+"""Whatever the start lacks is listed, each with its remedy."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from serving.startup_error import StartupError
 from serving.triton import environment as triton_environment
 from serving.triton import preflight
 from serving.triton import runtime as triton_runtime
-from serving.triton.preflight import PreflightError
 from tests.conftest import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def test_a_machine_with_everything_passes(toy_repository: Path, make_settings: C
     assert (preflight.check(make_settings(toy_repository)) / "bin" / "tritonserver").exists()
 
 
-def test_a_platform_without_the_wheel_is_sent_to_a_triton_elsewhere(
+def test_a_platform_without_the_wheel_is_referred_to_a_remote_triton(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "machine", lambda: "aarch64")
@@ -58,12 +58,12 @@ def test_an_old_c_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("glibc 99.0 or newer is needed but this is 2." in fault for fault in preflight.platform(_wheel()))
 
 
-def test_an_empty_repository_asks_for_an_export(tmp_path: Path) -> None:
+def test_an_empty_repository_is_reported_with_its_remedy(tmp_path: Path) -> None:
     (fault,) = preflight.repository(tmp_path / "none")
     assert "holds no model: make export" in fault
 
 
-def test_a_model_without_a_version_asks_for_an_export(tmp_path: Path) -> None:
+def test_a_model_without_a_version_is_reported_with_its_remedy(tmp_path: Path) -> None:
     (tmp_path / "darcy").mkdir()
     (tmp_path / "darcy" / "config.pbtxt").touch()
     (fault,) = preflight.repository(tmp_path)
@@ -75,7 +75,7 @@ def test_everything_that_is_missing_is_named_at_once(tmp_path: Path, make_settin
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", settings.triton_metrics_port))
         taken.listen()
-        with pytest.raises(PreflightError, match=r"holds no model(.|\n)*TRITON_METRICS_PORT"):
+        with pytest.raises(StartupError, match=r"holds no model(.|\n)*TRITON_METRICS_PORT"):
             preflight.check(settings)
 
 

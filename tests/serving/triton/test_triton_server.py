@@ -1,4 +1,4 @@
-"""A real Triton is started, killed, drained and fed with new models; nothing of it may be left behind."""
+"""A real Triton is started, killed, drained and given new models; nothing of it may be left behind."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import tritonclient.grpc.aio
 from tritonclient.grpc import InferInput
 from tritonclient.utils import InferenceServerException
 
+from serving.startup_error import StartupError
 from serving.triton import server as triton_server
-from serving.triton.preflight import PreflightError
 from serving.triton.server import TritonServer, TritonServerError
 
 if TYPE_CHECKING:
@@ -52,18 +52,18 @@ async def watched(settings: Settings) -> AsyncIterator[TritonServer]:
 async def infer(settings: Settings, model: str = "blur", version: str = "") -> np.ndarray[Any, Any]:
     tensor = InferInput("coefficient", FIELD.shape, "FP32").set_data_from_numpy(FIELD)
     async with tritonclient.grpc.aio.InferenceServerClient(f"127.0.0.1:{settings.triton_grpc_port}") as client:
-        answer = await client.infer(model, [tensor], model_version=version, client_timeout=10)
-    solution: np.ndarray[Any, Any] = answer.as_numpy("solution")
+        result = await client.infer(model, [tensor], model_version=version, client_timeout=10)
+    solution: np.ndarray[Any, Any] = result.as_numpy("solution")
     return solution
 
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
     async with asyncio.timeout(seconds):
-        while not await condition():  # noqa: ASYNC110 - another process tells nobody
+        while not await condition():  # noqa: ASYNC110 - another process has no event for it
             await asyncio.sleep(0.05)
 
 
-async def answers(settings: Settings, model: str = "blur", version: str = "") -> bool:
+async def responds(settings: Settings, model: str = "blur", version: str = "") -> bool:
     try:
         return (await infer(settings, model, version)).shape == FIELD.shape
     except InferenceServerException:
@@ -71,7 +71,7 @@ async def answers(settings: Settings, model: str = "blur", version: str = "") ->
 
 
 def processes(settings: Settings) -> list[psutil.Process]:
-    """Everything that runs for this Triton: warden, server, stubs."""
+    """Everything that runs for this Triton: supervisor, server, stubs."""
     marks = {f"--http-port={settings.triton_http_port}", str(settings.repository.resolve())}
     return [process for process in psutil.process_iter() if any(mark in _line(process) for mark in marks)]
 
@@ -79,7 +79,7 @@ def processes(settings: Settings) -> list[psutil.Process]:
 def _line(process: psutil.Process) -> str:
     try:
         return " ".join(process.cmdline())
-    except psutil.Error:  # it ended while we looked
+    except psutil.Error:  # it has ended meanwhile
         return ""
 
 
@@ -116,16 +116,16 @@ async def test_stopping_leaves_no_process_and_no_shared_memory(settings: Setting
     assert regions(beginning) == []
 
 
-async def test_a_killed_triton_comes_back_and_leaves_no_shared_memory(watched: TritonServer) -> None:
+async def test_a_killed_triton_is_restarted_and_leaves_no_shared_memory(watched: TritonServer) -> None:
     settings = watched.settings
     beginning, killed = prefix(settings), server(settings)
     killed.kill()
-    await until(lambda: answers(settings))
+    await until(lambda: responds(settings))
     assert server(settings).pid != killed.pid
     assert regions(beginning) == []
 
 
-async def test_a_crash_at_the_start_is_tried_again(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_crashed_start_is_repeated(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     async def up() -> bool:
         return any(_name(process) == "tritonserver" for process in processes(settings))
 
@@ -135,7 +135,7 @@ async def test_a_crash_at_the_start_is_tried_again(settings: Settings, caplog: p
     crashed = server(settings)
     crashed.send_signal(signal.SIGABRT)
     await starting
-    assert await answers(settings)
+    assert await responds(settings)
     assert server(settings).pid != crashed.pid
     assert f"ended with status {128 + signal.SIGABRT}" in caplog.text
     await triton.stop()
@@ -145,10 +145,10 @@ async def test_a_killed_instance_is_replaced(watched: TritonServer) -> None:
     settings = watched.settings
     stubs = [process for process in processes(settings) if _name(process) == "triton_python_backend_stub"]
     stubs[0].kill()
-    await until(lambda: answers(settings))
+    await until(lambda: responds(settings))
 
 
-async def test_a_killed_parent_takes_everything_along(settings: Settings) -> None:
+async def test_a_killed_parent_ends_everything(settings: Settings) -> None:
     script = (
         "import asyncio, sys; from serving.settings import Settings; from serving.triton.server import TritonServer\n"
         "async def main():\n"
@@ -169,19 +169,21 @@ async def test_a_killed_parent_takes_everything_along(settings: Settings) -> Non
     await until(gone)
 
 
-async def test_a_killed_warden_takes_the_server_and_its_instances_along(settings: Settings) -> None:
+async def test_a_killed_supervisor_ends_the_server_and_its_instances(settings: Settings) -> None:
     async with TritonServer(settings):
-        (warden,) = [
-            process for process in processes(settings) if "warden.py" in _line(process) and "-I" in process.cmdline()
+        (supervisor,) = [
+            process
+            for process in processes(settings)
+            if "supervisor.py" in _line(process) and "-I" in process.cmdline()
         ]
         beginning = prefix(settings)
-        warden.kill()
+        supervisor.kill()
 
         async def gone() -> bool:
             return not processes(settings)
 
         await until(gone)
-    for region in regions(beginning):  # nobody is left to do it: the one case in which memory stays
+    for region in regions(beginning):  # the one case in which shared memory stays
         region.unlink()
 
 
@@ -190,38 +192,38 @@ async def test_a_new_version_is_served_beside_the_old_one_without_an_interruptio
     model = settings.repository / "blur"
     failures, loading = [], True
 
-    async def ask_on() -> None:
+    async def keep_requesting() -> None:
         while loading:
-            if not await answers(settings):
+            if not await responds(settings):
                 failures.append(True)
 
-    asking = asyncio.create_task(ask_on())
+    requesting = asyncio.create_task(keep_requesting())
     shutil.copytree(model / "1", model / ".2")
     (model / ".2").rename(model / "2")
-    await until(lambda: answers(settings, version="2"))
+    await until(lambda: responds(settings, version="2"))
     loading = False
-    await asking
+    await requesting
     assert not failures
-    assert await answers(settings, version="1")
+    assert await responds(settings, version="1")
 
 
 async def test_a_new_model_is_served_without_a_restart(watched: TritonServer, toy_repository: Path) -> None:
     settings = watched.settings
-    aside = settings.repository.with_name("aside")
-    shutil.copytree(toy_repository / "blur", aside)
-    config = aside / "config.pbtxt"
+    hidden = settings.repository.with_name("hidden")
+    shutil.copytree(toy_repository / "blur", hidden)
+    config = hidden / "config.pbtxt"
     config.write_text(config.read_text().replace('"blur"', '"blur_quick"'))
-    aside.rename(settings.repository / "blur_quick")
-    await until(lambda: answers(settings, "blur_quick"))
+    hidden.rename(settings.repository / "blur_quick")
+    await until(lambda: responds(settings, "blur_quick"))
 
 
-async def test_a_broken_new_version_harms_nobody_and_after_a_crash_nobody_else(watched: TritonServer) -> None:
+async def test_a_broken_new_version_harms_no_other_model_even_after_a_crash(watched: TritonServer) -> None:
     settings = watched.settings
     shutil.copytree(settings.repository / "blur", settings.repository.with_name("other"))
     config = settings.repository.with_name("other") / "config.pbtxt"
     config.write_text(config.read_text().replace('"blur"', '"other"'))
     settings.repository.with_name("other").rename(settings.repository / "other")
-    broken = settings.repository.with_name("aside")
+    broken = settings.repository.with_name("hidden")
     shutil.copytree(settings.repository / "blur" / "1", broken)
     (broken / "model.onnx").write_bytes(b"no graph")
     broken.rename(settings.repository / "blur" / "2")
@@ -230,10 +232,10 @@ async def test_a_broken_new_version_harms_nobody_and_after_a_crash_nobody_else(w
         return b"failed to load 'blur' version 2" in watched.log.read_bytes()
 
     await until(refused)
-    assert await answers(settings, "blur", version="1")
-    await until(lambda: answers(settings, "other"))
+    assert await responds(settings, "blur", version="1")
+    await until(lambda: responds(settings, "other"))
     server(settings).kill()
-    await until(lambda: answers(settings, "other"))
+    await until(lambda: responds(settings, "other"))
 
 
 async def test_a_broken_model_fails_the_start_and_is_named(settings: Settings) -> None:
@@ -254,23 +256,23 @@ async def test_a_port_in_use_is_named(settings: Settings) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", settings.triton_grpc_port))
         taken.listen()
-        with pytest.raises(PreflightError, match=f"port {settings.triton_grpc_port} is in use: .*TRITON_GRPC_PORT"):
+        with pytest.raises(StartupError, match=f"port {settings.triton_grpc_port} is in use: .*TRITON_GRPC_PORT"):
             await TritonServer(settings).start()
 
 
 async def test_a_crash_loop_ends_with_an_error(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_server, "DEATHS", 2)
+    monkeypatch.setattr(triton_server, "MAX_CRASHES", 2)
     async with TritonServer(settings) as triton:
         watching = asyncio.create_task(triton.watch())
 
-        async def answers_or_given_up() -> bool:
-            return watching.done() or await answers(settings)
+        async def responds_or_ended() -> bool:
+            return watching.done() or await responds(settings)
 
-        while not watching.done():  # one that dies as it starts is started again, and no death in the row
-            await until(answers_or_given_up)
+        while not watching.done():  # a crash during a start is repeated, and not counted
+            await until(responds_or_ended)
             if not watching.done():
                 server(settings).kill()
-        with pytest.raises(TritonServerError, match="died 2 times in a row"):
+        with pytest.raises(TritonServerError, match="ended 2 times in a row"):
             await watching
 
 
@@ -281,7 +283,7 @@ async def test_two_servers_start_side_by_side_on_one_runtime_folder(
     both = [make_settings(settings.repository, triton_runtime=runtime, drain_seconds=1) for _ in range(2)]
     servers = [TritonServer(each) for each in both]
     await asyncio.gather(*(each.start() for each in servers))
-    assert all(await asyncio.gather(*(answers(each) for each in both)))
+    assert all(await asyncio.gather(*(responds(each) for each in both)))
     await asyncio.gather(*(each.stop() for each in servers))
     assert [folder.name for folder in runtime.iterdir() if folder.name.startswith(".")] == []
 
@@ -291,19 +293,19 @@ async def test_requests_in_flight_are_finished_when_triton_stops(settings: Setti
     waiting = "dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 1500000 }"
     config.write_text(config.read_text().replace("dynamic_batching { }", waiting))
     async with TritonServer(settings.model_copy(update={"drain_seconds": 10.0})):
-        asking = asyncio.create_task(infer(settings))
+        requesting = asyncio.create_task(infer(settings))
         await asyncio.sleep(0.3)  # it is in Triton's queue now
-        assert not asking.done()
-    assert (await asking).shape == FIELD.shape
+        assert not requesting.done()
+    assert (await requesting).shape == FIELD.shape
 
 
-def test_the_warden_passes_on_exit_status_and_signals(tmp_path: Path) -> None:
-    warden = [sys.executable, "-I", str(ROOT / "serving" / "warden.py"), "petrov-test-"]
-    with subprocess.Popen([*warden, "sh", "-c", "exit 7"], stdin=subprocess.PIPE) as ends:
+def test_the_supervisor_passes_on_exit_status_and_signals(tmp_path: Path) -> None:
+    supervisor = [sys.executable, "-I", str(ROOT / "serving" / "triton" / "supervisor.py"), "petrov-test-"]
+    with subprocess.Popen([*supervisor, "sh", "-c", "exit 7"], stdin=subprocess.PIPE) as ends:
         assert ends.wait(10) == 7
     obedient = f"trap 'exit 5' TERM; touch {tmp_path}/up; while :; do sleep 0.05; done"
-    with subprocess.Popen([*warden, "sh", "-c", obedient], stdin=subprocess.PIPE) as told:
+    with subprocess.Popen([*supervisor, "sh", "-c", obedient], stdin=subprocess.PIPE) as running:
         while not (tmp_path / "up").exists():
             os.sched_yield()
-        told.send_signal(signal.SIGTERM)
-        assert told.wait(10) == 5
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(10) == 5
