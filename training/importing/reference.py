@@ -98,7 +98,7 @@ def import_reference(request: Request) -> Imported:
     if clash := [name for name in given if settings.get(name, given[name]) != given[name]]:
         raise ReferenceImportError(f"the config contradicts the pickled model's own {', '.join(clash)}")
     inference = infer(request.example, state, given)
-    operator, assumed = line(request, inference) if inference.line else plane(request, inference, pair)
+    operator, assumed = line(request, inference) if inference.axes == 1 else plane(request, inference, pair)
     restore(operator, state)
     problem = answered(request.example, operator)
     recipe = published(request, operator)
