@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from training import checkpoint
 from training.data import read
 from training.fit.run import train
 from training.losses import relative_l2
-from training.nn.attention import AttentionType
+from training.nn.attention import ATTENTION
 from training.problems.problem import PROBLEMS, GridLimits
 from training.recipes import recipe as config
 
@@ -61,7 +60,7 @@ def mean_field_error(recipe: config.Recipe, data: Path) -> float:
 
 
 def test_no_type_is_left_out() -> None:
-    kinds = {kind for kind in get_args(AttentionType) if kind == KERNEL or not kind.startswith("kernel-")}
+    kinds = {kind for kind in ATTENTION if kind == KERNEL or not kind.startswith("kernel-")}
     assert kinds == {kind for kinds in ROUTES.values() for kind in kinds}
 
 

@@ -200,11 +200,11 @@ def restore(operator: LineTransformer | PlaneTransformer, state: State) -> None:
 def answered(example: Example, operator: LineTransformer | PlaneTransformer) -> Problem:
     """Give what the network answers; an inverse one answers on the grid it was built for."""
     problem, config = PROBLEMS[example], operator.config
-    if problem.answer is None or isinstance(config, LineTransformerConfig) or problem.answer == config.answer:
+    if problem.answer is None or isinstance(config, LineTransformerConfig) or problem.answer == config.output:
         return problem
-    native, answer = config.grid[0], config.answer[0]
+    native, answer = config.grid[0], config.output[0]
     words = f"{PROBLEMS['darcy'].points}; the answer's block j of {answer} covers {cells(native, answer)}"
-    return problem.model_copy(update={"answer": config.answer, "points": words})
+    return problem.model_copy(update={"answer": config.output, "points": words})
 
 
 def cells(native: int, answer: int) -> str:
@@ -275,7 +275,7 @@ def measure(path: Path, operator: Operator, recipe: Recipe) -> dict[str, list[di
     """Measure the network on the grid of its training, and a forward problem's classical solver beside it."""
     config = recipe.operator
     points = recipe.data.grids[0]
-    answer = config.answer[0] if isinstance(config, PlaneTransformerConfig) else points
+    answer = config.output[0] if isinstance(config, PlaneTransformerConfig) else points
     test = statistics.samples(path, "test", recipe.data.test, recipe.problem, points, answer)
     with store.opened(path) as file:
         mesh = int(file.attrs["mesh"])

@@ -29,7 +29,7 @@ def summary(imported: Imported) -> Table:
         ("in the file", {name: inference.inferred[name] for name in INFERRED if name in inference.inferred}, ""),
         ("given", {name: inference.given[name] for name in GIVEN if inference.given.get(name) is not None}, ""),
         ("assumed", imported.assumed, "yellow"),
-        ("grids", {name: config[name] for name in ("grid", "tokens", "answer") if name in config}, ""),
+        ("grids", {name: config[name] for name in ("grid", "tokens", "output") if name in config}, ""),
     ]
     for word, values, style in rows:
         for name, value in values.items():

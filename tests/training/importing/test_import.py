@@ -182,7 +182,7 @@ def test_the_published_sizes_need_no_config(example: Example, tmp_path: Path) ->
     assert config.attention == ("fourier" if example == "burgers" else "galerkin")
     assert "attention_type" in imported.assumed
     if isinstance(config, PlaneTransformerConfig):
-        assert (config.grid, config.tokens, config.answer) == grids
+        assert (config.grid, config.tokens, config.output) == grids
         assert config.eps == 1e-7
         assert imported.problem.answer == (None if example == "darcy" else (36, 36))
     assert (imported.recipe.name, imported.card["errors"]) == (f"{example}-imported", [])
@@ -536,7 +536,7 @@ def test_data_serves_the_inverse_problem_too(samples: Path, golden: Golden, tmp_
 
 def test_the_inverse_problem_says_where_its_answer_lies() -> None:
     def points(answer: int) -> str:
-        sizes: dict[str, Any] = {"grid": (141, 141), "tokens": (answer,) * 2, "answer": (answer,) * 2}
+        sizes: dict[str, Any] = {"grid": (141, 141), "tokens": (answer,) * 2, "output": (answer,) * 2}
         config = PlaneTransformerConfig(**sizes, down_middle=(99, 99), channels=6, heads=1, layers=1)
         return answered("darcy_inverse", PlaneTransformer(config)).points
 
