@@ -18,6 +18,7 @@ import typer.main
 
 import physics.darcy
 from benchmarks import settings
+from serving.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 USAGE, LAYERS, SETTINGS = (ROOT / "docs" / name for name in ("usage.md", "layers.md", "settings.md"))
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "clients/python/README.md", *(ROOT / "docs").rglob("*.md")]
 PRINTED = "http://127.0.0.1:8080"
 
 
@@ -96,10 +98,9 @@ def test_the_curl_block_predicts_and_is_refused(url: str, folder: Path) -> None:
 
 def commands() -> list[list[str]]:
     """Return the words of every command in the documentation: lines of shell blocks, and code within lines."""
-    pages = [README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
-    blocks_ = [block for page in pages for block in blocks(page, "(?:sh)?", "")]
+    blocks_ = [block for page in PAGES for block in blocks(page, "(?:sh)?", "")]
     lines = "\n".join(blocks_).replace("\\\n", " ").splitlines()
-    spans = [span for page in pages for span in re.findall(r"`([^`\n]+)`", page.read_text())]
+    spans = [span for page in PAGES for span in re.findall(r"`([^`\n]+)`", page.read_text())]
     return [line.partition("#")[0].split() for line in (*lines, *spans)]
 
 
@@ -122,6 +123,20 @@ def test_every_command_and_option_exists(package: str) -> None:
         command = group.commands[name]
         known = {option for parameter in command.params for option in parameter.opts}
         assert {argument for argument in arguments if argument.startswith("--")} <= known, (package, name)
+
+
+FOLDERS = "physics|training|export|serving|clients|deploy|benchmarks|tests|docs"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_named_files_and_settings_exist(page: Path) -> None:
+    text = page.read_text()
+    paths = set(re.findall(rf"(?<![\w/.:-])(?:{FOLDERS})/[\w./-]*\w(?![\w<{{*])", text))
+    assert {path for path in paths if not (ROOT / path).exists()} == set()
+    tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert {name for name in re.findall(r"\btest_\w+\.py", text) if name not in tests} == set()
+    variables = {f"PETROV_{name.upper()}" for name in Settings.model_fields} | {"PETROV_URL", "PETROV_API_KEY"}
+    assert set(re.findall(r"PETROV_[A-Z_]*[A-Z]", text)) <= variables
 
 
 def is_pressure(folder: Path) -> bool:
