@@ -9,8 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from benchmarks import readme
-from training import checkpoint
-from training.evaluation import ablation, table
+from training import ablation, checkpoint
+from training.evaluation import table
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from benchmarks.profiling.memory import peak_bytes
 from training import checkpoint
+from training.files import write_json
 from training.fit import run
 from training.recipes import recipe as config
 
@@ -141,7 +142,7 @@ def shared(plan: Plan) -> dict[str, Any]:
 def write(plan: Plan, rows: Sequence[Row], path: Path) -> None:
     """Write rows and what they share as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    checkpoint.write_json(path, shared(plan) | {"rows": [row.model_dump() for row in rows]})
+    write_json(path, shared(plan) | {"rows": [row.model_dump() for row in rows]})
 
 
 def known(plan: Plan, path: Path) -> list[Row]:

@@ -35,7 +35,7 @@ from export.deployable import Deployable
 from export.signature import Signature
 from petrov_client import AsyncGrpcClient, PetrovError
 from training.operators import build
-from training.problems.problem import PROBLEMS
+from training.problems.registry import PROBLEMS
 from training.recipes import recipe as recipes
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def published(plan: Plan, repository: Path, graph: Path | None) -> dict[str, flo
 
 def publish(folder: Path, repository: Path, graph: Path | None) -> Path:
     """Write a repository of the published network alone, with the released model's card, and give its graph."""
-    signature, version = Signature.of(PROBLEMS[MODEL]), folder / EXACT / "1"
+    signature, version = Signature.of(PROBLEMS[MODEL].description), folder / EXACT / "1"
     version.mkdir(parents=True)
     if graph is None:
         operator = build(recipes.read_fields(recipes.find("darcy-paper")).operator)

@@ -9,7 +9,7 @@ from training.sequences.problem import SequenceProblem
 
 if TYPE_CHECKING:
     from training.checkpoint import Checkpoint
-    from training.problems.problem import Problem
+    from training.problems.description import Description
 
 #: What the training measured of operators and of networks of sequences, and the card passes on.
 MEASURED = ("training", "errors", "classical")
@@ -26,7 +26,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
     Raises:
         CardError: the checkpoint's card does not tell how it was trained and measured.
     """
-    problem, signature = checkpoint.problem, Signature.of(checkpoint.problem)
+    problem, signature = checkpoint.description, Signature.of(checkpoint.description)
     measured = COUNTED if isinstance(problem, SequenceProblem) else MEASURED
     if missing := [key for key in measured if key not in checkpoint.card]:
         raise CardError(
@@ -49,7 +49,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
     }
 
 
-def asked(problem: Problem | SequenceProblem) -> dict[str, str]:
+def asked(problem: Description | SequenceProblem) -> dict[str, str]:
     """Tell what is solved: an equation and its boundary condition, or a task in words."""
     if isinstance(problem, SequenceProblem):
         return {"task": problem.task}

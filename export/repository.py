@@ -90,7 +90,7 @@ def is_current(folder: Path, repository: Path, name: str | None = None) -> bool:
 
 def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publication]:
     """Publish a checkpoint that is loaded already; see `publish`."""
-    name, signature = model_name(name), Signature.of(checkpoint.problem)
+    name, signature = model_name(name), Signature.of(checkpoint.description)
     places = places_of(name, repository)
     with staging(repository, name) as aside:
         for place in places.values():

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from training.sequences.problem import SequenceProblem
 
 if TYPE_CHECKING:
-    from training.problems.problem import Problem, Quantity
+    from training.problems.description import Description, Quantity
 
 #: Fields in one Triton batch. Beyond it a processor gains nothing, and 64 fields of 421 x 421 are 45 MB each way.
 BATCH = 64
@@ -96,6 +96,18 @@ class GridSpec(BaseModel):
     declared: tuple[int, ...]
     points: str
 
+    @classmethod
+    def of(cls, problem: Description) -> Self:
+        """Describe a problem's grids."""
+        limits = problem.grid
+        return cls(
+            axes=problem.axis_names,
+            minimum=limits.minimum,
+            maximum=limits.maximum,
+            declared=limits.declared,
+            points=problem.points,
+        )
+
 
 class VocabularySpec(BaseModel):
     """How a text becomes tokens, and scores a label.
@@ -125,7 +137,7 @@ class Signature(BaseModel):
     vocabulary: VocabularySpec | None = None
 
     @classmethod
-    def of(cls, problem: Problem | SequenceProblem) -> Self:
+    def of(cls, problem: Description | SequenceProblem) -> Self:
         """Derive the signature of a model that answers `problem`.
 
         Raises:
@@ -134,9 +146,9 @@ class Signature(BaseModel):
         if isinstance(problem, SequenceProblem):
             return cls.of_sequences(problem)
         return cls(
-            input=TensorSpec.of(problem.input, problem.axes),
-            output=TensorSpec.of(problem.output, problem.axes, problem.answer),
-            grid=GridSpec(axes=problem.axes, points=problem.points, **problem.grid.model_dump()),
+            input=TensorSpec.of(problem.inputs[0], problem.axis_names),
+            output=TensorSpec.of(problem.outputs[0], problem.axis_names, problem.output_grid),
+            grid=GridSpec.of(problem),
         )
 
     @classmethod

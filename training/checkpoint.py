@@ -1,10 +1,11 @@
-"""Checkpoints are data: takes a folder, gives a ready operator; and the way back. No pickle.
+"""Checkpoints are data: a folder is loaded as a ready operator, and an operator is saved to a folder. No pickle.
 
 .. code-block:: text
 
-    weights.safetensors   parameters and normalisers, float32
-    config.json           the recipe, the problem, and the revision that trained it
-    card.json             what was measured: training, errors by grid, the classical solver beside them
+    weights.safetensors    parameters and normalisers, float32
+    config.json            the recipe, the problem's description, and the software that trained it
+    card.json              what was measured: training, errors by grid, the classical solver beside them
+    examples.safetensors   a few test samples with their truth; see `training.examples`
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from training.files import replacing, write_json
 from training.operators import Operator, build
+from training.problems.description import Description
 from training.problems.problem import Problem
+from training.problems.registry import with_code
 from training.recipes.recipe import AnyRecipe, Recipe
 from training.sequences.networks import build as networks
 from training.sequences.problem import SequenceProblem
 from training.sequences.recipe import SequenceRecipe
+from training.software import Software, current
 
 WEIGHTS, CONFIG, CARD = "weights.safetensors", "config.json", "card.json"
 
@@ -34,20 +39,26 @@ class CheckpointError(ValueError):
 
 
 class Config(BaseModel):
-    """What `config.json` holds."""
+    """What `config.json` holds. `software` is absent in checkpoints of earlier releases."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     recipe: AnyRecipe
-    problem: Problem | SequenceProblem
+    problem: Description | SequenceProblem
+    software: Software | None = None
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A trained network, in evaluation mode, and all that is known about it.
+    """A trained network in evaluation mode, and all that is known about it.
 
-    `operator` maps a float32 field `[batch, *grid]` in physical units to another, or tokens `[batch, length]` to
-    logits where `problem` is one of sequences; `digest` is the SHA-256 of weights and config.
+    Attributes:
+        operator: Maps float32 fields `[batch, *grid]` in physical units to others, or tokens `[batch, length]` to
+            logits where `problem` is one of sequences.
+        recipe: How it was trained.
+        problem: What it was trained for.
+        card: What was measured.
+        digest: The SHA-256 of weights and config.
     """
 
     operator: Operator | networks.Network
@@ -56,10 +67,15 @@ class Checkpoint:
     card: dict[str, Any]
     digest: str
 
+    @property
+    def description(self) -> Description | SequenceProblem:
+        """The data part of the problem."""
+        return describe(self.problem)
+
 
 @dataclass(frozen=True)
 class OperatorCheckpoint(Checkpoint):
-    """One of a network between fields."""
+    """A checkpoint of an operator between fields."""
 
     operator: Operator
     recipe: Recipe
@@ -68,7 +84,7 @@ class OperatorCheckpoint(Checkpoint):
 
 @dataclass(frozen=True)
 class SequenceCheckpoint(Checkpoint):
-    """One of a network that labels sequences."""
+    """A checkpoint of a network that labels sequences."""
 
     operator: networks.Network
     recipe: SequenceRecipe
@@ -78,21 +94,34 @@ class SequenceCheckpoint(Checkpoint):
 def save(
     folder: Path, operator: nn.Module, recipe: AnyRecipe, problem: Problem | SequenceProblem, card: dict[str, Any]
 ) -> None:
-    """Write a checkpoint; a reader of the folder sees the old or the new state of every file, never half of one."""
+    """Write a checkpoint; a reader of the folder sees the old or the new state of every file, never half of one.
+
+    Args:
+        folder: Where; it is made if it is missing.
+        operator: The network.
+        recipe: How it was trained.
+        problem: What it was trained for.
+        card: What was measured.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in operator.state_dict().items()}
-    aside = folder / f".{WEIGHTS}"
-    save_file(state, aside)
-    aside.replace(folder / WEIGHTS)
-    write_json(folder / CONFIG, Config(recipe=recipe, problem=problem).model_dump(mode="json"))
+    with replacing(folder / WEIGHTS) as aside:
+        save_file(state, aside)
+    config = Config(recipe=recipe, problem=describe(problem), software=current())
+    write_json(folder / CONFIG, config.model_dump(mode="json"))
     write_json(folder / CARD, card)
+
+
+def describe(problem: Problem | SequenceProblem) -> Description | SequenceProblem:
+    """Return the data part of a problem."""
+    return problem.description if isinstance(problem, Problem) else problem
 
 
 def load(folder: Path) -> OperatorCheckpoint | SequenceCheckpoint:
     """Rebuild the network of a checkpoint folder.
 
     Raises:
-        CheckpointError: a file is missing or unreadable, or the weights do not fit the config.
+        CheckpointError: A file is missing or unreadable, or the weights do not fit the config.
     """
     config = read_config(folder)
     recipe, problem = config.recipe, config.problem
@@ -100,10 +129,10 @@ def load(folder: Path) -> OperatorCheckpoint | SequenceCheckpoint:
         network = networks.build(recipe.operator, problem)
         restore(network, folder / WEIGHTS)
         return SequenceCheckpoint(network.eval(), recipe, problem, read_json(folder / CARD), digest(folder))
-    if isinstance(recipe, Recipe) and isinstance(problem, Problem):
+    if isinstance(recipe, Recipe) and isinstance(problem, Description):
         operator = build(recipe.operator)
         restore(operator, folder / WEIGHTS)
-        return OperatorCheckpoint(operator.eval(), recipe, problem, read_json(folder / CARD), digest(folder))
+        return OperatorCheckpoint(operator.eval(), recipe, with_code(problem), read_json(folder / CARD), digest(folder))
     raise CheckpointError(f"{folder / CONFIG}: expected a recipe for {problem.name} but found one for {recipe.problem}")
 
 
@@ -111,7 +140,7 @@ def load_operator(folder: Path) -> OperatorCheckpoint:
     """Rebuild an operator between fields.
 
     Raises:
-        CheckpointError: as `load`, or the checkpoint is one of sequences.
+        CheckpointError: As `load`, or the checkpoint is one of sequences.
     """
     found = load(folder)
     if isinstance(found, SequenceCheckpoint):
@@ -123,7 +152,7 @@ def restore(operator: nn.Module, path: Path) -> None:
     """Load weights into an operator of the same shape.
 
     Raises:
-        CheckpointError: names differ or a tensor has another shape.
+        CheckpointError: Names differ or a tensor has another shape.
     """
     if not path.is_file():
         raise CheckpointError(f"expected a file {path} but there is none")
@@ -139,7 +168,11 @@ def restore(operator: nn.Module, path: Path) -> None:
 
 
 def read_config(folder: Path) -> Config:
-    """Read `config.json`, or say what is wrong with it."""
+    """Read `config.json`.
+
+    Raises:
+        CheckpointError: It is missing or wrong.
+    """
     try:
         return Config.model_validate(read_json(folder / CONFIG))
     except ValueError as error:
@@ -147,7 +180,7 @@ def read_config(folder: Path) -> Config:
 
 
 def digest(folder: Path) -> str:
-    """Give the SHA-256 that identifies what a checkpoint computes."""
+    """Compute the SHA-256 that identifies what a checkpoint computes."""
     return hashlib.sha256((folder / WEIGHTS).read_bytes() + (folder / CONFIG).read_bytes()).hexdigest()
 
 
@@ -155,7 +188,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        CheckpointError: there is no such file, or it holds something else.
+        CheckpointError: There is no such file, or it holds something else.
     """
     if not path.is_file():
         raise CheckpointError(f"expected a file {path} but there is none")
@@ -166,10 +199,3 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise CheckpointError(f"{path}: expected a JSON object but found {type(document).__name__}")
     return document
-
-
-def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write a JSON object aside and rename it."""
-    aside = path.with_name(f".{path.name}")
-    aside.write_text(json.dumps(document, indent=2) + "\n")
-    aside.replace(path)

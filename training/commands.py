@@ -13,9 +13,9 @@ from rich.text import Text
 from benchmarks import comparison
 from benchmarks.profiling.command import profile, words
 from benchmarks.profiling.measure import ProfileError
-from training import checkpoint
-from training.evaluation import ablation
+from training import ablation, checkpoint
 from training.evaluation.table import rich_table
+from training.files import write_json
 from training.fit import run
 from training.fit.folder import RunError, RunFolder
 from training.fit.workload import Scope, ScopeError, Workload
@@ -105,7 +105,7 @@ def show(folder: Path, card: dict[str, Any], json: Path | None) -> None:
     """Print figures, and write them to a file if there is one."""
     if json:
         json.parent.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_json(json, card)
+        write_json(json, card)
     Console().print(figures(card, folder.name))
 
 

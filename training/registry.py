@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -15,22 +15,6 @@ Item = TypeVar("Item")
 
 class UnknownNameError(ValueError):
     """No object has the requested name; the message lists the known names."""
-
-
-def lookup(table: Mapping[str, Item], name: str, noun: str) -> Item:
-    """Return the entry of a table.
-
-    Args:
-        table: Objects by name.
-        name: The requested name.
-        noun: What one object is called in the error message.
-
-    Raises:
-        UnknownNameError: The table has no such name.
-    """
-    if name not in table:
-        raise UnknownNameError(f"expected a {noun} among {', '.join(table)} but got {name!r}")
-    return table[name]
 
 
 @dataclass(frozen=True)
@@ -57,7 +41,9 @@ class Registry(Generic[Item]):
         Raises:
             UnknownNameError: There is none.
         """
-        return lookup(self.items, name, self.noun)
+        if name not in self.items:
+            raise UnknownNameError(f"expected a {self.noun} among {', '.join(self.items)} but got {name!r}")
+        return self.items[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self.items

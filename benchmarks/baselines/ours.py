@@ -20,7 +20,7 @@ from training.importing.reference import restore
 from training.importing.state_file import read_state
 from training.losses import LineLoss, PlaneLoss, training_loss
 from training.operators import PlaneTransformer, build
-from training.problems.problem import PROBLEMS
+from training.problems.registry import PROBLEMS
 from training.recipes import recipe as recipes
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Export:
     """What writes both graphs: a process of its own, since tracing leaves much memory behind."""
 
     def __init__(self, points: int, weights: str, onnx: str, torchscript: str) -> None:
-        signature = Signature.of(PROBLEMS["darcy"])
+        signature = Signature.of(PROBLEMS["darcy"].description)
         module = Deployable(published_operator(points, weights), "coefficient")
         to_onnx.write(module, signature, Path(onnx))
         to_torchscript.write(module, signature, Path(torchscript))
@@ -145,9 +145,9 @@ class ReleasedStep(Step):
 
     def __init__(self, example: str, batch: int) -> None:
         [points], recipe = recipe_of(example).data.grids, recipes.read_fields(recipes.find(RELEASED[example]), [])
-        sides = (points,) * len(PROBLEMS[recipe.problem].axes)
+        sides = (points,) * len(PROBLEMS[recipe.problem].description.axes)
         inputs = 1 + torch.rand(batch, *sides)
-        truth = 1 + torch.rand(batch, *(PROBLEMS[recipe.problem].answer or sides))
+        truth = 1 + torch.rand(batch, *(PROBLEMS[recipe.problem].description.output_grid or sides))
         self.prepare(recipe, inputs, lambda found: training_loss(found, truth, recipe.fit.h1))
 
 
@@ -164,7 +164,7 @@ def recipe_at(points: int) -> Recipe:
     """Give `darcy-paper` with the published sizes of another grid."""
     sides = published.DARCY[points]
     sizes = {"grid": sides.grid, "down_middle": sides.down, "tokens": sides.tokens, "up_middle": sides.up}
-    squares = [f"operator.{name}=[{side}, {side}]" for name, side in (sizes | {"output": sides.grid}).items()]
+    squares = [f"operator.{name}=[{side}, {side}]" for name, side in (sizes | {"answer": sides.grid}).items()]
     eps = f"operator.eps={published.norm_eps(points)}"
     return recipes.read_fields(recipes.find("darcy-paper"), [*squares, eps])
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import torch
-from pydantic import BaseModel
 from torch import nn
 
 from benchmarks.profiling.forms import PUBLISHED, attention_type
@@ -17,11 +15,10 @@ from training.nn.attention import build_attention
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.shapes import Tokens
 from training.operators import build
-from training.problems.problem import PROBLEMS
+from training.problems.registry import PROBLEMS
 from training.recipes import recipe as recipes
 
 Make = Callable[[str], nn.Module]
-Config = TypeVar("Config", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -117,7 +114,7 @@ def token_subject(name: str, lengths: tuple[int, ...], make: Make, settings: Set
     )
 
 
-def with_attention(config: Config, kind: str) -> Config:
+def with_attention(config: EncoderConfig, kind: str) -> EncoderConfig:
     """Change one word of a config."""
     return config.model_copy(update={"attention": kind})
 
@@ -127,10 +124,10 @@ def recipe_subject(name: str, settings: Settings) -> Subject:
     recipe = recipes.read_fields(recipes.find(name))
     dropout = {} if settings.dropout is None else {"attention_dropout": settings.dropout}
     config = recipe.operator.model_copy(update=dropout)
-    axes, channels = len(PROBLEMS[recipe.problem].axes), getattr(config, "inputs", 1)
+    axes, channels = len(PROBLEMS[recipe.problem].description.axes), getattr(config, "inputs", 1)
     return Subject(
         name=name,
-        forms=(str(getattr(config, "attention")),),  # noqa: B009 - every config here has one, which the type does not say
+        forms=(config.attention,),
         lengths=(max(recipe.data.grids),),
         batch=recipe.fit.batch,
         sample=lambda length: (*([channels] if channels > 1 else []), *[length] * axes),

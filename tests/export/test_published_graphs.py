@@ -15,14 +15,14 @@ from export.signature import GridSpec, Signature, TensorSpec
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
 from training.nn.encoder import EncoderConfig
 from training.operators import GridTransformerConfig, LineTransformerConfig, PlaneTransformerConfig, build
-from training.problems.problem import Quantity
+from training.problems.description import Quantity
 
 SMALL = {"layers": 1, "channels": 12, "heads": 2, "feedforward": 16, "norm": "none", "activation": "relu"}
 DECODER = SpectralDecoderConfig(channels=6, modes=4, hidden=8)
 NETWORKS: dict[str, EncoderConfig] = {
     "line": LineTransformerConfig(attention="softmax", decoder=PointwiseDecoderConfig(), **SMALL),
     "plane": PlaneTransformerConfig(
-        grid=(17, 13), down_middle=(11, 10), tokens=(7, 6), up_middle=(11, 9), output=(17, 13), decoder=DECODER, **SMALL
+        grid=(17, 13), down_middle=(11, 10), tokens=(7, 6), up_middle=(11, 9), answer=(17, 13), decoder=DECODER, **SMALL
     ),
     "inverse": PlaneTransformerConfig(
         boundary="free",
@@ -30,7 +30,7 @@ NETWORKS: dict[str, EncoderConfig] = {
         down_middle=(11, 10),
         tokens=(7, 6),
         up_middle=(7, 6),
-        output=(7, 6),
+        answer=(7, 6),
         decoder=PointwiseDecoderConfig(),
         **SMALL,
     ),

@@ -22,7 +22,7 @@ from export import to_onnx, triton_config
 from export.repository import RepositoryError, publish
 from export.signature import Signature
 from training import checkpoint
-from training.problems.problem import PROBLEMS
+from training.problems.registry import PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ def test_card_and_certificate_say_what_was_published(checkpoints: dict[str, Path
 
 
 def test_the_config_reads_back_and_has_the_same_bytes_at_every_export(published: Published) -> None:
-    signature = Signature.of(PROBLEMS["darcy"])
+    signature = Signature.of(PROBLEMS["darcy"].description)
     for name, form in (("darcy", "onnx"), ("darcy_torchscript", "torchscript")):
         document = (published[0] / name / "config.pbtxt").read_text()
         config = triton_config.parse(document)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -13,8 +15,9 @@ from training import checkpoint
 from training.data import read
 from training.fit.run import train
 from training.losses import relative_l2
-from training.nn.attention import ATTENTION
-from training.problems.problem import PROBLEMS, GridLimits
+from training.nn.attention import AttentionType
+from training.problems.description import GridLimits
+from training.problems.registry import PROBLEMS
 from training.recipes import recipe as config
 
 DATA = {"train": 40, "test": 16}
@@ -60,7 +63,7 @@ def mean_field_error(recipe: config.Recipe, data: Path) -> float:
 
 
 def test_no_type_is_left_out() -> None:
-    kinds = {kind for kind in ATTENTION if kind == KERNEL or not kind.startswith("kernel-")}
+    kinds = {kind for kind in get_args(AttentionType) if kind == KERNEL or not kind.startswith("kernel-")}
     assert kinds == {kind for kinds in ROUTES.values() for kind in kinds}
 
 
@@ -71,7 +74,8 @@ def test_a_type_learns_exports_and_proves_its_graphs(problem: str, attention: st
     found = checkpoint.load(run)
     [row] = [row for row in found.card["errors"] if row["grid"][0] == recipe.data.grids[0]]
     assert row["relative_l2"] < 0.9 * mean_field_error(recipe, data)
-    narrow = PROBLEMS[problem].model_copy(update={"grid": LIMITS[problem]})
+    known = PROBLEMS[problem]
+    narrow = replace(known, description=known.description.model_copy(update={"grid": LIMITS[problem]}))
     checkpoint.save(run, found.operator, recipe, narrow, found.card)
     published = publish(run, tmp_path / "model_repository")
     assert {one.model for one in published} == {name, f"{name}_torchscript"}

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from training import checkpoint
 from training.operators import build
-from training.problems.problem import PROBLEMS
+from training.problems.registry import PROBLEMS
 from training.recipes import recipe as config
 
 RECIPE = config.read(config.find("darcy-tiny"))

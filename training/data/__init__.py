@@ -1,4 +1,4 @@
-"""Takes a request for samples of a problem, gives them as an HDF5 file, generated or published, and reads it back."""
+"""Samples of a problem: an HDF5 file is filled with computed or published samples, and read back on coarser grids."""
 
 from training.data.generate import Request, prepare
 from training.data.store import Samples, deviation, grids, read, strides

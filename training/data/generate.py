@@ -1,60 +1,52 @@
-"""Takes a request for samples, gives the HDF5 file that holds them: computed on all cores, completed if interrupted.
+"""Generation of samples into an HDF5 file, on all cores; an interrupted file is completed.
 
-Sample i of a split is drawn from a stream of its own, spawned from (seed, problem, mesh, split, i): it is the same
-whoever computes it, however often the work was interrupted, and however many samples were asked for.
+Sample i of a stream is drawn from a random stream of its own, spawned from (seed, problem, mesh, stream, i). It is the
+same whichever process computes it, however often the work was interrupted, and however many samples were requested.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from fcntl import LOCK_EX, flock
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
+from filelock import FileLock
 from tqdm import tqdm
 
-from physics import burgers, darcy, poisson
-from training.data import neuralop, published, store
+from training.data import published, store
 from training.data.store import Array, Layout
-from training.problems.problem import PROBLEMS
+from training.files import replacing
+from training.problems.problem import Problem
 
 VERSION = 1
 """Raised whenever the same seed would give other samples."""
 
-Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
-
-SAMPLERS: dict[str, Callable[[np.random.SeedSequence, int], Pair]] = {
-    "darcy": darcy.sample,
-    "burgers": burgers.sample,
-    "poisson": poisson.sample,
-}
 STREAMS = ("test", "train")  # the short one first: a file that is being filled can soon be used
 
 
 @dataclass(frozen=True)
 class Request:
-    """Which samples are wanted.
+    """Which samples are requested.
 
     Attributes:
-        problem: "darcy", "burgers", "poisson", or one that is served by the samples of another (`store.SOURCES`).
+        problem: The problem. Where it uses the samples of another one, that one's file is made.
         mesh: Points per axis of the stored fields; the benchmarks have 421 and 8192.
         train: Training samples.
-        test: Test samples, drawn from other streams.
-        seed: Seed of all streams.
+        test: Test samples, drawn from other random streams.
+        seed: Seed of all random streams.
         validation: Validation samples. They follow the training samples in the same stream, so a stored file serves
             every way of dividing its stream.
     """
 
-    problem: str
+    problem: Problem
     mesh: int
     train: int
     test: int
@@ -67,24 +59,23 @@ class Request:
         return {"train": self.train + self.validation, "test": self.test}
 
     def __post_init__(self) -> None:
-        known = (*SAMPLERS, neuralop.PROBLEM)
-        if store.source(self.problem) not in known:
-            raise ValueError(f"expected one of {', '.join(known)} but got {self.problem!r} for problem")
         if self.mesh < 2 or min(self.train, self.validation, self.test, self.seed) < 0:
-            raise ValueError(f"expected at least 2 mesh points and no negative number but got {self}")
+            raise ValueError(
+                f"expected at least 2 mesh points and no negative number but got {self.mesh} points, {self.stored}, "
+                f"seed {self.seed}"
+            )
 
 
 def prepare(request: Request, folder: Path, workers: int | None = None, progress: bool = True) -> Path:
     """Make or complete the file that holds the requested samples.
 
-    The published files are used if the environment variable DATA_PATH names a folder that holds them with the wanted
-    mesh. Otherwise samples are computed; a file is kept for each problem, mesh and seed, and extended when more are
-    asked for.
+    Published samples are used where the problem has some for the requested mesh. Otherwise samples are computed. A file
+    is kept per problem, mesh and seed, and extended when more samples are requested.
 
     Args:
         request: The samples.
         folder: Where the file is, or is made.
-        workers: Processes; by default one for each core. Each starts by importing the program's main module, which
+        workers: Processes; by default one per core. Each starts by importing the program's main module, which
             therefore has to be guarded by `if __name__ == "__main__"`.
         progress: Show a bar.
 
@@ -92,63 +83,68 @@ def prepare(request: Request, folder: Path, workers: int | None = None, progress
         The file's path.
 
     Raises:
-        ValueError: a file of that name is from another seed, mesh or version, or a published one holds too little.
+        MissingPartError: The problem has neither a sampler nor published samples.
+        ValueError: A file of that name is from another seed, mesh or version, or published files hold too little.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    request = replace(request, problem=store.source(request.problem))
-    if request.problem == neuralop.PROBLEM:
-        path = folder / f"{request.problem}-published.h5"
+    problem, mesh = request.problem.source, request.mesh
+    request = replace(request, problem=problem)
+    if problem.published is not None and problem.published.available(mesh):
+        path = folder / f"{problem.name}-{mesh}-published.h5"
         with _alone(path):
-            neuralop.convert(path)
+            published.convert(problem, problem.published, mesh, request.stored, path)
         return path
-    if files := published.find(request.problem, request.mesh):
-        path = folder / f"{request.problem}-{request.mesh}-published.h5"
-        with _alone(path):
-            published.convert(files, request.mesh, request.stored, path)
-        return path
-    path = folder / f"{request.problem}-{request.mesh}-seed{request.seed}.h5"
+    path = folder / f"{problem.name}-{mesh}-seed{request.seed}.h5"
+    problem.require_sampler()
     with _alone(path):
         _make_room(request, path)
         _fill(request, path, workers or os.cpu_count() or 1, progress)
     return path
 
 
-def draw(request: Request, split: str, index: int) -> tuple[Array, Array]:
-    """Compute one sample."""
-    key = (*request.problem.encode(), request.mesh, STREAMS.index(split), index)
-    inputs, outputs = SAMPLERS[request.problem](np.random.SeedSequence(request.seed, spawn_key=key), request.mesh)
-    return inputs.astype(np.float32), outputs.astype(np.float32)
+def draw(request: Request, stream: str, index: int) -> dict[str, Array]:
+    """Compute one sample.
+
+    Args:
+        request: What is generated.
+        stream: `train` or `test`.
+        index: The sample's number in the stream.
+
+    Returns:
+        Inputs, parameters and outputs by name, float32.
+    """
+    key = (*request.problem.name.encode(), request.mesh, STREAMS.index(stream), index)
+    fields = request.problem.sample(np.random.SeedSequence(request.seed, spawn_key=key), request.mesh)
+    return {name: np.asarray(field, dtype=np.float32) for name, field in fields.items()}
 
 
 def _make_room(request: Request, path: Path) -> None:
     wanted = request.stored
     if not path.exists():
-        with store.replacing(path) as aside:
+        with replacing(path) as aside:
             store.create(aside, _layout(request, wanted))
         return
     with store.opened(path) as file:
         _check(request, file, path)
         room = store.room(file)
-        if any(room[split] < wanted[split] for split in wanted):
-            larger = {split: max(room[split], wanted[split]) for split in wanted}
-            with store.replacing(path) as aside:
+        if any(room[stream] < wanted[stream] for stream in wanted):
+            larger = {stream: max(room[stream], wanted[stream]) for stream in wanted}
+            with replacing(path) as aside:
                 store.create(aside, _layout(request, larger), source=file)
 
 
 def _layout(request: Request, counts: dict[str, int]) -> Layout:
-    attributes: dict[str, str | int | float] = {"provenance": "regenerated", "seed": request.seed, "version": VERSION}
-    match request.problem:
-        case "burgers":
-            attributes |= {"viscosity": burgers.VISCOSITY, "points": f"x_i = i/{request.mesh}"}
-        case "poisson":
-            attributes |= {"points": f"x_i = i/{request.mesh - 1} on each axis, walls included"}
-        case _:
-            attributes |= {"points": f"x_i = (i + 1/2)/{request.mesh} on each axis: cell centres"}
-    return Layout(PROBLEMS[request.problem], request.mesh, counts, attributes)
+    generated: dict[str, str | int | float] = {
+        "provenance": "regenerated",
+        "seed": request.seed,
+        "version": VERSION,
+    }
+    attributes = generated | dict(request.problem.attributes(request.mesh))
+    return Layout(request.problem.description, request.mesh, counts, attributes)
 
 
 def _check(request: Request, file: h5py.File, path: Path) -> None:
-    expected = {"problem": request.problem, "mesh": request.mesh, "seed": request.seed, "version": VERSION}
+    expected = {"problem": request.problem.name, "mesh": request.mesh, "seed": request.seed, "version": VERSION}
     for name, value in expected.items():
         if (found := file.attrs.get(name)) != value:
             raise ValueError(f"expected {name} {value} but found {found} in {path}: move it away or use another folder")
@@ -156,15 +152,15 @@ def _check(request: Request, file: h5py.File, path: Path) -> None:
 
 def _fill(request: Request, path: Path, workers: int, progress: bool) -> None:
     with store.opened(path, "r+") as file:
-        jobs = [(split, i) for split in STREAMS for i in store.missing(file, split, request.stored[split])]
+        jobs = [(stream, i) for stream in STREAMS for i in store.missing(file, stream, request.stored[stream])]
         if not jobs:
             return
-        bar = tqdm(total=len(jobs), desc=f"{request.problem} {request.mesh}", unit="field", disable=not progress)
+        bar = tqdm(total=len(jobs), desc=f"{request.problem.name} {request.mesh}", unit="field", disable=not progress)
         with bar, _pool(min(workers, len(jobs))) as pool:
             futures = {pool.submit(draw, request, *job): job for job in jobs}
             for future in as_completed(futures):
-                split, index = futures.pop(future)
-                store.write(file, split, index, future.result())
+                stream, index = futures.pop(future)
+                store.write(file, stream, index, future.result())
                 bar.update()
 
 
@@ -203,6 +199,5 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Wait until no other process prepares the same file; the system frees the lock of one that is killed."""
-    with path.with_name(path.name + ".lock").open("w") as lock:
-        flock(lock, LOCK_EX)
+    with FileLock(path.with_name(path.name + ".lock")):
         yield

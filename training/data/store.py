@@ -1,10 +1,11 @@
-"""Takes pairs of fields, keeps them in an HDF5 file with units and provenance, gives them back on a coarser grid.
+"""An HDF5 file of samples with units and provenance, read back on coarser grids.
 
-Layout: groups `train` and `test`, in each two float32 datasets [sample, *grid] under the names on the wire, one chunk a
-sample, and `done` [sample], 1 where the sample is there. What the numbers are is said in attributes.
+Layout: groups `train` and `test`. Each has one float32 dataset `[sample, *grid]` per quantity and `[sample]` per
+parameter under the names on the wire, one chunk per field, and `done` `[sample]`, which is 1 where the sample is there.
+Attributes say what the numbers are.
 
-The program may be killed at any time while it writes samples. So whatever changes a file's structure happens in a copy
-that takes its place when it is whole; filling it in changes numbers only, in space that is already allocated (hence no
+The program may be killed at any time while it writes samples. So changes of a file's structure happen in a copy that
+replaces the file when it is whole. Filling a file changes numbers only, in space that is already allocated (hence no
 compression), and a sample is marked as done after its fields have been handed to the system.
 """
 
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -23,7 +24,10 @@ from numpy.typing import NDArray
 
 from physics.averages import block_mean, common_grid
 from training.data import derivatives
-from training.problems.problem import PROBLEMS, Problem
+from training.data.pair import only_pair
+from training.problems.description import Description
+from training.problems.problem import Problem
+from training.problems.registry import PROBLEMS
 
 Split = Literal["train", "validation", "test"]
 STREAMS: dict[Split, str] = {"train": "train", "validation": "train", "test": "test"}
@@ -32,44 +36,43 @@ STREAMS: dict[Split, str] = {"train": "train", "validation": "train", "test": "t
 Array = NDArray[np.float32]
 Points = int | tuple[int, ...]
 
-WITHOUT_FAR_END = ("burgers", "neuralop_darcy")
-"""Problems whose grids have no point at the far end of an axis."""
-
-SOURCES = {"darcy_inverse": "darcy"}
-"""Problems whose samples are those of another one, with input and output exchanged."""
-
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs and outputs of a problem [sample, *grid] in physical units, and where they come from.
+    """Inputs and outputs of a problem.
 
-    `gradients` are those of the outputs on the stored mesh, as `training.data.derivatives` gives them, if asked for.
-    The outputs of a problem that fixes its answer's grid lie on the common grid of `physics.averages`, where
-    symmetries are exact; `answers` are what a network is to give.
+    Attributes:
+        inputs: `[sample, *grid]` in physical units.
+        outputs: `[sample, *grid]` in physical units. Where the problem fixes its output grid they lie on the common
+            grid of `physics.averages`, on which symmetries are exact.
+        problem: The problem.
+        provenance: Where the samples come from.
+        gradients: The outputs' gradients on the stored mesh, as `training.data.derivatives` computes them; None if not
+            requested.
     """
 
     inputs: Array
     outputs: Array
-    problem: str
+    problem: Problem
     provenance: str
     gradients: Array | None = None
 
     @property
-    def answers(self) -> Array:
-        """The outputs on the grid of the answer."""
-        return answer(self.problem, self.outputs)
+    def targets(self) -> Array:
+        """What a network has to predict: the outputs on the output grid."""
+        return targets(self.problem.description, self.outputs)
 
     @cached_property
     def deviation(self) -> Array:
-        """The inputs' deviation at each grid point: the unit of noise."""
+        """The inputs' standard deviation at each grid point, the unit of noise."""
         return self.inputs.std(axis=0)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a file is made for: its problem, points per axis, samples of each split, and its remaining attributes."""
+    """What a file is made for: its problem, points per axis, samples of each stream, and its remaining attributes."""
 
-    problem: Problem
+    description: Description
     mesh: int
     counts: Mapping[str, int]
     attributes: Mapping[str, str | int | float]
@@ -77,7 +80,15 @@ class Layout:
     @property
     def grid(self) -> tuple[int, ...]:
         """Points along each axis of a stored field."""
-        return (self.mesh,) * len(self.problem.axes)
+        return (self.mesh,) * len(self.description.axes)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of one sample of every tensor, by name."""
+        described = self.description
+        fields = (*described.inputs, *described.outputs)
+        shapes = {one.name: (*([len(one.components)] if one.components else []), *self.grid) for one in fields}
+        return shapes | {one.name: () for one in described.parameters}
 
 
 def read(
@@ -87,7 +98,7 @@ def read(
     points: Points,
     *,
     after: int = 0,
-    problem: str | None = None,
+    problem: Problem | None = None,
     gradients: bool = False,
 ) -> Samples:
     """Read the first `count` samples of a split, strided to `points` points per axis.
@@ -98,38 +109,49 @@ def read(
         path: The file.
         split: Which samples.
         count: How many.
-        points: Points per axis, one number for all axes or one for each.
+        points: Points per axis, one number for all axes or one per axis.
         after: How many training samples come before the validation samples; required for these, else 0.
         problem: What the samples are for, where the file serves several problems; by default the file's own.
-        gradients: Give the outputs' gradients too.
+        gradients: Read the outputs' gradients, too.
+
+    Returns:
+        The samples.
 
     Raises:
-        ValueError: the stored mesh cannot be strided to `points`, fewer than `count` samples are there, they are for
+        ValueError: The stored mesh cannot be strided to `points`, fewer than `count` samples are there, they are for
             another problem, or `after` does not fit the split.
+        NotImplementedError: The problem has several inputs or outputs.
     """
     if (split == "validation") != (after > 0):
         raise ValueError(f"expected the number of training samples for validation, else 0, but got {after} for {split}")
     stream, rows = STREAMS[split], slice(after, after + count)
     with opened(path) as file:
-        asked, ready = _asked(file, problem), max(finished(file, stream) - after, 0)
-        mesh = file[stream][asked.output.name].shape[1]
-        steps = strides(asked, mesh, points)
+        wanted, ready = _requested(file, problem), max(finished(file, stream) - after, 0)
+        pair, group = only_pair(wanted.description), file[stream]
+        steps = strides(wanted.description, group[pair.output.name].shape[1], points)
         if ready < count:
             raise ValueError(f"expected {count} samples in {split} of {path} but {ready} are there: prepare them first")
-        group = file[stream]
-        inputs = _strided(group[asked.input.name], rows, steps)
-        outputs = _outputs(group[asked.output.name], rows, steps, asked)
-        slopes = _slopes(group[asked.output.name], rows, steps) if gradients else None
-        return Samples(inputs, outputs, asked.name, str(file.attrs["provenance"]), slopes)
+        inputs = _strided(group[pair.input.name], rows, steps)
+        outputs = _outputs(group[pair.output.name], rows, steps, wanted.description)
+        slopes = _slopes(group[pair.output.name], rows, steps) if gradients else None
+        return Samples(inputs, outputs, wanted, str(file.attrs["provenance"]), slopes)
 
 
 def deviation(path: Path, count: int, problem: Problem) -> Array:
-    """Give the inputs' deviation at each point of the stored mesh over the first `count` training samples `[*grid]`.
+    """Compute the inputs' standard deviation at each point of the stored mesh.
 
     One stored field at a time is in memory; deviations about the first field lose no digits to a large mean.
+
+    Args:
+        path: The file.
+        count: How many training samples to take, from the first on.
+        problem: Whose input.
+
+    Returns:
+        The deviation `[*grid]`, in the input's units.
     """
     with opened(path) as file:
-        fields = file["train"][problem.input.name]
+        fields = file["train"][only_pair(problem.description).input.name]
         first = fields[0].astype(np.float64)
         total, squares = np.zeros_like(first), np.zeros_like(first)
         for index in range(count):
@@ -140,95 +162,113 @@ def deviation(path: Path, count: int, problem: Problem) -> Array:
     return np.sqrt(np.maximum(variance, 0)).astype(np.float32)
 
 
-def answer(problem: str, outputs: Array) -> Array:
-    """Give outputs `[sample, *grid]`, as they were read, on the grid of the problem's answer."""
-    sides = PROBLEMS[problem].answer
+def targets(description: Description, outputs: Array) -> Array:
+    """Return outputs `[sample, *grid]`, as they were read, on the problem's output grid."""
+    sides = description.output_grid
     return outputs if sides is None else block_mean(outputs, sides)
 
 
-def source(problem: str) -> str:
-    """Name the problem whose files hold the samples of `problem`."""
-    return SOURCES.get(problem, problem)
+def strides(description: Description, mesh: int, points: Points) -> tuple[int, ...]:
+    """Return the step along each axis from `mesh` points to `points`.
 
+    Args:
+        description: The problem, whose axes say which points a coarser grid has to keep.
+        mesh: Stored points per axis.
+        points: Wanted points, one number for all axes or one per axis.
 
-def strides(problem: Problem, mesh: int, points: Points) -> tuple[int, ...]:
-    """Give the step along each axis from `mesh` points to `points`.
-
-    Raises:
-        ValueError: there is none, or `points` has another number of axes.
-    """
-    sides = points if isinstance(points, tuple) else (points,) * len(problem.axes)
-    if len(sides) != len(problem.axes):
-        raise ValueError(f"expected points for the axes {problem.axes} of {problem.name} but got {points}")
-    return tuple(stride(problem, mesh, side) for side in sides)
-
-
-def stride(problem: Problem, mesh: int, points: int) -> int:
-    """Give the step from `mesh` to `points` points.
+    Returns:
+        A step per axis.
 
     Raises:
-        ValueError: there is none.
+        ValueError: There is none, or `points` has another number of axes.
     """
-    if points not in (sizes := grids(problem, mesh)):
-        raise ValueError(f"cannot stride {mesh} points of {problem.name} to {points}; possible are {sizes}")
-    end = far_ends(problem)
+    sides = points if isinstance(points, tuple) else (points,) * len(description.axes)
+    if len(sides) != len(description.axes):
+        raise ValueError(
+            f"expected points for the axes {description.axis_names} of {description.name} but got {points}"
+        )
+    return tuple(_stride(description, index, mesh, side) for index, side in enumerate(sides))
+
+
+def _stride(description: Description, index: int, mesh: int, points: int) -> int:
+    if points not in (sizes := grids(description, mesh, index)):
+        raise ValueError(f"cannot stride {mesh} points of {description.name} to {points}; possible are {sizes}")
+    end = description.axes[index].far_ends
     return (mesh - end) // (points - end)
 
 
-def grids(problem: Problem, mesh: int) -> list[int]:
-    """List the points per axis of the grids that striding `mesh` points gives."""
-    end = far_ends(problem)
+def grids(description: Description, mesh: int, index: int = 0) -> list[int]:
+    """List the numbers of points that striding an axis of `mesh` points gives.
+
+    Args:
+        description: The problem.
+        mesh: Stored points.
+        index: Which axis.
+
+    Returns:
+        Numbers of points, ascending.
+    """
+    end = description.axes[index].far_ends
     return [n for n in range(end + 1, mesh + 1) if (mesh - end) % (n - end) == 0]
 
 
-def far_ends(problem: Problem) -> int:
-    """Count the far ends of an axis that striding has to keep: a periodic line has none, a square or cube has one."""
-    return 0 if problem.name in WITHOUT_FAR_END else 1
-
-
-def finished(file: h5py.File, split: str) -> int:
-    """Count the samples of a split from the first up to the first one that is missing."""
-    done = file[split]["done"][:]
+def finished(file: h5py.File, stream: str) -> int:
+    """Count the samples of a stream from the first up to the first one that is missing."""
+    done = file[stream]["done"][:]
     return int(len(done) if done.all() else done.argmin())
 
 
-def missing(file: h5py.File, split: str, count: int) -> list[int]:
+def missing(file: h5py.File, stream: str, count: int) -> list[int]:
     """List those of the first `count` samples that are not there yet."""
-    return [int(index) for index in np.flatnonzero(file[split]["done"][:count] == 0)]
+    return [int(index) for index in np.flatnonzero(file[stream]["done"][:count] == 0)]
 
 
-def write(file: h5py.File, split: str, index: int, fields: tuple[Array, Array]) -> None:
-    """Write one sample, and only when its fields are out of our hands mark it as done."""
-    problem = PROBLEMS[str(file.attrs["problem"])]
-    group = file[split]
-    group[problem.input.name][index], group[problem.output.name][index] = fields
+def write(file: h5py.File, stream: str, index: int, fields: Mapping[str, NDArray[Any]]) -> None:
+    """Write one sample, and mark it as done only when its arrays have been handed to the system.
+
+    Args:
+        file: The file.
+        stream: The group.
+        index: The sample's number.
+        fields: Inputs, parameters and outputs by name.
+    """
+    group = file[stream]
+    for name, array in fields.items():
+        group[name][index] = array
     file.flush()
     group["done"][index] = 1
     file.flush()
 
 
 def create(path: Path, layout: Layout, source: h5py.File | None = None) -> None:
-    """Make a file with room for the layout's samples and take over those that `source` already has."""
+    """Make a file with room for the layout's samples and take over those that `source` already has.
+
+    Args:
+        path: The file.
+        layout: What it is made for.
+        source: A smaller file of the same samples.
+    """
+    described = layout.description
     with opened(path, "w") as file:
         file.attrs.update(
-            problem=layout.problem.name,
-            title=layout.problem.title,
-            equation=layout.problem.equation,
-            boundary=layout.problem.boundary,
-            distribution=layout.problem.distribution,
+            problem=described.name,
+            title=described.title,
+            equation=described.equation,
+            boundary=described.boundary,
+            distribution=described.distribution,
             mesh=layout.mesh,
             **layout.attributes,
         )
-        for split, count in layout.counts.items():
-            group = file.create_group(split)
+        for stream, count in layout.counts.items():
+            group = file.create_group(stream)
             allocate(group, layout, count)
             if source is not None:
-                _copy(source[split], group)
+                _copy(source[stream], group)
 
 
 def room(file: h5py.File) -> dict[str, int]:
-    """Say for how many samples of each split the file was made."""
-    return {split: len(file[split]["done"]) for split in ("train", "test")}
+    """Return for how many samples of each stream the file was made."""
+    return {stream: len(file[stream]["done"]) for stream in ("train", "test")}
 
 
 @contextmanager
@@ -238,30 +278,22 @@ def opened(path: Path, mode: Literal["r", "r+", "w"] = "r") -> Iterator[h5py.Fil
         yield file
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a path to write to; it takes the place of `path` if all goes well and vanishes otherwise."""
-    aside = path.with_name(path.name + ".part")
-    try:
-        yield aside
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
-
-
 def allocate(group: h5py.Group, layout: Layout, count: int) -> None:
-    """Make a split's datasets for `count` samples of the layout's grid."""
+    """Make a stream's datasets for `count` samples of the layout's grid."""
+    _dataset(group, "done", (count,), h5py.h5t.NATIVE_UINT8)
+    for name, shape in layout.shapes.items():
+        _dataset(group, name, (count, *shape), h5py.h5t.IEEE_F32LE)
+    for tensor in layout.description.tensors:
+        group[tensor.name].attrs.update(units=tensor.units, meaning=tensor.meaning)
+
+
+def _dataset(group: h5py.Group, name: str, shape: tuple[int, ...], kind: Any) -> None:
     early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     early.set_obj_track_times(False)
-    done = h5py.h5s.create_simple((count,))
-    h5py.h5d.create(group.id, b"done", h5py.h5t.NATIVE_UINT8, done, early)
-    if count > 0:
-        early.set_chunk((1, *layout.grid))
-    for quantity in (layout.problem.input, layout.problem.output):
-        space = h5py.h5s.create_simple((count, *layout.grid))
-        h5py.h5d.create(group.id, quantity.name.encode(), h5py.h5t.IEEE_F32LE, space, early)
-        group[quantity.name].attrs.update(units=quantity.units, meaning=quantity.meaning)
+    if shape[0] > 0 and len(shape) > 1:
+        early.set_chunk((1, *shape[1:]))
+    h5py.h5d.create(group.id, name.encode(), kind, h5py.h5s.create_simple(shape), early)
 
 
 def _copy(source: h5py.Group, target: h5py.Group) -> None:
@@ -270,11 +302,13 @@ def _copy(source: h5py.Group, target: h5py.Group) -> None:
             target[name][index] = source[name][index]
 
 
-def _asked(file: h5py.File, problem: str | None) -> Problem:
-    own = str(file.attrs["problem"])
-    if source(problem or own) != own:
-        raise ValueError(f"expected samples of {problem} but {file.filename} holds those of {own}")
-    return PROBLEMS[problem or own]
+def _requested(file: h5py.File, problem: Problem | None) -> Problem:
+    stored = str(file.attrs["problem"])
+    if problem is None:
+        return PROBLEMS[stored]
+    if problem.source.name != stored:
+        raise ValueError(f"expected samples of {problem.name} but {file.filename} holds those of {stored}")
+    return problem
 
 
 def _strided(dataset: h5py.Dataset, rows: slice, steps: tuple[int, ...]) -> Array:
@@ -282,11 +316,11 @@ def _strided(dataset: h5py.Dataset, rows: slice, steps: tuple[int, ...]) -> Arra
     return _each(dataset, rows, sides, lambda field: field[_every(steps)])
 
 
-def _outputs(dataset: h5py.Dataset, rows: slice, steps: tuple[int, ...], problem: Problem) -> Array:
-    if problem.answer is None:
+def _outputs(dataset: h5py.Dataset, rows: slice, steps: tuple[int, ...], description: Description) -> Array:
+    if description.output_grid is None:
         return _strided(dataset, rows, steps)
-    common = common_grid(problem.answer)
-    strides(problem, dataset.shape[1], common)  # a common grid of other points would lie elsewhere
+    common = common_grid(description.output_grid)
+    strides(description, dataset.shape[1], common)  # a common grid of other points would lie elsewhere
     return _each(dataset, rows, common, lambda field: block_mean(field, common))
 
 

@@ -1,4 +1,4 @@
-"""One question put to all: takes test samples, a mesh and a level of noise, gives what network and rival both see."""
+"""Test samples on one grid at one level of noise: what the network and the baseline both see."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from training.data import Samples
 from training.data.store import Array
 from training.evaluation.noise import noisy
-from training.problems.problem import PROBLEMS, Problem
+from training.problems.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Case:
     """Test samples on one grid.
 
     Attributes:
-        samples: inputs and true answers.
+        samples: inputs and true outputs.
         mesh: points per axis that the truth was computed on.
         noise: level of the noise on the inputs.
         unit: deviation of the training inputs at each point, which noise is relative to; by default the samples' own.
@@ -30,23 +30,18 @@ class Case:
 
     @property
     def problem(self) -> Problem:
-        """What is asked."""
-        return PROBLEMS[self.samples.problem]
-
-    @property
-    def wall(self) -> float:
-        """Distance from the outermost points to the wall, in sides of the square: half a cell of the mesh."""
-        return 0.5 / self.mesh
+        """The problem of the samples."""
+        return self.samples.problem
 
     @property
     def inputs(self) -> Array:
-        """The inputs with their noise, drawn alike at every call and not kept."""
+        """The inputs with their noise, drawn alike at every call and not kept in memory."""
         return noisy(self.samples.inputs, self.noise, self.spread)
 
     @cached_property
     def truth(self) -> Array:
-        """The true answers."""
-        return self.samples.answers
+        """The true outputs on the output grid."""
+        return self.samples.targets
 
     @property
     def spread(self) -> Array:
@@ -54,6 +49,6 @@ class Case:
         return self.samples.deviation if self.unit is None else self.unit
 
     @property
-    def place(self) -> dict[str, Any]:
-        """Where a row of figures was measured; noise is named where there is some."""
+    def key(self) -> dict[str, Any]:
+        """What tells a row of figures from the others: the grid, and the noise where there is some."""
         return {"grid": list(self.samples.inputs.shape[1:])} | ({"noise": self.noise} if self.noise else {})

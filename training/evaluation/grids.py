@@ -1,18 +1,18 @@
-"""Where to measure: takes a problem and what was trained on, gives the grids."""
+"""The grids that a model is measured on."""
 
 from __future__ import annotations
 
 from training.data import grids
-from training.problems.problem import Problem
+from training.problems.description import Description
 from training.recipes.recipe import DataConfig
 
 Sides = tuple[int, ...]
 
 
-def measured_grids(problem: Problem, data: DataConfig) -> list[Sides]:
-    """Give the trained and the declared grids that the stored mesh can be strided to, and on a plane an oblong one."""
-    sides = sorted({*data.grids, *problem.grid.declared}.intersection(grids(problem, data.mesh)))
-    axes = len(problem.axes)
+def measured_grids(description: Description, data: DataConfig) -> list[Sides]:
+    """Return the trained and declared grids that the stored mesh can be strided to, and on a plane an oblong one."""
+    sides = sorted({*data.grids, *description.grid.declared}.intersection(grids(description, data.mesh)))
+    axes = len(description.axes)
     middle = len(sides) // 2
     oblong = [tuple(sides[middle - 1 : middle + 1])] if axes == 2 and len(sides) > 1 else []
     return [*((n,) * axes for n in sides), *oblong]

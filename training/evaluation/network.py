@@ -1,4 +1,4 @@
-"""The network's row: takes an operator and a case, gives its errors and times."""
+"""The network's row of a card: its errors and times on one case."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ BATCH = 10  # bounds the memory of measuring
 
 
 def errors(operator: Operator, case: Case) -> dict[str, Any]:
-    """Give mean, median and worst relative L2 error, the gradient's and the energy's mean, and the time a field."""
+    """Measure mean, median and worst relative L2 error, the gradient's and the energy's mean, and the time."""
     inputs = case.inputs
-    return case.place | summary(case, answers(operator, inputs)) | milliseconds(operator, inputs)
+    return case.key | summary(case, predict(operator, inputs)) | milliseconds(operator, inputs)
 
 
 @torch.inference_mode()
-def answers(operator: Operator, inputs: Array) -> Array:
-    """Give the answers `[sample, *grid]` to inputs `[sample, *grid]`."""
+def predict(operator: Operator, inputs: Array) -> Array:
+    """Compute the outputs `[sample, *grid]` to inputs `[sample, *grid]`."""
     return np.concatenate([operator(torch.from_numpy(part)).numpy() for part in parts(inputs)])
 
 
 def parts(fields: Array) -> Iterable[Array]:
-    """Give batches of a bounded size."""
+    """Yield batches of a bounded size."""
     return (fields[start : start + BATCH] for start in range(0, len(fields), BATCH))

@@ -1,4 +1,4 @@
-"""What an instrument adds: takes samples and a level, gives measured inputs, and the unit of the levels."""
+"""Noise on the inputs that models are measured with, and the unit of its levels."""
 
 from __future__ import annotations
 
@@ -15,14 +15,33 @@ from training.recipes.recipe import DataConfig
 
 
 def noisy(inputs: Array, noise: float, unit: Array) -> Array:
-    """Give inputs `[sample, *grid]` with noise of a level, in `unit`s `[*grid]`: the same draw at every call."""
+    """Add noise, the same draw at every call.
+
+    Args:
+        inputs: `[sample, *grid]`.
+        noise: Its level, relative to `unit`.
+        unit: Standard deviation of the inputs `[*grid]`.
+
+    Returns:
+        Noisy inputs `[sample, *grid]`.
+    """
     if not noise:
         return inputs
     return measured(inputs, unit, (noise,), np.random.default_rng(0))
 
 
 def noise_units(problem: Problem, data: DataConfig, path: Path, sides: list[Sides]) -> list[Array]:
-    """Give the training inputs' deviation at each point of every grid, from the samples' file."""
+    """Compute the training inputs' standard deviation at each point of every grid.
+
+    Args:
+        problem: Whose inputs.
+        data: The training data.
+        path: The samples' file.
+        sides: The grids.
+
+    Returns:
+        `[*grid]` per grid.
+    """
     fine = deviation(path, data.train, problem)
-    steps = (strides(problem, data.mesh, points) for points in sides)
+    steps = (strides(problem.description, data.mesh, points) for points in sides)
     return [fine[tuple(slice(None, None, step) for step in along)] for along in steps]

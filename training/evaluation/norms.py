@@ -1,4 +1,4 @@
-r"""How wrong an answer is: takes answers, truths and their case, gives relative errors sample by sample.
+r"""Relative errors per sample.
 
 With e = p - u, all points counting alike:
 
@@ -8,7 +8,7 @@ With e = p - u, all points counting alike:
     e_a = \left(\frac{\int a\,|\nabla e|^2}{\int a\,|\nabla u|^2}\right)^{1/2}.
 
 The gradient of e_H1 (the seminorm: without e itself) is that of differences of neighbours over their distance, walls
-left out. The energy norm e_a, for Darcy's pressure alone, is the quadratic form of the finite volumes on the answer's
+left out. The energy norm e_a, for Darcy's pressure alone, is the quadratic form of the finite volumes on the output's
 grid, :math:`v^T A(a) v = \sum_{faces} a_{face} (v_1 - v_2)^2\, length/distance`, with the mean of both sides' a on a
 face and v = 0 on the walls (`physics.volumes`): the norm in which that method is optimal. u is the solution on the
 fine mesh, taken at the grid's points.
@@ -24,19 +24,29 @@ from numpy.typing import NDArray
 from physics import volumes
 from physics.norms import relative_l2
 from training.evaluation.case import Case
-from training.problems.problem import DARCY
+from training.problems.problem import Conditions
 
 Each = NDArray[np.float64]
 Fields = NDArray[np.floating[Any]]
 
 
 def relative_h1(found: Fields, truth: Fields) -> Each:
-    """Give e_H1 `[sample]` of answers `[sample, *grid]`."""
+    """Compute e_H1 `[sample]` of predictions `[sample, *grid]`."""
     return slope(np.subtract(found, truth, dtype=np.float64)) / slope(truth.astype(np.float64))
 
 
 def relative_energy(coefficients: Fields, found: Fields, truth: Fields, wall: float) -> Each:
-    """Give e_a `[sample]` of pressures on the coefficients' grid whose outermost points lie `wall` from the walls."""
+    """Compute e_a of fields on the weights' grid.
+
+    Args:
+        coefficients: The weight a `[sample, row, column]`.
+        found: Predictions `[sample, row, column]`.
+        truth: True fields `[sample, row, column]`.
+        wall: Distance from the outermost points to the walls, in sides of the square.
+
+    Returns:
+        e_a `[sample]`.
+    """
     pairs = []
     for a, p, u in zip(*(fields.astype(np.float64) for fields in (coefficients, found, truth)), strict=True):
         A, e, v = volumes.matrix(a, wall), (p - u).ravel(), u.ravel()
@@ -46,7 +56,7 @@ def relative_energy(coefficients: Fields, found: Fields, truth: Fields, wall: fl
 
 
 def summary(case: Case, found: Fields) -> dict[str, Any]:
-    """Give the figures of a row: mean, median and worst e_L2 of the case's first fields, mean e_H1, and mean e_a."""
+    """Compute the figures of a row: mean, median and worst e_L2 of the case's first fields, mean e_H1, and mean e_a."""
     inputs, truth = case.samples.inputs[: len(found)], case.truth[: len(found)]
     l2 = relative_l2(found, truth)
     figures = {
@@ -55,13 +65,14 @@ def summary(case: Case, found: Fields) -> dict[str, Any]:
         "worst": l2.max(),
         "relative_h1": relative_h1(found, truth).mean(),
     }
-    if case.problem.name == DARCY.name and inputs.shape == truth.shape:  # an inverse answers on a grid of its own
-        figures["relative_energy"] = relative_energy(inputs, found, truth, case.wall).mean()
+    if case.problem.energy_weight is not None:
+        wall = Conditions(case.mesh).wall
+        figures["relative_energy"] = relative_energy(inputs, found, truth, wall).mean()
     return {"fields": len(found)} | {name: float(f"{value:.4g}") for name, value in figures.items()}
 
 
 def slope(fields: NDArray[np.float64]) -> Each:
-    """Give the norm of the gradient: each axis in units of the square's side, each derivative's mean over its faces."""
+    """Compute the norm of the gradient: axes in units of the square's side, each derivative's mean over its faces."""
     squares = [
         np.square(np.diff(fields, axis=axis) * (points - 1)).reshape(len(fields), -1).mean(axis=1)
         for axis, points in enumerate(fields.shape[1:], start=1)

@@ -1,4 +1,4 @@
-"""All rows: takes an operator, its problem and its data, gives a card's account of errors, rivals and clock."""
+"""All rows of a card: errors of the network on every grid, those of the baseline, and the clock."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def report(
     """Measure an operator at every level of noise on every grid its data offers.
 
     Args:
-        operator: what is measured.
-        problem: what it answers.
-        data: what it was trained on.
-        path: the samples' file.
-        noise: levels, in units of the training inputs' deviation at each point.
-        sides: points per axis of the grids; by default `measured_grids`.
-        patient: wait for classical solvers: for all fields, and for those that take seconds a field.
+        operator: What is measured.
+        problem: The problem it was trained for.
+        data: What it was trained on.
+        path: The samples' file.
+        noise: Levels, in units of the training inputs' deviation at each point.
+        sides: Points per axis of the grids; by default `measured_grids`.
+        patient: Wait for classical solvers: for all fields, and for solvers that take seconds per field.
 
     Returns:
         A card's `errors`, `classical` and `clock`.
@@ -48,7 +48,7 @@ def report(
     most = data.test if patient else IMPATIENT_FIELDS
     return {
         "errors": [errors(operator, case) for case in wanted],
-        "classical": [classical(case, most) for case in wanted if has_rival(case, data, patient=patient)],
+        "classical": [classical(case, most) for case in wanted if has_baseline(case, data, patient=patient)],
         "clock": {"time": "of the processor, one thread", "processor": processor()},
     }
 
@@ -60,26 +60,33 @@ def cases(
     noise: tuple[float, ...] = (0.0,),
     sides: list[Sides] | None = None,
 ) -> list[Case]:
-    """Give the test samples on every grid, for one level of noise after the other; see `report`."""
-    wanted = measured_grids(problem, data) if sides is None else sides
-    tests = [read(path, "test", data.test, points, problem=problem.name) for points in wanted]
+    """Read the test samples on every grid, for one level of noise after the other; see `report`."""
+    wanted = measured_grids(problem.description, data) if sides is None else sides
+    tests = [read(path, "test", data.test, points, problem=problem) for points in wanted]
     units = noise_units(problem, data, path, wanted) if any(noise) else [None] * len(wanted)
     return [Case(test, data.mesh, level, unit) for level in noise for test, unit in zip(tests, units, strict=True)]
 
 
-def has_rival(case: Case, data: DataConfig, *, patient: bool) -> bool:
-    """Say whether the classical solver is asked: an inversion on trained grids only, a direct solve without noise."""
-    if case.problem.answer is not None:
-        return patient and max(case.inputs.shape[1:]) <= max(data.grids)
-    return case.noise == 0
+def has_baseline(case: Case, data: DataConfig, *, patient: bool) -> bool:
+    """Return whether the classical solver is measured on a case.
+
+    Args:
+        case: The samples.
+        data: What the network was trained on.
+        patient: Wait for slow solvers, which are measured on trained grids only.
+    """
+    baseline = case.problem.baseline
+    if baseline is None or (case.noise and not baseline.noise):
+        return False
+    return not baseline.slow or (patient and max(case.inputs.shape[1:]) <= max(data.grids))
 
 
 def beside(card: Mapping[str, Rows]) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
     """Pair a card's errors with the classical solver's on the same grid at the same noise, where there are any."""
-    rivals = {place(row): row for row in card["classical"]}
-    return [(row, rivals.get(place(row))) for row in card["errors"]]
+    baselines = {key(row): row for row in card["classical"]}
+    return [(row, baselines.get(key(row))) for row in card["errors"]]
 
 
-def place(row: Mapping[str, Any]) -> tuple[tuple[int, ...], float]:
-    """Give what tells a row from the others."""
+def key(row: Mapping[str, Any]) -> tuple[tuple[int, ...], float]:
+    """Return what tells a row from the others."""
     return tuple(row["grid"]), row.get("noise", 0.0)

@@ -1,4 +1,4 @@
-"""For reading: takes a card, gives its rows as cells, the network's and below it the classical solver's, and tables."""
+"""The rows of a card as a table: the network's row, and below it the baseline's."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ NETWORK, CLASSICAL = "network", "classical"
 
 
 def rich_table(card: Mapping[str, Rows], title: str) -> Table:
-    """Lay out a card for a terminal of eighty columns, one section for each place."""
+    """Lay out a card for a terminal of eighty columns, one section per grid and noise."""
     table = Table(title=title, box=SIMPLE_HEAD, padding=0, show_edge=False)
     for name in HEADER:
         table.add_column(name, no_wrap=True, justify="left" if name in HEADER[:2] else "right")
-    for network, rival in beside(card):
-        for where, *rest in cells(network, rival):
-            table.add_row(where.replace(", ", "\n"), *rest)
+    for network, baseline in beside(card):
+        for case, *rest in cells(network, baseline):
+            table.add_row(case.replace(", ", "\n"), *rest)
         table.add_section()
     return table
 
 
 def card_cells(card: Mapping[str, Rows]) -> list[tuple[str, ...]]:
-    """Give all rows of a card as cells under `HEADER`."""
+    """Return all rows of a card as cells under `HEADER`."""
     return [row for pair in beside(card) for row in cells(*pair)]
 
 
-def cells(network: Mapping[str, Any], rival: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
-    """Give the rows of one place."""
-    rows = [(place(network), NETWORK, *figures(network))]
-    return rows if rival is None else [*rows, ("", CLASSICAL, *figures(rival))]
+def cells(network: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
+    """Return the rows of one case."""
+    rows = [(case_name(network), NETWORK, *figures(network))]
+    return rows if baseline is None else [*rows, ("", CLASSICAL, *figures(baseline))]
 
 
-def place(row: Mapping[str, Any]) -> str:
-    """Say on which grid a row was measured, and with how much noise if there was some."""
+def case_name(row: Mapping[str, Any]) -> str:
+    """Name the grid a row was measured on, and the noise where there was some."""
     noise = f", {100 * row['noise']:g} % noise" if row.get("noise") else ""
     return " x ".join(map(str, row["grid"])) + noise
 
 
 def figures(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Give a row's figures; a card of an earlier release, or another problem, may lack some."""
+    """Return a row's figures; a card of an earlier release, or another problem, may lack some."""
     names = ("relative_l2", "median", "worst", "relative_h1", "relative_energy")
     errors = tuple(scientific(row.get(name)) for name in names)
     times = (milliseconds(row.get(name)) for name in ("milliseconds", "milliseconds_of_8"))

@@ -1,6 +1,7 @@
-"""How long an answer takes: takes an operator and fields, gives milliseconds a field, on one thread, once warm.
+"""The time of a forward pass in milliseconds per field, on one thread, after a warm-up.
 
-Processor time, here and for the rivals: on an idle machine it is the wall's, and other programs do not lengthen it.
+It is processor time, as for the baselines: it equals wall time on an idle machine, and other programs do not lengthen
+it.
 """
 
 from __future__ import annotations
@@ -22,22 +23,32 @@ BATCHES = {1: 7, 8: 3}  # sizes, and how often each is timed; the median counts
 
 
 def milliseconds(operator: Operator, fields: Array) -> dict[str, float]:
-    """Give the milliseconds a field that the network takes, not exported, alone and in a batch of eight."""
+    """Measure the milliseconds per field of the network, not exported, alone and in a batch of eight."""
     with one_thread():
-        each = {size: median_seconds(operator, fields, size, turns) / size for size, turns in BATCHES.items()}
+        each = {size: median_seconds(operator, fields, size, times) / size for size, times in BATCHES.items()}
     return {"milliseconds": round(1000 * each[1], 1), "milliseconds_of_8": round(1000 * each[8], 1)}
 
 
 @torch.inference_mode()
-def median_seconds(operator: Operator, fields: Array, size: int, turns: int) -> float:
-    """Time one batch, after one that is not counted; where there are fewer fields they are repeated."""
+def median_seconds(operator: Operator, fields: Array, size: int, times: int) -> float:
+    """Time a batch, after one that is not counted.
+
+    Args:
+        operator: What is timed.
+        fields: Inputs `[sample, *grid]`; where there are fewer than `size` they are repeated.
+        size: Fields in the batch.
+        times: How often.
+
+    Returns:
+        The median in seconds.
+    """
     batch = torch.from_numpy(np.resize(fields, (size, *fields.shape[1:])))
     operator(batch)
-    return statistics.median(seconds(operator, batch) for _ in range(turns))
+    return statistics.median(seconds(operator, batch) for _ in range(times))
 
 
 def seconds(operator: Operator, batch: torch.Tensor) -> float:
-    """Time one answer."""
+    """Time one forward pass."""
     started = time.process_time()
     operator(batch)
     return time.process_time() - started
@@ -45,7 +56,7 @@ def seconds(operator: Operator, batch: torch.Tensor) -> float:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute on one thread."""
+    """Compute on one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -55,7 +66,7 @@ def one_thread() -> Iterator[None]:
 
 
 def processor() -> str:
-    """Name the processor's model, or what else the platform knows of it."""
+    """Return the name of the processor's model, or what else the platform knows of it."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from training.data import Samples
 from training.data.noise import measured
-from training.data.store import answer
+from training.data.store import targets
 from training.fit.order import Rows
-from training.problems.symmetries import transform
 
 
 class Batch(NamedTuple):
@@ -52,7 +51,8 @@ def draw(samples: Mapping[int, Samples], augmentation: Augmentation, chosen: Row
     inputs, outputs = torch.from_numpy(source.inputs[chosen]), torch.from_numpy(source.outputs[chosen])
     gradients = None if source.gradients is None else torch.from_numpy(source.gradients[chosen])
     if augmentation.symmetries:
-        inputs, outputs, gradients = *transform(source.problem, inputs, outputs, rng), None
+        inputs, outputs = source.problem.move((inputs, outputs), rng)
+        gradients = None  # of the outputs before they were moved
     if augmentation.noise:
         inputs = torch.from_numpy(measured(inputs.numpy(), source.deviation, augmentation.noise, rng))
-    return Batch(inputs, torch.from_numpy(answer(source.problem, outputs.numpy())), gradients)
+    return Batch(inputs, torch.from_numpy(targets(source.problem.description, outputs.numpy())), gradients)

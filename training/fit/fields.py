@@ -16,16 +16,16 @@ from torch import Tensor
 from training import evaluation
 from training.data import Request, Samples, prepare, read
 from training.data.noise import measured
-from training.data.store import source
 from training.evaluation.timing import processor
+from training.evaluation.validity import validity
 from training.fit.batches import Augmentation, Batch, draw
 from training.fit.order import Order, Rows
 from training.fit.task import Metric, Task
 from training.fit.workload import Scope, Workload
 from training.losses import LineLoss, PlaneLoss, relative_l2, training_loss
 from training.operators import Operator, build
-from training.problems.problem import DARCY, PROBLEMS, Problem
-from training.problems.validity import validity
+from training.problems.problem import Problem
+from training.problems.registry import PROBLEMS
 from training.recipes.recipe import FitConfig, Recipe, RecipeError
 
 WATCHED = 16  # validation samples whose error is logged after every epoch; all of them where they choose the epoch
@@ -34,7 +34,7 @@ WATCHED = 16  # validation samples whose error is logged after every epoch; all 
 def request(recipe: Recipe) -> Request:
     """Return which samples a recipe needs."""
     data, seed = recipe.data, recipe.seed if recipe.data.seed is None else recipe.data.seed
-    return Request(recipe.problem, data.mesh, data.train, data.test, seed, data.validation)
+    return Request(PROBLEMS[recipe.problem], data.mesh, data.train, data.test, seed, data.validation)
 
 
 class FieldTask(Task[Batch]):
@@ -65,19 +65,19 @@ class FieldTask(Task[Batch]):
         fields, rng = self.watched.inputs, np.random.default_rng(self.order.seed)
         deviation = self.train_samples[fields.shape[1]].deviation
         noisy = [measured(fields, deviation, (level,), rng) for level in self.config.noise] or [fields]
-        outputs = np.concatenate([self.watched.answers] * len(noisy))
+        outputs = np.concatenate([self.watched.targets] * len(noisy))
         pairs = (torch.from_numpy(each).split(self.config.batch) for each in (np.concatenate(noisy), outputs))
         return [Batch(*pair) for pair in zip(*pairs, strict=True)]
 
     def loss(self, batch: Batch) -> Tensor:
-        """Return the recipe's loss; Darcy's input is the coefficient of its energy."""
+        """Return the recipe's loss."""
         prediction = self.network(batch.inputs)
         if self.config.loss == "relative":
             return training_loss(prediction, batch.outputs, self.config.h1)
         h, gamma = 1 / batch.outputs.shape[-1], self.config.gamma
         if prediction.ndim == 2:
             return LineLoss(h, gamma=gamma)(prediction, batch.outputs, batch.gradients).total
-        K = batch.inputs if self.watched.problem == DARCY.name else None
+        K = batch.inputs if self.watched.problem.energy_weight else None  # the weight of the gradient in the energy
         return PlaneLoss(h, gamma=gamma)(prediction, batch.outputs, batch.gradients, coefficient=K).total
 
     def score(self, batch: Batch) -> tuple[Tensor, int]:
@@ -122,10 +122,10 @@ class FieldWorkload(Workload[Recipe]):
     def sample_bytes(self) -> int:
         """Return the size of all samples on the stored mesh, input and output in float32; 0 if there is a file."""
         data = self.recipe.data
-        if any(self.data.glob(f"{source(self.recipe.problem)}-{data.mesh}-*.h5")):
+        if any(self.data.glob(f"{self.problem.source.name}-{data.mesh}-*.h5")):
             return 0
         count = data.train + data.validation + data.test
-        return 2 * 4 * count * data.mesh ** len(PROBLEMS[self.recipe.problem].axes)
+        return 2 * 4 * count * data.mesh ** len(self.problem.description.axes)
 
     @property
     def parameters(self) -> int:
@@ -147,21 +147,23 @@ class FieldWorkload(Workload[Recipe]):
         return build(self.recipe.operator)
 
     def task(self, init: Path | None = None) -> FieldTask:
-        data, fit, name = self.recipe.data, self.recipe.fit, self.recipe.problem
-        train = {n: read(self.path, "train", data.train, n, problem=name, gradients=fit.gradients) for n in data.grids}
+        data, fit, problem = self.recipe.data, self.recipe.fit, self.problem
+        train = {
+            n: read(self.path, "train", data.train, n, problem=problem, gradients=fit.gradients) for n in data.grids
+        }
         count = data.validation if fit.keep == "best" else min(WATCHED, data.validation)
-        watched = read(self.path, "validation", count, data.grids[0], after=data.train, problem=name)
+        watched = read(self.path, "validation", count, data.grids[0], after=data.train, problem=problem)
         network, first = self.network(), train[data.grids[0]]
-        network.fit_normalisers(torch.from_numpy(first.inputs), torch.from_numpy(first.answers))
+        network.fit_normalisers(torch.from_numpy(first.inputs), torch.from_numpy(first.targets))
         return FieldTask(self.restored(network, init), fit, self.recipe.seed, train, watched)
 
     def account(self) -> dict[str, Any]:
         return {
-            "distribution": self.problem.distribution,
+            "distribution": self.problem.description.distribution,
             "fields": self.recipe.data.train,
             "grids": list(self.recipe.data.grids),
             "processor": processor(),
-            "validity": validity(self.recipe),
+            "validity": validity(self.problem.description, self.recipe.data.grids, self.recipe.fit.levels),
         }
 
     def measure(self, network: Operator, problem: Problem, scope: Scope) -> dict[str, Any]:
@@ -173,10 +175,10 @@ class FieldWorkload(Workload[Recipe]):
         from training.evaluation import pictures  # noqa: PLC0415 -- training itself needs no matplotlib
 
         data, model = self.recipe.data, self.recipe.model
-        finest = self.sides(scope) or [(max(data.grids),) * len(problem.axes)]
+        finest = self.sides(scope) or [(max(data.grids),) * len(problem.description.axes)]
         for case in evaluation.cases(problem, data, self.path, self.levels(scope), finest):
             suffix = f"-noise-{case.noise:g}" if case.noise else ""
-            pictures.draw(case, evaluation.answers(network, case.inputs), folder / f"{model}{suffix}.png", model)
+            pictures.draw(case, evaluation.predict(network, case.inputs), folder / f"{model}{suffix}.png", model)
 
     def levels(self, scope: Scope) -> tuple[float, ...]:
         """Return the levels of noise of a scope."""
@@ -184,4 +186,4 @@ class FieldWorkload(Workload[Recipe]):
 
     def sides(self, scope: Scope) -> list[evaluation.Sides] | None:
         """Return the grid of a scope; None for all measurable ones."""
-        return None if scope.grid is None else [(scope.grid,) * len(self.problem.axes)]
+        return None if scope.grid is None else [(scope.grid,) * len(self.problem.description.axes)]

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from torch import nn
 
 from training import checkpoint
+from training.files import write_json
 from training.fit import log
 from training.fit.allocator import keep_freed_memory
 from training.fit.fields import FieldWorkload
@@ -180,7 +181,5 @@ def complete(run: RunFolder, card: dict[str, Any], figures: dict[str, Any]) -> N
     """Write the card of a saved checkpoint with its figures, and remove what a resumed run would need."""
     missing = [key for key in card.get(MISSING, ()) if key not in figures]
     rest = {MISSING: missing} if missing else {}
-    checkpoint.write_json(
-        run.path / checkpoint.CARD, {key: card[key] for key in card if key != MISSING} | figures | rest
-    )
+    write_json(run.path / checkpoint.CARD, {key: card[key] for key in card if key != MISSING} | figures | rest)
     run.close()

@@ -7,7 +7,7 @@ and trained on like any other; what this very file was trained with is not known
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ from training.operators import (
     PlaneTransformerConfig,
     build,
 )
-from training.problems.problem import PROBLEMS, Problem
+from training.problems.problem import Problem
+from training.problems.registry import PROBLEMS
 from training.recipes.recipe import DataConfig, FitConfig, Recipe
 
 PROVENANCE = "imported from a checkpoint of the published implementation, scaomath/galerkin-transformer"
@@ -98,7 +99,7 @@ def import_reference(request: Request) -> Imported:
     if clash := [name for name in given if settings.get(name, given[name]) != given[name]]:
         raise ReferenceImportError(f"the config contradicts the pickled model's own {', '.join(clash)}")
     inference = infer(request.example, state, given)
-    operator, assumed = line(request, inference) if inference.axes == 1 else plane(request, inference, pair)
+    operator, assumed = line(request, inference) if inference.line else plane(request, inference, pair)
     restore(operator, state)
     problem = answered(request.example, operator)
     recipe = published(request, operator)
@@ -200,11 +201,13 @@ def restore(operator: LineTransformer | PlaneTransformer, state: State) -> None:
 def answered(example: Example, operator: LineTransformer | PlaneTransformer) -> Problem:
     """Give what the network answers; an inverse one answers on the grid it was built for."""
     problem, config = PROBLEMS[example], operator.config
-    if problem.answer is None or isinstance(config, LineTransformerConfig) or problem.answer == config.output:
+    fixed = problem.description.output_grid
+    if fixed is None or isinstance(config, LineTransformerConfig) or fixed == config.answer:
         return problem
-    native, answer = config.grid[0], config.output[0]
-    words = f"{PROBLEMS['darcy'].points}; the answer's block j of {answer} covers {cells(native, answer)}"
-    return problem.model_copy(update={"answer": config.output, "points": words})
+    native, answer = config.grid[0], config.answer[0]
+    words = f"{problem.source.description.points}; the output's block j of {answer} covers {cells(native, answer)}"
+    description = problem.description.model_copy(update={"output_grid": config.answer, "points": words})
+    return replace(problem, description=description)
 
 
 def cells(native: int, answer: int) -> str:
@@ -262,7 +265,7 @@ def describe(
                 "kind": "whole model" if request.whole_model else "state dict",
             },
             "assumed": assumed,
-            "distribution": problem.distribution,
+            "distribution": problem.description.distribution,
             "preset": "imported",
         },
         "checkpoint": {"parameters": sum(parameter.numel() for parameter in operator.parameters())},
@@ -275,7 +278,7 @@ def measure(path: Path, operator: Operator, recipe: Recipe) -> dict[str, list[di
     """Measure the network on the grid of its training, and a forward problem's classical solver beside it."""
     config = recipe.operator
     points = recipe.data.grids[0]
-    answer = config.output[0] if isinstance(config, PlaneTransformerConfig) else points
+    answer = config.answer[0] if isinstance(config, PlaneTransformerConfig) else points
     test = statistics.samples(path, "test", recipe.data.test, recipe.problem, points, answer)
     with store.opened(path) as file:
         mesh = int(file.attrs["mesh"])
@@ -284,5 +287,5 @@ def measure(path: Path, operator: Operator, recipe: Recipe) -> dict[str, list[di
     case = evaluation.Case(test, mesh)
     return {
         "errors": [evaluation.errors(single.eval(), case)],
-        "classical": [evaluation.classical(case)] if PROBLEMS[recipe.problem].answer is None else [],
+        "classical": [evaluation.classical(case)] if not test.problem.require_baseline().slow else [],
     }

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from physics.averages import block_mean
 from training.data import Samples, store
+from training.data.pair import only_pair
 from training.importing.errors import ReferenceImportError
 from training.nn.normaliser import EPSILON
-from training.problems.problem import PROBLEMS
+from training.problems.registry import PROBLEMS
 
 Array = NDArray[np.float64]
 
@@ -135,11 +136,14 @@ def samples(path: Path, split: store.Split, most: int, problem: str, grid: int, 
             count = min(store.finished(file, split), most)
         if not count:
             raise ValueError(f"there are no finished samples in {split}")  # noqa: TRY301 - one refusal for all faults
-        found = store.read(path, split, count, grid, problem=store.source(problem))
-        if problem == store.source(problem):
+        wanted = PROBLEMS[problem]
+        found = store.read(path, split, count, grid, problem=wanted.source)
+        if wanted.source is wanted:
             return found
-        # By the name of the forward problem: its answers are taken as they are, these are pooled already.
-        return replace(found, inputs=found.outputs, outputs=coarse(path, split, count, problem, grid, answer))
+        # Without an output grid of its own: these outputs are pooled already.
+        pooled = replace(wanted, description=wanted.description.model_copy(update={"output_grid": None}))
+        outputs = coarse(path, split, count, problem, grid, answer)
+        return replace(found, inputs=found.outputs, outputs=outputs, problem=pooled)
     except (OSError, ValueError, KeyError) as error:
         raise ReferenceImportError(f"{path}: expected samples of {problem} but {error}") from error
 
@@ -147,5 +151,5 @@ def samples(path: Path, split: store.Split, most: int, problem: str, grid: int, 
 def coarse(path: Path, split: store.Split, count: int, problem: str, grid: int, answer: int) -> NDArray[np.float32]:
     """Average the finest outputs to the native grid and from there to the answer's."""
     with store.opened(path) as file:
-        fields = file[split][PROBLEMS[problem].output.name]
+        fields = file[split][only_pair(PROBLEMS[problem].description).output.name]
         return np.stack([block_mean(block_mean(fields[i], (grid,) * 2), (answer,) * 2) for i in range(count)])

@@ -1,132 +1,178 @@
-"""What each model answers, in words and limits: takes a model's problem by name, gives its quantities, units and grids.
-
-The single source of the names on the wire: checkpoints carry their `Problem`, the export derives every signature,
-config and card from it, and nothing downstream knows a problem by heart.
-"""
+"""A problem: its description and the code that belongs to it, one object with one file per problem."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from training.problems import symmetries
+from training.problems.description import Description
+from training.published.published import Published
+
+Fields = Mapping[str, NDArray[Any]]
+"""Arrays of one sample by their names on the wire: fields `[*grid]`, and parameters `[]`."""
+
+Sampler = Callable[[np.random.SeedSequence, int], Fields]
+
+Attributes = Mapping[str, str | int | float]
 
 
-class Quantity(BaseModel):
-    """One field: its name on the wire, what it means and in which units."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    meaning: str
-    units: str
-    positive: bool = False
+class MissingPartError(NotImplementedError):
+    """A problem lacks the requested part, such as a sampler; the message names both."""
 
 
-class GridLimits(BaseModel):
-    """Points per axis: what is accepted, and the sizes that are measured, warmed and labelled in metrics."""
+@dataclass(frozen=True)
+class Conditions:
+    """What a classical solver knows besides the inputs.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    minimum: int
-    maximum: int
-    declared: tuple[int, ...]
-
-
-class Problem(BaseModel):
-    """A map from one field to another on a grid.
-
-    `axes` names the axes of a field; `points` says in words where the grid points lie. The answer lies on the
-    question's grid, unless `answer` fixes its points per axis.
+    Attributes:
+        mesh: Points per axis that the truth was computed on.
+        noise: Standard deviation of the noise on the input `[*grid]`, in the input's units; 0 where there is none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    mesh: int
+    noise: float | NDArray[np.floating[Any]] = 0.0
 
-    name: str
-    title: str
-    equation: str
-    boundary: str
-    input: Quantity
-    output: Quantity
-    axes: tuple[str, ...]
-    points: str
-    grid: GridLimits
-    distribution: str
-    answer: tuple[int, ...] | None = None
+    @property
+    def wall(self) -> float:
+        """The distance from the outermost points to the wall, in sides of the square: half a cell of the mesh."""
+        return 0.5 / self.mesh
 
 
-DARCY = Problem(
-    name="darcy",
-    title="Darcy flow: permeability to pressure",
-    equation="-div(a grad u) = 1 on the unit square",
-    boundary="u = 0 on the boundary",
-    input=Quantity(name="coefficient", meaning="permeability", units="1", positive=True),
-    output=Quantity(name="solution", meaning="pressure", units="1"),
-    axes=("row", "column"),
-    points="x_i = (1/2 + 420 i/(n-1))/421 per axis: cell centres of a 421-cell mesh, strided; walls 0.5/421 outside",
-    grid=GridLimits(minimum=15, maximum=421, declared=(85, 141, 211, 421)),
-    distribution=(
-        "a = 12 where z >= 0 and 3 elsewhere; "
-        "z is a Gaussian field with covariance (-Laplace + 9)^-2 and zero Neumann conditions"
-    ),
-)
+@dataclass(frozen=True)
+class Baseline:
+    """The best classical method that sees what the network sees.
 
-DARCY_INVERSE = Problem(
-    name="darcy_inverse",
-    title="Darcy flow inverted: measured pressure to permeability",
-    equation=DARCY.equation,
-    boundary=DARCY.boundary,
-    input=DARCY.output,
-    output=Quantity(name="coefficient", meaning="permeability averaged over blocks", units="1", positive=True),
-    axes=DARCY.axes,
-    points=(
-        f"{DARCY.points}; the answer's block j of 36 covers the cells 12j-4 to 12j+7 of the 421 on each axis, "
-        "as far as they are inside"
-    ),
-    grid=DARCY.grid,
-    distribution=f"{DARCY.distribution}; u is the pressure to it",
-    answer=(36, 36),
-)
+    Attributes:
+        method: The method, in words.
+        solve: Maps the inputs of one sample to its outputs on the inputs' own grid.
+        slow: A solve takes seconds or minutes: it is measured on a few samples, on trained grids, when asked for.
+        noise: The method is made for noisy inputs; others are measured without noise only.
+    """
 
-NEURALOP_DARCY = Problem(
-    name="neuralop_darcy",
-    title="Darcy flow in the set of the neuraloperator library: material to pressure",
-    equation="-div(a grad u) = f on the unit square; f/a = 50 where the material is 0, 2.78 where it is 1",
-    boundary=DARCY.boundary,
-    input=Quantity(name="material", meaning="0 or 1: which of two permeabilities, 18 times apart", units="1"),
-    output=DARCY.output,
-    axes=DARCY.axes,
-    points="x_i = (512 i/n + 1/2)/512 per axis: cell centres of a 512-cell mesh, strided; none at the far wall",
-    grid=GridLimits(minimum=8, maximum=64, declared=(16, 32)),
-    distribution="the 1000 training fields of 16 x 16 points in the wheel of neuraloperator 0.3.0",
-)
+    method: str
+    solve: Callable[[Fields, Conditions], Fields]
+    slow: bool = False
+    noise: bool = False
 
-BURGERS = Problem(
-    name="burgers",
-    title="Burgers' equation: initial velocity to velocity at t = 1",
-    equation="u_t + u u_x = nu u_xx, nu = 0.01, up to t = 1",
-    boundary="periodic on [0, 1)",
-    input=Quantity(name="initial", meaning="velocity at t = 0", units="1"),
-    output=Quantity(name="final", meaning="velocity at t = 1", units="1"),
-    axes=("point",),
-    points="x_i = i/n",
-    grid=GridLimits(minimum=64, maximum=8192, declared=(512, 1024, 2048, 8192)),
-    distribution="a Gaussian field with covariance 625 (-Laplace + 25)^-2, periodic, zero mean",
-)
 
-POISSON = Problem(
-    name="poisson",
-    title="Poisson's equation: source to potential in space",
-    equation="-Laplace u = f on the unit cube",
-    boundary="u = 0 on the boundary",
-    input=Quantity(name="source", meaning="source", units="1"),
-    output=Quantity(name="potential", meaning="potential", units="1"),
-    axes=("depth", "row", "column"),
-    points="x_i = i/(n-1) per axis, walls included",
-    grid=GridLimits(minimum=8, maximum=33, declared=(9, 17, 33)),
-    distribution=(
-        "the 8 lowest cosines per axis of a Gaussian field with covariance 100 (-Laplace + 9)^-2 "
-        "and zero Neumann conditions"
-    ),
-)
+def no_attributes(mesh: int) -> Attributes:
+    """Return no attributes."""
+    del mesh
+    return {}
 
-PROBLEMS: dict[str, Problem] = {
-    problem.name: problem for problem in (DARCY, DARCY_INVERSE, NEURALOP_DARCY, BURGERS, POISSON)
-}
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A problem with its code. A problem that is read from a user's file has a description and no code.
+
+    Functions have to be importable by name, because worker processes receive the object.
+
+    Attributes:
+        description: The data part.
+        sampler: Draws one sample from a seed and points per axis of the stored mesh: inputs, parameters and outputs.
+        baseline: The classical method.
+        defect: What a proposed solution leaves of the equation, from inputs and outputs together.
+        attributes: What the stored samples of a mesh say besides: where their points lie, and constants.
+        published: Samples that others computed; they are used where they are available.
+        samples_of: The problem whose samples this one uses, with names in other roles; by default its own.
+        energy_weight: The input a of the energy norm (int a |grad u|^2)^(1/2) on a plane; None where there is none.
+    """
+
+    description: Description
+    sampler: Sampler | None = None
+    baseline: Baseline | None = None
+    defect: Callable[[Fields, Conditions], NDArray[Any]] | None = None
+    attributes: Callable[[int], Attributes] = no_attributes
+    published: Published | None = field(default=None)
+    samples_of: Problem | None = None
+    energy_weight: str | None = None
+
+    def __post_init__(self) -> None:
+        symmetries.draws(self.description)  # an unknown name is an error now, not at the first batch
+
+    @property
+    def name(self) -> str:
+        """The name in recipes, checkpoints and cards."""
+        return self.description.name
+
+    @property
+    def source(self) -> Problem:
+        """The problem whose files hold the samples."""
+        return self.samples_of or self
+
+    def sample(self, seed: np.random.SeedSequence, mesh: int) -> Fields:
+        """Draw one sample.
+
+        Args:
+            seed: The sample's own random stream.
+            mesh: Points per axis of the stored mesh.
+
+        Returns:
+            Inputs, parameters and outputs by name.
+
+        Raises:
+            MissingPartError: The problem has no sampler.
+        """
+        return self.require_sampler()(seed, mesh)
+
+    def require_sampler(self) -> Sampler:
+        """Return the sampler.
+
+        Raises:
+            MissingPartError: There is none.
+        """
+        if self.sampler is None:
+            raise MissingPartError(f"the problem {self.name!r} has no sampler: its samples have to be given")
+        return self.sampler
+
+    def solve(self, inputs: Fields, conditions: Conditions) -> Fields:
+        """Solve one sample classically on its own grid.
+
+        Args:
+            inputs: Inputs and parameters by name.
+            conditions: What the solver knows besides.
+
+        Returns:
+            Outputs by name.
+
+        Raises:
+            MissingPartError: The problem has no classical solver.
+        """
+        return self.require_baseline().solve(inputs, conditions)
+
+    def require_baseline(self) -> Baseline:
+        """Return the classical method.
+
+        Raises:
+            MissingPartError: There is none.
+        """
+        if self.baseline is None:
+            raise MissingPartError(f"the problem {self.name!r} has no classical solver")
+        return self.baseline
+
+    def residual(self, fields: Fields, conditions: Conditions) -> NDArray[Any]:
+        """Compute what proposed outputs leave of the equation.
+
+        Args:
+            fields: Inputs, parameters and outputs by name.
+            conditions: What the equation knows besides.
+
+        Returns:
+            The residual at the grid's points.
+
+        Raises:
+            MissingPartError: The problem has no equation that can be evaluated.
+        """
+        if self.defect is None:
+            raise MissingPartError(f"the problem {self.name!r} has no residual")
+        return self.defect(fields, conditions)
+
+    def move(self, tensors: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
+        """Move every sample of a batch by an exact symmetry of its own; see `symmetries.transform`."""
+        return symmetries.transform(self.description, tensors, rng)

@@ -1,68 +1,145 @@
-"""Exact symmetries of the problems: takes samples and a random generator, gives samples that are just as true.
+r"""Exact symmetries by name, drawn at random for every training sample.
 
-If G maps inputs to outputs and a symmetry s commutes with the equation, then s(input) is answered by s(output).
-Drawing s at random for every sample multiplies the training set for free.
+If G maps inputs to outputs and a symmetry s commutes with the equation, then G(s(input)) = s(G(input)). Training draws
+s anew for every sample, which multiplies the training set at no cost.
+
+=================  ====================================================================================
+``flip_AXIS``      u(x) -> u(L - x) along an axis, with probability 1/2
+``reflect_AXIS``   u(x) -> -u(L - x), with probability 1/2
+``shift_AXIS``     u(x) -> u(x - d) along a periodic axis, d uniform over the grid's points
+``transpose``      a permutation of the axes, uniform over those that keep the numbers of points
+``negate``         u -> -u, with probability 1/2
+=================  ====================================================================================
+
+On an axis with ``left`` points a flip takes point i to n - i and leaves the first where it is. Where the first point
+is not on the boundary this moves fields by twice its distance from it; the flip is exact but for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import permutations
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from training.problems.description import Axis, Description
+
 Move = Callable[[Tensor], Tensor]
+Draw = Callable[[tuple[int, ...], np.random.Generator], Move]
 
 
-def square(side_lengths: tuple[int, ...], rng: np.random.Generator) -> Move:
-    """Draw one of the square's eight symmetries for a field `[row, column]`; of a rectangle's four otherwise."""
-    flips = [axis for axis in (0, 1) if rng.random() < 0.5]
-    transpose = rng.random() < 0.5 and side_lengths[0] == side_lengths[1]
-    return lambda field: (field.T if transpose else field).flip(flips)
+def draws(description: Description) -> list[Draw]:
+    """Return what draws each of a problem's symmetries.
 
-
-def open_square(side_lengths: tuple[int, ...], rng: np.random.Generator) -> Move:
-    """Draw one of the square's symmetries for a field whose grid begins at one wall and ends a step before the other.
-
-    A flip takes point i to n - i and leaves the first where it is: it moves fields by twice the distance of the first
-    point from the wall (half a cell of 512 in the neuraloperator's set), and is exact but for that.
+    Raises:
+        ValueError: A name is unknown, or the problem has vector fields, whose components would have to change, too.
     """
-    flips = [axis for axis in (0, 1) if rng.random() < 0.5]
-    shifts = [int(axis in flips) for axis in (0, 1)]
-    transpose = rng.random() < 0.5 and side_lengths[0] == side_lengths[1]
-    return lambda field: (field.T if transpose else field).flip(flips).roll(shifts, (0, 1))
+    if any(quantity.components for quantity in (*description.inputs, *description.outputs) if description.symmetries):
+        raise ValueError(f"{description.name}: symmetries of fields with components are not supported")
+    return [draw(name, description) for name in description.symmetries]
 
 
-def circle(side_lengths: tuple[int, ...], rng: np.random.Generator) -> Move:
-    """Draw a shift of a periodic velocity `[point]`, and with probability 1/2 the reflection u(x) -> -u(-x)."""
-    shift, reflect = int(rng.integers(side_lengths[0])), rng.random() < 0.5
-    return lambda field: (-field.flip(0) if reflect else field).roll(shift)
+def draw(name: str, description: Description) -> Draw:
+    """Return what draws the symmetry of a name; a function of the grid's sides and a random generator.
+
+    Raises:
+        ValueError: There is no such symmetry.
+    """
+    if name == "transpose":
+        return transpose
+    if name == "negate":
+        return negate
+    kind, _, along = name.partition("_")
+    index = dict(zip(description.axis_names, range(len(description.axes)), strict=True)).get(along)
+    if kind not in ALONG or index is None:
+        known = [f"{each}_{axis}" for each in ALONG for axis in description.axis_names]
+        raise ValueError(
+            f"{description.name}: expected symmetries among {', '.join(known)}, transpose, negate but got {name!r}"
+        )
+    return ALONG[kind](index, description.axes[index])
 
 
-def cube(side_lengths: tuple[int, ...], rng: np.random.Generator) -> Move:
-    """Draw one of the cube's 48 symmetries for a field `[depth, row, column]`; of a box, one that keeps its sides."""
-    axes = range(len(side_lengths))
-    orders = [order for order in permutations(axes) if tuple(side_lengths[axis] for axis in order) == side_lengths]
-    order = orders[rng.integers(len(orders))]
-    flips = [axis for axis in axes if rng.random() < 0.5]
-    return lambda field: field.permute(order).flip(flips)
+def flip(index: int, axis: Axis) -> Draw:
+    """Draw the mirror image along an axis."""
+    step = 1 - axis.far_ends
+
+    def drawn(sides: tuple[int, ...], rng: np.random.Generator) -> Move:
+        del sides
+        return (lambda field: field.flip(index).roll(step, index)) if rng.random() < 0.5 else keep
+
+    return drawn
 
 
-SYMMETRIES: dict[str, Callable[[tuple[int, ...], np.random.Generator], Move]] = {
-    "darcy": square,
-    "darcy_inverse": square,
-    "neuralop_darcy": open_square,
-    "burgers": circle,
-    "poisson": cube,
-}
+def reflect(index: int, axis: Axis) -> Draw:
+    """Draw the mirror image along an axis with the opposite sign."""
+    flipped = flip(index, axis)
+
+    def drawn(sides: tuple[int, ...], rng: np.random.Generator) -> Move:
+        move = flipped(sides, rng)
+        return keep if move is keep else lambda field: -move(field)
+
+    return drawn
 
 
-def transform(problem: str, inputs: Tensor, outputs: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Move every sample of a batch `[batch, *grid]` by a symmetry of its own."""
-    moves = [SYMMETRIES[problem](tuple(inputs.shape[1:]), rng) for _ in inputs]
-    moved = [
-        torch.stack([move(field) for move, field in zip(moves, fields, strict=True)]) for fields in (inputs, outputs)
+def shift(index: int, axis: Axis) -> Draw:
+    """Draw a shift along a periodic axis.
+
+    Raises:
+        ValueError: The axis is not periodic.
+    """
+    if axis.boundary != "periodic":
+        raise ValueError(f"expected a periodic axis for shift_{axis.name} but its boundary is {axis.boundary!r}")
+
+    def drawn(sides: tuple[int, ...], rng: np.random.Generator) -> Move:
+        steps = int(rng.integers(sides[index]))
+        return lambda field: field.roll(steps, index)
+
+    return drawn
+
+
+def transpose(sides: tuple[int, ...], rng: np.random.Generator) -> Move:
+    """Draw a permutation of the axes that keeps the numbers of points."""
+    orders = [order for order in permutations(range(len(sides))) if tuple(sides[axis] for axis in order) == sides]
+    order = orders[-1 - int(rng.random() * len(orders))]
+    return lambda field: field.permute(order)
+
+
+def negate(sides: tuple[int, ...], rng: np.random.Generator) -> Move:
+    """Draw the sign."""
+    del sides
+    return torch.neg if rng.random() < 0.5 else keep
+
+
+def keep(field: Tensor) -> Tensor:
+    """Return the field."""
+    return field
+
+
+ALONG: dict[str, Callable[[int, Axis], Draw]] = {"flip": flip, "reflect": reflect, "shift": shift}
+
+
+def transform(description: Description, tensors: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
+    """Move every sample of a batch by a symmetry of its own.
+
+    Args:
+        description: The problem.
+        tensors: Inputs and outputs `[batch, *grid]`; all of a sample's fields are moved alike.
+        rng: Where the symmetries are drawn from.
+
+    Returns:
+        The moved tensors in the same order.
+    """
+    chain = draws(description)
+    moves = [[one(tuple(tensors[0].shape[1:]), rng) for one in chain] for _ in tensors[0]]
+    return [
+        torch.stack([apply(moved, field) for moved, field in zip(moves, fields, strict=True)]) for fields in tensors
     ]
-    return moved[0], moved[1]
+
+
+def apply(moves: Sequence[Move], field: Tensor) -> Tensor:
+    """Apply drawn symmetries, the last one first."""
+    for move in reversed(moves):
+        field = move(field)
+    return field

@@ -1,6 +1,6 @@
-"""Recipes: takes a TOML file and `a.b=c` overrides, gives one frozen `Recipe`, of fields or of sequences.
+"""Recipes: a TOML file and `a.b=c` overrides become one frozen `Recipe`, of fields or of sequences.
 
-An unknown key is an error that names its place.
+An unknown key is an error that names the key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from training.operators import OperatorConfig
-from training.problems.problem import PROBLEMS
+from training.problems.registry import PROBLEMS
 from training.sequences.problem import SEQUENCES
 from training.sequences.recipe import SequenceRecipe
 
@@ -38,7 +38,7 @@ class DataConfig(BaseModel):
     """Which samples to train on.
 
     `mesh` is the number of cells (points) per axis that the equation is solved on; `grids` are the points per axis of
-    the strided fields the network is trained on, one grid a batch, in turn at random.
+    the strided fields the network is trained on, one grid per batch, drawn at random.
     """
 
     model_config = FROZEN
@@ -55,7 +55,7 @@ class FitConfig(BaseModel):
     """How to train: AdamW (Adam where `weight_decay` is 0) under a one-cycle schedule with gradient clipping.
 
     The loss is `relative`, relative L2 + h1 * relative H1, or `weighted`, the published one, with the finest mesh's
-    gradients and a mesh width of 1/n for n points an axis; see `training.losses`.
+    gradients and a mesh width of 1/n for n points per axis; see `training.losses`.
     """
 
     model_config = FROZEN
@@ -69,27 +69,27 @@ class FitConfig(BaseModel):
     final_div_factor: PositiveFloat = 1e4  # and ends at a final_div_factor-th of where it began
     cycle_momentum: bool = False  # Adam's beta1 falls from 0.95 to 0.85 while the rate rises, and rises while it falls
     clip: PositiveFloat = 1.0
-    average: NonNegativeFloat = 0.0  # keep the exponential mean of the weights, this being its decay a step; 0: none
+    average: NonNegativeFloat = 0.0  # decay per step of the exponential mean of the weights that is kept; 0: no mean
     loss: Literal["relative", "weighted"] = "relative"
     h1: float = 0.1  # of the relative loss
     gamma: NonNegativeFloat = 0.1  # of the weighted loss
-    keep: Literal["last", "best"] = "last"  # the last epoch's weights, or those of the least error on the test set
+    keep: Literal["last", "best"] = "last"  # the last epoch's weights, or those of the least validation error
     symmetries: bool = True  # draw a random exact symmetry of the problem for every sample
     noise: tuple[NonNegativeFloat, ...] = ()  # levels to draw from for every sample, relative to the inputs' deviation
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Levels of noise to measure at: none, and those that are trained."""
+        """Levels of noise to measure at: no noise, and the trained levels."""
         return tuple(sorted({0.0, *self.noise}))
 
     @property
     def gradients(self) -> bool:
-        """Whether the loss compares with gradients that the samples bring along."""
+        """Whether the loss compares with stored gradients."""
         return self.loss == "weighted" and self.gamma > 0
 
     @model_validator(mode="after")
-    def keep_gradients_true(self) -> FitConfig:
-        """Refuse to move samples whose gradients would stay behind."""
+    def refuse_moved_gradients(self) -> FitConfig:
+        """Refuse symmetries together with stored gradients, which they would not move."""
         if self.gradients and self.symmetries:
             raise ValueError("symmetries move fields, not the gradients that the weighted loss needs: use one or none")
         return self
@@ -109,15 +109,15 @@ class Recipe(BaseModel):
     fit: FitConfig
 
     @model_validator(mode="after")
-    def refuse_what_has_no_loss(self) -> Recipe:
-        """Let only those problems have a weighted loss for which one is published."""
-        problem = PROBLEMS.get(self.problem)
-        if problem is None:
-            raise ValueError(f"expected a problem among {', '.join(PROBLEMS)} but got {self.problem!r}")
+    def refuse_impossible_losses(self) -> Recipe:
+        """Require a known problem, and the weighted loss only for problems for which one is published."""
+        problem = PROBLEMS[self.problem].description
         if self.fit.loss == "weighted" and len(problem.axes) > 2:
-            raise ValueError(f"the weighted loss is for lines and planes but {problem.name} has axes {problem.axes}")
-        if self.fit.gradients and problem.answer is not None:
-            raise ValueError(f"the {problem.output.name} of {problem.name} has no gradient: set fit.gamma = 0")
+            raise ValueError(
+                f"the weighted loss is for lines and planes but {problem.name} has axes {problem.axis_names}"
+            )
+        if self.fit.gradients and problem.output_grid is not None:
+            raise ValueError(f"outputs of {problem.name} have no gradient on its output grid: set fit.gamma = 0")
         return self
 
     @property
@@ -130,10 +130,10 @@ AnyRecipe = Recipe | SequenceRecipe
 
 
 def find(recipe: str) -> Path:
-    """Give the file of a recipe named by path or by name, such as `darcy-quick`.
+    """Return the file of a recipe that is named by path or by name, such as `darcy-quick`.
 
     Raises:
-        RecipeError: there is none; the message lists those there are.
+        RecipeError: There is none; the message lists the known recipes.
     """
     for path in (Path(recipe), RECIPES / f"{recipe.replace('-', '/')}.toml"):
         if path.is_file():
@@ -146,7 +146,7 @@ def read(path: Path, overrides: list[str] | None = None) -> AnyRecipe:
     """Read a recipe, apply `a.b=c` overrides (values in TOML syntax) and the environment's SEED.
 
     Raises:
-        RecipeError: the file, a key or a value is wrong.
+        RecipeError: The file, a key or a value is wrong.
     """
     try:
         document = tomllib.loads(path.read_text())
@@ -156,14 +156,14 @@ def read(path: Path, overrides: list[str] | None = None) -> AnyRecipe:
         document["seed"] = parse(f"seed={seed}")[1]
     for override in overrides or []:
         put(document, *parse(override))
-    return validate(document, place=str(path))
+    return validate(document, source=str(path))
 
 
 def read_fields(path: Path, overrides: list[str] | None = None) -> Recipe:
-    """Read a recipe, which has to be one of fields.
+    """Read a recipe for fields.
 
     Raises:
-        RecipeError: as `read`, or it is one of sequences.
+        RecipeError: As `read`, or the recipe is for sequences.
     """
     recipe = read(path, overrides)
     if isinstance(recipe, SequenceRecipe):
@@ -171,8 +171,12 @@ def read_fields(path: Path, overrides: list[str] | None = None) -> Recipe:
     return recipe
 
 
-def validate(document: dict[str, Any], place: str) -> AnyRecipe:
-    """Turn a document into the recipe of its problem, or say which key is wrong and why."""
+def validate(document: dict[str, Any], source: str) -> AnyRecipe:
+    """Turn a document into the recipe of its problem.
+
+    Raises:
+        RecipeError: Keys or values are wrong; the message starts with `source` and names them.
+    """
     kind = SequenceRecipe if document.get("problem") in SEQUENCES else Recipe
     try:
         return kind.model_validate(document)
@@ -180,11 +184,15 @@ def validate(document: dict[str, Any], place: str) -> AnyRecipe:
         lines = [
             f"{'.'.join(map(str, fault['loc']))}: {fault['msg']} (found {fault['input']!r})" for fault in error.errors()
         ]
-        raise RecipeError(f"{place}: " + "; ".join(lines)) from error
+        raise RecipeError(f"{source}: " + "; ".join(lines)) from error
 
 
 def parse(override: str) -> tuple[str, Any]:
-    """Split `a.b=c`; a value that is no TOML is taken as text, so names need no quotes."""
+    """Split `a.b=c`. A value that is no TOML is taken as text, so names need no quotes.
+
+    Raises:
+        RecipeError: There is no `=`.
+    """
     key, found, value = override.partition("=")
     if not found:
         raise RecipeError(f"expected an override a.b=c but got {override!r}")
@@ -195,7 +203,16 @@ def parse(override: str) -> tuple[str, Any]:
 
 
 def put(document: dict[str, Any], key: str, value: Any) -> None:
-    """Set a nested key in place; the sections must exist, the last name is checked by the recipe's schema."""
+    """Set a nested key of a document. The recipe's schema checks the last name.
+
+    Args:
+        document: Is changed.
+        key: Sections and name, joined by dots.
+        value: The value.
+
+    Raises:
+        RecipeError: A section does not exist.
+    """
     *sections, name = key.split(".")
     for section in sections:
         if not isinstance(document.get(section), dict):

@@ -16,18 +16,21 @@ from training.data import Samples, derivatives, read, store
 from training.data.store import Layout
 from training.fit.batches import Augmentation, draw
 from training.nn.normaliser import Normaliser
-from training.problems.problem import BURGERS, DARCY, Problem
+from training.problems.burgers import DESCRIPTION as BURGERS
+from training.problems.darcy import DESCRIPTION as DARCY
+from training.problems.description import Description
 
 ACCURACY = {"rtol": 1e-6, "atol": 1e-5}  # of float32 fields, whose differences are divided by the mesh width
 
 
-def stored(path: Path, problem: Problem, inputs: Tensor, outputs: Tensor) -> Path:
+def stored(path: Path, problem: Description, inputs: Tensor, outputs: Tensor) -> Path:
     """Write fields `[sample, *grid]` as the training samples of a file."""
     layout = Layout(problem, inputs.shape[1], {"train": len(inputs), "test": 0}, {"provenance": "none"})
     store.create(path, layout)
+    names = (problem.inputs[0].name, problem.outputs[0].name)
     with store.opened(path, "r+") as file:
         for index, fields in enumerate(zip(inputs.float().numpy(), outputs.float().numpy(), strict=True)):
-            store.write(file, "train", index, fields)
+            store.write(file, "train", index, dict(zip(names, fields, strict=True)))
     return path
 
 

@@ -15,6 +15,7 @@ from training.data import Request, Samples, prepare, read
 from training.data.noise import add_noise, measured
 from training.fit.batches import Augmentation, draw
 from training.nn.normaliser import Normaliser
+from training.problems.registry import PROBLEMS
 
 EPS = 1e-5  # what the reference adds to a deviation
 LEGACY_SEED = 1127802
@@ -22,7 +23,7 @@ LEGACY_SEED = 1127802
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    request = Request("darcy_inverse", mesh=421, train=3, test=1, seed=5)
+    request = Request(PROBLEMS["darcy_inverse"], mesh=421, train=3, test=1, seed=5)
     return prepare(request, tmp_path_factory.mktemp("inverse"), workers=2, progress=False)
 
 
@@ -64,7 +65,7 @@ def test_noise_is_the_published_one(golden: Callable[[str], Any]) -> None:
 
 
 def samples_of(inputs: torch.Tensor) -> Samples:
-    return Samples(inputs.float().numpy(), inputs.float().numpy(), "darcy", "golden")
+    return Samples(inputs.float().numpy(), inputs.float().numpy(), PROBLEMS["darcy"], "golden")
 
 
 def test_blocks_share_their_overhang() -> None:
@@ -76,26 +77,26 @@ def test_blocks_share_their_overhang() -> None:
 
 def test_one_file_serves_both_problems(stored: Path) -> None:
     assert stored.name.startswith("darcy-421-")
-    forward, inverse = (read(stored, "train", 3, 421, problem=name) for name in ("darcy", "darcy_inverse"))
+    forward, inverse = (read(stored, "train", 3, 421, problem=PROBLEMS[name]) for name in ("darcy", "darcy_inverse"))
     np.testing.assert_array_equal(inverse.inputs, forward.outputs)
     assert inverse.outputs.shape == (3, 141, 141)
-    assert inverse.answers.shape == (3, 36, 36)
-    np.testing.assert_allclose(inverse.answers[:, 1, 2], forward.inputs[:, 8:20, 20:32].mean(axis=(1, 2)), rtol=1e-6)
+    assert inverse.targets.shape == (3, 36, 36)
+    np.testing.assert_allclose(inverse.targets[:, 1, 2], forward.inputs[:, 8:20, 20:32].mean(axis=(1, 2)), rtol=1e-6)
     with pytest.raises(ValueError, match=r"expected samples of burgers but .* holds those of darcy"):
-        read(stored, "train", 1, 85, problem="burgers")
+        read(stored, "train", 1, 85, problem=PROBLEMS["burgers"])
 
 
-def test_the_answer_is_the_same_for_every_grid_of_the_question(stored: Path) -> None:
-    expected = read(stored, "train", 3, 141, problem="darcy_inverse")
+def test_the_output_is_the_same_for_every_grid_of_the_input(stored: Path) -> None:
+    expected = read(stored, "train", 3, 141, problem=PROBLEMS["darcy_inverse"])
     for points in (85, (141, 211)):
-        found = read(stored, "train", 3, points, problem="darcy_inverse")
-        np.testing.assert_array_equal(found.answers, expected.answers)
+        found = read(stored, "train", 3, points, problem=PROBLEMS["darcy_inverse"])
+        np.testing.assert_array_equal(found.targets, expected.targets)
     assert found.inputs.shape == (3, 141, 211)
     np.testing.assert_array_equal(found.inputs[:, :, ::3], expected.inputs[:, :, ::2])
 
 
 def test_a_batch_is_moved_on_the_common_grid_and_then_averaged(stored: Path) -> None:
-    samples = read(stored, "train", 3, 141, problem="darcy_inverse")
+    samples = read(stored, "train", 3, 141, problem=PROBLEMS["darcy_inverse"])
     inputs, outputs, _ = draw({141: samples}, Augmentation(symmetries=True), np.arange(3), np.random.default_rng(1))
     for pressure, coefficient in zip(inputs.numpy(), outputs.numpy(), strict=True):
         moved = [(samples.inputs, samples.outputs)]
@@ -107,7 +108,7 @@ def test_a_batch_is_moved_on_the_common_grid_and_then_averaged(stored: Path) -> 
 
 
 def test_noise_depends_on_the_random_stream_alone(stored: Path) -> None:
-    samples = {141: read(stored, "train", 3, 141, problem="darcy_inverse")}
+    samples = {141: read(stored, "train", 3, 141, problem=PROBLEMS["darcy_inverse"])}
     first, again, other = (
         draw(samples, Augmentation(symmetries=False, noise=(0.1,)), np.arange(3), np.random.default_rng(seed))
         for seed in (1, 1, 2)

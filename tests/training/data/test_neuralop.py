@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from physics.norms import relative_l2
-from training.data import Request, neuralop, prepare, read
-from training.evaluation import Case, baselines, measured_grids
+from training.data import Request, prepare, read
+from training.evaluation import Case, measured_grids
 from training.fit.run import train
 from training.operators import build
-from training.problems import symmetries
-from training.problems.problem import NEURALOP_DARCY
+from training.problems.neuralop_darcy import PROBLEM, solve_material
+from training.published import neuralop
 from training.recipes import recipe as config
 
 ROOT = Path(__file__).parents[3]
@@ -38,7 +38,7 @@ def wheel() -> Path:
 def stored(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DATA_PATH", str(wheel.parent))
-        return prepare(Request("neuralop_darcy", 32, 1000, 50, seed=1), tmp_path_factory.mktemp("neuralop"))
+        return prepare(Request(PROBLEM, 32, 1000, 50, seed=1), tmp_path_factory.mktemp("neuralop"))
 
 
 def test_numbers_are_those_that_torch_reads(wheel: Path, stored: Path) -> None:
@@ -55,26 +55,24 @@ def test_numbers_are_those_that_torch_reads(wheel: Path, stored: Path) -> None:
 def test_a_missing_wheel_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"expected neuraloperator-0\.3\.0-\*\.whl in .*pip download"):
-        prepare(Request("neuralop_darcy", 32, 1000, 50, seed=1), tmp_path / "data")
+        prepare(Request(PROBLEM, 32, 1000, 50, seed=1), tmp_path / "data")
 
 
 def test_grids_have_no_point_at_the_far_wall() -> None:
     recipe = config.read_fields(config.find("neuralop_darcy-quick"))
-    assert measured_grids(NEURALOP_DARCY, recipe.data) == [(16, 16), (32, 32), (16, 32)]
+    assert measured_grids(PROBLEM.description, recipe.data) == [(16, 16), (32, 32), (16, 32)]
 
 
 def test_moved_fields_still_solve_the_equation(stored: Path) -> None:
     """The classical solver agrees with what a symmetry made of a solution about as well as with the solution."""
     samples, rng = read(stored, "test", 6, 32), np.random.default_rng(0)
-    moved = symmetries.transform("neuralop_darcy", *map(torch.from_numpy, (samples.inputs, samples.outputs)), rng)
+    moved = PROBLEM.move([*map(torch.from_numpy, (samples.inputs, samples.outputs))], rng)
     assert any(not torch.equal(a, torch.from_numpy(b)) for a, b in zip(moved[0], samples.inputs, strict=True))
     before, after = (
-        relative_l2(
-            np.stack([baselines.solve_material(np.asarray(field)) for field in inputs]), np.asarray(outputs)
-        ).mean()
+        relative_l2(np.stack([solve_material(np.asarray(field)) for field in inputs]), np.asarray(outputs)).mean()
         for inputs, outputs in ((samples.inputs, samples.outputs), moved)
     )
-    assert baselines.solve_material(samples.inputs[0, ::2]).shape == (16, 32)
+    assert solve_material(samples.inputs[0, ::2]).shape == (16, 32)
     assert before < 0.034
     assert after < 2 * before
 
@@ -93,13 +91,13 @@ def test_a_short_run_beats_the_mean_field(wheel: Path, tmp_path: Path, monkeypat
     short = ["data.train=200", "data.test=10", "fit.epochs=2", "operator.layers=1", "operator.channels=16"]
     recipe = config.read_fields(config.find("neuralop_darcy-quick"), short)
     folder = train(recipe, tmp_path / "run", tmp_path / "data")
-    path = tmp_path / "data" / "neuralop_darcy-published.h5"
+    path = tmp_path / "data" / "neuralop_darcy-32-published.h5"
     test, mean = read(path, "test", 10, 16), read(path, "train", 200, 16).outputs.mean(axis=0)
     card = json.loads((folder / "card.json").read_text())
     guess = relative_l2(np.broadcast_to(mean, test.outputs.shape), test.outputs).mean()
     assert card["errors"][0]["grid"] == [16, 16]
     assert card["errors"][0]["relative_l2"] < guess
-    assert Case(test, 32).problem == NEURALOP_DARCY
+    assert Case(test, 32).problem == PROBLEM
 
 
 def test_the_published_figures_beat_the_librarys() -> None:

@@ -15,16 +15,17 @@ from training.data import Request, Samples, deviation, prepare, read
 from training.evaluation import norms, table
 from training.operators import Operator, build
 from training.operators.darcy_inverse import DarcyInverseConfig
-from training.problems.problem import BURGERS, DARCY, DARCY_INVERSE
+from training.problems.registry import PROBLEMS
 from training.recipes.recipe import DataConfig
 
 Card = dict[str, Any]
+BURGERS, DARCY, DARCY_INVERSE = (PROBLEMS[name] for name in ("burgers", "darcy", "darcy_inverse"))
 DATA = DataConfig(mesh=141, train=6, validation=0, test=2, grids=(36,))
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    request = Request("darcy_inverse", mesh=141, train=6, test=2, seed=5)
+    request = Request(DARCY_INVERSE, mesh=141, train=6, test=2, seed=5)
     return prepare(request, tmp_path_factory.mktemp("inverse"), workers=2, progress=False)
 
 
@@ -41,30 +42,36 @@ def card(stored: Path, operator: Operator) -> Card:
 
 def test_a_plane_is_measured_on_an_oblong_grid_too() -> None:
     whole = DataConfig(mesh=421, train=1, validation=0, test=1, grids=(85,))
-    assert evaluation.measured_grids(DARCY, whole) == [(85, 85), (141, 141), (211, 211), (421, 421), (141, 211)]
+    assert evaluation.measured_grids(DARCY.description, whole) == [
+        (85, 85),
+        (141, 141),
+        (211, 211),
+        (421, 421),
+        (141, 211),
+    ]
     line = DataConfig(mesh=8192, train=1, validation=0, test=1, grids=(256,))
-    assert evaluation.measured_grids(BURGERS, line) == [(256,), (512,), (1024,), (2048,), (8192,)]
+    assert evaluation.measured_grids(BURGERS.description, line) == [(256,), (512,), (1024,), (2048,), (8192,)]
 
 
 def test_the_unit_of_noise_is_the_training_inputs_deviation(stored: Path) -> None:
     fine = deviation(stored, 6, DARCY_INVERSE)
-    inputs = read(stored, "train", 6, 141, problem="darcy_inverse").inputs
+    inputs = read(stored, "train", 6, 141, problem=DARCY_INVERSE).inputs
     np.testing.assert_allclose(fine, inputs.std(axis=0), rtol=1e-4, atol=1e-9)
     [unit] = evaluation.noise_units(DARCY_INVERSE, DATA, stored, [(36, 71)])
     np.testing.assert_array_equal(unit, fine[::4, ::2])
 
 
-def test_every_level_of_noise_has_its_row_and_its_rival(stored: Path, operator: Operator, card: Card) -> None:
+def test_every_level_of_noise_has_its_row_and_its_baseline(stored: Path, operator: Operator, card: Card) -> None:
     places = [(row["grid"], row.get("noise", 0)) for row in card["errors"]]
     assert places == [([n, m], level) for level in (0, 0.1) for n, m in ((36, 36), (141, 141), (36, 141))]
-    rivals = [(ours, theirs) for ours, theirs in evaluation.beside(card) if theirs]
-    assert [(ours["grid"], ours.get("noise", 0)) for ours, _ in rivals] == [([36, 36], 0), ([36, 36], 0.1)]
-    assert all(theirs["relative_l2"] < 0.3 for _, theirs in rivals)
+    baselines = [(ours, theirs) for ours, theirs in evaluation.beside(card) if theirs]
+    assert [(ours["grid"], ours.get("noise", 0)) for ours, _ in baselines] == [([36, 36], 0), ([36, 36], 0.1)]
+    assert all(theirs["relative_l2"] < 0.3 for _, theirs in baselines)
     assert evaluation.report(operator, DARCY_INVERSE, DATA, stored, sides=[(36, 36)], patient=False)["classical"] == []
 
 
 def test_noise_makes_a_difference_and_is_the_same_at_every_call(stored: Path, operator: Operator) -> None:
-    samples = read(stored, "test", 2, 141, problem="darcy_inverse")
+    samples = read(stored, "test", 2, 141, problem=DARCY_INVERSE)
     unit = deviation(stored, 6, DARCY_INVERSE)
     clean, noisy, again = (evaluation.Case(samples, 141, level, unit).inputs for level in (0.0, 0.1, 0.1))
     np.testing.assert_array_equal(clean, samples.inputs)
@@ -110,6 +117,6 @@ def test_pictures_are_drawn_of_planes_and_lines(problem: str, shape: tuple[int, 
     from training.evaluation import pictures  # noqa: PLC0415 - slow to import, and one test needs it
 
     inputs, outputs, found = np.random.default_rng(0).standard_normal((3, *shape), dtype=np.float32)
-    case = evaluation.Case(Samples(inputs, outputs, problem, "drawn"), mesh=64)
+    case = evaluation.Case(Samples(inputs, outputs, PROBLEMS[problem], "drawn"), mesh=64)
     pictures.draw(case, found, tmp_path / "deep" / "picture.png", "a title")
     assert (tmp_path / "deep" / "picture.png").read_bytes().startswith(b"\x89PNG")

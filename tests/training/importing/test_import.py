@@ -44,7 +44,7 @@ from training.importing.state_file import read_state
 from training.importing.whole_model import read_whole_model
 from training.nn.normaliser import EPSILON
 from training.operators import PlaneTransformer, PlaneTransformerConfig
-from training.problems.problem import PROBLEMS
+from training.problems.registry import PROBLEMS
 
 LINES = [f"simple_transformer_{kind}" for kind in ("fourier", "linear")] + [
     f"simple_transformer_galerkin_{kind}" for kind in ("pointwise", "spacialfc", "spacialresidual")
@@ -116,7 +116,7 @@ def test_an_imported_network_answers_as_the_reference_does(name: str, golden: Go
     imported = import_reference(write(tmp_path, case, example))
     assert distance(imported.operator(question(case, example)), wanted(case)) <= FLOAT64
     assert imported.card["checkpoint"]["parameters"] == sum(tensor.numel() for tensor in case.state.values())
-    contradicted = {key for key, value in imported.inference.inferred.items() if case.config.get(key, value) != value}
+    contradicted = {key for key, told in imported.inference.told.items() if case.config.get(key, told) != told}
     assert contradicted == set()
     save(imported, tmp_path / "out")
     loaded = checkpoint.load(tmp_path / "out")
@@ -158,7 +158,7 @@ PUBLISHED: dict[Example, tuple[dict[str, Any], int, tuple[tuple[int, ...], ...]]
 def random_state(example: Example) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     sizes = Arguments(**PUBLISHED[example][0], attn_norm=True)
-    entries = expected_entries(sizes, 1 if example == "burgers" else 2, convolutional=True)
+    entries = expected_entries(sizes, line=example == "burgers", convolutional=True)
     return {key: 0.1 * torch.randn(shape, generator=generator) for key, shape in entries.items()}
 
 
@@ -182,9 +182,9 @@ def test_the_published_sizes_need_no_config(example: Example, tmp_path: Path) ->
     assert config.attention == ("fourier" if example == "burgers" else "galerkin")
     assert "attention_type" in imported.assumed
     if isinstance(config, PlaneTransformerConfig):
-        assert (config.grid, config.tokens, config.output) == grids
+        assert (config.grid, config.tokens, config.answer) == grids
         assert config.eps == 1e-7
-        assert imported.problem.answer == (None if example == "darcy" else (36, 36))
+        assert imported.problem.description.output_grid == (None if example == "darcy" else (36, 36))
     assert (imported.recipe.name, imported.card["errors"]) == (f"{example}-imported", [])
 
 
@@ -492,12 +492,14 @@ def test_a_plane_is_never_imported_without_its_statistics(golden: Golden, tmp_pa
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixteen smooth fields of no meaning on a mesh of 85 points, as Darcy samples."""
     path, rng = tmp_path_factory.mktemp("samples") / "darcy.h5", np.random.default_rng(0)
-    store.create(path, store.Layout(PROBLEMS["darcy"], 85, {"train": 12, "test": 4}, {"provenance": "test"}))
+    store.create(
+        path, store.Layout(PROBLEMS["darcy"].description, 85, {"train": 12, "test": 4}, {"provenance": "test"})
+    )
     with store.opened(path, "r+") as file:
         for split, count in (("train", 12), ("test", 4)):
             for index in range(count):
                 fields = 1 + rng.random((2, 85, 85), dtype=np.float32)
-                store.write(file, split, index, (fields[0], fields[1]))
+                store.write(file, split, index, {"coefficient": fields[0], "solution": fields[1]})
     return path
 
 
@@ -531,16 +533,16 @@ def test_data_serves_the_inverse_problem_too(samples: Path, golden: Golden, tmp_
     strided = fields_of(samples, "solution")[:, ::3, ::3]
     np.testing.assert_allclose(found.operator.input_normaliser.mean, strided.mean(0), rtol=1e-6)
     assert (found.card["errors"][0]["grid"], found.card["classical"]) == ([29, 29], [])
-    assert found.problem.answer == (8, 8)
+    assert found.problem.description.output_grid == (8, 8)
 
 
 def test_the_inverse_problem_says_where_its_answer_lies() -> None:
     def points(answer: int) -> str:
-        sizes: dict[str, Any] = {"grid": (141, 141), "tokens": (answer,) * 2, "output": (answer,) * 2}
+        sizes: dict[str, Any] = {"grid": (141, 141), "tokens": (answer,) * 2, "answer": (answer,) * 2}
         config = PlaneTransformerConfig(**sizes, down_middle=(99, 99), channels=6, heads=1, layers=1)
         return answered("darcy_inverse", PlaneTransformer(config)).points
 
-    assert points(36) == PROBLEMS["darcy_inverse"].points
+    assert points(36) == PROBLEMS["darcy_inverse"].description.points
     assert "block j of 71 covers the cells 6j-1 to 6j+4 of the 421" in points(71)
 
 

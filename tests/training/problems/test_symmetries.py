@@ -3,52 +3,96 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 import physics.burgers
 import physics.darcy
 import physics.poisson
-from training.problems.symmetries import transform
+from training.problems.description import Description
+from training.problems.problem import Problem
+from training.problems.registry import PROBLEMS
+
+
+def fields(*arrays: np.ndarray) -> list[torch.Tensor]:
+    return [torch.from_numpy(array) for array in arrays]
 
 
 def test_the_square() -> None:
     rng = np.random.default_rng(0)
     coefficients = np.where(rng.random((8, 21, 21)) < 0.5, 3.0, 12.0)
     solutions = np.stack([physics.darcy.solve(a) for a in coefficients])
-    moved, answers = transform("darcy", *map(torch.from_numpy, (coefficients, solutions)), rng)
+    moved, outputs = PROBLEMS["darcy"].move(fields(coefficients, solutions), rng)
     assert not torch.equal(moved, torch.from_numpy(coefficients))
-    np.testing.assert_allclose(answers, [physics.darcy.solve(a) for a in moved.numpy()], rtol=1e-8)
+    np.testing.assert_allclose(outputs, [physics.darcy.solve(a) for a in moved.numpy()], rtol=1e-8)
 
 
 def test_the_circle() -> None:
     rng, x = np.random.default_rng(1), np.arange(128) / 128
     initial = np.stack([np.sin(2 * np.pi * x + k) + 0.3 * np.cos(4 * np.pi * x) for k in range(6)])
     final = physics.burgers.solve(initial)
-    moved, answers = transform("burgers", *map(torch.from_numpy, (initial, final)), rng)
+    moved, outputs = PROBLEMS["burgers"].move(fields(initial, final), rng)
     assert not torch.equal(moved, torch.from_numpy(initial))
-    np.testing.assert_allclose(answers, physics.burgers.solve(moved.numpy()), atol=1e-8)
+    np.testing.assert_allclose(outputs, physics.burgers.solve(moved.numpy()), atol=1e-8)
 
 
 def test_the_cube() -> None:
     rng = np.random.default_rng(2)
     sources = rng.standard_normal((8, 7, 7, 7))
     potentials = np.stack([physics.poisson.solve(f) for f in sources])
-    moved, answers = transform("poisson", *map(torch.from_numpy, (sources, potentials)), rng)
+    moved, outputs = PROBLEMS["poisson"].move(fields(sources, potentials), rng)
     assert not torch.equal(moved, torch.from_numpy(sources))
-    np.testing.assert_allclose(answers, [physics.poisson.solve(f) for f in moved.numpy()], atol=1e-14)
+    np.testing.assert_allclose(outputs, [physics.poisson.solve(f) for f in moved.numpy()], atol=1e-14)
 
 
 def test_a_cube_has_48_symmetries_and_a_box_those_that_keep_its_sides() -> None:
     rng = np.random.default_rng(3)
     for sides, number in {(2, 2, 2): 48, (2, 3, 2): 16, (2, 3, 4): 8}.items():
         field = torch.arange(float(np.prod(sides))).reshape(1, *sides).repeat(600, 1, 1, 1)
-        moved, _ = transform("poisson", field, field, rng)
+        moved, _ = PROBLEMS["poisson"].move((field, field), rng)
         assert moved.shape == field.shape
         assert len({tuple(one.flatten().tolist()) for one in moved}) == number
 
 
 def test_a_rectangle_keeps_its_shape() -> None:
-    fields = torch.arange(12.0).reshape(1, 3, 4).repeat(20, 1, 1)
-    moved, _ = transform("darcy", fields, fields, np.random.default_rng(0))
-    assert moved.shape == fields.shape
+    grid = torch.arange(12.0).reshape(1, 3, 4).repeat(20, 1, 1)
+    moved, _ = PROBLEMS["darcy"].move((grid, grid), np.random.default_rng(0))
+    assert moved.shape == grid.shape
     assert len({tuple(field.flatten().tolist()) for field in moved}) == 4
+
+
+def described(**changes: object) -> Description:
+    return Description.model_validate(PROBLEMS["burgers"].description.model_dump() | changes)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["flip_depth"], "burgers: expected symmetries among flip_point, .*transpose, negate but got 'flip_depth'"),
+        (["rotate"], "but got 'rotate'"),
+    ],
+)
+def test_an_unknown_symmetry_is_refused(names: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Problem(description=described(symmetries=names))
+
+
+def test_a_shift_needs_a_periodic_axis() -> None:
+    darcy = PROBLEMS["darcy"].description
+    with pytest.raises(ValueError, match="expected a periodic axis for shift_row but its boundary is 'wall'"):
+        Problem(description=darcy.model_copy(update={"symmetries": ("shift_row",)}))
+
+
+def test_symmetries_of_vector_fields_are_refused() -> None:
+    velocity = {"name": "initial", "meaning": "velocity", "components": ["x", "y"]}
+    with pytest.raises(ValueError, match="symmetries of fields with components are not supported"):
+        Problem(description=described(inputs=[velocity]))
+
+
+def test_negation_changes_signs_of_all_fields_of_a_sample_together() -> None:
+    field = torch.arange(1.0, 65.0).repeat(40, 1)
+    inputs, outputs = Problem(description=described(symmetries=["negate"])).move(
+        (field, field), np.random.default_rng(0)
+    )
+    assert torch.equal(inputs, outputs)
+    assert {tuple(one.tolist()) for one in inputs} == {tuple(field[0].tolist()), tuple((-field[0]).tolist())}

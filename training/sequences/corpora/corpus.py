@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.published import VARIABLE
+from training.published.published import VARIABLE
 from training.sequences.recipe import SequenceData
 from training.sequences.samples import Sequences, Tokens
 

@@ -20,7 +20,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from training.data.published import VARIABLE
+from training.published.published import VARIABLE
 from training.sequences.corpora.corpus import Corpus, CorpusError, Splits
 from training.sequences.corpora.letters import learned
 from training.sequences.problem import PADDING

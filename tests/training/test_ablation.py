@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.evaluation import ablation
+from training import ablation
 from training.recipes import recipe as config
 
 SHARED = ("data.train=8", "data.validation=4", "data.test=4", "data.grids=[29]", "fit.epochs=1")
@@ -15,7 +15,7 @@ SHARED = ("data.train=8", "data.validation=4", "data.test=4", "data.grids=[29]",
 def test_changes_are_made_one_at_a_time() -> None:
     plan = ablation.Plan(Path("x.toml"), (), ("operator.steps=0,4", "data.grids=[29,43],[85]"))
     assert plan.changes == ["nothing", "operator.steps=0", "operator.steps=4", "data.grids=[29,43]", "data.grids=[85]"]
-    with pytest.raises(config.RecipeError, match="expected what to vary"):
+    with pytest.raises(config.RecipeError, match=r"expected a variation a.b=c,d"):
         ablation.alternatives("operator.steps")
 
 

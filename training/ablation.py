@@ -1,7 +1,7 @@
-"""What each ingredient buys: takes a recipe and changes to it, gives a row of error and time for every change.
+"""Ablation: one row of error and time per change of a recipe.
 
-Each row is one short training that differs from the recipe in one key. Its error is measured on validation fields:
-those of the training split that come after the ones trained on, so that no choice is made on the test set.
+Each row is one short training that differs from the recipe in one key. Its error is measured on validation fields, so
+that no choice is made on the test set.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from pydantic import BaseModel, ConfigDict
 from physics.norms import relative_l2
 from training import checkpoint
 from training.data import prepare, read
-from training.evaluation import answers
+from training.evaluation import predict
 from training.evaluation.norms import relative_h1
+from training.files import write_json
 from training.fit import run
 from training.fit.fields import request
+from training.problems.registry import PROBLEMS
 from training.recipes import recipe as config
 
 NOTHING = "nothing"
-"""The change of the row that all others are held against."""
+"""The change of the row that all others are compared with."""
 
 
 class Row(BaseModel):
-    """One training: what it changes in the recipe, and what came out; errors are relative, on validation fields."""
+    """One training: its change of the recipe, and its figures; errors are relative, on validation fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -49,7 +51,7 @@ class Plan:
     """What is trained.
 
     Attributes:
-        recipe: the file that every row starts from.
+        recipe: The file that every row starts from.
         overrides: `a.b=c` that all rows share.
         vary: `a.b=c,d`: a row for c and one for d.
     """
@@ -68,19 +70,27 @@ def alternatives(vary: str) -> list[str]:
     """Split `a.b=c,d` into `a.b=c` and `a.b=d`; a comma in brackets belongs to its value.
 
     Raises:
-        RecipeError: there is no key or no value.
+        RecipeError: There is no key or no value.
     """
     key, found, values = vary.partition("=")
     if not found or not values:
-        raise config.RecipeError(f"expected what to vary as a.b=c,d but got {vary!r}")
+        raise config.RecipeError(f"expected a variation a.b=c,d but got {vary!r}")
     return [f"{key}={value}" for value in re.split(r",(?![^\[]*\])", values)]
 
 
 def ablate(plan: Plan, folder: Path, data: Path) -> Iterator[Row]:
     """Train and measure row by row; a finished row in `folder` is measured again, not trained.
 
+    Args:
+        plan: The rows.
+        folder: Where the runs are kept.
+        data: Where the samples are kept.
+
+    Yields:
+        A row per change.
+
     Raises:
-        RecipeError: a change does not fit the recipe: before anything is trained.
+        RecipeError: A change does not fit the recipe. Nothing has been trained then.
     """
     recipes = {
         change: config.read_fields(plan.recipe, [*plan.overrides, *([] if change == NOTHING else [change])])
@@ -91,18 +101,30 @@ def ablate(plan: Plan, folder: Path, data: Path) -> Iterator[Row]:
 
 
 def trained(recipe: config.Recipe, folder: Path, data: Path) -> checkpoint.OperatorCheckpoint:
-    """Give the checkpoint in `folder`, trained now unless it is of this very recipe."""
+    """Return the checkpoint in `folder`, trained now unless it is of this very recipe.
+
+    Args:
+        recipe: What to train.
+        folder: The run's folder.
+        data: Where the samples are kept.
+    """
     finished = (folder / checkpoint.CARD).exists() and checkpoint.read_config(folder).recipe == recipe
     return checkpoint.load_operator(folder if finished else run.train(recipe, folder, data, resume=True))
 
 
 def measure(change: str, found: checkpoint.OperatorCheckpoint, data: Path) -> Row:
-    """Return the row of a trained checkpoint."""
+    """Measure a trained checkpoint.
+
+    Args:
+        change: Its change of the recipe.
+        found: The checkpoint.
+        data: Where the samples are kept.
+    """
     recipe, counts = found.recipe, found.recipe.data
-    path = prepare(request(recipe), data)
-    samples = read(path, "validation", counts.validation, counts.grids[0], after=counts.train, problem=recipe.problem)
-    truth, answered = samples.answers, answers(found.operator, samples.inputs)
-    l2, h1 = relative_l2(answered, truth), relative_h1(answered, truth)
+    path, points = prepare(request(recipe), data), counts.grids[0]
+    samples = read(path, "validation", counts.validation, points, after=counts.train, problem=PROBLEMS[recipe.problem])
+    truth, predicted = samples.targets, predict(found.operator, samples.inputs)
+    l2, h1 = relative_l2(predicted, truth), relative_h1(predicted, truth)
     training = found.card["training"]
     return Row(
         change=change,
@@ -118,15 +140,21 @@ def measure(change: str, found: checkpoint.OperatorCheckpoint, data: Path) -> Ro
 
 
 def slug(change: str) -> str:
-    """Give a folder's name for a change."""
+    """Return a folder's name for a change."""
     return re.sub(r"[^\w.=-]+", "_", change)
 
 
 def write(plan: Plan, rows: Iterable[Row], path: Path) -> None:
-    """Write rows and what they share as JSON."""
+    """Write rows and what they share as JSON.
+
+    Args:
+        plan: What the rows share.
+        rows: The rows.
+        path: The file.
+    """
     shared = {"recipe": plan.recipe.stem, "overrides": list(plan.overrides), "vary": list(plan.vary)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    checkpoint.write_json(path, shared | {"rows": [row.model_dump() for row in rows]})
+    write_json(path, shared | {"rows": [row.model_dump() for row in rows]})
 
 
 def load(path: Path) -> list[Row]:

@@ -1,0 +1,33 @@
+"""The one place that says what the training pipeline supports: problems with one scalar input and one scalar output.
+
+A problem's description may have several inputs, parameters and outputs. The store keeps them all; reading samples,
+batches, noise, pictures and errors by grid handle one of each.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from training.problems.description import Description, Quantity
+
+
+class Pair(NamedTuple):
+    """The only input and the only output of a problem."""
+
+    input: Quantity
+    output: Quantity
+
+
+def only_pair(description: Description) -> Pair:
+    """Return the only input and the only output of a problem.
+
+    Raises:
+        NotImplementedError: The problem has parameters, vector fields, or several inputs or outputs.
+    """
+    fields = (*description.inputs, *description.outputs)
+    if len(fields) != 2 or description.parameters or any(quantity.components for quantity in fields):
+        raise NotImplementedError(
+            f"training supports one scalar input and one scalar output but {description.name} has "
+            f"{', '.join(tensor.name for tensor in description.tensors)}"
+        )
+    return Pair(*fields)

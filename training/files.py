@@ -1,0 +1,50 @@
+"""Files that are replaced in one step: a reader sees the old or the new file, never half of one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a path to write to. The file written there replaces `path` if all goes well, and is removed otherwise.
+
+    The file's bytes reach the disk before it is renamed, so a loss of power leaves the old or the new file, too.
+    """
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        yield aside
+        _to_disk(aside)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file."""
+    with replacing(path) as aside:
+        aside.write_text(text)
+
+
+def write_json(path: Path, document: dict[str, Any], *, finite: bool = False) -> None:
+    """Replace a JSON file.
+
+    Args:
+        path: The file.
+        document: Its content.
+        finite: Refuse NaN and infinities, which other programs' JSON readers do not know.
+
+    Raises:
+        ValueError: The document holds a number that is not finite, and `finite` is set.
+    """
+    write_text(path, json.dumps(document, indent=2, allow_nan=not finite) + "\n")
+
+
+def _to_disk(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,56 @@
+"""Burgers' equation: the velocity at t = 1 to the initial velocity."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from physics import burgers
+from training.problems.description import Axis, Description, GridLimits, Quantity
+from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
+from training.published.benchmark_files import MatlabFiles
+
+DESCRIPTION = Description(
+    name="burgers",
+    title="Burgers' equation: initial velocity to velocity at t = 1",
+    equation="u_t + u u_x = nu u_xx, nu = 0.01, up to t = 1",
+    boundary="periodic on [0, 1)",
+    inputs=(Quantity(name="initial", meaning="velocity at t = 0"),),
+    outputs=(Quantity(name="final", meaning="velocity at t = 1"),),
+    axes=(Axis(name="point", boundary="periodic", points="left"),),
+    points="x_i = i/n",
+    grid=GridLimits(minimum=64, maximum=8192, declared=(512, 1024, 2048, 8192)),
+    distribution="a Gaussian field with covariance 625 (-Laplace + 25)^-2, periodic, zero mean",
+    symmetries=("shift_point", "reflect_point"),
+    untested="other viscosities and other times, initial velocities much larger or rougher than those drawn",
+)
+
+
+def sample(seed: np.random.SeedSequence, mesh: int) -> Fields:
+    """Draw an initial velocity, and march it to t = 1."""
+    initial, final = burgers.sample(seed, mesh)
+    return {"initial": initial, "final": final}
+
+
+def solve(inputs: Fields, conditions: Conditions) -> Fields:
+    """March the initial velocity to t = 1 on its own grid."""
+    del conditions
+    return {"final": burgers.solve(inputs["initial"].astype(float))}
+
+
+def attributes(mesh: int) -> Attributes:
+    """Say where the stored points lie, and which viscosity was taken."""
+    return {"viscosity": burgers.VISCOSITY, "points": f"x_i = i/{mesh}"}
+
+
+PROBLEM = Problem(
+    description=DESCRIPTION,
+    sampler=sample,
+    baseline=Baseline("ETDRK4 spectral integration on the same grid", solve),
+    attributes=attributes,
+    published=MatlabFiles(
+        train="burgers_data_R10.mat",
+        test="burgers_data_R10.mat",
+        arrays={"initial": "a", "final": "u"},
+        points="x_i = i/8192",
+    ),
+)

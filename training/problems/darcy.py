@@ -1,0 +1,73 @@
+"""Darcy flow: the pressure to a permeability of two values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from physics import darcy
+from training.problems.description import Axis, Description, GridLimits, Quantity
+from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
+from training.published.benchmark_files import MatlabFiles
+
+DESCRIPTION = Description(
+    name="darcy",
+    title="Darcy flow: permeability to pressure",
+    equation="-div(a grad u) = 1 on the unit square",
+    boundary="u = 0 on the boundary",
+    inputs=(Quantity(name="coefficient", meaning="permeability", positive=True),),
+    outputs=(Quantity(name="solution", meaning="pressure"),),
+    axes=(
+        Axis(name="row", boundary="wall", points="strided"),
+        Axis(name="column", boundary="wall", points="strided"),
+    ),
+    points="x_i = (1/2 + 420 i/(n-1))/421 per axis: cell centres of a 421-cell mesh, strided; walls 0.5/421 outside",
+    grid=GridLimits(minimum=15, maximum=421, declared=(85, 141, 211, 421)),
+    distribution=(
+        "a = 12 where z >= 0 and 3 elsewhere; "
+        "z is a Gaussian field with covariance (-Laplace + 9)^-2 and zero Neumann conditions"
+    ),
+    symmetries=("flip_row", "flip_column", "transpose"),
+    untested="other permeabilities than 3 and 12, other sources than 1, other shapes than the square",
+)
+
+
+def sample(seed: np.random.SeedSequence, mesh: int) -> Fields:
+    """Draw a permeability on the cell centres of a mesh, and its pressure."""
+    coefficient, solution = darcy.sample(seed, mesh)
+    return {"coefficient": coefficient, "solution": solution}
+
+
+def solve(inputs: Fields, conditions: Conditions) -> Fields:
+    """Solve by finite volumes on the permeability's grid."""
+    return {"solution": darcy.solve(inputs["coefficient"].astype(float), wall=conditions.wall)}
+
+
+def residual(fields: Fields, conditions: Conditions) -> NDArray[Any]:
+    """Compute 1 + div(a grad u) at every point."""
+    return darcy.residual(fields["coefficient"], fields["solution"], wall=conditions.wall)
+
+
+def attributes(mesh: int) -> Attributes:
+    """Say where the stored points lie."""
+    return {"points": f"x_i = (i + 1/2)/{mesh} on each axis: cell centres"}
+
+
+PROBLEM = Problem(
+    description=DESCRIPTION,
+    sampler=sample,
+    baseline=Baseline(
+        "five-point finite volumes on the same grid, conjugate gradients preconditioned by fast diagonalisation", solve
+    ),
+    defect=residual,
+    attributes=attributes,
+    published=MatlabFiles(
+        train="piececonst_r421_N1024_smooth1.mat",
+        test="piececonst_r421_N1024_smooth2.mat",
+        arrays={"coefficient": "coeff", "solution": "sol"},
+        points="x_i = (i + 1/2)/421 on each axis: cell centres",
+    ),
+    energy_weight="coefficient",
+)

@@ -1,0 +1,154 @@
+"""The data part of a problem: names, units, axes, limits. Checkpoints and cards carry it, so a model needs no file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class Frozen(BaseModel):
+    """A part of a description; unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Tensor(Frozen):
+    """What all tensors have: a name on the wire, a meaning and units."""
+
+    name: Name
+    meaning: str
+    units: str = "1"
+
+
+class Quantity(Tensor):
+    """A field on the grid.
+
+    `components` names the components of a vector field, which come before the grid's axes; a scalar field has none.
+    """
+
+    positive: bool = False
+    components: tuple[str, ...] = ()
+
+
+class Parameter(Tensor):
+    """A number per sample. Requests may leave it out where it has a default."""
+
+    default: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+
+    @model_validator(mode="after")
+    def check_bounds(self) -> Parameter:
+        """Require minimum <= default <= maximum."""
+        known = [bound for bound in (self.minimum, self.default, self.maximum) if bound is not None]
+        if known != sorted(known):
+            raise ValueError(f"{self.name}: expected minimum <= default <= maximum but got {known}")
+        return self
+
+
+class Axis(Frozen):
+    """An axis of the grid.
+
+    Attributes:
+        name: Its name.
+        length: Its length in the problem's units.
+        boundary: What lies at its ends.
+        points: Where its points lie: `cells` at the centres of equal cells, `nodes` with both ends, `left` with the
+            first end and not the last, `strided` at every k-th cell centre of a finer mesh, the outermost two included.
+    """
+
+    name: Name
+    length: PositiveFloat = 1.0
+    boundary: Literal["wall", "periodic", "open"]
+    points: Literal["cells", "nodes", "left", "strided"]
+
+    @property
+    def far_ends(self) -> int:
+        """How many far ends (0 or 1) a coarser grid has to keep when the axis is strided."""
+        return 0 if self.points == "left" else 1
+
+
+class GridLimits(Frozen):
+    """Points per axis: the accepted range, and the sizes that are measured, warmed up and labelled in metrics.
+
+    `unequal` lists declared grids whose axes have different numbers of points.
+    """
+
+    minimum: PositiveInt
+    maximum: PositiveInt
+    declared: tuple[PositiveInt, ...]
+    unequal: tuple[tuple[PositiveInt, ...], ...] = ()
+
+    @model_validator(mode="after")
+    def check_order(self) -> GridLimits:
+        """Require minimum <= declared <= maximum."""
+        sizes = (self.minimum, *self.declared, *(side for sides in self.unequal for side in sides))
+        if not all(self.minimum <= size <= self.maximum for size in sizes):
+            raise ValueError(f"expected minimum <= declared <= maximum but got {self.model_dump()}")
+        return self
+
+
+class Description(Frozen):
+    """A map from fields and parameters to fields on a grid.
+
+    Attributes:
+        name: Name in recipes, checkpoints and cards.
+        title: One line for lists.
+        equation: What is solved, in words.
+        boundary: The boundary condition, in words.
+        inputs: The input fields, in the order of the operator's arguments.
+        parameters: Numbers per sample.
+        outputs: The output fields.
+        axes: The axes of every field, in the order of the arrays' axes.
+        points: Where the grid points lie, in words.
+        grid: Limits of the grid.
+        distribution: The distribution of the inputs.
+        output_grid: Points per axis of the outputs where they do not lie on the inputs' grid.
+        symmetries: Names of the exact symmetries; see `training.problems.symmetries`.
+        untested: Inputs for which nobody measured the problem's models.
+    """
+
+    name: Name
+    title: str
+    equation: str
+    boundary: str
+    inputs: Annotated[tuple[Quantity, ...], Field(min_length=1)]
+    parameters: tuple[Parameter, ...] = ()
+    outputs: Annotated[tuple[Quantity, ...], Field(min_length=1)]
+    axes: Annotated[tuple[Axis, ...], Field(min_length=1)]
+    points: str
+    grid: GridLimits
+    distribution: str
+    output_grid: tuple[PositiveInt, ...] | None = None
+    symmetries: tuple[str, ...] = ()
+    untested: str = ""
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        """The names of the axes."""
+        return tuple(axis.name for axis in self.axes)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All inputs, parameters and outputs."""
+        return (*self.inputs, *self.parameters, *self.outputs)
+
+    @model_validator(mode="after")
+    def check_names(self) -> Description:
+        """Require different names for different tensors and axes."""
+        for names in (tuple(tensor.name for tensor in self.tensors), self.axis_names):
+            if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
+                raise ValueError(f"{self.name}: expected different names but found {', '.join(repeated)} repeatedly")
+        return self
+
+    @model_validator(mode="after")
+    def check_grids(self) -> Description:
+        """Require one number of points per axis."""
+        for sides in (*self.grid.unequal, *([] if self.output_grid is None else [self.output_grid])):
+            if len(sides) != len(self.axes):
+                raise ValueError(f"{self.name}: expected points for the axes {self.axis_names} but got {sides}")
+        return self
