@@ -16,8 +16,8 @@ import uvloop
 from pydantic import ValidationError
 from rich.console import Console
 
+from serving.app import create_app
 from serving.auth import key_file, keys
-from serving.http.app import create_app
 from serving.http.connection import configuration
 from serving.observability import log, telemetry
 from serving.settings import Settings

@@ -1,55 +1,56 @@
-"""Errors of the gateway as RFC 9457 problem details: an exception goes in, `application/problem+json` comes out.
+"""The errors of the gateway, each an exception that becomes `application/problem+json` (RFC 9457).
 
-A problem is raised anywhere below a route as an exception and rendered in one place (`serving.http.app`). Its body is
+An error is raised anywhere below a route and rendered in one module (`serving.http.rendering`). Its body is
 
     {"type": "urn:petrov:problem:non-positive", "title": "Value is not positive", "status": 422,
      "detail": "coefficient[0,17,3] is -2.0; a permeability must be positive",
      "where": {"array": "coefficient", "index": [0, 17, 3]}}
 
 `where` is present for faults of an array: the array's name, and the index of the first bad value in the caller's own
-array when one value is to blame. `type` is stable: programs switch on it, never on `detail`. Problems that a later
-attempt may not meet carry the header `Retry-After` (whole seconds). All of them, and the whole tree of exceptions:
+array when one value is to blame. `type` is stable: programs switch on it, never on `detail`. Errors that a later
+attempt may not meet carry the header `Retry-After` (whole seconds). The tree of exceptions:
 
     Problem
      ├── Refused                     4xx: the caller can mend it
      │    ├── UnreadableBody         400  unreadable-body         not an .npy file, not JSON, truncated
      │    ├── Unauthenticated        401  unauthenticated         no API key, or an unknown one
-     │    ├── Forbidden              403  forbidden               the key is for other things
+     │    ├── Forbidden              403  forbidden               the key lacks the scope
      │    ├── UnknownRoute           404  unknown-route
      │    ├── UnknownModel           404  unknown-model
      │    ├── UnknownVersion         404  unknown-version
-     │    ├── MethodNotAllowed       405  method-not-allowed
-     │    ├── NotAcceptable          406  not-acceptable          no answer in a media type of `Accept`
+     │    ├── NoExample              404  no-example              neither stored examples nor a sampler
+     │    ├── NoReference            404  no-reference            no classical solver for the model's problem
+     │    ├── MethodNotAllowed       405  method-not-allowed      the header Allow lists the methods of the path
+     │    ├── NotAcceptable          406  not-acceptable          no media type of `Accept` can be written
      │    ├── SlowBody               408  slow-body               the body took longer than its deadline
-     │    ├── BodyTooLarge           413  body-too-large          bytes or fields beyond the limit
+     │    ├── BodyTooLarge           413  body-too-large          bytes or samples beyond the limit
      │    ├── UnsupportedMediaType   415  unsupported-media-type  also any Content-Encoding
      │    ├── InvalidParameter       422  invalid-parameter       a path or query parameter
      │    ├── RateLimited            429  rate-limited            Retry-After
-     │    └── InvalidArray           422  invalid-array           the array can be read and makes no sense here
+     │    └── InvalidArray           422  invalid-array           the array can be read but is no input of the model
      │         ├── WrongInput        422  wrong-input             an input is missing or not the model's
      │         ├── WrongDtype        422  wrong-dtype             not numbers of a kind that fits the card's type
-     │         ├── WrongToken        422  wrong-token             a number of no word, or padding among the words
+     │         ├── WrongToken        422  wrong-token             outside the vocabulary, or padding before a token
      │         ├── WrongShape        422  wrong-shape             rank or ragged rows, or an empty batch
      │         ├── GridOutOfLimits   422  grid-out-of-limits      an axis shorter or longer than the card allows
      │         ├── NonFinite         422  non-finite              NaN or infinite, before or after the cast to float32
      │         └── NonPositive       422  non-positive            zero or negative where the card says positive
-     └── Failed                      5xx: the caller can only try again, or tell us
-          ├── InternalError          500  internal-error
-          ├── NotImplementedHere     501  not-implemented         no classical solver for this model's problem
-          ├── ModelFailed            502  model-failed            Triton answered with an error
-          │    └── NonFiniteOutput   502  non-finite-output       the model answered NaN or infinity
+     └── Failed                      5xx: the caller can only try again, or report it
+          ├── InternalError          500  internal-error          the log has the rest under the request's id
+          ├── ModelFailed            502  model-failed            Triton responded with an error
+          │    └── NonFiniteOutput   502  non-finite-output       the model's output is NaN or infinite
           ├── Unavailable            503  unavailable             Retry-After
           │    ├── Overloaded        503  overloaded              too many requests or bytes in flight
-          │    ├── ModelNotReady     503  model-not-ready         known, not loaded and warm yet
+          │    ├── ModelNotReady     503  model-not-ready         in the repository, not loaded and warm yet
           │    └── TritonUnavailable 503  triton-unavailable      the inference server cannot be reached
-          └── DeadlineExceeded       504  deadline-exceeded
+          └── DeadlineExceeded       504  deadline-exceeded       no response within the deadline
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from serving.schemas import ProblemDetails, Where
+from pydantic import BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,18 +60,47 @@ PREFIX = "urn:petrov:problem:"
 _BEARER = 'Bearer realm="petrov"'
 
 
-class Problem(Exception):  # noqa: N818  the word of RFC 9457; every leaf names a fault
-    """Something that ends a request: a class per kind of fault, one sentence per fault.
+class Where(BaseModel):
+    """The location of a fault in the caller's arrays."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    array: str
+    index: list[int] | None = None
+
+
+class ProblemDetails(BaseModel):
+    """The body of every error (RFC 9457), `application/problem+json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: str = Field(examples=["urn:petrov:problem:non-positive"])
+    title: str
+    status: int
+    detail: str = Field(examples=["coefficient[0,17,3] is -2.0; a permeability must be positive"])
+    where: Where | None = None
+
+
+class Problem(Exception):  # noqa: N818  the term of RFC 9457; every leaf names a fault
+    """An error that ends a request.
+
+    A subclass states its status, slug and title as class arguments; what it leaves out is its parent's.
+
+    Args:
+        detail: What happened and where, what was expected and what was found, in one sentence.
+        headers: Extra response headers, such as `Retry-After`.
 
     Attributes:
-        detail: What happened, where, what was expected and what was found.
         where: The array and the index in it, for faults of an array.
-        headers: Extra response headers, such as `Retry-After`.
     """
 
     status: ClassVar[int] = 500
     kind: ClassVar[str] = "internal-error"
     title: ClassVar[str] = "Internal error"
+
+    def __init_subclass__(cls, *, status: int | None = None, kind: str | None = None, title: str | None = None) -> None:
+        super().__init_subclass__()
+        cls.status, cls.kind, cls.title = status or cls.status, kind or cls.kind, title or cls.title
 
     def __init__(self, detail: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -79,7 +109,7 @@ class Problem(Exception):  # noqa: N818  the word of RFC 9457; every leaf names 
         self.headers: dict[str, str] = dict(headers or {})
 
     def details(self) -> ProblemDetails:
-        """The body of the answer."""
+        """Return the body of the response."""
         return ProblemDetails(
             type=PREFIX + self.kind, title=self.title, status=self.status, detail=self.detail, where=self.where
         )
@@ -89,165 +119,131 @@ class Refused(Problem):
     """The request itself is at fault."""
 
 
-class UnreadableBody(Refused):
+class UnreadableBody(Refused, status=400, kind="unreadable-body", title="Body cannot be read"):
     """The body is not what its Content-Type says."""
 
-    status, kind, title = 400, "unreadable-body", "Body cannot be read"
 
-
-class Unauthenticated(Refused):
-    """There is no API key, or nobody knows it; `WWW-Authenticate` says what is expected (RFC 6750).
+class Unauthenticated(Refused, status=401, kind="unauthenticated", title="Not authenticated"):
+    """The request has no API key, or an unknown one; `WWW-Authenticate` says what is expected (RFC 6750).
 
     Args:
         detail: The sentence.
-        error: The RFC's word for what is wrong with a key that was sent.
+        error: The RFC's code for what is wrong with a key that was sent.
     """
-
-    status, kind, title = 401, "unauthenticated", "Not authenticated"
 
     def __init__(self, detail: str, *, error: str = "") -> None:
         super().__init__(detail, headers={"WWW-Authenticate": _BEARER + (f', error="{error}"' if error else "")})
 
 
-class Forbidden(Refused):
-    """The API key is known, and for other things.
+class Forbidden(Refused, status=403, kind="forbidden", title="Not allowed"):
+    """The API key is known and lacks the scope.
 
     Args:
         detail: The sentence.
-        scope: What it would have to be for.
+        scope: The scope that the request needs.
     """
-
-    status, kind, title = 403, "forbidden", "Not allowed"
 
     def __init__(self, detail: str, *, scope: str) -> None:
         challenge = f'{_BEARER}, error="insufficient_scope", scope="{scope}"'
         super().__init__(detail, headers={"WWW-Authenticate": challenge})
 
 
-class UnknownRoute(Refused):
-    """No such path."""
-
-    status, kind, title = 404, "unknown-route", "No such route"
+class UnknownRoute(Refused, status=404, kind="unknown-route", title="No such route"):
+    """The path does not exist."""
 
 
-class UnknownModel(Refused):
-    """No model of that name in the repository."""
-
-    status, kind, title = 404, "unknown-model", "No such model"
+class UnknownModel(Refused, status=404, kind="unknown-model", title="No such model"):
+    """The repository has no model of that name."""
 
 
-class UnknownVersion(Refused):
+class UnknownVersion(Refused, status=404, kind="unknown-version", title="No such version"):
     """The model has no such version loaded."""
 
-    status, kind, title = 404, "unknown-version", "No such version"
+
+class NoExample(Refused, status=404, kind="no-example", title="No example"):
+    """The model has neither stored examples nor a sampler of its problem."""
 
 
-class MethodNotAllowed(Refused):
-    """The path exists, the method on it does not; the header `Allow` names those that do."""
-
-    status, kind, title = 405, "method-not-allowed", "Method not allowed"
+class NoReference(Refused, status=404, kind="no-reference", title="No classical solver"):
+    """The model's problem has no classical solver."""
 
 
-class NotAcceptable(Refused):
-    """None of the media types in `Accept` can be produced."""
-
-    status, kind, title = 406, "not-acceptable", "No acceptable media type"
+class MethodNotAllowed(Refused, status=405, kind="method-not-allowed", title="Method not allowed"):
+    """The path exists and the method on it does not; the header `Allow` lists those that do."""
 
 
-class SlowBody(Refused):
+class NotAcceptable(Refused, status=406, kind="not-acceptable", title="No acceptable media type"):
+    """None of the media types in `Accept` can be written."""
+
+
+class SlowBody(Refused, status=408, kind="slow-body", title="Body arrived too slowly"):
     """The body did not arrive in time."""
 
-    status, kind, title = 408, "slow-body", "Body arrived too slowly"
+
+class BodyTooLarge(Refused, status=413, kind="body-too-large", title="Body too large"):
+    """The body has more bytes or more samples than one request may hold."""
 
 
-class BodyTooLarge(Refused):
-    """More bytes or more fields than one request may hold."""
-
-    status, kind, title = 413, "body-too-large", "Body too large"
+class UnsupportedMediaType(Refused, status=415, kind="unsupported-media-type", title="Unsupported media type"):
+    """The gateway does not read the body's media type or content encoding."""
 
 
-class UnsupportedMediaType(Refused):
-    """The body's media type or content encoding is not one we read."""
-
-    status, kind, title = 415, "unsupported-media-type", "Unsupported media type"
-
-
-class InvalidParameter(Refused):
+class InvalidParameter(Refused, status=422, kind="invalid-parameter", title="Invalid parameter"):
     """A path or query parameter is outside its range."""
 
-    status, kind, title = 422, "invalid-parameter", "Invalid parameter"
 
-
-class RateLimited(Refused):
-    """The API key has asked for as many fields as its rate allows.
+class RateLimited(Refused, status=429, kind="rate-limited", title="Over the key's rate"):
+    """The API key has used up its rate.
 
     Args:
         detail: The sentence.
         retry_after: Whole seconds.
     """
 
-    status, kind, title = 429, "rate-limited", "Over the key's rate"
-
     def __init__(self, detail: str, *, retry_after: int) -> None:
         super().__init__(detail, headers={"Retry-After": str(retry_after)})
 
 
-class InvalidArray(Refused):
-    """An array that can be read and makes no sense as this model's input.
+class InvalidArray(Refused, status=422, kind="invalid-array", title="Invalid array"):
+    """An array can be read and is no valid input of the model.
 
     Args:
-        detail: The sentence, which repeats the place in words.
+        detail: The sentence, which repeats the location in words.
         array: Name of the input.
         index: Index of the first bad value in the caller's array, when one value is to blame.
     """
-
-    status, kind, title = 422, "invalid-array", "Invalid array"
 
     def __init__(self, detail: str, *, array: str, index: Sequence[int] | None = None) -> None:
         super().__init__(detail)
         self.where = Where(array=array, index=None if index is None else [int(i) for i in index])
 
 
-class WrongInput(InvalidArray):
-    """An input of the model is missing, or one was sent that the model does not have."""
-
-    kind, title = "wrong-input", "Wrong input"
+class WrongInput(InvalidArray, kind="wrong-input", title="Wrong input"):
+    """An input of the model is missing, or the model has no such input."""
 
 
-class WrongDtype(InvalidArray):
-    """The values are not numbers, or of a kind that we do not read."""
-
-    kind, title = "wrong-dtype", "Wrong data type"
+class WrongDtype(InvalidArray, kind="wrong-dtype", title="Wrong data type"):
+    """The values are not numbers, or of a kind that the gateway does not read."""
 
 
-class WrongShape(InvalidArray):
-    """The rank does not fit, rows differ in length, or there is no field at all."""
-
-    kind, title = "wrong-shape", "Wrong shape"
+class WrongShape(InvalidArray, kind="wrong-shape", title="Wrong shape"):
+    """The rank does not fit, rows differ in length, or the batch is empty."""
 
 
-class WrongToken(InvalidArray):
-    """A token is no word of the model's vocabulary, or padding in front of a word."""
-
-    kind, title = "wrong-token", "Not a word of the vocabulary"
+class WrongToken(InvalidArray, kind="wrong-token", title="Not a token of the vocabulary"):
+    """A token is outside the model's vocabulary, or padding precedes a token."""
 
 
-class GridOutOfLimits(InvalidArray):
+class GridOutOfLimits(InvalidArray, kind="grid-out-of-limits", title="Grid outside the model's limits"):
     """An axis is shorter or longer than the model's card allows."""
 
-    kind, title = "grid-out-of-limits", "Grid outside the model's limits"
 
-
-class NonFinite(InvalidArray):
+class NonFinite(InvalidArray, kind="non-finite", title="Value is not finite"):
     """A value is NaN or infinite, or becomes infinite in float32."""
 
-    kind, title = "non-finite", "Value is not finite"
 
-
-class NonPositive(InvalidArray):
+class NonPositive(InvalidArray, kind="non-positive", title="Value is not positive"):
     """A value is zero or negative where the quantity is positive by its meaning."""
-
-    kind, title = "non-positive", "Value is not positive"
 
 
 class Failed(Problem):
@@ -255,60 +251,40 @@ class Failed(Problem):
 
 
 class InternalError(Failed):
-    """A fault of ours; the log has the rest under the request's id."""
+    """A fault of the gateway itself; the log has the rest under the request's id."""
 
 
-class NotImplementedHere(Failed):
-    """The model's problem has no classical solver or sampler."""
-
-    status, kind, title = 501, "not-implemented", "Not implemented"
-
-
-class ModelFailed(Failed):
+class ModelFailed(Failed, status=502, kind="model-failed", title="Model failed"):
     """Triton refused or failed the inference."""
 
-    status, kind, title = 502, "model-failed", "Model failed"
+
+class NonFiniteOutput(ModelFailed, kind="non-finite-output", title="Model output is not finite"):
+    """The model's output for a valid input is NaN or infinite."""
 
 
-class NonFiniteOutput(ModelFailed):
-    """The model answered NaN or infinity for a valid input."""
-
-    kind, title = "non-finite-output", "Model output is not finite"
-
-
-class Unavailable(Failed):
-    """Not now; `Retry-After` says when to try again.
+class Unavailable(Failed, status=503, kind="unavailable", title="Unavailable"):
+    """The service is not available now; `Retry-After` says when to try again.
 
     Args:
         detail: The sentence.
         retry_after: Whole seconds.
     """
 
-    status, kind, title = 503, "unavailable", "Unavailable"
-
     def __init__(self, detail: str, *, retry_after: int = 1) -> None:
         super().__init__(detail, headers={"Retry-After": str(retry_after)})
 
 
-class Overloaded(Unavailable):
-    """As many requests or bytes as may be are in flight."""
-
-    kind, title = "overloaded", "Overloaded"
+class Overloaded(Unavailable, kind="overloaded", title="Overloaded"):
+    """The limit of requests or bytes in flight is reached."""
 
 
-class ModelNotReady(Unavailable):
+class ModelNotReady(Unavailable, kind="model-not-ready", title="Model not ready"):
     """The model is in the repository and not loaded and warm yet."""
 
-    kind, title = "model-not-ready", "Model not ready"
 
-
-class TritonUnavailable(Unavailable):
+class TritonUnavailable(Unavailable, kind="triton-unavailable", title="Inference server unavailable"):
     """The inference server cannot be reached or went away during the request."""
 
-    kind, title = "triton-unavailable", "Inference server unavailable"
 
-
-class DeadlineExceeded(Failed):
-    """The answer was not ready within the request's deadline."""
-
-    status, kind, title = 504, "deadline-exceeded", "Deadline exceeded"
+class DeadlineExceeded(Failed, status=504, kind="deadline-exceeded", title="Deadline exceeded"):
+    """The response was not ready within the request's deadline."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from fastapi import Depends, Request
 
-from serving.auth.authorisation import Guard
+from serving.auth.guard import Guard
 from serving.auth.key_file import KeyFile
 from serving.catalogue.catalogue import Catalogue
-from serving.catalogue.classical import Classics
-from serving.http.limits import Admission
+from serving.catalogue.classical import ClassicalSolvers
+from serving.inference.admission import Admission
 from serving.inference.dispatch import Dispatcher
 from serving.inference.prediction import Predictor
 from serving.observability.metrics import Metrics
@@ -24,8 +24,8 @@ from serving.watcher import Watcher
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
+    from serving.catalogue.summary import Readiness
     from serving.inference.backend import InferenceBackend
-    from serving.schemas import Readiness
     from serving.settings import Settings
 
 RETRIES_PER_CALL, RETRIES_SAVED = 0.2, 32  # one call in five, and the runs in flight of a server that is lost
@@ -57,10 +57,10 @@ class Service:
         self.metrics.inflight_limit.set(settings.max_requests_in_flight)
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
         dispatcher = Dispatcher(self._tritons, self.catalogue, self.metrics)
-        self.classics = Classics()
+        self.classical = ClassicalSolvers()
         limits = (settings.max_body_bytes, settings.request_seconds)
         self.predictor = Predictor(dispatcher, self.metrics, *limits)
-        self.reference = Predictor(self.classics, self.metrics, *limits)
+        self.reference = Predictor(self.classical, self.metrics, *limits)
 
     def _make_watchers(self) -> Iterator[Watcher]:
         restarts = self.metrics.watcher_restarts
@@ -80,7 +80,7 @@ class Service:
                     task.cancel()
                     with suppress(asyncio.CancelledError):
                         await task
-                self.classics.close()
+                self.classical.close()
                 if self.traces:
                     await self.traces.close()
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import uvicorn
 
-from serving.http.app import create_app
+from serving.app import create_app
 from serving.http.connection import configuration
 from serving.settings import Settings
 from serving.triton.client import TritonInference

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-from serving.http.app import VERSION
 from serving.observability.metrics import Metrics
+from serving.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,1 +1,1 @@
-"""API keys, scopes and rates."""
+"""API keys, their scopes and rates."""

@@ -1,4 +1,4 @@
-"""A key file on disk in, its entries as they are now out; and a new entry in, the file with it out."""
+"""The key file on disk: followed while it changes, and extended by new keys."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import logging
 import shutil
 from typing import TYPE_CHECKING
+
+from filelock import FileLock
 
 from serving.auth import keys
 from serving.auth.keys import KeysError
@@ -16,22 +18,22 @@ if TYPE_CHECKING:
     from serving.auth.keys import Key
 
 logger = logging.getLogger(__name__)
-SECONDS = 1.0  # between two looks
-_MOST_BYTES = 2**20
+CHECK_SECONDS = 1.0  # between two reads of the file
+_MAX_BYTES = 2**20
 _OPENING = "# Keys of the gateway, hashed. A new one: python -m serving key NAME --scope infer\n"
 
 
 class KeyFile:
-    """Entries that follow their file: rotation needs no restart, and a broken edit changes nothing.
+    """Keys that follow their file: rotation needs no restart, and a malformed edit changes nothing.
 
     Args:
         path: The file.
 
     Attributes:
-        keys: What it said when it could last be read.
+        keys: Its entries when it could last be read.
 
     Raises:
-        KeysError: It cannot be read, or is not a key file.
+        KeysError: The file cannot be read, or is not a key file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,15 +45,15 @@ class KeyFile:
     async def look(self) -> float:
         """Read the file again; return the seconds until the next look."""
         await asyncio.to_thread(self.refresh)
-        return SECONDS
+        return CHECK_SECONDS
 
     def refresh(self) -> None:
-        """Look at the file. The words themselves are compared: neither times nor links on disk have to be trusted."""
+        """Read the file and compare its text, since neither times nor links on disk can be trusted."""
         try:
             self._follow(_text(self._path))
         except KeysError as error:
             if str(error) != self._fault:  # once, and not every second
-                logger.error("%s; the keys stay as they were", error)  # noqa: TRY400  the sentence says it all
+                logger.error("%s; the keys stay as they were", error)  # noqa: TRY400  the message suffices
             self._fault = str(error)
 
     def _follow(self, text: str) -> None:
@@ -63,28 +65,29 @@ class KeyFile:
 
 
 def append(path: Path, key: Key) -> None:
-    """Add an entry to a key file, which is made if there is none; a reader finds the old file or the new one.
+    """Add an entry to a key file, which is created if there is none; a reader finds the old file or the new one.
 
     Raises:
         KeysError: The file is not a key file, or has such an entry.
         OSError: It cannot be written.
     """
     path = path.resolve()  # a link stays one
-    text = f"{_text(path) if path.exists() else _OPENING}\n{key.text()}"
-    _parsed(path, text)
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text, "utf-8")
-    if path.exists():
-        shutil.copymode(path, beside)
-    beside.replace(path)
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        text = f"{_text(path) if path.exists() else _OPENING}\n{key.text()}"
+        _parsed(path, text)
+        beside = path.with_name(f".{path.name}.new")
+        beside.write_text(text, "utf-8")
+        if path.exists():
+            shutil.copymode(path, beside)
+        beside.replace(path)
 
 
 def _text(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise KeysError(f"{path}: expected at most {_MOST_BYTES} bytes of keys but got more")
+            content = file.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise KeysError(f"{path}: expected at most {_MAX_BYTES} bytes of keys but got more")
         return content.decode()
     except OSError as error:
         raise KeysError(f"{path}: cannot be read: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""The text of a key file in, who may do what out. Keys themselves are nowhere kept, only their hashes.
+"""API keys and the text of the key file, which holds their hashes and never the keys themselves.
 
 The file is TOML and may be committed:
 
@@ -9,12 +9,11 @@ The file is TOML and may be committed:
     rate = 100.0
     burst = 500
 
-`sha256` is that of the key's bytes, `rate` the fields per second that it may ask for, `burst` the fields at once after
-a pause (those of one second, unless it says otherwise). Without a rate there is no limit.
+`sha256` is the hash of the key's bytes, `rate` the samples per second that it may send, `burst` the samples at once
+after a pause (by default those of one second). Without a rate there is no limit.
 
-A key is 256 random bits: at any speed of guessing the right one is not found, so that a fast hash without salt is as
-safe as a slow one. Slow hashes are for passwords that people make up, and one computed for every request would be a
-way to stop the service.
+A key is 256 random bits, so guessing is hopeless at any speed and a fast hash without salt is as safe as a slow one.
+Slow hashes protect passwords that people choose; computed for every request, one would be a way to stop the service.
 """
 
 from __future__ import annotations
@@ -30,26 +29,26 @@ from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from serving.schemas import Document
+from serving.document import Document
 
-PREFIX = "petrov_"  # so that scanners for leaked secrets, and people, know what they look at
-MOST_KEYS = 1000  # each request is compared with all of them
+PREFIX = "petrov_"  # lets scanners for leaked secrets, and people, recognise a key
+MAX_KEYS = 1000  # each request is compared with all of them
 
 
 class KeysError(ValueError):
-    """A key file that cannot be used; the message names the place and repeats nothing that stands there."""
+    """A key file that cannot be used; the message names the key of the entry and repeats no value."""
 
 
 class Scope(StrEnum):
-    """What a key is for."""
+    """What a key may be used for."""
 
-    INFER = "infer"  # models, their answers and their classical answers
+    INFER = "infer"  # models, predictions and reference solutions
     METRICS = "metrics"
-    ADMIN = "admin"  # everything, and what no other scope is for
+    ADMIN = "admin"  # everything
 
 
 class Key(Document):
-    """An entry of the file: all that is known of a key."""
+    """An entry of the file."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
     scopes: Annotated[tuple[Scope, ...], Field(min_length=1)]
@@ -64,24 +63,24 @@ class Key(Document):
         return self
 
     def may(self, scope: Scope) -> bool:
-        """Whether the key is for such things."""
+        """Return whether the key has a scope."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     @property
     def limit(self) -> tuple[float, int] | None:
-        """Fields per second, and at once."""
+        """Samples per second, and at once; None for no limit."""
         return None if self.rate is None else (self.rate, self.burst or math.ceil(self.rate))
 
     def text(self) -> str:
-        """The entry as it stands in the file; JSON writes words, numbers and lists of words as TOML does."""
+        """Return the entry as TOML; JSON writes strings, numbers and lists of strings in the same way."""
         fields = self.model_dump(mode="json", exclude_none=True)
         return "\n".join(["[[key]]", *(f"{name} = {json.dumps(value)}" for name, value in fields.items()), ""])
 
 
 class Keys(Document):
-    """The file."""
+    """All entries of the file."""
 
-    key: Annotated[tuple[Key, ...], Field(max_length=MOST_KEYS)] = ()
+    key: Annotated[tuple[Key, ...], Field(max_length=MAX_KEYS)] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -91,22 +90,28 @@ class Keys(Document):
         return self
 
     def find(self, presented: str) -> Key | None:
-        """The entry of a key that was presented. How long this takes does not tell which, or how much of one, fits."""
+        """Return the entry of a presented key, in a time that does not depend on which entry matches, or how nearly."""
         digest = fingerprint(presented)
-        fitting = [key for key in self.key if hmac.compare_digest(key.sha256, digest)]
-        return fitting[0] if fitting else None
+        matching = [key for key in self.key if hmac.compare_digest(key.sha256, digest)]
+        return matching[0] if matching else None
 
 
 def fingerprint(key: str) -> str:
-    """SHA-256 of a key, in hexadecimal digits."""
+    """Return the SHA-256 of a key, in hexadecimal digits."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def make(name: str, scopes: tuple[Scope, ...], rate: float | None = None, burst: int | None = None) -> tuple[str, Key]:
-    """A new key and its entry.
+    """Return a new key and its entry.
+
+    Args:
+        name: Name of the key.
+        scopes: What it may be used for.
+        rate: Samples per second; None for no limit.
+        burst: Samples at once; None for those of one second.
 
     Raises:
-        KeysError: There can be no such entry.
+        KeysError: An argument is invalid.
     """
     key = PREFIX + secrets.token_urlsafe(32)
     try:
@@ -116,10 +121,10 @@ def make(name: str, scopes: tuple[Scope, ...], rate: float | None = None, burst:
 
 
 def parse(text: str) -> Keys:
-    """The entries of a file.
+    """Return the entries of a file.
 
     Raises:
-        KeysError: It is not such a file.
+        KeysError: The text is no key file.
     """
     try:
         return Keys.model_validate(tomllib.loads(text))

@@ -1,20 +1,20 @@
-"""A number of fields in, the seconds to wait for them out: a token bucket that may go into debt.
+"""A token bucket that may go into debt.
 
-The bucket holds up to `burst` fields and gains `rate` of them a second. A question of n fields is taken when
-min(n, burst) are there, and takes all n: so a batch beyond the burst is answered once the bucket is full, and what it
-took beforehand has to flow back before the next question. Over any time t at most burst + rate t fields are begun,
-and one question's excess over the burst, which the time after it pays.
+The bucket holds up to `burst` samples and gains `rate` of them per second. A request of n samples is admitted when
+min(n, burst) are in the bucket, and takes all n. A batch beyond the burst is admitted once the bucket is full, and the
+debt has to flow back before the next request. Over any time t at most burst + rate t samples are begun, and one
+request's excess over the burst, which the time after it pays.
 """
 
 from __future__ import annotations
 
 
 class Bucket:
-    """What is left of a rate.
+    """A rate, and what is left of it now.
 
     Args:
-        rate: Fields per second.
-        burst: Fields at once, after a pause.
+        rate: Samples per second.
+        burst: Samples at once, after a pause.
         now: Seconds on the clock of all later calls.
     """
 
@@ -25,13 +25,13 @@ class Bucket:
         self._at = now
 
     def wait(self, count: int, now: float) -> float:
-        """Seconds until a question of so many fields is taken; 0 if it is now."""
+        """Return the seconds until a request of `count` samples is admitted; 0 if it is now."""
         self._level = min(self._burst, self._level + self._rate * max(0.0, now - self._at))
         self._at = now
         return max(0.0, min(count, self._burst) - self._level) / self._rate
 
     def take(self, count: int, now: float) -> float:
-        """Take the fields of a question, if it need not wait.
+        """Take the samples of a request, if it need not wait.
 
         Returns:
             Seconds to wait. If it is more than 0, nothing was taken.

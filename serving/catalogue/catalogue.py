@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from serving.catalogue.card import Card
+from serving.catalogue.summary import Model, ModelSummary, Readiness
 from serving.inference import checks
 from serving.problem_details import ModelNotReady, Problem, TritonUnavailable, UnknownModel, UnknownVersion
-from serving.schemas import Card, Model, ModelSummary, Readiness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""What `physics` knows of the problem a card names: an input of its training distribution, and the classical answer.
+"""The classical solvers of `physics` as a backend of the gateway: sampled inputs, and reference solutions.
 
-The gateway asks for both as it asks Triton, but they cost it its own processor: one worker thread solves, at most
-`WAITING` questions wait for it, and one question holds no more points than the model's largest grid. What takes
-hundreds of solves has a worker of its own, so that nobody's example waits for an inversion.
+They use the gateway's own processor, so they are bounded: one worker thread solves, at most `MAX_WAITING` requests wait
+for it, and one request holds no more points than the model's largest grid. Solvers that take seconds have a worker of
+their own, so that no example waits for an inversion.
 """
 
 from __future__ import annotations
@@ -10,53 +10,27 @@ from __future__ import annotations
 import asyncio
 import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from physics import burgers, darcy, inversion, poisson
-from serving.problem_details import BodyTooLarge, InvalidParameter, ModelFailed, NotImplementedHere, Overloaded
+from physics import registry
+from serving.problem_details import BodyTooLarge, InvalidParameter, ModelFailed, NoExample, NoReference, Overloaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from serving.schemas import Card
+    from physics.registry import Classical
+    from serving.catalogue.card import Card
 
-WAITING = 8
+MAX_WAITING = 8
 RETRY_SECONDS = 2  # a solve on the largest grid takes about half a second
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A problem that has a classical solver.
-
-    Attributes:
-        example: (points per axis, seed) to an input field.
-        solve: An input field to the output field; `points` tells it the answer's grid where the card fixes one.
-        most: The most points that are solved at one time, by default those of the model's largest grid.
-        slow: Whether a solve takes many seconds.
-    """
-
-    example: Callable[[int, int], NDArray[np.float64]]
-    solve: Callable[..., NDArray[np.float64]]
-    most: int | None = None
-    slow: bool = False
-
-
-PROBLEMS: Mapping[str, Problem] = {
-    "darcy": Problem(darcy.example, darcy.solve),
-    # Hundreds of solves: ten seconds for 141 x 141 points.
-    "darcy_inverse": Problem(darcy.example_pressure, inversion.invert, most=141**2, slow=True),
-    "burgers": Problem(burgers.example, burgers.solve),
-    "poisson": Problem(poisson.example, poisson.solve),
-}
-
-
 class Worker:
-    """One thread that solves, and those who wait for it."""
+    """One thread that solves, and a bounded number of requests that wait for it."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "classical")
@@ -67,13 +41,13 @@ class Worker:
         self._thread.shutdown(cancel_futures=True)
 
     async def run(self, function: Callable[..., NDArray[Any]], *args: Any) -> NDArray[Any]:
-        """Call a function in its turn.
+        """Call a function in the thread.
 
         Raises:
-            Overloaded: Too many questions wait.
+            Overloaded: Too many requests wait.
         """
-        if self._waiting >= WAITING:
-            raise Overloaded(f"{self._waiting} questions wait for the classical solver", retry_after=RETRY_SECONDS)
+        if self._waiting >= MAX_WAITING:
+            raise Overloaded(f"{self._waiting} requests wait for the classical solver", retry_after=RETRY_SECONDS)
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
@@ -81,8 +55,8 @@ class Worker:
             self._waiting -= 1
 
 
-class Classics:
-    """Answers with the equations instead of a model."""
+class ClassicalSolvers:
+    """Predicts with the equations instead of a model."""
 
     def __init__(self) -> None:
         self._quick, self._slow = Worker(), Worker()
@@ -92,60 +66,77 @@ class Classics:
         self._quick.close()
         self._slow.close()
 
+    @staticmethod
+    def knows(card: Card) -> bool:
+        """Return whether the model's problem has a sampler and a solver."""
+        return card.problem in registry.problems()
+
     async def example(self, card: Card, points: int, seed: int) -> dict[str, NDArray[np.float32]]:
-        """An input of the model's training distribution.
+        """Sample an input of the model's training distribution.
 
         Args:
             card: The model's card.
             points: Points per axis.
             seed: The same seed is the same field, on every grid.
 
+        Returns:
+            The field by input name.
+
         Raises:
-            NotImplementedHere: The problem has no sampler.
-            InvalidParameter: A grid outside the card's limits.
-            Overloaded: Too many questions wait.
+            NoExample: The problem has no sampler.
+            InvalidParameter: The grid is outside the card's limits.
+            Overloaded: Too many requests wait.
         """
-        problem = _problem(card)
+        if not self.knows(card):
+            raise NoExample(f'the problem "{card.problem}" has no sampler; {_known()}')
         if not card.grid.minimum <= points <= card.grid.maximum:
             raise InvalidParameter(
                 f"grid is {points}; the model takes {card.grid.minimum} to {card.grid.maximum} points"
             )
-        field = await self._quick.run(problem.example, points, seed)
+        field = await self._quick.run(registry.problem(card.problem).example, points, seed)
         return {card.inputs[0].name: field.astype(np.float32)}
 
     async def predict(
         self, card: Card, inputs: Mapping[str, NDArray[np.float32]], deadline: float, request_id: str
     ) -> dict[str, NDArray[np.float32]]:
-        """The classical answer, with the signature of `Dispatcher.predict`; the caller keeps the deadline.
+        """Solve for every sample of a batch, with the signature of `Dispatcher.predict`.
+
+        Args:
+            card: The model's card.
+            inputs: Batches [B, *grid] by input name.
+            deadline: Unused; the caller keeps it.
+            request_id: Unused.
+
+        Returns:
+            Batches [B, *grid] by output name.
 
         Raises:
-            NotImplementedHere: The problem has no classical solver.
-            BodyTooLarge: More points than are solved at one time.
-            ModelFailed: The solver gave up.
-            Overloaded: Too many questions wait.
+            NoReference: The problem has no classical solver.
+            BodyTooLarge: There are more points than are solved in one call.
+            ModelFailed: The solver did not converge.
+            Overloaded: Too many requests wait.
         """
         del deadline, request_id
-        problem = _problem(card)
+        if not self.knows(card):
+            raise NoReference(f'the problem "{card.problem}" has no classical solver; {_known()}')
+        problem = registry.problem(card.problem)
         [batch] = inputs.values()
-        most = problem.most or card.grid.maximum ** len(card.grid.axes)
-        if batch.size > most:
+        largest = problem.largest or card.grid.maximum ** len(card.grid.axes)
+        if batch.size > largest:
             raise BodyTooLarge(
-                f"{math.prod(batch.shape)} points; the classical solver takes at most {most} at one time"
+                f"{math.prod(batch.shape)} points; the classical solver takes at most {largest} in one call"
             )
         worker = self._slow if problem.slow else self._quick
         try:
             fields = await worker.run(_solve_each, problem, batch, card.outputs[0].points)
         except (ArithmeticError, ValueError) as error:
-            raise ModelFailed(f"the classical solver gave up: {error}") from error
+            raise ModelFailed(f"the classical solver failed: {error}") from error
         return {card.outputs[0].name: fields}
 
 
-def _problem(card: Card) -> Problem:
-    if card.problem not in PROBLEMS:
-        raise NotImplementedHere(f'there is no classical solver for "{card.problem}"; there are {", ".join(PROBLEMS)}')
-    return PROBLEMS[card.problem]
+def _known() -> str:
+    return f"there are solvers for {', '.join(sorted(registry.problems()))}"
 
 
-def _solve_each(problem: Problem, batch: NDArray[np.float32], points: tuple[int, ...] | None) -> NDArray[np.float32]:
-    told = {} if points is None else {"points": points}
-    return np.stack([problem.solve(field, **told) for field in batch]).astype(np.float32)
+def _solve_each(problem: Classical, batch: NDArray[np.float32], points: tuple[int, ...] | None) -> NDArray[np.float32]:
+    return np.stack([problem.solve(field, points) for field in batch]).astype(np.float32)

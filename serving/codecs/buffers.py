@@ -1,7 +1,4 @@
-"""Little-endian bytes in C order in, the array that shares their memory out: how every binary format ends.
-
-Nothing is allocated, and nothing is believed: what a shape promises is compared with the bytes that are there.
-"""
+"""Arrays that share the memory of a request body, once their shape has been checked against its bytes."""
 
 from __future__ import annotations
 
@@ -18,53 +15,75 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    Order = Literal["C", "F"]
+
 Buffer = bytes | bytearray | memoryview
 MAX_RANK = 8
 
 
 def view(
-    data: Buffer, dtype: np.dtype[Any], shape: Sequence[int], name: str, max_bytes: int, holder: str
+    data: Buffer,
+    dtype: np.dtype[Any],
+    shape: Sequence[int],
+    name: str,
+    max_bytes: int,
+    holder: str,
+    order: Order = "C",
 ) -> NDArray[Any]:
-    """The array in a buffer.
+    """Return the array in a buffer without a copy.
 
     Args:
-        data: Exactly its bytes.
-        dtype: Of its values; read as little-endian.
-        shape: As the sender has it.
-        name: Name of the array in messages.
-        max_bytes: The most that the array may take as float32.
-        holder: What holds the bytes, for messages.
+        data: Exactly the bytes of the array.
+        dtype: Type and byte order of its values.
+        shape: Shape that the sender claims; nothing is allocated from it.
+        name: Name of the array in error messages.
+        max_bytes: The most bytes that the array may take as float32.
+        holder: Name of the buffer in error messages.
+        order: Memory order of the values.
+
+    Returns:
+        A view of `data` with that dtype and shape.
 
     Raises:
-        WrongShape: More than `MAX_RANK` axes, or sizes that no array has.
-        UnreadableBody: The shape promises more or fewer bytes.
-        BodyTooLarge: The array is small as it was sent and too large as float32.
+        WrongShape: There are more than `MAX_RANK` axes, or sizes that no array has.
+        UnreadableBody: The shape takes more or fewer bytes than there are.
+        BodyTooLarge: The array is small in its own type and too large as float32.
     """
     values = math.prod(shape)
     if values * dtype.itemsize != len(data):
         raise UnreadableBody(
-            f"{name}: shape {str(list(shape))[:256]} of {dtype.name} takes {_digits(values * dtype.itemsize)} bytes, "
+            f"{name}: shape {_sizes(shape)} of {dtype.name} takes {_digits(values * dtype.itemsize)} bytes, "
             f"but {holder} holds {len(data)}"
         )
     if values * 4 > max_bytes:
         raise BodyTooLarge(f"{name}: shape {list(shape)} takes {values * 4} bytes as float32; the limit is {max_bytes}")
-    return shaped(np.frombuffer(data, dtype.newbyteorder("<")), shape, name)
+    return shaped(np.frombuffer(data, dtype), shape, name, order)
 
 
-def shaped(values: NDArray[Any], shape: Sequence[int], name: str, order: Literal["C", "F"] = "C") -> NDArray[Any]:
-    """Values in a shape that holds as many.
+def shaped(values: NDArray[Any], shape: Sequence[int], name: str, order: Order = "C") -> NDArray[Any]:
+    """Return values in a shape that holds as many.
+
+    Args:
+        values: The values, one after another.
+        shape: Shape that the sender claims.
+        name: Name of the array in error messages.
+        order: Memory order of the values.
 
     Raises:
-        WrongShape: More than `MAX_RANK` axes, or sizes that no array has.
+        WrongShape: There are more than `MAX_RANK` axes, or sizes that no array has.
     """
     try:
         if len(shape) <= MAX_RANK and min(shape, default=0) >= 0:
             return values.reshape(shape, order=order)
     except ValueError:  # sizes beyond any address, beside one that is zero
         pass
-    raise WrongShape(f"{name}: shape {str(list(shape))[:64]} is not the shape of a field", array=name)
+    raise WrongShape(f"{name}: shape {_sizes(shape)} is not the shape of a field", array=name)
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return f"[{', '.join(map(_digits, shape[: 2 * MAX_RANK]))}]"
 
 
 def _digits(count: int) -> str:
-    """A number for a message; a sender's own may have more digits than Python will write."""
-    return str(count) if count < 10**18 else "more than 10^18"
+    """Return a number for a message; one from a request may have more digits than Python will write."""
+    return str(count) if abs(count) < 10**18 else "more than 10^18"

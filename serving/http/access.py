@@ -1,25 +1,21 @@
-"""The outermost layer: every request gets an id, a log line and a measurement, and no exception gets past it.
+"""Middleware around everything else: every request gets an id, a log entry and a measurement.
 
-The id comes from `X-Request-Id`, if that is a harmless word, and goes back in the same header. The line holds no
-payload, no query and no secret. For people it is a sentence, `POST /v1/models/darcy/predict 200 12.3 ms id=…`; for
-machines the fields of an `Entry`.
+The id is the client's `X-Request-Id`, if that is safe in a log, and goes back in the same header. No exception gets
+past this middleware.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import time
-import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 
-from serving.http.rendering import HUNG_UP, problem_response
-from serving.observability.log import FIELDS
+from serving.http.rendering import CLIENT_CLOSED, problem_response
 from serving.observability.metrics import UNKNOWN
+from serving.observability.request_log import ID_HEADER, Entry, request_id
 from serving.problem_details import InternalError
 
 if TYPE_CHECKING:
@@ -30,59 +26,15 @@ if TYPE_CHECKING:
     from serving.observability.metrics import Metrics
 
 logger = logging.getLogger("petrov.access")
-HEADER = "X-Request-Id"
-_HARMLESS = re.compile(r"[\w.:-]{1,64}", re.ASCII)
-
-
-def request_id(given: str) -> str:
-    """The id of a request: what its client calls it, if that is a harmless word, else a new one."""
-    return given if _HARMLESS.fullmatch(given) else uuid.uuid4().hex
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """What the log says of a request that has ended.
-
-    Attributes:
-        request_id: As it went back to the client.
-        method: Of HTTP, or `GRPC`.
-        route: The template of the path, or the name of the call.
-        model: Its name, if it is one.
-        version: Of the model that was asked, "" before one was found.
-        status: As metrics have it: of HTTP, or the name of gRPC's.
-        seconds: From the request line to the end of the answer.
-        bytes_in: Of the body, as far as it was read.
-        bytes_out: Of the answer.
-        client: Its address.
-        key: The name of its API key, "" without one.
-    """
-
-    request_id: str
-    method: str
-    route: str
-    model: str
-    version: str
-    status: str
-    seconds: float
-    bytes_in: int
-    bytes_out: int
-    client: str
-    key: str
-
-    def write(self, asked: str) -> None:
-        """Into the log; people read what was asked for in place of its template."""
-        if logger.isEnabledFor(logging.INFO):
-            words = (self.method, asked, self.status, self.seconds * 1e3, self.request_id)
-            logger.info("%s %s %s %.1f ms id=%s", *words, extra={FIELDS: vars(self)})
 
 
 class Access:
-    """ASGI middleware around everything else.
+    """ASGI middleware that identifies, measures and logs requests.
 
     Args:
-        app: What answers.
-        metrics: Where requests are counted.
-        knows: Whether a name is a model's, so that labels stay few.
+        app: The application.
+        metrics: Counts requests and their times.
+        knows: Whether a name is a model's; other names share one metrics label.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, knows: Callable[[str], bool]) -> None:
@@ -94,9 +46,9 @@ class Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        name = request_id(Headers(scope=scope).get(HEADER, ""))
+        name = request_id(Headers(scope=scope).get(ID_HEADER, ""))
         scope.setdefault("state", {})["request_id"] = name
-        status, read, written = HUNG_UP, 0, 0
+        status, read, written = CLIENT_CLOSED, 0, 0
 
         async def receiving() -> Message:
             nonlocal read
@@ -108,7 +60,7 @@ class Access:
             nonlocal status, written
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)[HEADER] = name
+                MutableHeaders(scope=message)[ID_HEADER] = name
             written += len(message.get("body", b""))
             await send(message)
 
@@ -118,9 +70,9 @@ class Access:
                 await self._app(scope, receiving, sending)
             except Exception:
                 logger.exception("%s %s id=%s", scope["method"], quote(scope["path"][:128]), name)
-                if status != HUNG_UP:
-                    raise  # too late for another answer; the server closes the connection
-                problem = InternalError(f"a fault of ours; our log has it under the id {name}")
+                if status != CLIENT_CLOSED:
+                    raise  # a response has begun: the server closes the connection
+                problem = InternalError(f"an internal error; the log has it under the id {name}")
                 await problem_response(problem, scope["path"])(scope, receive, sending)
             finally:
                 self._record(scope, status, time.perf_counter() - start, (read, written))

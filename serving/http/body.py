@@ -1,7 +1,7 @@
-"""A request in, its body's bytes out: counted while they arrive, and only for so long.
+"""The body of a request, counted while it arrives and within a time limit.
 
-`Content-Length` may lie or be absent, and the server beneath has no limit of its own, so both size and time are
-bounded here, before a byte is kept.
+`Content-Length` may be wrong or absent, and uvicorn has no limit of its own. Size and time are bounded here before a
+byte is kept.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from serving.problem_details import BodyTooLarge, SlowBody
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from serving.http.limits import Ticket
+    from serving.inference.admission import Ticket
 
 Result = TypeVar("Result")
-_CLOSE = {"Connection": "close"}  # or the server would read the rest of what was refused
+_CLOSE = {"Connection": "close"}  # else the server would read the rest of what was refused
 
 
 async def read(request: Request, ticket: Ticket, max_bytes: int, seconds: float) -> bytearray:
-    """The whole body.
+    """Return the whole body.
 
     Args:
-        request: Whose body has not been touched yet.
-        ticket: Holds the bytes that have arrived.
-        max_bytes: The largest body.
-        seconds: How long all of it may take.
+        request: A request whose body has not been read.
+        ticket: Counts the bytes that have arrived.
+        max_bytes: The size of the largest body.
+        seconds: How long the whole body may take.
 
     Raises:
-        BodyTooLarge: More bytes than the limit, announced or sent.
-        SlowBody: Not complete in time.
-        Overloaded: No room for its bytes beside those of other requests.
-        ClientDisconnect: The client went away first.
+        BodyTooLarge: More bytes than the limit were announced or sent.
+        SlowBody: The body was not complete in time.
+        Overloaded: The bodies of all requests in flight take too many bytes.
+        ClientDisconnect: The client left first.
     """
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and (len(announced) > 18 or int(announced) > max_bytes):
@@ -49,36 +49,37 @@ async def read(request: Request, ticket: Ticket, max_bytes: int, seconds: float)
                 ticket.hold(len(chunk))
                 body += chunk
     except TimeoutError as error:
-        raise SlowBody(f"{len(body)} bytes arrived within {seconds:g} s, and not the end", headers=_CLOSE) from error
+        detail = f"{len(body)} bytes arrived within {seconds:g} s, and the body was not complete"
+        raise SlowBody(detail, headers=_CLOSE) from error
     return body
 
 
 async def unless_disconnected(request: Request, work: Coroutine[None, None, Result]) -> Result:
-    """Do the work for a request whose body has been read, and stop it when the client hangs up.
+    """Do the work for a request whose body has been read, and cancel it when the client disconnects.
 
     Raises:
-        ClientDisconnect: Nobody is there for the answer.
+        ClientDisconnect: The client left before the work was done.
     """
     worker = cast("asyncio.Task[object]", asyncio.current_task())
-    others, working, hung_up = worker.cancelling(), True, False
+    others, working, disconnected = worker.cancelling(), True, False
 
     def stop(watch: asyncio.Future[None]) -> None:
-        nonlocal hung_up
+        nonlocal disconnected
         if working and not watch.cancelled():
-            hung_up = worker.cancel()
+            disconnected = worker.cancel()
 
     watch = asyncio.ensure_future(_disconnected(request))
     watch.add_done_callback(stop)
     try:
         return await work
     except asyncio.CancelledError:
-        if hung_up and worker.cancelling() <= others + 1:
+        if disconnected and worker.cancelling() <= others + 1:
             raise ClientDisconnect from None
         raise
     finally:
         working = False
         watch.cancel()
-        if hung_up:
+        if disconnected:
             worker.uncancel()
 
 

@@ -1,7 +1,9 @@
-"""Settings and an application in, uvicorn's configuration out, with an end to what uvicorn lets go on for ever.
+"""The configuration of uvicorn, with limits on slow clients.
 
-The head of a request may take so long and hold so much (else 408 and 431), and an answer that nobody reads may lie for
-so long; then the connection is closed. How long a body may take is for `serving.http.body` to say.
+The head of a request is limited in time and size (408 and 431), and a response that the client does not read is dropped
+after a time; `serving.http.body` limits the body. Uvicorn has no setting for either, granian and hypercorn none for
+unread responses, so uvicorn's protocol class is extended here although it is not public. The methods below are called
+as asyncio and httptools document them.
 """
 
 from __future__ import annotations
@@ -18,17 +20,17 @@ if TYPE_CHECKING:
 
     from serving.settings import Settings
 
-# Longer than clients and load balancers keep an idle connection: else it is closed under a request that is on its way.
+# Longer than clients and load balancers keep an idle connection; else it is closed while a request is on its way.
 KEEP_ALIVE_SECONDS = 75
-MAX_HEAD_BYTES = 64 * 2**10  # more than any browser sends, behind what arrived along with its first byte
+MAX_HEAD_BYTES = 64 * 2**10  # more than any browser sends; counted after the first read
 SLOW, LARGE = "408 Request Timeout", "431 Request Header Fields Too Large"
 
 
 class Connection(HttpToolsProtocol):
-    """A connection, from the first byte to the last.
+    """One connection of a client.
 
     Attributes:
-        seconds: How long a head may take to arrive, or an answer lie without a byte of it being read.
+        seconds: How long a head may take to arrive, and a response may lie without a byte of it being read.
     """
 
     seconds: ClassVar[float]
@@ -56,7 +58,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # or it is a trailer, which nobody reads
+        if self._in_head:  # else it is a trailer, which is ignored
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -67,7 +69,7 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.cycle.response_complete:  # and no further request is here already
-            self._wait(KEEP_ALIVE_SECONDS)  # uvicorn waits as long, until anything arrives, were it no request
+            self._wait(KEEP_ALIVE_SECONDS)  # uvicorn stops its own timer at the first byte, whatever it is
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -79,19 +81,19 @@ class Connection(HttpToolsProtocol):
             self._unread.cancel()
 
     def _wait(self, seconds: float) -> None:
-        """For a head."""
+        """Wait for a head."""
         self._deadline.cancel()
         self._deadline = self.loop.call_later(seconds, self._refuse, SLOW)
 
     def _refuse(self, status: str) -> None:
-        """Close the connection; with a word to whoever has begun a request and waits for no other."""
+        """Close the connection, with a response to a client that has begun a request and waits for no other."""
         busy = self.transport.is_closing() or (self.cycle is not None and not self.cycle.response_complete)
         if self._in_head and not busy:
             self.transport.write(f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
         self.transport.close()
 
     def _expect_reading(self, left: int) -> None:
-        """Look again after a while whether fewer bytes are left to be read."""
+        """Check after a while that the client has read some of the bytes that are left."""
         self._unread = self.loop.call_later(self.seconds, self._look, left)
 
     def _look(self, before: int) -> None:
@@ -103,15 +105,15 @@ class Connection(HttpToolsProtocol):
 
 
 def configuration(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    """How uvicorn serves an application where the settings say."""
+    """Return how uvicorn serves an application at the address of the settings."""
     return uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        http=type("Connection", (Connection,), {"seconds": settings.receive_seconds}),  # made by uvicorn itself
+        http=type("Connection", (Connection,), {"seconds": settings.receive_seconds}),  # uvicorn instantiates the class
         log_config=None,
-        log_level="warning",  # the story is ours to tell
-        access_log=False,  # the application writes its own
+        log_level="warning",
+        access_log=False,  # the application writes its own log
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),

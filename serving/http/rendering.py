@@ -1,4 +1,4 @@
-"""Exceptions in, responses out: `application/problem+json`, and under `/v2` the error that its protocol knows."""
+"""Errors as responses: `application/problem+json`, and under `/v2` the error document of its protocol."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
     from serving.observability.metrics import Metrics
 
-HUNG_UP = 499  # no status of HTTP: the client left before there was one
+CLIENT_CLOSED = 499  # no status of HTTP: the client left before there was one
 
 
 def refusal(problem: Problem, path: str, metrics: Metrics) -> Response:
-    """A problem as a response to a request for a path, counted by its kind."""
+    """Return a problem as the response to a request for a path, and count it by its kind."""
     metrics.rejected.labels(problem.kind).inc()
     return problem_response(problem, path)
 
 
-def hung_up() -> Response:
-    """What nobody will read."""
-    return Response(status_code=HUNG_UP)
+def client_closed() -> Response:
+    """Return a response to a client that has left; it is only logged."""
+    return Response(status_code=CLIENT_CLOSED)
 
 
 def problem_response(problem: Problem, path: str) -> Response:
-    """A problem as a response to a request for a path."""
+    """Return a problem as the response to a request for a path."""
     if f"{path}/".startswith("/v2/"):
         document, media_type = {"error": problem.detail}, "application/json"
     else:
@@ -41,16 +41,16 @@ def problem_response(problem: Problem, path: str) -> Response:
 
 
 def from_router(request: Request, error: HTTPException) -> Problem:
-    """What the router refuses by itself: unknown paths and wrong methods."""
+    """Return the problem for an unknown path or a wrong method, which the router refuses by itself."""
     path = request.url.path[:128]
     if error.status_code == MethodNotAllowed.status:
-        allowed = (error.headers or {}).get("Allow", "")
+        allowed = (error.headers or {}).get("Allow", "GET, HEAD")  # files are only read
         return MethodNotAllowed(f"{path} takes {allowed}, not {request.method[:16]}", headers={"Allow": allowed})
     return UnknownRoute(f"there is nothing at {path}; /docs lists what there is")
 
 
 def from_validation(error: RequestValidationError) -> Problem:
-    """The first path or query parameter that is out of its range."""
+    """Return the problem for the first path or query parameter that is out of its range."""
     first = error.errors()[0]
-    place = " ".join(str(part)[:64] for part in first["loc"])
-    return InvalidParameter(f"{place}: {first['msg']}; got {str(first.get('input'))[:64]!r}")
+    parameter = " ".join(str(part)[:64] for part in first["loc"])
+    return InvalidParameter(f"{parameter}: {first['msg']}; got {str(first.get('input'))[:64]!r}")

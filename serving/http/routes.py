@@ -1,42 +1,42 @@
-"""The paths of the gateway; each handler names its parts and leaves the work to them."""
+"""The routes of `/v1`, `/health` and `/metrics`: each parses its parameters and delegates."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from serving.codecs import formats as arrays
-from serving.codecs import npy, safetensors
+from serving.auth.guard import OPEN
+from serving.auth.keys import Scope
+from serving.catalogue import examples
+from serving.catalogue.summary import Model, Readiness
+from serving.codecs import json_arrays, negotiation, npy, safetensors
+from serving.codecs.formats import Body, write_example
 from serving.http import body
-from serving.problem_details import MEDIA_TYPE
-from serving.schemas import Answer, Liveness, Model, ModelList, ProblemDetails, Question, Readiness
+from serving.http.authorisation import requires
+from serving.http.direct_route import DirectRoute
+from serving.http.schemas import Example, Liveness, ModelList, PredictionRequest, PredictionResponse
+from serving.problem_details import MEDIA_TYPE, InvalidParameter, ProblemDetails
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
+    from serving.catalogue.card import Card
     from serving.inference.prediction import Predictor
-    from serving.schemas import Card
 
-PREDICT = "/v1/models/{model}/predict"
-PREDICT_WITH_VERSION = "/v1/models/{model}/versions/{version}/predict"
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
+_BINARIES = {npy.MEDIA_TYPE: _BINARY, safetensors.MEDIA_TYPE: _BINARY}
+_REQUEST = PredictionRequest.model_json_schema(ref_template="#/components/schemas/{model}")
 _PREDICTION: dict[str, Any] = {
     "openapi_extra": {
-        "requestBody": {
-            "required": True,
-            "content": {
-                npy.MEDIA_TYPE: _BINARY,
-                safetensors.MEDIA_TYPE: _BINARY,
-                arrays.JSON: {"schema": Question.model_json_schema(ref_template="#/components/schemas/{model}")},
-            },
-        }
+        "requestBody": {"required": True, "content": _BINARIES | {json_arrays.MEDIA_TYPE: {"schema": _REQUEST}}}
     },
-    "response_model": Answer,
+    "response_model": PredictionResponse,
     "responses": {
         200: {
-            "content": {npy.MEDIA_TYPE: _BINARY, safetensors.MEDIA_TYPE: _BINARY},
+            "content": _BINARIES,
             "headers": {
                 "Petrov-Model": {"schema": {"type": "string"}},
                 "Petrov-Version": {"schema": {"type": "integer"}},
@@ -44,96 +44,123 @@ _PREDICTION: dict[str, Any] = {
         }
     },
 }
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}
+}
 
-router = APIRouter(
-    responses={"default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}}
-)
+router = APIRouter(responses=_ERRORS)
+predictions = APIRouter(responses=_ERRORS, route_class=DirectRoute)
+
+
+@predictions.post("/v1/models/{model}/predict", **_PREDICTION)
+@requires(Scope.INFER)
+async def predict(model: str, request: Request, service: Serving) -> Response:
+    """Predict with the newest version of a model, for one sample or a batch."""
+    return await _predict(service.catalogue.find(model).card, service.predictor, request, service)
+
+
+@predictions.post("/v1/models/{model}/versions/{version}/predict", **_PREDICTION)
+@requires(Scope.INFER)
+async def predict_with_version(model: str, version: int, request: Request, service: Serving) -> Response:
+    """Predict with one version of a model."""
+    return await _predict(service.catalogue.find(model, version).card, service.predictor, request, service)
+
+
+@predictions.post("/v1/models/{model}/reference", **_PREDICTION)
+@requires(Scope.INFER)
+async def reference(model: str, request: Request, service: Serving) -> Response:
+    """Solve with the classical solver what `predict` predicts; 404 where the model's problem has no solver."""
+    return await _predict(service.catalogue.find(model).card, service.reference, request, service)
 
 
 @router.get("/v1/models")
+@requires(Scope.INFER)
 async def list_models(service: Serving) -> ModelList:
-    """The models that answer now."""
+    """List the models that are served now."""
     return ModelList(models=tuple(service.catalogue.models()))
 
 
-@router.get("/v1/models/{model}", response_model_exclude_unset=True)  # a card says what there is to say
+@router.get("/v1/models/{model}", response_model_exclude_unset=True)  # a card has only the keys that were written
+@requires(Scope.INFER)
 async def describe_model(model: str, service: Serving) -> Model:
-    """Card, versions and export certificate of a model."""
+    """Return card, versions and export certificate of a model."""
     return service.catalogue.model(model)
 
 
-@router.post(PREDICT, **_PREDICTION)
-async def predict(model: str, request: Request, service: Serving) -> Response:
-    """Ask the newest version of a model for one field or a batch of them."""
-    return await _answer(service.catalogue.find(model).card, service.predictor, request, service)
-
-
-@router.post(PREDICT_WITH_VERSION, **_PREDICTION)
-async def predict_with_version(model: str, version: int, request: Request, service: Serving) -> Response:
-    """Ask one version of a model."""
-    return await _answer(service.catalogue.find(model, version).card, service.predictor, request, service)
-
-
-@router.get(
-    "/v1/models/{model}/example",
-    response_model=Question,
-    responses={200: {"content": {npy.MEDIA_TYPE: _BINARY, safetensors.MEDIA_TYPE: _BINARY}}},
-)
+@router.get("/v1/models/{model}/example", response_model=Example, responses={200: {"content": _BINARIES}})
+@requires(Scope.INFER)
 async def example(
     model: str,
     request: Request,
     service: Serving,
-    seed: Annotated[int, Query(ge=0, lt=2**63)] = 0,
+    index: Annotated[int | None, Query(ge=0, lt=2**31, description="A stored test sample, with its truth.")] = None,
+    seed: Annotated[int | None, Query(ge=0, lt=2**63, description="A new sample of the distribution.")] = None,
     grid: Annotated[int | None, Query(ge=1, description="Points per axis; the first declared size by default.")] = None,
 ) -> Response:
-    """An input of the model's training distribution, ready to be posted to `predict`."""
+    """Return an input of the model: a stored test sample (`index`), or a new one of its distribution (`seed`, `grid`).
+
+    Without parameters it is the new sample of seed 0 where the problem has a sampler, else the first stored one.
+    """
     card = service.catalogue.find(model).card
-    answer = arrays.answer_type(request.headers, arrays.JSON)
-    inputs = await service.classics.example(card, card.grid.declared[0] if grid is None else grid, seed)
-    return Response(arrays.write_question(inputs, answer), media_type=answer, headers=_origin(card))
-
-
-@router.post("/v1/models/{model}/reference", **_PREDICTION)
-async def reference(model: str, request: Request, service: Serving) -> Response:
-    """What the classical solver answers to the question that `predict` takes; few fields, one at a time."""
-    return await _answer(service.catalogue.find(model).card, service.reference, request, service)
+    media_type = negotiation.response_type(request.headers, json_arrays.MEDIA_TYPE)
+    found = await _example(service, card, index, seed, grid)
+    return Response(
+        write_example(found.inputs, found.outputs, media_type), media_type=media_type, headers=_origin(card)
+    )
 
 
 @router.get("/health/live")
+@requires(OPEN)
 async def live() -> Liveness:
-    """The process answers."""
+    """Return 200 while the process runs."""
     return Liveness()
 
 
 @router.get("/health/ready", responses={503: {"model": Readiness}})
+@requires(OPEN)
 async def ready(service: Serving) -> JSONResponse:
-    """Every model of the repository is loaded and warm, and we are not shutting down."""
+    """Return 200 while every model of the repository is loaded and warm, and the gateway is not shutting down."""
     readiness = service.readiness()
     return JSONResponse(readiness.model_dump(exclude_none=True), 200 if readiness.ready else 503)
 
 
 @router.get("/metrics", include_in_schema=False)
+@requires(Scope.METRICS)
 async def metrics(service: Serving) -> Response:
-    """Prometheus text."""
+    """Return the metrics in Prometheus' text format."""
     return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _answer(card: Card, predictor: Predictor, request: Request, service: Service) -> Response:
-    """Read, answer, and stop when nobody listens any more."""
-    question = arrays.question_type(request.headers)
-    answer = arrays.answer_type(request.headers, question)
-    limit = service.settings.max_body_bytes // (arrays.JSON_SHARE if question == arrays.JSON else 1)
+async def _predict(card: Card, predictor: Predictor, request: Request, service: Service) -> Response:
+    """Read the body, predict, and stop when the client disconnects."""
+    request_type = negotiation.request_type(request.headers)
+    response_type = negotiation.response_type(request.headers, request_type)
+    limit = service.settings.max_body_bytes
+    if request_type == json_arrays.MEDIA_TYPE:
+        limit //= json_arrays.MEMORY_FACTOR
     state = request.state
     state.version = card.version
     state.caller.check()
     with service.admission.admit() as ticket:
         content = await body.read(request, ticket, limit, service.settings.receive_seconds)
         service.metrics.request_bytes.observe(len(content))
-        work = predictor.predict(card, arrays.Body(content, question, answer), state.request_id, state.caller)
+        work = predictor.predict(card, Body(content, request_type, response_type), state.request_id, state.caller)
         written = await body.unless_disconnected(request, work)
-    return Response(written, media_type=answer, headers=_origin(card))
+    return Response(written, media_type=response_type, headers=_origin(card))
+
+
+async def _example(
+    service: Service, card: Card, index: int | None, seed: int | None, grid: int | None
+) -> examples.Example:
+    repository, sampled = service.settings.repository, seed is not None or grid is not None
+    if index is not None and sampled:
+        raise InvalidParameter("index is a stored sample, seed and grid make a new one: send one or the other")
+    if index is not None or (not sampled and not service.classical.knows(card)):
+        return await asyncio.to_thread(examples.load, repository, card, index or 0)
+    points = card.grid.declared[0] if grid is None else grid
+    return examples.Example(await service.classical.example(card, points, seed or 0))
 
 
 def _origin(card: Card) -> dict[str, str]:
-    """Who answered, for answers whose body has no room for it."""
+    """Return which model and version responded, for bodies that have no room for it."""
     return {"Petrov-Model": card.model, "Petrov-Version": str(card.version)}

@@ -1,31 +1,26 @@
-"""The files of `serving/playground` in, its routes out: the page at `/`, and what it loads under `/playground/`.
+"""The files of the playground: the page at `/`, and what it loads under `/playground/`.
 
-The page is an ordinary client of `/v1`: it comes from this origin and runs nothing from anywhere else. It holds nothing
-secret, so it is read without a key; its questions carry the one that is entered there.
+The page is an ordinary client of `/v1`: it comes from the gateway's origin and loads nothing from any other. It holds
+no secret, so it is served without a key; its requests carry the key that the user enters.
 """
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from starlette.staticfiles import StaticFiles
 
-from serving.problem_details import UnknownRoute
+from serving.auth.guard import OPEN
+from serving.http.authorisation import requires
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from fastapi import FastAPI
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 FOLDER = Path(__file__).parents[1] / "playground"
 PAGE = "index.html"
-MEDIA_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -35,48 +30,31 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-cache",  # kept, and asked about by its ETag: an upgrade is seen at once
-}
-
-router = APIRouter(include_in_schema=False)
-
-
-@dataclass(frozen=True)
-class File:
-    """What one address answers: the bytes, read once, and its headers."""
-
-    content: bytes
-    headers: Mapping[str, str]
-
-    @classmethod
-    def read(cls, path: Path) -> File:
-        """A file of the folder."""
-        content = path.read_bytes()
-        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-        return cls(content, {**HEADERS, "Content-Type": MEDIA_TYPES[path.suffix], "ETag": tag})
-
-    def answer(self, request: Request) -> Response:
-        """All of it, or that it has not changed."""
-        known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
-        if self.headers["ETag"] in known:
-            return Response(status_code=304, headers=dict(self.headers))
-        return Response(self.content, headers=dict(self.headers))
-
-
-FILES: Mapping[str, File] = {
-    path.name: File.read(path) for path in sorted(FOLDER.iterdir()) if path.suffix in MEDIA_TYPES
+    "Cache-Control": "no-cache",  # cached, and validated by its ETag: an upgrade is seen at once
 }
 
 
-@router.get("/")
-async def page(request: Request) -> Response:
-    """The playground."""
-    return FILES[PAGE].answer(request)
+@requires(OPEN)
+class Playground(StaticFiles):
+    """The folder of the playground, with the headers that confine the page to its own origin."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=FOLDER)
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        """Return a file, or 304 if the client has it."""
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(HEADERS)
+        return response
 
 
-@router.get("/playground/{file}")
-async def part(file: str, request: Request) -> Response:
-    """What the page loads."""
-    if file not in FILES or file == PAGE:
-        raise UnknownRoute(f'the playground has no "{file[:64]}"')
-    return FILES[file].answer(request)
+def mount(app: FastAPI) -> None:
+    """Add the page and its files to the gateway."""
+    playground = Playground()
+
+    @requires(OPEN)
+    async def page(request: Request) -> Response:
+        return await playground.get_response(PAGE, request.scope)
+
+    app.mount("/playground", playground)
+    app.add_route("/", page, include_in_schema=False)

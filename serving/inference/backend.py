@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
-    from serving.schemas import Card
+    from serving.catalogue.card import Card
 
 Batch = Mapping[str, NDArray[Any]]
 Outputs = dict[str, NDArray[Any]]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from serving.schemas import Card, Grid, Tensor
+    from serving.catalogue.card import Card, Grid, Tensor
 
 OTHER = "other"
 DTYPES: Mapping[str, type[np.float32 | np.int32]] = {"FP32": np.float32, "INT32": np.int32}

@@ -28,9 +28,9 @@ from serving.problem_details import ModelNotReady, TritonUnavailable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from serving.catalogue.card import Card
     from serving.inference.backend import Availability, BackendPool, Batch, Outputs
     from serving.observability.metrics import Metrics
-    from serving.schemas import Card
 
 PIECES = 8  # of one request that wait or run at one time: a large request shares the queue with small ones
 

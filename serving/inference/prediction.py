@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from serving.catalogue.card import Card
     from serving.observability.metrics import Metrics
-    from serving.schemas import Card
 
 Result = TypeVar("Result")
 Written_co = TypeVar("Written_co", covariant=True)

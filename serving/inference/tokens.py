@@ -16,7 +16,7 @@ from serving.problem_details import WrongDtype, WrongToken
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from serving.schemas import Tensor, Vocabulary
+    from serving.catalogue.card import Tensor, Vocabulary
 
 
 def checked(values: NDArray[Any], tensor: Tensor, vocabulary: Vocabulary, *, single: bool) -> NDArray[np.int32]:

@@ -1,7 +1,6 @@
-"""The operator's choice of a log in, lines on standard error out: sentences for people, or JSON for machines.
+"""The log on standard error: sentences for people, or one JSON object per record for machines.
 
-A line of JSON has `time`, `level`, `logger`, then what was logged: the fields of a request
-(`serving.http.access.Entry`), or
+The JSON has `time`, `level`, `logger`, then the fields of a request (`serving.observability.request_log.Entry`) or
 `message`; `exception` and, where there is a trace, `trace_id` come last.
 """
 
@@ -19,16 +18,16 @@ if TYPE_CHECKING:
 
     from serving.settings import Settings
 
-FIELDS = "fields"  # attribute of a record, given as `extra`: what JSON says in place of the message
-# Plain: Rich lays a line out in a millisecond, which every request would wait for.
+FIELDS = "fields"  # attribute of a record, passed as `extra`: the fields that JSON has in place of the message
+# Plain: Rich takes a millisecond per record, which would delay every request.
 _SENTENCES = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a record.
+    """One JSON object per record.
 
     Args:
-        trace_id: Says which trace we are in, "" for none; None if there are never any.
+        trace_id: Returns the id of the current trace, empty for none; None where there are no traces.
     """
 
     def __init__(self, trace_id: Callable[[], str] | None = None) -> None:
@@ -50,11 +49,11 @@ class JsonLines(logging.Formatter):
 
 
 def configure(settings: Settings, trace_id: Callable[[], str] | None = None) -> None:
-    """Make every logger of the process write as the operator wants it.
+    """Configure every logger of the process.
 
     Args:
-        settings: Format and level.
-        trace_id: As for `JsonLines`.
+        settings: Format and level of the log.
+        trace_id: Argument of `JsonLines`.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(trace_id) if settings.log_format == "json" else _SENTENCES)

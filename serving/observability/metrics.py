@@ -1,8 +1,7 @@
-"""What happens in the gateway in, Prometheus text out: one registry per application, histograms in base units.
+"""The gateway's metrics for Prometheus: one registry per application, histograms in base units.
 
 Labels are bounded: `model` is a name of the repository or `unknown`, `route` a template, `grid` a declared size or
-`other`, `reason` the kind of a problem, `key` a name of the key file,
-`endpoint` a configured address.
+`other`, `reason` the kind of a problem, `key` a name of the key file, `endpoint` a configured address.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 UNKNOWN = "unknown"
-# A lone 85 x 85 field takes a millisecond, a batch of 421 x 421 on a CPU seconds.
+# A single 85 x 85 field takes a millisecond, a batch of 421 x 421 on a CPU seconds.
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 _BYTES = tuple(4.0**power for power in range(5, 15))
 _FIELDS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Stopwatch:
-    """A block's time into a histogram, whether the block succeeds or not; a generator would take longer than the rest.
+    """Records the time of a block, whether it succeeds or not; a generator would be slower than what it measures.
 
     Args:
-        histogram: Where it is recorded.
+        histogram: Records the seconds.
     """
 
     __slots__ = ("_histogram", "_start")
@@ -43,13 +42,13 @@ class Stopwatch:
 
 
 class Metrics:
-    """The gateway's instruments; names are fixed by the dashboards that read them."""
+    """The gateway's instruments; dashboards depend on their names."""
 
     def __init__(self, version: str) -> None:
         self.registry = registry = CollectorRegistry()
         self.request_seconds = Histogram(
             "petrov_request_duration_seconds",
-            "From the request line to the end of the answer.",
+            "Time from the request line to the end of the response.",
             ("model", "route", "code"),
             buckets=_SECONDS,
             registry=registry,
@@ -64,29 +63,31 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        self.inflight = Gauge("petrov_inflight_requests", "Requests being answered.", registry=registry)
+        self.inflight = Gauge("petrov_inflight_requests", "Requests in flight.", registry=registry)
         self.inflight_limit = Gauge(
             "petrov_inflight_requests_limit", "Predictions that may be in flight at one time.", registry=registry
         )
-        self.ready = Gauge("petrov_ready", "Whether every model answers, and we are to be asked.", registry=registry)
+        self.ready = Gauge(
+            "petrov_ready", "Whether every model is served and the gateway is not shutting down.", registry=registry
+        )
         self.request_bytes = Histogram(
             "petrov_request_bytes", "Size of request bodies.", buckets=_BYTES, registry=registry
         )
-        self.fields = Counter("petrov_fields_total", "Fields answered.", ("model", "grid"), registry=registry)
+        self.fields = Counter("petrov_fields_total", "Samples predicted.", ("model", "grid"), registry=registry)
         self.batch_fields = Histogram(
-            "petrov_batch_fields", "Fields in one call of Triton.", ("model",), buckets=_FIELDS, registry=registry
+            "petrov_batch_fields", "Samples in one call of Triton.", ("model",), buckets=_FIELDS, registry=registry
         )
         self.rejected = Counter(
             "petrov_rejected_total", "Requests that ended in a problem.", ("reason",), registry=registry
         )
         self.key_fields = Counter(
-            "petrov_key_fields_total", "Fields asked for with each API key.", ("key",), registry=registry
+            "petrov_key_fields_total", "Samples requested with each API key.", ("key",), registry=registry
         )
         self.endpoint_up = Gauge(
-            "petrov_endpoint_up", "Whether a Triton is given work.", ("endpoint",), registry=registry
+            "petrov_endpoint_up", "Whether requests are sent to a Triton.", ("endpoint",), registry=registry
         )
         self.retries = Counter(
-            "petrov_retries_total", "Calls made again on another Triton than this.", ("endpoint",), registry=registry
+            "petrov_retries_total", "Calls retried on another Triton than this.", ("endpoint",), registry=registry
         )
         self.watcher_restarts = Counter(
             "petrov_watcher_restarts_total",
@@ -94,23 +95,35 @@ class Metrics:
             ("watcher",),
             registry=registry,
         )
-        # Looking a child up takes longer than using it, and there are few.
+        # Looking up a child takes longer than using it, and there are few.
         self._phase, self._triton = cache(self.phase_seconds.labels), cache(self.triton_seconds.labels)
-        ProcessCollector(registry=registry)  # memory, files, and since when
+        ProcessCollector(registry=registry)  # memory, files and start time
         Info("petrov_build", "What is running.", registry=registry).info({"version": version})
 
     def phase(self, model: str, grid: str, phase: str) -> AbstractContextManager[None]:
-        """Time a part of a prediction, whether it succeeds or not."""
+        """Return a context that times a phase of a prediction, whether it succeeds or not.
+
+        Args:
+            model: Name of the model.
+            grid: Label of the grid.
+            phase: Name of the phase.
+        """
         return Stopwatch(self._phase(model, grid, phase))
 
     def parsed(self, model: str, grid: str, seconds: float) -> None:
-        """The part that is timed by its end: only then is the grid known."""
+        """Record the time of parsing, which ends before the grid is known.
+
+        Args:
+            model: Name of the model.
+            grid: Label of the grid.
+            seconds: Its time.
+        """
         self._phase(model, grid, "parse").observe(seconds)
 
     def triton(self, model: str) -> AbstractContextManager[None]:
-        """Time a call of Triton."""
+        """Return a context that times a call of Triton."""
         return Stopwatch(self._triton(model))
 
     def text(self) -> bytes:
-        """The exposition format."""
+        """Return the metrics in the exposition format."""
         return generate_latest(self.registry)

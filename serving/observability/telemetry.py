@@ -1,4 +1,4 @@
-"""An OTLP address in, OpenTelemetry spans out: one for a request, its phases below, all in the trace of who asked.
+"""OpenTelemetry spans, sent to an OTLP address: one per request with its phases below, in the client's trace.
 
     POST /v1/models/{model}/predict     below the client's span, if it sent a `traceparent`
     ├─ parse
@@ -6,9 +6,9 @@
     ├─ triton                           Triton is sent this one's `traceparent`: if it makes spans, they go below
     └─ encode
 
-Spans hold names, grids and outcomes; never values, and no message of an exception, which may quote one. FastAPI makes
-the span of a request over HTTP. The SDK (dependency group `telemetry`) is imported where there is an address, and
-follows its own `OTEL_*` variables: `OTEL_TRACES_SAMPLER=parentbased_traceidratio` keeps a share of the traces.
+Spans hold names, grids and outcomes, never values and no message of an exception, which may quote one. FastAPI makes
+the span of a request over HTTP. The SDK (dependency group `telemetry`) is imported only with an address, and reads its
+own `OTEL_*` variables: `OTEL_TRACES_SAMPLER=parentbased_traceidratio` keeps a share of the traces.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Any, Any], Awaitable[bytes]]
 
-#: What Triton is to be told of the trace in which it is asked: metadata, or None.
+#: The trace context that is sent to Triton with a call, or None.
 outgoing: ContextVar[Mapping[str, str] | None] = ContextVar("outgoing", default=None)
 NO_TRACES: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
-_UNTRACED = ("/health/", "/metrics", "/v2/health/")  # asked every few seconds by machines
+_UNTRACED = ("/health/", "/metrics", "/v2/health/")  # probes and scrapes, every few seconds
 _UNTRACED_CALLS = ("ServerLive", "ServerReady")
 _FAULTS = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
-_SECONDS = 3.0  # for one export: a collector that is away must not keep us from leaving
+_SECONDS = 3.0  # for one export: a lost collector must not delay the end of the process
 _w3c = TraceContextTextMapPropagator()
 
 
 class Traces:
-    """The spans of one gateway, and the way they leave it.
+    """The spans of one gateway and their export.
 
     Args:
-        url: Where they are sent, as OTLP over HTTP.
-        version: Of the software.
+        url: OTLP address, over HTTP.
+        version: Version of the software.
 
     Raises:
         StartupError: The packages of the group `telemetry` are not installed.
@@ -76,20 +76,20 @@ class Traces:
 
     @property
     def fastapi(self) -> TelemetryConfig:
-        """What FastAPI has to know to make a span of every request but those of probes."""
+        """FastAPI's configuration for a span per request, probes excepted."""
         return NO_TRACES | {
             "tracing": True,
-            "operation_spans": False,  # our own phases say more
+            "operation_spans": False,  # the phases say more
             "tracer_provider": self._provider,
             "exclude": lambda scope: scope["path"].startswith(_UNTRACED),
         }
 
     async def close(self) -> None:
-        """Send what has not been sent yet."""
+        """Export the spans that are left."""
         await asyncio.to_thread(self._provider.shutdown)
 
     def call(self, method: str, handle: Handler) -> Handler:
-        """A method of a gRPC service as it was, in a span of its own."""
+        """Return a method of a gRPC service that runs in a span of its own."""
         if method.rpartition("/")[2] in _UNTRACED_CALLS:
             return handle
 
@@ -99,20 +99,20 @@ class Traces:
             with self._start(method, about, context=parent, kind=SpanKind.SERVER) as span:
                 code = "CANCELLED"
                 try:
-                    reply = await handle(request, context)
+                    response = await handle(request, context)
                     code = "OK"
                 except Exception:
                     code = context.code().name  # an abort has set it
                     raise
                 finally:
                     _conclude(span, code)
-                return reply
+                return response
 
         return traced
 
     @contextmanager
     def phase(self, name: str, about: Mapping[str, str]) -> Iterator[None]:
-        """A span below the current one, of which calls of Triton are told meanwhile."""
+        """Return a context with a span below the current one; calls of Triton carry its trace context."""
         with self._start(name, about) as span:
             token = outgoing.set(_headers(span))
             try:
@@ -124,7 +124,13 @@ class Traces:
                 outgoing.reset(token)
 
     def past(self, name: str, about: Mapping[str, str], seconds: float) -> None:
-        """A span below the current one that ends now."""
+        """Record a span below the current one that ends now.
+
+        Args:
+            name: Name of the span.
+            about: Its attributes.
+            seconds: Its duration.
+        """
         end = time.time_ns()
         self._tracer.start_span(name, attributes=dict(about), start_time=end - int(seconds * 1e9)).end(end)
 
@@ -135,11 +141,11 @@ class Traces:
 
 
 class TracedMetrics(Metrics):
-    """The instruments, and every phase is a span, too.
+    """Instruments that also record every phase as a span.
 
     Args:
-        version: Of the software.
-        traces: Where spans are made.
+        version: Version of the software.
+        traces: The spans.
     """
 
     def __init__(self, version: str, traces: Traces) -> None:
@@ -157,7 +163,7 @@ class TracedMetrics(Metrics):
 
 
 def trace_id() -> str:
-    """The trace that we are in, in hexadecimal, or ""."""
+    """Return the id of the current trace in hexadecimal, or an empty string."""
     context = trace.get_current_span().get_span_context()
     return trace.format_trace_id(context.trace_id) if context.is_valid else ""
 
@@ -167,7 +173,7 @@ def _where(model: str, grid: str) -> dict[str, str]:
 
 
 def _headers(span: Span) -> dict[str, str] | None:
-    """The trace context of a span that is kept; Triton would keep whatever carries one."""
+    """Return the trace context of a sampled span; Triton would record any call that carries one."""
     if not span.get_span_context().trace_flags.sampled:
         return None
     headers: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""A `ModelInferRequest` in, arrays out; arrays in, a `ModelInferResponse` as bytes out."""
+"""The arrays of a `ModelInferRequest`, and a `ModelInferResponse` of arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tritonclient.grpc import service_pb2
 
-from serving.codecs import buffers as raw
+from serving.codecs import buffers
 from serving.open_inference import tensors
 from serving.problem_details import BodyTooLarge, UnreadableBody, WrongShape
 
@@ -29,7 +29,7 @@ _CONTENTS: Mapping[str, tuple[str, type[Any]]] = {
 
 
 class GrpcExchange:
-    """A question over gRPC and the writing of its answer; an `Exchange` of `serving.inference.prediction`.
+    """A request over gRPC and the writer of its response: an `Exchange` of `serving.inference.prediction`.
 
     Args:
         request: The message.
@@ -43,10 +43,10 @@ class GrpcExchange:
         self._outputs = outputs
 
     def read(self, names: Sequence[str], max_bytes: int) -> dict[str, NDArray[Any]]:
-        """The arrays of the message: its raw contents, or else its typed ones.
+        """Return the arrays of the message: its raw contents, or else its typed ones.
 
         Raises:
-            Refused: One of its kinds.
+            Refused: The message does not hold the inputs of the model.
         """
         request = self._request
         tensors.check_inputs([tensor.name for tensor in request.inputs], names)
@@ -63,10 +63,10 @@ class GrpcExchange:
         }
 
     def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]]) -> bytes:
-        """The outputs that were asked for, all of them if none were named."""
-        asked = [output.name for output in self._request.outputs] or list(outputs)
-        described = [{"name": name, "datatype": tensors.FLOAT32, "shape": outputs[name].shape} for name in asked]
-        contents = [np.ascontiguousarray(outputs[name], "<f4").tobytes() for name in asked]
+        """Return the serialised response with the requested outputs, or all of them if none is named."""
+        requested = [output.name for output in self._request.outputs] or list(outputs)
+        described = [{"name": name, "datatype": tensors.FLOAT32, "shape": outputs[name].shape} for name in requested]
+        contents = [np.ascontiguousarray(outputs[name], "<f4").tobytes() for name in requested]
         response = service_pb2.ModelInferResponse(
             id=self._request.id,
             model_name=model,
@@ -82,7 +82,7 @@ def _raw(tensor: Any, data: bytes, max_bytes: int) -> NDArray[Any]:
     dtype = tensors.dtype(tensor.datatype, tensor.name)
     if tensor.HasField("contents"):
         raise UnreadableBody(f"{tensor.name}: contents beside raw_input_contents")
-    return raw.view(data, dtype, tensor.shape, tensor.name, max_bytes, "raw_input_contents")
+    return buffers.view(data, dtype, tensor.shape, tensor.name, max_bytes, "raw_input_contents")
 
 
 def _typed(tensor: Any, max_bytes: int) -> NDArray[Any]:
@@ -96,4 +96,4 @@ def _typed(tensor: Any, max_bytes: int) -> NDArray[Any]:
             f"{tensor.name}: {field} has {len(values)} numbers, not those of shape {str(list(tensor.shape))[:256]}",
             array=tensor.name,
         )
-    return raw.shaped(np.fromiter(values, dtype, len(values)), tensor.shape, tensor.name)
+    return buffers.shaped(np.fromiter(values, dtype, len(values)), tensor.shape, tensor.name)

@@ -1,22 +1,22 @@
-"""What a client of the protocol may learn of the server and its models: a card in, its metadata and configuration out.
+"""Metadata and configuration of the server and its models, made from their cards.
 
-Each document is the JSON of `/v2` and, field by field, the message of gRPC.
+Each document is the JSON of `/v2` and has the fields of the gRPC message.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from serving.schemas import Document
+from serving.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from serving.schemas import Card, Tensor
+    from serving.catalogue.card import Card, Tensor
 
 SERVER = "petrov"
 EXTENSIONS = ("binary_tensor_data", "model_configuration")
-ANY = -1  # a size that the question decides
+ANY = -1  # a size that the request decides
 
 
 class ServerMetadata(Document):
@@ -40,7 +40,7 @@ class ServerReady(Document):
 
 
 class ModelReady(Document):
-    """`GET /v2/models/{model}/ready`: 200, or the error that says why not."""
+    """`GET /v2/models/{model}/ready`: 200, or the error that says why it is not."""
 
     name: str
     ready: bool = True
@@ -73,15 +73,15 @@ class TensorConfig(Document):
 
 
 class Parameter(Document):
-    """A value of the configuration, as Triton has them all: a string."""
+    """A value of the configuration; all of them are strings, as in Triton."""
 
     string_value: str
 
 
 class ModelConfig(Document):
-    """`GET /v2/models/{model}/config`: the part of Triton's configuration that a client asks for.
+    """`GET /v2/models/{model}/config`: the part of Triton's configuration that clients use.
 
-    The parameter `vocabulary` of a model of sequences is that of its card, as JSON.
+    The parameter `vocabulary` of a model of sequences is the vocabulary of its card, as JSON.
     """
 
     name: str
@@ -99,7 +99,7 @@ class ErrorMessage(Document):
 
 
 def describe(card: Card, versions: Iterable[int]) -> ModelMetadata:
-    """The metadata of a version, with all the versions that answer beside it."""
+    """Return the metadata of a version, with all versions of the model that are served."""
     return ModelMetadata(
         name=card.model,
         versions=tuple(str(version) for version in versions),
@@ -110,7 +110,7 @@ def describe(card: Card, versions: Iterable[int]) -> ModelMetadata:
 
 
 def configure(card: Card) -> ModelConfig:
-    """The configuration of a version: its batch is what one call of the model takes; a question may hold more."""
+    """Return the configuration of a version; its batch bounds one call of the model, not a request."""
     return ModelConfig(
         name=card.model,
         platform=card.format,

@@ -1,4 +1,4 @@
-"""A body of `POST /v2/…/infer` in, arrays out; arrays in, a body out: JSON, with tensors as bytes after it or inside.
+"""Arrays of a body of `POST /v2/…/infer`, and the body of its response: JSON, with tensors in it or as bytes after it.
 
     {"inputs": [{"name", "shape", "datatype", "parameters": {"binary_data_size": 4}, "data": […]}], "outputs": …}<bytes>
 
@@ -15,8 +15,7 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
-from serving.codecs import buffers as raw
-from serving.codecs import formats as arrays
+from serving.codecs import buffers, json_arrays
 from serving.open_inference import tensors
 from serving.problem_details import BodyTooLarge, UnreadableBody, WrongShape
 
@@ -25,14 +24,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-MANY = 64  # more tensors than any model has
+MAX_TENSORS = 64  # more tensors than any model has
 Size = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Name = Annotated[str, Field(max_length=256)]
-_BOUNDED = (Field(max_length=MANY), FailFast())  # a million faults would be described one by one
+_BOUNDED = (Field(max_length=MAX_TENSORS), FailFast())  # pydantic would describe a million errors one by one
 
 
 class _Part(BaseModel):
-    """The protocol lets clients say more than we read."""
+    """A document of the protocol; keys that the gateway does not use are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -64,7 +63,7 @@ class InferenceRequest(_Part):
 
 
 class OutputTensor(_Part):
-    """An output, coded as it was asked for: `data`, or `binary_data_size` bytes after the JSON."""
+    """An output, encoded as requested: `data`, or `binary_data_size` bytes after the JSON."""
 
     name: str
     datatype: str
@@ -74,7 +73,7 @@ class OutputTensor(_Part):
 
 
 class InferenceResponse(_Part):
-    """The answer in JSON."""
+    """The response in JSON."""
 
     id: str | None = None
     model_name: str
@@ -84,14 +83,14 @@ class InferenceResponse(_Part):
 
 @dataclass(frozen=True)
 class Reply:
-    """A body, and where its JSON ends if bytes follow."""
+    """The body of a response, and where its JSON ends if bytes follow."""
 
     body: bytes
     json_bytes: int | None
 
 
 class RestExchange:
-    """A question of `/v2` and the writing of its answer; an `Exchange` of `serving.inference.prediction`.
+    """A request of `/v2` and the writer of its response: an `Exchange` of `serving.inference.prediction`.
 
     Args:
         content: The request's body.
@@ -106,10 +105,10 @@ class RestExchange:
         self._outputs = outputs
 
     def read(self, names: Sequence[str], max_bytes: int) -> dict[str, NDArray[Any]]:
-        """The arrays of the body.
+        """Return the arrays of the body.
 
         Raises:
-            Refused: One of its kinds.
+            Refused: The body does not hold the inputs of the model.
         """
         self._request = request = _parsed(self._content, self._json_bytes)
         tensors.check_inputs([tensor.name for tensor in request.inputs], names)
@@ -119,13 +118,13 @@ class RestExchange:
         return _arrays(request.inputs, memoryview(self._content)[self._json_bytes :], max_bytes)
 
     def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]]) -> Reply:
-        """The outputs that were asked for, all of them if none were named."""
+        """Return the response with the requested outputs, or all of them if none is named."""
         request = self._request
         default = request.parameters.get("binary_data_output") is True
-        asked = {output.name: output.parameters.get("binary_data", default) is True for output in request.outputs}
+        requested = {output.name: output.parameters.get("binary_data", default) is True for output in request.outputs}
         written: list[dict[str, Any]] = []
         tail: list[bytes] = []
-        for name, binary in (asked or dict.fromkeys(outputs, default)).items():
+        for name, binary in (requested or dict.fromkeys(outputs, default)).items():
             array = np.ascontiguousarray(outputs[name], "<f4")
             if binary:
                 tail.append(array.tobytes())
@@ -146,12 +145,12 @@ def _parsed(content: bytearray, json_bytes: int) -> InferenceRequest:
         raise UnreadableBody(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from error
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        place = ".".join(str(key)[:32] for key in first["loc"]) or "the JSON body"
-        raise UnreadableBody(f"{place}: {first['msg']}") from error
+        location = ".".join(str(key)[:32] for key in first["loc"]) or "the JSON body"
+        raise UnreadableBody(f"{location}: {first['msg']}") from error
 
 
 def _arrays(inputs: Sequence[InputTensor], tail: memoryview, max_bytes: int) -> dict[str, NDArray[Any]]:
-    """The arrays of the inputs; those in bytes follow one another without a gap."""
+    """Return the arrays of the inputs; those in bytes follow one another without a gap."""
     found: dict[str, NDArray[Any]] = {}
     position = 0
     for tensor in inputs:
@@ -161,7 +160,7 @@ def _arrays(inputs: Sequence[InputTensor], tail: memoryview, max_bytes: int) -> 
         size = _binary_size(tensor, len(tail) - position)
         data = tail[position : position + size]
         dtype = tensors.dtype(tensor.datatype, tensor.name)
-        found[tensor.name] = raw.view(data, dtype, tensor.shape, tensor.name, max_bytes, "binary_data_size")
+        found[tensor.name] = buffers.view(data, dtype, tensor.shape, tensor.name, max_bytes, "binary_data_size")
         position += size
     if position != len(tail):
         raise UnreadableBody(f"{len(tail) - position} bytes follow the last tensor")
@@ -176,9 +175,9 @@ def _binary_size(tensor: InputTensor, left: int) -> int:
 
 
 def _listed(tensor: InputTensor, max_bytes: int) -> NDArray[Any]:
-    """The array of a list of numbers, flat or nested as its shape; integers only where its datatype says so."""
+    """Return the array of a list of numbers, flat or nested as its shape; integers only if its datatype is one."""
     dtype = tensors.dtype(tensor.datatype, tensor.name)
-    values = arrays.nested(tensor.data, tensor.name)
+    values = json_arrays.nested(tensor.data, tensor.name)
     values = values if dtype.kind in "iu" else values.astype(np.float64, copy=False)
     if values.size != math.prod(tensor.shape):
         raise WrongShape(
@@ -187,4 +186,4 @@ def _listed(tensor: InputTensor, max_bytes: int) -> NDArray[Any]:
         )
     if values.size * 4 > max_bytes:
         raise BodyTooLarge(f"{tensor.name}: {values.size} numbers take more than {max_bytes} bytes as float32")
-    return raw.shaped(values, tensor.shape, tensor.name)
+    return buffers.shaped(values, tensor.shape, tensor.name)

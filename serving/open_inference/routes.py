@@ -1,4 +1,4 @@
-"""The paths of `/v2`, one by one; whatever else Triton has under it is not here."""
+"""The routes of `/v2`, one by one; nothing else that Triton offers there exists here."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic.json_schema import SkipJsonSchema
 
-from serving.codecs import formats as arrays
+from serving.auth.guard import OPEN
+from serving.auth.keys import Scope
+from serving.codecs import json_arrays, negotiation
 from serving.http import body
+from serving.http.authorisation import requires
+from serving.http.direct_route import DirectRoute
 from serving.open_inference import metadata
 from serving.open_inference.metadata import (
     ErrorMessage,
@@ -27,17 +31,17 @@ from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annot
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
-    from serving.schemas import Card
+    from serving.catalogue.card import Card
 
 PREFIX = "/v2"
 JSON_BYTES = "Inference-Header-Content-Length"
 BYTES = "application/octet-stream"
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-Version = int | SkipJsonSchema[None]  # none is no number in the path, and not the word "null"
+Version = int | SkipJsonSchema[None]  # the default is no value of the path
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
-    """A JSON schema without references, which would not point into the document that it is put in."""
+    """Return a JSON schema without references, which would be wrong in the document that it is put in."""
     if isinstance(schema, list):
         return [_inlined(item, definitions) for item in schema]
     if not isinstance(schema, dict):
@@ -60,7 +64,7 @@ _INFERENCE: dict[str, Any] = {
         ],
         "requestBody": {
             "required": True,
-            "content": {arrays.JSON: {"schema": _inlined(_SCHEMA, _SCHEMA["$defs"])}, BYTES: _BINARY},
+            "content": {json_arrays.MEDIA_TYPE: {"schema": _inlined(_SCHEMA, _SCHEMA["$defs"])}, BYTES: _BINARY},
         },
     },
     "response_model": InferenceResponse,
@@ -69,61 +73,70 @@ _INFERENCE: dict[str, Any] = {
     },
 }
 
-router = APIRouter(
-    prefix=PREFIX, responses={"default": {"model": ErrorMessage, "description": "What is wrong, in a sentence"}}
-)
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "default": {"model": ErrorMessage, "description": "What is wrong, in a sentence"}
+}
+router = APIRouter(prefix=PREFIX, responses=_ERRORS)
+inferences = APIRouter(prefix=PREFIX, responses=_ERRORS, route_class=DirectRoute)
 
 
 @router.get("")
+@requires(Scope.INFER)
 async def server_metadata(service: Serving) -> ServerMetadata:
-    """Name, version and extensions of the server."""
+    """Return name, version and extensions of the server."""
     return ServerMetadata(version=service.version)
 
 
 @router.get("/health/live")
+@requires(OPEN)
 async def server_live() -> ServerLive:
-    """The process answers."""
+    """Return 200 while the process runs."""
     return ServerLive()
 
 
 @router.get("/health/ready", responses={503: {"model": ServerReady}})
+@requires(OPEN)
 async def server_ready(service: Serving) -> JSONResponse:
-    """Every model of the repository is loaded and warm, and we are not shutting down."""
+    """Return 200 while every model of the repository is loaded and warm, and the gateway is not shutting down."""
     ready = service.catalogue.readiness().ready
     return JSONResponse(ServerReady(ready=ready).model_dump(), 200 if ready else 503)
 
 
 @router.get("/models/{model}")
 @router.get("/models/{model}/versions/{version}")
+@requires(Scope.INFER)
 async def model_metadata(model: str, service: Serving, version: Version = None) -> ModelMetadata:
-    """Inputs and outputs of a model."""
+    """Return inputs and outputs of a model."""
     card = service.catalogue.find(model, version).card
     return metadata.describe(card, service.catalogue.model(model).versions)
 
 
 @router.get("/models/{model}/ready")
 @router.get("/models/{model}/versions/{version}/ready")
+@requires(Scope.INFER)
 async def model_ready(model: str, service: Serving, version: Version = None) -> ModelReady:
-    """The model is loaded and warm."""
+    """Return 200 while the model is loaded and warm."""
     return ModelReady(name=service.catalogue.find(model, version).card.model)
 
 
 @router.get("/models/{model}/config")
 @router.get("/models/{model}/versions/{version}/config")
+@requires(Scope.INFER)
 async def model_config(model: str, service: Serving, version: Version = None) -> ModelConfig:
-    """The batch, the inputs and the outputs as Triton's configuration has them."""
+    """Return batch size, inputs and outputs as Triton's configuration has them."""
     return metadata.configure(service.catalogue.find(model, version).card)
 
 
-@router.post("/models/{model}/infer", **_INFERENCE)
-@router.post("/models/{model}/versions/{version}/infer", **_INFERENCE)
+@inferences.post("/models/{model}/infer", **_INFERENCE)
+@inferences.post("/models/{model}/versions/{version}/infer", **_INFERENCE)
+@requires(Scope.INFER)
 async def infer(model: str, request: Request, service: Serving, version: Version = None) -> Response:
-    """Ask a model for a batch of fields; the checks, limits and deadlines are those of `/v1`."""
-    return await _answer(service.catalogue.find(model, version).card, request, service)
+    """Predict for a batch of samples; the checks, limits and deadlines are those of `/v1`."""
+    return await _infer(service.catalogue.find(model, version).card, request, service)
 
 
-async def _answer(card: Card, request: Request, service: Service) -> Response:
-    arrays.check_uncompressed(request.headers)
+async def _infer(card: Card, request: Request, service: Service) -> Response:
+    negotiation.check_uncompressed(request.headers)
     json_bytes, limit = _limits(request.headers, service.settings.max_body_bytes)
     state = request.state
     state.version = card.version
@@ -135,18 +148,18 @@ async def _answer(card: Card, request: Request, service: Service) -> Response:
         work = service.predictor.predict(card, exchange, state.request_id, state.caller)
         reply = await body.unless_disconnected(request, work)
     if reply.json_bytes is None:
-        return Response(reply.body, media_type=arrays.JSON)
+        return Response(reply.body, media_type=json_arrays.MEDIA_TYPE)
     return Response(reply.body, media_type=BYTES, headers={JSON_BYTES: str(reply.json_bytes)})
 
 
 def _limits(headers: Headers, max_bytes: int) -> tuple[int | None, int]:
-    """Where the JSON ends, None at the body's end, and the most that the body may have."""
-    most = max_bytes // arrays.JSON_SHARE
-    said = headers.get(JSON_BYTES)
-    if said is None:
-        return None, most
-    if not (said.isascii() and said.isdigit()):
-        raise UnreadableBody(f'{JSON_BYTES} is "{said[:32]}"; expected a number of bytes')
-    if len(said) > 18 or int(said) > most:
-        raise BodyTooLarge(f"{JSON_BYTES} is {said[:32]}; the limit is {most} bytes")
-    return int(said), max_bytes
+    """Return where the JSON ends, None for the body's end, and the size of the largest body."""
+    largest = max_bytes // json_arrays.MEMORY_FACTOR
+    announced = headers.get(JSON_BYTES)
+    if announced is None:
+        return None, largest
+    if not (announced.isascii() and announced.isdigit()):
+        raise UnreadableBody(f'{JSON_BYTES} is "{announced[:32]}"; expected a number of bytes')
+    if len(announced) > 18 or int(announced) > largest:
+        raise BodyTooLarge(f"{JSON_BYTES} is {announced[:32]}; the limit is {largest} bytes")
+    return int(announced), max_bytes

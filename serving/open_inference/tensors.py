@@ -1,4 +1,4 @@
-"""The protocol's rules for tensors, whichever way they travel: their data types, their names, what is never offered."""
+"""The protocol's rules for tensors over HTTP and gRPC: data types, names, and parameters that are not offered."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from serving.codecs import formats as arrays
+from serving.codecs.names import check_names
 from serving.problem_details import InvalidParameter, WrongDtype, WrongInput
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ _SHARED_MEMORY = "shared_memory_region"
 
 
 def dtype(datatype: str, name: str) -> np.dtype[Any]:
-    """The NumPy type of a tensor that is read.
+    """Return the NumPy type of a datatype.
 
     Raises:
-        WrongDtype: It is none of `DATATYPES`.
+        WrongDtype: The datatype is none of `DATATYPES`.
     """
     if datatype not in DATATYPES:
         raise WrongDtype(
@@ -36,36 +36,36 @@ def dtype(datatype: str, name: str) -> np.dtype[Any]:
 
 
 def check_inputs(sent: Sequence[str], names: Sequence[str]) -> None:
-    """Exactly the inputs of the model, each once.
+    """Check that a request has exactly the inputs of the model, each once.
 
     Raises:
         WrongInput: One is missing, unknown or sent twice.
     """
-    arrays.check_names(sent, names)
+    check_names(sent, names)
     if len(sent) > len(names):
         raise WrongInput(f"{len(sent)} inputs for {len(names)} names: one is sent twice", array=names[0])
 
 
-def check_outputs(asked: Sequence[str], names: Sequence[str]) -> None:
-    """Some outputs of the model, each once.
+def check_outputs(requested: Sequence[str], names: Sequence[str]) -> None:
+    """Check that a request names only outputs of the model, each once.
 
     Raises:
-        InvalidParameter: One is unknown or asked for twice.
+        InvalidParameter: One is unknown or named twice.
     """
-    for name in asked:
+    for name in requested:
         if name not in names:
-            raise InvalidParameter(f'there is no output "{name[:64]}"; the model answers {", ".join(names)}')
-    if len(set(asked)) < len(asked):
-        raise InvalidParameter("an output is asked for twice")
+            raise InvalidParameter(f'there is no output "{name[:64]}"; the model has {", ".join(names)}')
+    if len(set(requested)) < len(requested):
+        raise InvalidParameter("an output is requested twice")
 
 
 def check_parameters(parameters: Collection[str], name: str) -> None:
-    """Nothing that would need Triton's own ports or another kind of model.
+    """Refuse parameters that would need Triton's own ports or another kind of model.
 
     Raises:
-        InvalidParameter: Shared memory, or classes.
+        InvalidParameter: Shared memory or classification is requested.
     """
     if _SHARED_MEMORY in parameters:
         raise InvalidParameter(f"{name[:64]}: shared memory is not offered here; send the data themselves")
     if "classification" in parameters:
-        raise InvalidParameter(f"{name[:64]}: fields have no classes; ask without classification")
+        raise InvalidParameter(f"{name[:64]}: the outputs have no classes; send no parameter classification")

@@ -196,7 +196,7 @@ async function drawExample(points = Number(at("points").value)) {
     setField(field, { kind: "example", seed });
   } catch (error) {
     if (signal.aborted) return;
-    if (error.kind !== "not-implemented") return void failed(error);
+    if (error.kind !== "no-example") return void failed(error);
     setBase([0.5, 1]);
     setField(fields.full(shapeOf(points), 0.5), { kind: "own" });
   } finally {
@@ -393,7 +393,7 @@ function failed(error, asker = null) {
     if (asker === labeller) reader.say(words);
     else at("solve-hint").textContent = words;
     asker.ask(1000 * seconds);
-  } else if (asker === solver && error.kind === "not-implemented") {
+  } else if (asker === solver && error.kind === "no-reference") {
     at("auto").checked = false;
     at("solve").disabled = true;
     at("solve-hint").textContent = error.message;

@@ -14,10 +14,11 @@ import pytest
 import typer
 
 from serving import __main__ as program
-from serving.http.app import VERSION, create_app
+from serving.app import create_app
 from serving.settings import Settings
 from serving.triton import environment as triton_environment
 from serving.triton import runtime as triton_runtime
+from serving.version import VERSION
 from tests.conftest import ENVIRONMENT
 from tests.deploy.manifests import DEPLOY, DEPLOYMENTS, ROOT, Pair, image_environment, pair
 
@@ -160,7 +161,7 @@ def test_the_gateway_runs_without_the_packages_missing_in_its_image(tmp_path: Pa
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({LEFT_OUT}))\n"
         "from serving import __main__\n"
-        "from serving.http.app import create_app\n"
+        "from serving.app import create_app\n"
         "from serving.settings import Settings\n"
         f"create_app(Settings(repository={str(tmp_path)!r}, traces='http://127.0.0.1:4318/v1/traces')).openapi()\n"
     )

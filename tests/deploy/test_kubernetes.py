@@ -10,8 +10,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from serving.http.app import VERSION
 from serving.observability.metrics import Metrics
+from serving.version import VERSION
 from tests.deploy.manifests import (
     DEPLOY,
     KUBERNETES,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.http.app import VERSION
 from serving.observability.metrics import Metrics
 from serving.settings import Settings
+from serving.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 

@@ -84,7 +84,7 @@ BAD = {
     "one key of two": (entry() + entry(name='"bob"'), "two have the same sha256"),
     "other table": ("[keys]\n", "keys: Extra inputs"),
     "many": (
-        "".join(entry(name=f'"a{number}"', sha256=f'"{number:064}"') for number in range(keys.MOST_KEYS + 1)),
+        "".join(entry(name=f'"a{number}"', sha256=f'"{number:064}"') for number in range(keys.MAX_KEYS + 1)),
         "key: .* at most 1000 items",
     ),
 }
@@ -157,7 +157,7 @@ def test_an_entry_is_added_and_nothing_else_changes(tmp_path: Path) -> None:
     assert KeyFile(link).keys.find(secret) == known
     with pytest.raises(KeysError, match="two have the same name"):
         key_file.append(link, keys.make("bob", INFER)[1])
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["keys.toml", "link.toml"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".keys.toml.lock", "keys.toml", "link.toml"]
 
 
 def test_the_command_prints_a_key_once_and_adds_its_hash(tmp_path: Path) -> None:

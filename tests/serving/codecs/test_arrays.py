@@ -15,8 +15,9 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from starlette.datastructures import Headers
 
-from serving.codecs import formats as arrays
-from serving.codecs.formats import JSON, Coding
+from serving.codecs import formats, negotiation
+from serving.codecs.formats import Coding
+from serving.codecs.json_arrays import MEDIA_TYPE as JSON
 from serving.codecs.npy import MEDIA_TYPE as NPY
 from serving.problem_details import (
     BodyTooLarge,
@@ -46,13 +47,13 @@ def body(value: object, name: str = "a") -> bytes:
 
 
 def read(content: bytes) -> NDArray[Any]:
-    found, _ = arrays.read(content, JSON, ["a"], LIMIT)
+    found, _ = formats.read(content, JSON, ["a"], LIMIT)
     return found["a"]
 
 
 @given(fields)
 def test_nested_lists_round_trip(array: NDArray[Any]) -> None:
-    written = arrays.write("m", 3, {"a": array}, Coding(JSON))
+    written = formats.write("m", 3, {"a": array}, Coding(JSON))
     document = json.loads(written)
     assert (document["model"], document["version"]) == ("m", 3)
     np.testing.assert_array_equal(read(body(document["outputs"]["a"])).astype(np.float32), array)
@@ -60,8 +61,8 @@ def test_nested_lists_round_trip(array: NDArray[Any]) -> None:
 
 @given(fields)
 def test_base64_round_trips(array: NDArray[Any]) -> None:
-    written = arrays.write("m", 3, {"a": array}, Coding(JSON, base64=True))
-    found, coding = arrays.read(body(json.loads(written)["outputs"]["a"]), JSON, ["a"], LIMIT)
+    written = formats.write("m", 3, {"a": array}, Coding(JSON, base64=True))
+    found, coding = formats.read(body(json.loads(written)["outputs"]["a"]), JSON, ["a"], LIMIT)
     assert coding == Coding(JSON, base64=True)
     np.testing.assert_array_equal(found["a"], array)
 
@@ -136,7 +137,7 @@ def test_inputs_are_the_models() -> None:
     assert caught.value.where is not None
     assert caught.value.where.array == "a"
     with pytest.raises(WrongInput, match='no input "b"'):
-        arrays.read(b'{"inputs": {"a": [1], "b": [1]}}', JSON, ["a"], LIMIT)
+        formats.read(b'{"inputs": {"a": [1], "b": [1]}}', JSON, ["a"], LIMIT)
 
 
 def coded(**change: object) -> bytes:
@@ -169,18 +170,18 @@ def test_base64_says_what_is_wrong(change: dict[str, Any], problem: Any, words: 
 def test_the_limit_is_on_float32() -> None:
     value = {"shape": [1001], "dtype": "uint8", "base64": base64.b64encode(bytes(1001)).decode()}
     with pytest.raises(BodyTooLarge, match="4004 bytes as float32"):
-        arrays.read(body(value), JSON, ["a"], 4000)
+        formats.read(body(value), JSON, ["a"], 4000)
 
 
 def test_one_npy_holds_one_array() -> None:
     with pytest.raises(UnsupportedMediaType, match="takes a, b"):
-        arrays.read(b"", NPY, ["a", "b"], LIMIT)
-    with pytest.raises(NotAcceptable, match="answers a, b"):
-        arrays.write("m", 1, {"a": np.ones(1, np.float32), "b": np.ones(1, np.float32)}, Coding(NPY))
+        formats.read(b"", NPY, ["a", "b"], LIMIT)
+    with pytest.raises(NotAcceptable, match="outputs are a, b"):
+        formats.write("m", 1, {"a": np.ones(1, np.float32), "b": np.ones(1, np.float32)}, Coding(NPY))
 
 
 @pytest.mark.parametrize(
-    ("accept", "question", "answer"),
+    ("accept", "default", "chosen"),
     [
         (None, NPY, NPY),
         (None, JSON, JSON),
@@ -193,19 +194,19 @@ def test_one_npy_holds_one_array() -> None:
         ("APPLICATION/JSON ; Q=1", NPY, JSON),
     ],
 )
-def test_accept_chooses(accept: str | None, question: str, answer: str) -> None:
-    assert arrays.answer_type(Headers({} if accept is None else {"accept": accept}), question) == answer
+def test_accept_chooses(accept: str | None, default: str, chosen: str) -> None:
+    assert negotiation.response_type(Headers({} if accept is None else {"accept": accept}), default) == chosen
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "application/json;q=x", ""])
 def test_nothing_acceptable(accept: str | None) -> None:
     with pytest.raises(NotAcceptable):
-        arrays.answer_type(Headers({"accept": accept}), JSON)
+        negotiation.response_type(Headers({"accept": accept}), JSON)
 
 
-def test_the_question_says_its_type() -> None:
-    assert arrays.question_type(Headers({"content-type": "Application/JSON; charset=utf-8"})) == JSON
+def test_the_request_states_its_type() -> None:
+    assert negotiation.request_type(Headers({"content-type": "Application/JSON; charset=utf-8"})) == JSON
     with pytest.raises(UnsupportedMediaType, match="application/x-npy or application/json"):
-        arrays.question_type(Headers({"content-type": "text/plain"}))
+        negotiation.request_type(Headers({"content-type": "text/plain"}))
     with pytest.raises(UnsupportedMediaType, match="gzip"):
-        arrays.question_type(Headers({"content-type": JSON, "content-encoding": "gzip"}))
+        negotiation.request_type(Headers({"content-type": JSON, "content-encoding": "gzip"}))

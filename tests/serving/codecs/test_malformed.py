@@ -16,7 +16,8 @@ import pytest
 
 from benchmarks import malformed
 from benchmarks.malformed import GROWTH, SECONDS
-from serving.codecs import formats as arrays
+from serving.codecs.formats import Body
+from serving.codecs.json_arrays import MEDIA_TYPE as JSON
 from serving.open_inference.rest_exchange import RestExchange
 from serving.problem_details import Refused
 
@@ -46,11 +47,7 @@ COSTLY: dict[str, tuple[str, bytes]] = {
 @pytest.mark.parametrize("kind", COSTLY)
 def test_json_costs_no_more_than_its_values(kind: str) -> None:
     path, body = COSTLY[kind]
-    exchange = (
-        RestExchange(bytearray(body), None, ["solution"])
-        if path == V2
-        else arrays.Body(bytearray(body), arrays.JSON, arrays.JSON)
-    )
+    exchange = RestExchange(bytearray(body), None, ["solution"]) if path == V2 else Body(bytearray(body), JSON, JSON)
     tracemalloc.start()
     try:
         with suppress(Refused):  # or it is an array, and no model takes it

@@ -30,7 +30,7 @@ def test_every_operation_keeps_its_promises(gateway: Gateway, tmp_path: Path) ->
     program = [Path(sys.executable).with_name("schemathesis"), "--config-file", FOLDER / "schemathesis.toml"]
     options = ["--checks", "all", "--max-examples", EXAMPLES, "--no-color"]
     patience = ["--request-timeout", SECONDS, "--max-response-time", SECONDS]
-    environment = os.environ | {"SCHEMATHESIS_HOOKS": "tests.serving.schema_bodies", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"SCHEMATHESIS_HOOKS": "tests.serving.http.schema_bodies", "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
         [*program, "run", f"{gateway.url}/openapi.json", *options, *patience],
         cwd=tmp_path,

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from serving.catalogue.card import Card
 from serving.inference import checks as fields
 from serving.inference import dispatch
 from serving.problem_details import GridOutOfLimits, InvalidArray, NonFinite, NonFiniteOutput, NonPositive, WrongShape
-from serving.schemas import Card
 
 
 def tensor(name: str, axes: list[str], meaning: str, *, positive: bool) -> dict[str, object]:

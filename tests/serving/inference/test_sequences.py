@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from serving.catalogue.card import Card
 from serving.codecs import safetensors
 from serving.inference import checks as fields
 from serving.problem_details import WrongDtype, WrongToken
-from serving.schemas import Card
 from tests import toy_sequences
 
 if TYPE_CHECKING:
@@ -178,10 +178,10 @@ def test_the_card_tells_the_words(http: httpx2.Client) -> None:
 
 
 @pytest.mark.parametrize("route", ["example", "reference"])
-def test_there_is_no_classical_answer(http: httpx2.Client, route: str) -> None:
+def test_a_model_of_sequences_has_no_sampler_and_no_solver(http: httpx2.Client, route: str) -> None:
     path = f"/v1/models/tally/{route}"
     response = http.get(path) if route == "example" else http.post(path, content=npy(SENTENCES), headers=NPY)
-    assert (response.status_code, response.json()["type"]) == (501, "urn:petrov:problem:not-implemented")
+    assert (response.status_code, response.json()["type"]) == (404, f"urn:petrov:problem:no-{route}")
 
 
 @pytest.mark.parametrize("binary", [True, False])

@@ -161,7 +161,7 @@ BAD: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
         INVALID,
         'coefficient has 1 points along "row"; the model takes 4 to 64',
     ),
-    "other output": ({"outputs": [{"name": "flux"}]}, INVALID, 'no output "flux"; the model answers solution'),
+    "other output": ({"outputs": [{"name": "flux"}]}, INVALID, 'no output "flux"; the model has solution'),
     "shared memory": (
         {"inputs": [PLAIN | {"parameters": {"shared_memory_region": {"string_param": "a"}}}]},
         INVALID,
@@ -357,7 +357,7 @@ def test_zero_is_no_grpc(
 def test_an_unexpected_failure_is_ours(tight: Gateway, tight_stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as breaking:
         breaking.setattr(tight.service.catalogue, "find", None)
-        with pytest.raises(grpc.RpcError, match="our log has it under") as caught:
+        with pytest.raises(grpc.RpcError, match="the log has it under the id") as caught:
             tight_stub.ModelInfer(question(ONES))
     assert caught.value.code() == grpc.StatusCode.INTERNAL
 

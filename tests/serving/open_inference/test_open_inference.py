@@ -193,9 +193,9 @@ BAD: dict[str, Case] = {
     "other output": (
         {"inputs": [described(ONES)], "outputs": [{"name": "flux"}]},
         422,
-        'no output "flux"; the model answers solution',
+        'no output "flux"; the model has solution',
     ),
-    "output twice": ({"inputs": [described(ONES)], "outputs": [{"name": OUTPUT}] * 2}, 422, "asked for twice"),
+    "output twice": ({"inputs": [described(ONES)], "outputs": [{"name": OUTPUT}] * 2}, 422, "requested twice"),
     "classes": (
         {"inputs": [described(ONES)], "outputs": [{"name": OUTPUT, "parameters": {"classification": 3}}]},
         422,

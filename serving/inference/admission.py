@@ -1,6 +1,6 @@
-"""Requests in, at most so many of them and so many of their bytes at one time; whatever is beyond is refused at once.
+"""Bounds on what is in flight: requests, and the bytes of their bodies. What exceeds them is refused at once.
 
-A service that queues without bound answers nobody in the end; one that refuses early lets its callers retry.
+A service that queues without bound ends by serving nobody; one that refuses early lets its clients retry.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Admission:
     """Counts what is in flight.
 
     Args:
-        max_requests: Requests that may be answered at one time.
+        max_requests: Requests that may be in flight at one time.
         max_bytes: Body bytes that may be held at one time over all requests.
 
     Attributes:
@@ -33,13 +33,13 @@ class Admission:
 
     @contextmanager
     def admit(self) -> Iterator[Ticket]:
-        """Let one request in, and out again with all its bytes.
+        """Count one request as long as the context lasts, and all of its bytes.
 
         Raises:
-            Overloaded: As many requests as may be are in flight.
+            Overloaded: The limit of requests is reached.
         """
         if self._requests >= self._max_requests:
-            raise Overloaded(f"{self._requests} requests are in flight, as many as may be")
+            raise Overloaded(f"{self._requests} requests are in flight, which is the limit")
         self._requests += 1
         ticket = Ticket(self)
         try:
@@ -52,7 +52,7 @@ class Admission:
         """Count further bytes.
 
         Raises:
-            Overloaded: As many bytes as may be are in flight.
+            Overloaded: The limit of bytes is reached.
         """
         if self.bytes + count > self._max_bytes:
             raise Overloaded(f"{self.bytes} bytes of requests are in flight, of at most {self._max_bytes}")
@@ -60,7 +60,7 @@ class Admission:
 
 
 class Ticket:
-    """What one admitted request holds."""
+    """The bytes that one admitted request holds."""
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
@@ -70,7 +70,7 @@ class Ticket:
         """Count bytes that have arrived.
 
         Raises:
-            Overloaded: As many bytes as may be are in flight.
+            Overloaded: The limit of bytes is reached.
         """
         self._admission.hold(count)
         self.held += count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.http.limits import Admission
+from serving.inference.admission import Admission
 from serving.problem_details import Overloaded
 
 

@@ -1,8 +1,7 @@
-"""Settings and inference servers in, an ASGI application out."""
+"""The gateway as an ASGI application, assembled from settings and inference servers."""
 
 from __future__ import annotations
 
-import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -10,12 +9,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Mount
 
-from serving.auth import authorisation
-from serving.http import rendering, routes
-from serving.http import static as pages
+from serving.auth.guard import OPEN
+from serving.http import rendering, routes, static
 from serving.http.access import Access
-from serving.http.fast_path import Shortcut
+from serving.http.authorisation import Authorisation, describe, requires
 from serving.observability.telemetry import NO_TRACES
 from serving.open_inference import routes as open_inference
 from serving.open_inference.grpc_server import GrpcServer
@@ -32,11 +31,9 @@ if TYPE_CHECKING:
     from serving.inference.backend import InferenceBackend
     from serving.settings import Settings
 
-logger = logging.getLogger(__name__)
-
 
 def create_app(settings: Settings, *tritons: InferenceBackend) -> FastAPI:
-    """The gateway as an application.
+    """Return the gateway as an application.
 
     Args:
         settings: The operator's choices.
@@ -44,7 +41,7 @@ def create_app(settings: Settings, *tritons: InferenceBackend) -> FastAPI:
 
     Returns:
         The application; `app.state.service` has its parts, `app.state.service.drain()` takes it out of rotation. Its
-        gRPC side, which listens while the application runs, is `app.state.grpc`, if the settings want one.
+        gRPC server, which listens while the application runs, is `app.state.grpc`, or None without a port for it.
 
     Raises:
         KeysError: The settings name a key file that cannot be used.
@@ -57,7 +54,7 @@ def create_app(settings: Settings, *tritons: InferenceBackend) -> FastAPI:
             if not settings.grpc_port:
                 yield
                 return
-            app.state.grpc = GrpcServer(service)  # here, since it belongs to the event loop that runs
+            app.state.grpc = GrpcServer(service)  # made here, since it belongs to the running event loop
             async with app.state.grpc.run():
                 yield
 
@@ -71,21 +68,26 @@ def create_app(settings: Settings, *tritons: InferenceBackend) -> FastAPI:
         telemetry=service.traces.fastapi if service.traces else NO_TRACES,
     )
     app.state.service, app.state.grpc = service, None
-    app.include_router(routes.router)
-    app.include_router(pages.router)
-    app.include_router(open_inference.router)
-    if not service.traces:  # whose spans the router names
-        app.add_middleware(Shortcut, service=service)
-    app.add_middleware(authorisation.Authorisation, guard=service.guard, metrics=service.metrics)
+    _open_documentation(app)
+    for router in (routes.predictions, routes.router, open_inference.inferences, open_inference.router):
+        app.include_router(router)
+    static.mount(app)
+    app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=service.metrics)
     app.add_middleware(Access, metrics=service.metrics, knows=service.catalogue.knows)
     _handle_errors(app, service)
-    if service.keys:
-        authorisation.describe(app.openapi())
+    if service.guard.keyed:
+        describe(app.openapi(), app.routes)
     return app
 
 
+def _open_documentation(app: FastAPI) -> None:
+    """Declare that the routes of the interactive documentation, the only ones so far, need no key."""
+    for route in app.routes:
+        requires(OPEN)(route.app if isinstance(route, Mount) else route.endpoint)  # type: ignore[attr-defined]
+
+
 def _handle_errors(app: FastAPI, service: Service) -> None:
-    """Every error leaves as a problem, and is counted by its kind."""
+    """Render every error as a problem, and count it by its kind."""
 
     def respond(request: Request, problem: Problem) -> Response:
         return rendering.refusal(problem, request.url.path, service.metrics)
@@ -104,4 +106,4 @@ def _handle_errors(app: FastAPI, service: Service) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def disconnect(_: Request, __: ClientDisconnect) -> Response:
-        return rendering.hung_up()
+        return rendering.client_closed()

@@ -1,0 +1,142 @@
+"""Decides who may do what: from an `Authorization` header and a required scope to a caller or a refusal.
+
+Without a key file everybody may do everything. With one, whatever is not `OPEN` needs a key with the scope. A missing
+or unknown key is 401 (UNAUTHENTICATED), a key without the scope 403 (PERMISSION_DENIED), and a key over its rate 429
+(RESOURCE_EXHAUSTED) with `Retry-After`. The scope of a route or a gRPC method is declared where the route is.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+from serving.auth.rate import Bucket
+from serving.problem_details import Forbidden, RateLimited, Unauthenticated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from serving.auth.key_file import KeyFile
+    from serving.auth.keys import Key, Scope
+    from serving.observability.metrics import Metrics
+
+OPEN = None  # the scope of what needs no key
+
+
+class Caller:
+    """The holder of a key, and what is left of the key's rate.
+
+    Args:
+        name: Name of the key, empty where no key is required.
+        limit: Samples per second, and at once; None for no limit.
+        count: Called with the number of samples of every request.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        limit: tuple[float, int] | None = None,
+        count: Callable[[int], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._bucket = Bucket(*limit, clock()) if limit else None
+        self._count = count
+        self._clock = clock
+
+    def check(self) -> None:
+        """Check, before a body is read, that the rate admits at least one sample.
+
+        Raises:
+            RateLimited: The rate is used up.
+        """
+        if self._bucket:
+            self._allow(self._bucket.wait(1, self._clock()))
+
+    def spend(self, count: int) -> None:
+        """Take the samples of a request from the rate, before they are computed.
+
+        Raises:
+            RateLimited: The rate does not admit them yet; none was taken.
+        """
+        if self._bucket:
+            self._allow(self._bucket.take(count, self._clock()))
+        self._count(count)
+
+    def _allow(self, seconds: float) -> None:
+        if seconds:
+            wait = math.ceil(seconds)
+            raise RateLimited(f'the key "{self.name}" is over its rate; retry in {wait} s', retry_after=wait)
+
+
+ANYONE = Caller()
+
+
+class Guard:
+    """Admits callers.
+
+    Args:
+        keys: The key file; None admits everybody.
+        metrics: Counts the samples of each key.
+    """
+
+    def __init__(self, keys: KeyFile | None, metrics: Metrics) -> None:
+        self._keys = keys
+        self._metrics = metrics
+        self._callers: dict[tuple[str, tuple[float, int] | None], Caller] = {}
+
+    @property
+    def keyed(self) -> bool:
+        """Whether a key is required at all."""
+        return self._keys is not None
+
+    def admit(self, scope: Scope | None, authorization: str) -> Caller:
+        """Return the caller of something that requires a scope.
+
+        Args:
+            scope: The required scope, or `OPEN`.
+            authorization: The header, empty if there is none.
+
+        Raises:
+            Unauthenticated: There is no key, or an unknown one.
+            Forbidden: The key lacks the scope.
+        """
+        if self._keys is None or scope is OPEN:
+            return ANYONE
+        key = self._authenticate(self._keys, authorization)
+        if not key.may(scope):
+            raise Forbidden(f'the key "{key.name}" is for {" and ".join(key.scopes)}, not for {scope}', scope=scope)
+        return self._caller(key)
+
+    def reject_unknown(self, authorization: str) -> None:
+        """Refuse a caller without a valid key, so that it does not learn which paths exist.
+
+        Raises:
+            Unauthenticated: There is no key, or an unknown one.
+        """
+        if self._keys is not None:
+            self._authenticate(self._keys, authorization)
+
+    @staticmethod
+    def _authenticate(file: KeyFile, authorization: str) -> Key:
+        """Return the key of a header `Authorization: Bearer KEY`.
+
+        Raises:
+            Unauthenticated: There is no key, or an unknown one.
+        """
+        scheme, _, presented = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not presented.strip():
+            raise Unauthenticated("expected an API key: send the header Authorization: Bearer KEY")
+        key = file.keys.find(presented.strip())
+        if key is None:
+            raise Unauthenticated("the API key is unknown", error="invalid_token")
+        return key
+
+    def _caller(self, key: Key) -> Caller:
+        """Return one caller for all requests of a key, so that it has one rate, until its entry changes."""
+        identity = (key.name, key.limit)
+        if identity not in self._callers:
+            self._callers[identity] = Caller(*identity, self._metrics.key_fields.labels(key.name).inc)
+        return self._callers[identity]

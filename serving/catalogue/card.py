@@ -1,0 +1,97 @@
+"""The model card as the gateway reads it: `card.json` of a version folder."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Part(BaseModel):
+    """A part of a card; keys that the gateway does not use are passed on to the client as they are."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class Tensor(Part):
+    """One input or output of a model."""
+
+    name: str
+    dtype: Literal["FP32", "INT32"]
+    axes: tuple[str, ...] = Field(description="The first is the batch, the others are the axes of the grid.")
+    shape: tuple[int | None, ...] | None = Field(
+        default=None, description="Points per axis; null where the size is free, or null as a whole if all are free."
+    )
+    meaning: str = Field(examples=["permeability"])
+    units: str
+    positive: bool
+
+    @property
+    def points(self) -> tuple[int, ...] | None:
+        """Points per axis of the grid, or None unless the model fixes all of them."""
+        fixed = tuple(points for points in (self.shape or ())[1:] if points is not None)
+        return fixed if len(fixed) == len(self.axes) - 1 else None
+
+
+class Grid(Part):
+    """The grids that a model accepts: points per axis and their location. The points of a sequence are its tokens."""
+
+    axes: tuple[str, ...]
+    minimum: int
+    maximum: int
+    declared: tuple[int, ...] = Field(description="Points per axis of the grids that errors are published for.")
+    points: str
+
+
+class Vocabulary(Part):
+    """How a text becomes tokens, and logits become a label."""
+
+    words: tuple[str, ...] = Field(min_length=2, description="Symbols by token.", examples=[("<pad>", "[MAX", "7")])
+    padding: Literal[0] = Field(default=0, description="The token that pads sequences at their end.")
+    pattern: str | None = Field(
+        description="Matches the symbols of a text, which white space separates; null where token b + 1 is the byte b "
+        "of the text in UTF-8."
+    )
+    labels: tuple[str, ...] = Field(min_length=2, description="Label per class, the last axis of the output.")
+    answer: Literal["sequence", "token"] = Field(description="What has a label.")
+
+
+class Limits(Part):
+    """What one call of the model may hold."""
+
+    batch: int = Field(ge=1, description="Samples in one Triton batch; a request may hold more.")
+
+
+class Card(Part):
+    """What a model maps to what, where it was trained and how well it does."""
+
+    model: str
+    version: int
+    format: str
+    title: str
+    problem: str
+    equation: str | None = Field(default=None, description="The equation; a model of sequences has a task instead.")
+    boundary: str | None = None
+    task: str | None = Field(default=None, description="The task of a model of sequences, in one sentence.")
+    inputs: tuple[Tensor, ...] = Field(min_length=1)
+    outputs: tuple[Tensor, ...] = Field(min_length=1)
+    grid: Grid
+    vocabulary: Vocabulary | None = Field(default=None, description="Of a model of sequences.")
+    limits: Limits
+    training: dict[str, Any]
+    errors: tuple[dict[str, Any], ...] = ()
+    classical: tuple[dict[str, Any], ...] = ()
+    accuracy: tuple[dict[str, Any], ...] = Field(
+        default=(), description="Accuracy of a model of sequences, beside that of a guess."
+    )
+    checkpoint: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _check_vocabulary(self) -> Card:
+        """Refuse a model of sequences without a vocabulary, and any other model with one."""
+        for tensor in self.inputs:
+            if (tensor.dtype == "INT32") != (self.vocabulary is not None) or (
+                self.vocabulary and len(tensor.axes) != 2
+            ):
+                raise ValueError(f"{tensor.name}: expected INT32 (batch, token) with a vocabulary, or FP32 without one")
+        return self

@@ -1,0 +1,62 @@
+"""Stored examples of a model version: test samples with their truth, in `examples.safetensors` of its folder.
+
+The names of the tensors are the wire names of inputs and outputs (`labels` for a model of sequences); the first axis
+counts the samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from serving.problem_details import InvalidParameter, NoExample
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from serving.catalogue.card import Card
+
+FILE = "examples.safetensors"
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sample: its inputs by name, and the true outputs by name where they are known."""
+
+    inputs: Mapping[str, NDArray[Any]]
+    outputs: Mapping[str, NDArray[Any]] | None = None
+
+
+def load(repository: Path, card: Card, index: int) -> Example:
+    """Return one stored example of a version.
+
+    Args:
+        repository: The model repository.
+        card: The version's card.
+        index: Which of its samples.
+
+    Raises:
+        NoExample: The version has no stored examples, or none that fits its card.
+        InvalidParameter: It has fewer samples.
+    """
+    try:
+        samples = load_file(_path(repository, card))
+        inputs = {tensor.name: samples.pop(tensor.name) for tensor in card.inputs}
+    except (OSError, SafetensorError, KeyError) as error:
+        raise NoExample(f'"{card.model}" version {card.version} has no stored examples') from error
+    count = min(len(array) for array in (*inputs.values(), *samples.values()))
+    if index >= count:
+        raise InvalidParameter(f"index is {index}; the model has {count} stored examples, counted from 0")
+    return Example(
+        {name: array[index] for name, array in inputs.items()}, {name: array[index] for name, array in samples.items()}
+    )
+
+
+def _path(repository: Path, card: Card) -> Path:
+    return repository / card.model / str(card.version) / FILE

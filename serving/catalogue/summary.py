@@ -1,0 +1,38 @@
+"""What the catalogue says of its models: one row per model, one model in full, and whether all of them are served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from serving.catalogue.card import Card  # noqa: TC001  pydantic reads annotations at run time
+from serving.document import Document
+
+
+class ModelSummary(Document):
+    """One model in the list of models."""
+
+    name: str
+    title: str
+    problem: str
+    version: int = Field(description="The version that is used when none is named: the newest that is ready.")
+    versions: tuple[int, ...] = Field(description="All versions that are served now, ascending.")
+
+
+class Model(Document):
+    """`GET /v1/models/{model}`: card and export certificate of the newest version that is served."""
+
+    name: str
+    version: int
+    versions: tuple[int, ...]
+    card: Card
+    certificate: dict[str, Any] | None
+
+
+class Readiness(Document):
+    """`GET /health/ready`: 200 when `ready`, else 503."""
+
+    ready: bool
+    reason: str | None = Field(default=None, description="Why the gateway is not ready, in one sentence.")
+    missing: tuple[str, ...] = Field(default=(), description="Models of the repository that are not loaded and warm.")

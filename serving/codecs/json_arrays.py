@@ -1,0 +1,167 @@
+"""Arrays in JSON: nested lists of numbers, or `{"shape", "dtype", "base64"}` with little-endian bytes in C order."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import orjson
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
+
+from serving.codecs import buffers
+from serving.codecs.names import check_names
+from serving.problem_details import UnreadableBody, WrongDtype, WrongShape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+MEDIA_TYPE = "application/json"
+MEMORY_FACTOR = 4  # numbers in JSON take some eight times their text in memory, so a JSON body gets a part of the limit
+DTYPES = frozenset(
+    {"float16", "float32", "float64", "bool"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
+_MAX_KEYS = 16
+
+
+class Base64Array(BaseModel):
+    """An array as little-endian bytes in C order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    shape: Annotated[tuple[int, ...], FailFast()]  # one error is enough, a million would be collected
+    dtype: str = Field(examples=["float32"])
+    base64: str
+
+
+def read(body: bytes | bytearray, names: Sequence[str], max_bytes: int) -> tuple[dict[str, NDArray[Any]], bool]:
+    """Return the arrays of a body `{"inputs": {name: array}}`.
+
+    Args:
+        body: The whole body.
+        names: The inputs of the model.
+        max_bytes: The most bytes that one array may take as float32.
+
+    Returns:
+        The arrays by name, and whether one of them was in base64.
+
+    Raises:
+        UnreadableBody: The body is not such a document.
+        InvalidArray: An array is missing, unknown, or not numeric.
+        BodyTooLarge: An array would be too large as float32.
+    """
+    inputs = _inputs(body, names)
+    arrays = {
+        name: _decode(value, name, max_bytes) if isinstance(value, dict) else nested(value, name)
+        for name, value in inputs.items()
+    }
+    return arrays, any(isinstance(value, dict) for value in inputs.values())
+
+
+def encode(array: NDArray[Any]) -> dict[str, Any]:
+    """Return an array as the document `{"shape", "dtype", "base64"}`."""
+    data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data
+    return {"shape": array.shape, "dtype": array.dtype.name, "base64": base64.b64encode(data).decode("ascii")}
+
+
+def nested(value: Any, name: str) -> NDArray[Any]:
+    """Return an array of nested lists: integers if all numbers are, null as NaN, which no model takes.
+
+    Raises:
+        InvalidArray: A value is no number, or a list is longer or shorter than those before it; the first is named.
+        UnreadableBody: No float64 holds one of the numbers.
+    """
+    if not isinstance(value, list):
+        raise WrongShape(f"{name}: expected nested lists of numbers or base64 but got {_kind(value)}", array=name)
+    kinds = _kinds(value)
+    if not kinds <= {int, float}:
+        _raise_for_first_fault(value, name)
+    try:
+        return np.array(value, None if kinds == {int} else np.float64)
+    except (ValueError, TypeError, OverflowError):
+        _raise_for_first_fault(value, name)
+        raise UnreadableBody(f"inputs.{name}: nested lists of numbers of equal length expected") from None
+
+
+def _inputs(body: bytes | bytearray, names: Sequence[str]) -> dict[str, Any]:
+    """Return the value of `inputs`, whose keys are exactly the model's inputs."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        hint = "; JSON has no NaN and no Infinity" if b"NaN" in body or b"Infinity" in body else ""
+        raise UnreadableBody(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}{hint}") from error
+    if not isinstance(document, dict) or set(document) != {"inputs"} or not isinstance(document["inputs"], dict):
+        raise UnreadableBody(f'expected {{"inputs": {{"{names[0]}": <array>}}}} as the JSON body')
+    inputs: dict[str, Any] = document["inputs"]
+    check_names(inputs, names)
+    return inputs
+
+
+def _decode(value: dict[str, Any], name: str, max_bytes: int) -> NDArray[Any]:
+    """Return the array of `{"shape", "dtype", "base64"}`, a view of the decoded bytes."""
+    if len(value) > _MAX_KEYS:  # pydantic would describe an error per key
+        raise UnreadableBody(f'inputs.{name} has {len(value)} keys; expected "shape", "dtype", "base64"')
+    try:
+        coded = Base64Array.model_validate(value)
+        data = base64.b64decode(coded.base64, validate=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part)[:32] for part in first["loc"])
+        raise UnreadableBody(f'inputs.{name}.{key}: {first["msg"]}; expected "shape", "dtype", "base64"') from error
+    except (binascii.Error, ValueError) as error:
+        raise UnreadableBody(f"inputs.{name}.base64: {error}") from error
+    if coded.dtype not in DTYPES:
+        raise WrongDtype(f'{name}: dtype "{coded.dtype[:32]}" is not read; use one such as "float32"', array=name)
+    dtype = np.dtype(coded.dtype).newbyteorder("<")
+    return buffers.view(data, dtype, coded.shape, name, max_bytes, "base64")
+
+
+def _kinds(value: list[Any], depth: int = buffers.MAX_RANK) -> set[type]:
+    """Return the types of all numbers in nested lists, or of anything else that is in them."""
+    kinds = set(map(type, value))
+    if kinds != {list} or depth == 1:
+        return kinds
+    found: set[type] = set()
+    for item in value:
+        found |= _kinds(item, depth - 1)
+    return found
+
+
+def _raise_for_first_fault(value: list[Any], name: str) -> None:
+    """Raise for the first value that is no number, or whose list differs in length from those before it."""
+    shape: list[int] = []
+    first: Any = value
+    while isinstance(first, list) and len(shape) <= buffers.MAX_RANK:
+        shape.append(len(first))
+        first = first[0] if first else 0.0
+    if len(shape) > buffers.MAX_RANK:
+        raise WrongShape(f"{name}: lists nested deeper than {buffers.MAX_RANK}", array=name)
+    _visit(value, shape, (), name)
+
+
+def _visit(value: Any, shape: list[int], index: tuple[int, ...], name: str) -> None:
+    location = f"{name}[{','.join(map(str, index))}]" if index else name
+    if len(index) == len(shape):
+        if isinstance(value, list):
+            raise WrongShape(f"{location} is a list; expected a number as in the rows before", array=name, index=index)
+        if value is not None and not isinstance(value, int | float):
+            raise WrongDtype(f"{location} is {_kind(value)}; expected a number", array=name, index=index)
+        return
+    if not isinstance(value, list):
+        expected = f"expected a list of {shape[len(index)]}"
+        raise WrongShape(f"{location} is {_kind(value)}; {expected}", array=name, index=index)
+    if len(value) != shape[len(index)]:
+        raise WrongShape(
+            f"{location} has {len(value)} entries; the ones before have {shape[len(index)]}", array=name, index=index
+        )
+    for position, item in enumerate(value):
+        _visit(item, shape, (*index, position), name)
+
+
+def _kind(value: Any) -> str:
+    """Return JSON's name for the type of a decoded value."""
+    names = {str: "a string", dict: "an object", bool: "a boolean", type(None): "null", list: "a list"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,28 @@
+"""The names of a request's inputs, compared with those of the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from serving.problem_details import WrongInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def check_names(sent: Mapping[str, Any] | Sequence[str], names: Sequence[str]) -> None:
+    """Check that a request has exactly the inputs of the model.
+
+    Raises:
+        WrongInput: One is missing, or the model does not have one.
+    """
+    for name in names:
+        if name not in sent:
+            raise WrongInput(f'input "{name}" is missing; got {_quoted(sent)}', array=name)
+    for name in sent:
+        if name not in names:
+            raise WrongInput(f'there is no input "{name[:64]}"; the model takes {_quoted(names)}', array=name[:64])
+
+
+def _quoted(names: Mapping[str, Any] | Sequence[str]) -> str:
+    return ", ".join(f'"{name[:64]}"' for name in list(names)[:8]) or "none"
