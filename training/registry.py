@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -15,6 +15,22 @@ Item = TypeVar("Item")
 
 class UnknownNameError(ValueError):
     """No object has the requested name; the message lists the known names."""
+
+
+def lookup(table: Mapping[str, Item], name: str, noun: str) -> Item:
+    """Return the entry of a table.
+
+    Args:
+        table: Objects by name.
+        name: The requested name.
+        noun: What one object is called in the error message.
+
+    Raises:
+        UnknownNameError: The table has no such name.
+    """
+    if name not in table:
+        raise UnknownNameError(f"expected a {noun} among {', '.join(table)} but got {name!r}")
+    return table[name]
 
 
 @dataclass(frozen=True)
@@ -41,9 +57,7 @@ class Registry(Generic[Item]):
         Raises:
             UnknownNameError: There is none.
         """
-        if name not in self.items:
-            raise UnknownNameError(f"expected a {self.noun} among {', '.join(self.items)} but got {name!r}")
-        return self.items[name]
+        return lookup(self.items, name, self.noun)
 
     def __contains__(self, name: object) -> bool:
         return name in self.items

@@ -164,7 +164,7 @@ def recipe_at(points: int) -> Recipe:
     """Give `darcy-paper` with the published sizes of another grid."""
     sides = published.DARCY[points]
     sizes = {"grid": sides.grid, "down_middle": sides.down, "tokens": sides.tokens, "up_middle": sides.up}
-    squares = [f"operator.{name}=[{side}, {side}]" for name, side in (sizes | {"answer": sides.grid}).items()]
+    squares = [f"operator.{name}=[{side}, {side}]" for name, side in (sizes | {"output": sides.grid}).items()]
     eps = f"operator.eps={published.norm_eps(points)}"
     return recipes.read_fields(recipes.find("darcy-paper"), [*squares, eps])
 

@@ -12,8 +12,8 @@ import math
 from torch import nn
 
 from training.nn.attention import ATTENTION, FourierAttention, HeadAttention, SoftmaxAttention
-from training.nn.options import known
 from training.nn.shapes import Mask, Mixed
+from training.registry import lookup
 
 SUFFIX = "-explicit"
 
@@ -52,7 +52,7 @@ def attention_type(form: str) -> str:
     Raises:
         ValueError: there is no such form (the message lists those there are).
     """
-    return known(form, FORMS, "a type to profile").removesuffix(SUFFIX)
+    return lookup({name: name.removesuffix(SUFFIX) for name in FORMS}, form, "kind of attention to profile")
 
 
 def attentions(network: nn.Module) -> list[HeadAttention]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
+from pydantic import BaseModel
 from torch import nn
 
 from benchmarks.profiling.forms import PUBLISHED, attention_type
@@ -19,6 +21,7 @@ from training.problems.registry import PROBLEMS
 from training.recipes import recipe as recipes
 
 Make = Callable[[str], nn.Module]
+Config = TypeVar("Config", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ def token_subject(name: str, lengths: tuple[int, ...], make: Make, settings: Set
     )
 
 
-def with_attention(config: EncoderConfig, kind: str) -> EncoderConfig:
+def with_attention(config: Config, kind: str) -> Config:
     """Change one word of a config."""
     return config.model_copy(update={"attention": kind})
 
@@ -127,7 +130,7 @@ def recipe_subject(name: str, settings: Settings) -> Subject:
     axes, channels = len(PROBLEMS[recipe.problem].description.axes), getattr(config, "inputs", 1)
     return Subject(
         name=name,
-        forms=(config.attention,),
+        forms=(str(getattr(config, "attention")),),  # noqa: B009 - every config here has one, which the type does not say
         lengths=(max(recipe.data.grids),),
         batch=recipe.fit.batch,
         sample=lambda length: (*([channels] if channels > 1 else []), *[length] * axes),

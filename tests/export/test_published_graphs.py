@@ -22,7 +22,7 @@ DECODER = SpectralDecoderConfig(channels=6, modes=4, hidden=8)
 NETWORKS: dict[str, EncoderConfig] = {
     "line": LineTransformerConfig(attention="softmax", decoder=PointwiseDecoderConfig(), **SMALL),
     "plane": PlaneTransformerConfig(
-        grid=(17, 13), down_middle=(11, 10), tokens=(7, 6), up_middle=(11, 9), answer=(17, 13), decoder=DECODER, **SMALL
+        grid=(17, 13), down_middle=(11, 10), tokens=(7, 6), up_middle=(11, 9), output=(17, 13), decoder=DECODER, **SMALL
     ),
     "inverse": PlaneTransformerConfig(
         boundary="free",
@@ -30,7 +30,7 @@ NETWORKS: dict[str, EncoderConfig] = {
         down_middle=(11, 10),
         tokens=(7, 6),
         up_middle=(7, 6),
-        answer=(7, 6),
+        output=(7, 6),
         decoder=PointwiseDecoderConfig(),
         **SMALL,
     ),

@@ -15,20 +15,20 @@ Shape = tuple[int, ...]
 Entry = tuple[str, Shape]
 
 
-def expected_entries(a: Arguments, *, line: bool, convolutional: bool) -> dict[str, Shape]:
+def expected_entries(a: Arguments, axes: int, *, convolutional: bool) -> dict[str, Shape]:
     """Return keys and shapes of a network.
 
     Args:
         a: Its arguments, complete.
-        line: Whether the network has one axis; otherwise it has two.
+        axes: Axes of the network's grid, 1 or 2.
         convolutional: Whether a network of two axes begins and ends with the interpolating convolutions.
 
     Returns:
         The shape of every entry, by key.
     """
-    ends = linear("feat_extract.id", a.n_hidden, a.node_feats) if line else scalers(a, convolutional=convolutional)
+    ends = linear("feat_extract.id", a.n_hidden, a.node_feats) if axes == 1 else scalers(a, convolutional=convolutional)
     middle = (pair for index in range(a.num_encoder_layers) for pair in layer(a, f"encoder_layers.{index}."))
-    return dict([*ends, *middle, *decoder(a, line=line)])
+    return dict([*ends, *middle, *decoder(a, axes)])
 
 
 def linear(name: str, outputs: int, inputs: int) -> Iterator[Entry]:
@@ -75,10 +75,10 @@ def layer(a: Arguments, prefix: str) -> Iterator[Entry]:
     yield from linear(f"{prefix}ff.lr2", E, F)
 
 
-def decoder(a: Arguments, *, line: bool) -> Iterator[Entry]:
+def decoder(a: Arguments, axes: int) -> Iterator[Entry]:
     """Yield the entries of the decoder."""
     E, W, s = a.n_hidden, a.freq_dim or 0, a.spacial_dim or 0
-    width = E if line or a.decoder_type == "pointwise" else W
+    width = E if axes == 1 or a.decoder_type == "pointwise" else W
     if a.spacial_fc:
         yield from linear("regressor.fc", width, E + s)
     if a.decoder_type == "pointwise":
@@ -87,16 +87,16 @@ def decoder(a: Arguments, *, line: bool) -> Iterator[Entry]:
         yield from linear("regressor.out", a.n_targets, width)
         return
     for index in range(a.num_regressor_layers):
-        yield from spectral(f"regressor.spectral_conv.{index}", W, W if index else width, a.fourier_modes or 0, line)
-    hidden = W if line else 2 * s * W
+        yield from spectral(f"regressor.spectral_conv.{index}", W, W if index else width, a.fourier_modes or 0, axes)
+    hidden = W if axes == 1 else 2 * s * W
     yield from linear("regressor.regressor.0", hidden, W)
     yield from linear("regressor.regressor.2", a.n_targets, hidden)
 
 
-def spectral(name: str, outputs: int, inputs: int, modes: int, line: bool) -> Iterator[Entry]:
+def spectral(name: str, outputs: int, inputs: int, modes: int, axes: int) -> Iterator[Entry]:
     """Yield the entries of a spectral layer."""
     yield from linear(f"{name}.linear", outputs, inputs)
-    if line:
+    if axes == 1:
         yield f"{name}.fourier_weight", (inputs, outputs, modes, 2)
         return
     for half in range(2):

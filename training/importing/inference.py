@@ -37,17 +37,17 @@ class Inference:
 
     Attributes:
         arguments: The complete arguments.
-        line: Whether the network has one axis; otherwise it has two.
+        axes: Axes of the network's grid, 1 or 2.
         convolutional: Whether a network of two axes begins and ends with interpolating convolutions.
-        told: Arguments that follow from the file's keys and shapes.
+        inferred: Arguments that follow from the file's keys and shapes.
         given: Arguments by the user or of a whole model's attributes.
         assumed: Arguments of the example that change an output.
     """
 
     arguments: Arguments
-    line: bool
+    axes: int
     convolutional: bool
-    told: dict[str, Any]
+    inferred: dict[str, Any]
     given: dict[str, Any]
     assumed: dict[str, Any]
 
@@ -68,17 +68,19 @@ def infer(example: Example, state: State, given: dict[str, Any]) -> Inference:
             contradicts `given`, or has missing, unknown or misshapen entries.
     """
     refuse_foreign(state)
-    line = example == "burgers"
-    expect_kind(example, state, line=line)
+    axes = 1 if example == "burgers" else 2
+    expect_kind(example, state, axes)
     convolutional = "downscaler.downsample.conv0.conv.0.weight" in state
-    told = tell(Shapes(state), line=line) | ({} if line or convolutional else {"downscaler_size": None})
+    inferred = from_shapes(Shapes(state), axes) | ({} if axes == 1 or convolutional else {"downscaler_size": None})
     stated = normalised(given)
-    refuse_contradictions(told, stated, state)
-    guessed = {name: value for name, value in assume(example, state, told).items() if stated.get(name) is None}
-    a = validate(guessed | {name: v for name, v in stated.items() if v is not None} | told, "the file and the config")
-    compare(expected_entries(a, line=line, convolutional=convolutional), state)
-    shown = {name: value for name, value in guessed.items() if matters(name, a, line=line)}
-    return Inference(a, line, convolutional, told, given, shown)
+    refuse_contradictions(inferred, stated, state)
+    guessed = {name: value for name, value in assume(example, state, inferred).items() if stated.get(name) is None}
+    a = validate(
+        guessed | {name: v for name, v in stated.items() if v is not None} | inferred, "the file and the config"
+    )
+    compare(expected_entries(a, axes, convolutional=convolutional), state)
+    shown = {name: value for name, value in guessed.items() if matters(name, a, axes)}
+    return Inference(a, axes, convolutional, inferred, given, shown)
 
 
 def refuse_foreign(state: State) -> None:
@@ -92,7 +94,7 @@ def refuse_foreign(state: State) -> None:
             raise ReferenceImportError(f"found {key!r}: {part}, which no network of this project has")
 
 
-def expect_kind(example: Example, state: State, *, line: bool) -> None:
+def expect_kind(example: Example, state: State, axes: int) -> None:
     """Refuse the network of another example.
 
     Raises:
@@ -101,9 +103,9 @@ def expect_kind(example: Example, state: State, *, line: bool) -> None:
     one_axis = "feat_extract.id.weight" in state
     if one_axis and any(key.endswith("fourier_weight.0") for key in state):
         raise ReferenceImportError("found the reference's 2D lite network, which belongs to none of the examples")
-    if line and not one_axis:
+    if axes == 1 and not one_axis:
         raise ReferenceImportError(f"expected 'feat_extract.id.weight' for {example} but there is none")
-    if not line and not any(key.startswith("downscaler.") for key in state):
+    if axes == 2 and not any(key.startswith("downscaler.") for key in state):
         raise ReferenceImportError(f"expected entries 'downscaler.…' for {example} but there are none")
 
 
@@ -134,13 +136,13 @@ class Shapes:
         return len({found[1] for key in self.state if (found := re.fullmatch(pattern, key))})
 
 
-def tell(shape: Shapes, *, line: bool) -> dict[str, Any]:
+def from_shapes(shape: Shapes, axes: int) -> dict[str, Any]:
     """Infer the arguments that keys and shapes contain."""
     first = "encoder_layers.0."
     E = shape(f"{first}attn.linears.0.weight", 2)[0]
     joined = shape(f"{first}attn.fc.weight", 2)[1] - E
     heads = shape.count(r"encoder_layers\.0\.attn\.norm_K\.(\d+)\.weight")
-    coordinates = joined // heads if heads else (1 if line else 2)
+    coordinates = joined // heads if heads else axes
     return {
         "n_hidden": E,
         "n_head": heads or max(joined // coordinates, 1),
@@ -150,28 +152,28 @@ def tell(shape: Shapes, *, line: bool) -> dict[str, Any]:
         "attn_norm": heads > 0,
         "layer_norm": shape.has(f"{first}layer_norm1.weight"),
         "batch_norm": shape.has(f"{first}ff.bn.weight"),
-        "node_feats": tell_inputs(shape, line=line),
-        **tell_decoder(shape, E, coordinates, line=line),
+        "node_feats": input_channels(shape, axes),
+        **decoder(shape, E, coordinates, axes),
     }
 
 
-def tell_inputs(shape: Shapes, *, line: bool) -> int:
+def input_channels(shape: Shapes, axes: int) -> int:
     """Infer the number of input channels."""
-    if line:
+    if axes == 1:
         return shape("feat_extract.id.weight", 2)[1]
     if shape.has("downscaler.id.weight"):
         return shape("downscaler.id.weight", 2)[1] - 2
     return shape("downscaler.downsample.conv0.conv.0.weight", 4)[1]
 
 
-def tell_decoder(shape: Shapes, E: int, coordinates: int, *, line: bool) -> dict[str, Any]:
+def decoder(shape: Shapes, E: int, coordinates: int, axes: int) -> dict[str, Any]:
     """Infer the decoder's kind and sizes.
 
     Args:
         shape: The shapes of the state dict.
         E: Channels.
         coordinates: Coordinates inside the attention.
-        line: Whether the network has one axis.
+        axes: Axes of the network's grid.
 
     Returns:
         Constructor arguments.
@@ -187,10 +189,10 @@ def tell_decoder(shape: Shapes, E: int, coordinates: int, *, line: bool) -> dict
         targets = shape("regressor.out.weight", 2)[0]
         return {**common, "decoder_type": "pointwise", "num_regressor_layers": layers, "n_targets": targets}
     weight = "regressor.spectral_conv.0.fourier_weight"
-    modes = shape(weight, 4)[2] if line else shape(f"{weight}.0", 5)[3]
+    modes = shape(weight, 4)[2] if axes == 1 else shape(f"{weight}.0", 5)[3]
     return {
         **common,
-        "decoder_type": "ifft" if line else "ifft2",
+        "decoder_type": "ifft" if axes == 1 else "ifft2",
         "freq_dim": shape("regressor.regressor.0.weight", 2)[1],
         "fourier_modes": modes,
         "num_regressor_layers": shape.count(r"regressor\.spectral_conv\.(\d+)\..*"),
@@ -206,20 +208,22 @@ def normalised(given: dict[str, Any]) -> dict[str, Any]:
     return stated
 
 
-def refuse_contradictions(told: dict[str, Any], stated: dict[str, Any], state: State) -> None:
+def refuse_contradictions(inferred: dict[str, Any], stated: dict[str, Any], state: State) -> None:
     """Refuse given arguments that differ from the file.
 
     Args:
-        told: Arguments that follow from the file.
+        inferred: Arguments that follow from the file.
         stated: Given arguments.
         state: The state dict.
 
     Raises:
         ReferenceImportError: There is one; the message names all.
     """
-    pairs = [(name, stated[name], value) for name, value in told.items() if name in stated and stated[name] != value]
+    pairs = [
+        (name, stated[name], value) for name, value in inferred.items() if name in stated and stated[name] != value
+    ]
     faults = [
-        f"{name} is {given!r} but the file has {found!r}" for name, given, found in pairs if has_effect(name, told)
+        f"{name} is {given!r} but the file has {found!r}" for name, given, found in pairs if has_effect(name, inferred)
     ]
     if family := family_fault(stated.get("attention_type"), state):
         faults.append(family)
@@ -227,9 +231,9 @@ def refuse_contradictions(told: dict[str, Any], stated: dict[str, Any], state: S
         raise ReferenceImportError("the config contradicts the file: " + "; ".join(faults))
 
 
-def has_effect(name: str, told: dict[str, Any]) -> bool:
+def has_effect(name: str, inferred: dict[str, Any]) -> bool:
     """Tell whether the reference reads an argument; a pointwise decoder does not read spectral sizes."""
-    return told["decoder_type"] != "pointwise" or name not in {"freq_dim", "fourier_modes"}
+    return inferred["decoder_type"] != "pointwise" or name not in {"freq_dim", "fourier_modes"}
 
 
 def family_fault(attention: str | None, state: State) -> str | None:
@@ -248,26 +252,26 @@ def is_quadratic(state: State) -> bool | None:
     return None
 
 
-def assume(example: Example, state: State, told: dict[str, Any]) -> dict[str, Any]:
+def assume(example: Example, state: State, inferred: dict[str, Any]) -> dict[str, Any]:
     """Return the example's own arguments, with an attention of the family in the file.
 
     Args:
         example: The example.
         state: The state dict.
-        told: Arguments that follow from the file and are left out.
+        inferred: Arguments that follow from the file and are left out.
 
     Returns:
         Constructor arguments.
     """
-    guessed = {name: value for name, value in EFFECTIVE[example].items() if name not in told}
+    guessed = {name: value for name, value in EFFECTIVE[example].items() if name not in inferred}
     if family_fault(guessed["attention_type"], state):
         guessed["attention_type"] = "fourier" if is_quadratic(state) else "galerkin"
     return guessed
 
 
-def matters(name: str, a: Arguments, *, line: bool) -> bool:
+def matters(name: str, a: Arguments, axes: int) -> bool:
     """Tell whether an assumed argument changes an output (a dropout does not)."""
-    return not name.endswith("dropout") and not (line and name == "norm_eps") and getattr(a, name) is not None
+    return not name.endswith("dropout") and not (axes == 1 and name == "norm_eps") and getattr(a, name) is not None
 
 
 def compare(expected: dict[str, tuple[int, ...]], state: State) -> None:

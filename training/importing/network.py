@@ -156,6 +156,7 @@ def silu_by_default(name: str | None) -> Activation:
 
 
 def squares(sizes: Sizes) -> dict[str, Any]:
-    """Give rows and columns of every grid."""
-    named = {name: getattr(sizes, name) for name in ("grid", "down_middle", "tokens", "up_middle", "answer")}
+    """Return rows and columns of every grid."""
+    named = {name: getattr(sizes, name) for name in ("grid", "down_middle", "tokens", "up_middle")}
+    named["output"] = sizes.answer
     return {name: None if side is None else (side, side) for name, side in named.items()}

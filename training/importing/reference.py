@@ -99,7 +99,7 @@ def import_reference(request: Request) -> Imported:
     if clash := [name for name in given if settings.get(name, given[name]) != given[name]]:
         raise ReferenceImportError(f"the config contradicts the pickled model's own {', '.join(clash)}")
     inference = infer(request.example, state, given)
-    operator, assumed = line(request, inference) if inference.line else plane(request, inference, pair)
+    operator, assumed = line(request, inference) if inference.axes == 1 else plane(request, inference, pair)
     restore(operator, state)
     problem = answered(request.example, operator)
     recipe = published(request, operator)
@@ -202,11 +202,11 @@ def answered(example: Example, operator: LineTransformer | PlaneTransformer) -> 
     """Give what the network answers; an inverse one answers on the grid it was built for."""
     problem, config = PROBLEMS[example], operator.config
     fixed = problem.description.output_grid
-    if fixed is None or isinstance(config, LineTransformerConfig) or fixed == config.answer:
+    if fixed is None or isinstance(config, LineTransformerConfig) or fixed == config.output:
         return problem
-    native, answer = config.grid[0], config.answer[0]
-    words = f"{problem.source.description.points}; the output's block j of {answer} covers {cells(native, answer)}"
-    description = problem.description.model_copy(update={"output_grid": config.answer, "points": words})
+    native, output = config.grid[0], config.output[0]
+    words = f"{problem.source.description.points}; the output's block j of {output} covers {cells(native, output)}"
+    description = problem.description.model_copy(update={"output_grid": config.output, "points": words})
     return replace(problem, description=description)
 
 
@@ -278,7 +278,7 @@ def measure(path: Path, operator: Operator, recipe: Recipe) -> dict[str, list[di
     """Measure the network on the grid of its training, and a forward problem's classical solver beside it."""
     config = recipe.operator
     points = recipe.data.grids[0]
-    answer = config.answer[0] if isinstance(config, PlaneTransformerConfig) else points
+    answer = config.output[0] if isinstance(config, PlaneTransformerConfig) else points
     test = statistics.samples(path, "test", recipe.data.test, recipe.problem, points, answer)
     with store.opened(path) as file:
         mesh = int(file.attrs["mesh"])

@@ -73,10 +73,9 @@ def reference_state(config: Config, state: Mapping[str, Tensor]) -> dict[str, Te
     Raises:
         LayoutError: A key is unknown.
     """
-    line = isinstance(config, LineTransformerConfig)
-    axes = 1 if line else 2
+    axes = 1 if isinstance(config, LineTransformerConfig) else 2
     plain = {key: tensor for key, tensor in state.items() if not (NORM.fullmatch(key) or SPECTRAL.fullmatch(key))}
-    return renamed(plain, LIFT if line else {}, axes) | head_norms(state) | spectral_weights(state)
+    return renamed(plain, LIFT if axes == 1 else {}, axes) | head_norms(state) | spectral_weights(state)
 
 
 def renamed(state: Mapping[str, Tensor], first: Mapping[str, str], axes: int) -> dict[str, Tensor]:

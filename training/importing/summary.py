@@ -1,4 +1,4 @@
-"""Takes an import, gives the tables that tell what the file said, what was taken for granted, and what came of it."""
+"""The table that lists the source of every argument of an import."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from rich.table import Table
 
 from training.importing.reference import Imported
 
-#: What is told of the file, in the reference's words.
-TOLD = (
+#: Arguments of the file that are listed, under the reference's names.
+INFERRED = (
     *("n_hidden", "n_head", "num_encoder_layers", "dim_feedforward", "attn_norm", "layer_norm", "batch_norm"),
     *("decoder_type", "freq_dim", "fourier_modes", "num_regressor_layers", "spacial_fc"),
 )
-#: And of what was given; the rest steers the training or nothing.
+#: Given arguments that are listed; the others concern the training or have no effect.
 GIVEN = (
     *("attention_type", "norm_type", "norm_eps", "residual_type", "spacial_residual", "attn_activation"),
     *("regressor_activation", "downscaler_activation", "upscaler_activation", "last_activation"),
@@ -22,14 +22,14 @@ GIVEN = (
 
 
 def summary(imported: Imported) -> Table:
-    """Lay out where every argument comes from; those that were assumed stand out."""
+    """List every argument with its source; those that were assumed are highlighted."""
     inference, config = imported.inference, imported.operator.config.model_dump(mode="json")
     table = Table("", "argument", "value", title=f"{imported.recipe.problem}, {config['kind']}", title_justify="left")
     rows: list[tuple[str, dict[str, Any], str]] = [
-        ("in the file", {name: inference.told[name] for name in TOLD if name in inference.told}, ""),
+        ("in the file", {name: inference.inferred[name] for name in INFERRED if name in inference.inferred}, ""),
         ("given", {name: inference.given[name] for name in GIVEN if inference.given.get(name) is not None}, ""),
         ("assumed", imported.assumed, "yellow"),
-        ("grids", {name: config[name] for name in ("grid", "tokens", "answer") if name in config}, ""),
+        ("grids", {name: config[name] for name in ("grid", "tokens", "output") if name in config}, ""),
     ]
     for word, values, style in rows:
         for name, value in values.items():

@@ -1,4 +1,4 @@
-"""Takes predicted and true fields, gives what training minimises and what is reported."""
+"""Losses and error measures of predicted fields."""
 
 from training.losses.relative import relative_h1, relative_l2, training_loss
 from training.losses.weighted import Reduction, Terms

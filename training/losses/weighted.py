@@ -1,6 +1,6 @@
-r"""What both weighted losses share: takes squared relative errors of the samples of a batch, gives their means.
+r"""Terms and reductions that both weighted losses share.
 
-With :math:`e_b` the squared error of sample b, the loss is the mean of :math:`\sqrt{e_b}` (or of :math:`e_b` itself),
+For the squared error :math:`e_b` of sample b, the loss is the mean of :math:`\sqrt{e_b}` (or of :math:`e_b` itself),
 and the metric is one of
 
 .. math::
@@ -20,7 +20,7 @@ Reduction = Literal["L1", "L2", "Linf"]
 
 
 class Terms(NamedTuple):
-    """The parts of a weighted loss: training minimises `total`, the sum of the first three; the metric is read."""
+    """The terms of a weighted loss. Training minimises `total`, the sum of the first three. The metric is reported."""
 
     error: Tensor
     regulariser: Tensor
@@ -34,12 +34,12 @@ class Terms(NamedTuple):
 
 
 def mean(squared: PerSample, *, root: bool) -> Number:
-    """Give the mean over the batch of the errors, or of their squares."""
+    """Return the mean over the batch of the errors if `root`, otherwise of their squares."""
     return (squared.sqrt() if root else squared).mean()
 
 
 def reduce(squared: PerSample, reduction: Reduction) -> Number:
-    """Give the metric of a batch; see the module's formulas."""
+    """Return the metric of a batch; see the formulas of the module."""
     if reduction == "L2":
         return squared.mean().sqrt()
     errors = squared.sqrt()

@@ -1,4 +1,4 @@
-r"""The weighted loss on a plane: takes predicted and true values and gradients, gives the published loss and its parts.
+r"""The loss of the reference project on a plane, weighted by terms.
 
 With means over the points (and both components) of a sample, mesh width h, prediction p, truth u, its gradient g, the
 coefficient K of the energy (1 if there is none) and :math:`\epsilon` = 1e-10,
@@ -9,9 +9,9 @@ coefficient K of the energy (1 if there is none) and :math:`\epsilon` = 1e-10,
         + \alpha \frac{\mathrm{mean} (K (p' - g))^2}{N}, \\
     r &= \gamma h \frac{\mathrm{mean}_{inner} (K (g - D p))^2}{N},
 
-and each enters the total as the mean of its root over the batch. D is the central difference over 2h, taken at the
-points that have four neighbours; p' is a gradient that the network itself predicts. K stands squared above the line and
-to the first power below it: r is the flux's error in units of the energy, as the published code computes it (Cao,
+Each enters the total as the mean of its root over the batch. D is the central difference over 2h at the points that
+have four neighbours. p' is a gradient that the network predicts. K is squared in the numerator and not in the
+denominator: r is the error of the flux in units of the energy, as the code of the reference project computes it (Cao,
 NeurIPS 2021, section 5).
 """
 
@@ -26,22 +26,31 @@ from torch import Tensor
 from training.losses.weighted import PerSample, Reduction, Terms, mean, reduce
 from training.nn.shapes import Plane
 
-#: Along rows first, then along columns.
+#: The derivative along the rows' axis, then along the columns' axis.
 Gradient = Float[Tensor, "batch row column 2"]
 
 
 @dataclass(frozen=True)
 class PlaneLoss:
-    """Weigh values and gradients on a plane.
+    """Weigh values and gradients on a plane; see the formulas of the module.
 
     Args:
-        h: mesh width, the same along both axes.
-        beta: weight of the values.
-        gamma: weight of the gradient of the prediction, by differences.
-        alpha: weight of the gradient that the network predicts.
-        epsilon: keeps a sample that is zero everywhere from dividing by zero.
-        root: take the root of each sample's error, as published; otherwise its square is averaged.
-        reduction: of the metric.
+        h: The mesh width, equal along both axes.
+        beta: The weight of the values.
+        gamma: The weight of the gradient of the prediction, by differences.
+        alpha: The weight of the gradient that the network predicts.
+        epsilon: Avoids a division by zero for a sample that is zero everywhere.
+        root: Average the roots of the samples' errors, as the paper does. Otherwise average their squares.
+        reduction: The reduction of the metric.
+
+    References:
+        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), section 5
+        | https://arxiv.org/abs/2105.14995
+
+    Example:
+        >>> truth = torch.rand(2, 5, 5)
+        >>> PlaneLoss(h=0.2, gamma=0.0)(truth, truth).total
+        tensor(0.)
     """
 
     h: float
@@ -61,11 +70,11 @@ class PlaneLoss:
         predicted_gradient: Gradient | None = None,
         coefficient: Plane | None = None,
     ) -> Terms:
-        """Give the loss and its parts; a part is zero where its weight is 0 or its argument is left out.
+        """Return the terms of the loss. A term is zero if its weight is 0 or its argument is missing.
 
         Args:
-            prediction: p.
-            truth: u.
+            prediction: p, of shape `[batch, row, column]`.
+            truth: u, of the same shape.
             gradient: g, for gamma and alpha.
             predicted_gradient: p', for alpha.
             coefficient: K.
@@ -86,27 +95,27 @@ class PlaneLoss:
         )
 
     def energy(self, gradient: Gradient, K: Float[Tensor, "batch row column 1"]) -> PerSample:
-        """Give N of each sample."""
+        """Return N of each sample."""
         return 2 * average(K * gradient.square()) + self.epsilon
 
     def roughness(self, prediction: Plane, gradient: Gradient, K: Float[Tensor, "batch row column 1"]) -> PerSample:
-        """Give r of each sample: how far the differences of p are from g."""
+        """Return r of each sample, the distance of the differences of p from g."""
         error = inner(K) * (inner(gradient) - central(prediction, self.h))
         return self.gamma * self.h * average(error.square()) / self.energy(gradient, K)
 
 
 def central(field: Plane, h: float) -> Float[Tensor, "batch _ _ 2"]:
-    """Give the central differences at the inner points, along rows first."""
+    """Return the central differences at the inner points, along the rows' axis first."""
     rows = field[:, 2:, 1:-1] - field[:, :-2, 1:-1]
     columns = field[:, 1:-1, 2:] - field[:, 1:-1, :-2]
     return torch.stack([rows, columns], dim=-1) / (2 * h)
 
 
 def inner(x: Tensor) -> Tensor:
-    """Cut the outermost ring of points `[batch, row, column, ...]`."""
+    """Return the points of `[batch, row, column, ...]` without the outermost ones."""
     return x[:, 1:-1, 1:-1]
 
 
 def average(x: Tensor) -> Tensor:
-    """Give the mean of each sample."""
+    """Return the mean of each sample."""
     return x.flatten(1).mean(dim=1)

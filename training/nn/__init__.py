@@ -1,1 +1,83 @@
-"""Layers: the parts that operators and sequence networks are made of."""
+"""Layers for neural operators and sequence networks. This table is the public surface.
+
+| layer | file |
+|---|---|
+| attention: `GalerkinAttention`, `FourierAttention`, `LinearAttention`, `SoftmaxAttention` | `attention/` |
+| attention: `CausalAttention`, `KernelAttention`, `LowRankAttention`; by name: `build_attention` | `attention/` |
+| encoder: `EncoderLayer`, `LocalMixing`; from a config: `EncoderConfig`, `encoder_stack` | `encoder.py` |
+| spectral convolution: `SpectralConv`; periodic resampling: `resample_periodic` | `spectral.py` |
+| decoders: `SpectralDecoder`, `PointwiseDecoder`; from a config: `build_decoder` | `decoders.py` |
+| between grids: `Downscaler`, `Upscaler`, `resample`, `sample` | `resampling.py` |
+| coordinates: `grid_coordinates`, `indices`, `JoinCoordinates` | `coordinates.py` |
+| positions of tokens: `square_positions`, `circle_positions` | `coordinates.py` |
+| statistics, dropout, activations: `Normaliser`, `Dropout`, `build_activation` | one file each |
+| classical steps: `ConjugateGradients`; finite differences of a measured field: `Axis`, `derivatives` | one file each |
+"""
+
+from training.nn.activations import build_activation
+from training.nn.attention import (
+    CausalAttention,
+    FourierAttention,
+    GalerkinAttention,
+    HeadAttention,
+    KernelAttention,
+    LinearAttention,
+    LowRankAttention,
+    SoftmaxAttention,
+    build_attention,
+    causal_attention,
+)
+from training.nn.conjugate_gradients import ConjugateGradients
+from training.nn.coordinates import JoinCoordinates, circle_positions, grid_coordinates, indices, square_positions
+from training.nn.curvature import Axis, derivatives
+from training.nn.decoders import (
+    PointwiseDecoder,
+    PointwiseDecoderConfig,
+    SpectralDecoder,
+    SpectralDecoderConfig,
+    build_decoder,
+)
+from training.nn.dropout import Dropout
+from training.nn.encoder import EncoderConfig, EncoderLayer, LocalMixing, encoder_stack
+from training.nn.normaliser import Normaliser
+from training.nn.resampling import Downscaler, Upscaler, resample, sample
+from training.nn.spectral import SpectralConv, resample_periodic
+
+__all__ = [
+    "Axis",
+    "CausalAttention",
+    "ConjugateGradients",
+    "Downscaler",
+    "Dropout",
+    "EncoderConfig",
+    "EncoderLayer",
+    "FourierAttention",
+    "GalerkinAttention",
+    "HeadAttention",
+    "JoinCoordinates",
+    "KernelAttention",
+    "LinearAttention",
+    "LocalMixing",
+    "LowRankAttention",
+    "Normaliser",
+    "PointwiseDecoder",
+    "PointwiseDecoderConfig",
+    "SoftmaxAttention",
+    "SpectralConv",
+    "SpectralDecoder",
+    "SpectralDecoderConfig",
+    "Upscaler",
+    "build_activation",
+    "build_attention",
+    "build_decoder",
+    "causal_attention",
+    "circle_positions",
+    "derivatives",
+    "encoder_stack",
+    "grid_coordinates",
+    "indices",
+    "resample",
+    "resample_periodic",
+    "sample",
+    "square_positions",
+]

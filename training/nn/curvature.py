@@ -1,16 +1,16 @@
-r"""Slopes and curvatures of a measured field: takes a plane that vanishes on the walls, gives both on another grid.
+r"""Averaged first and second differences of a measured field that vanishes on the walls.
 
-What a permeability does to a pressure shows in its second derivatives: :math:`\Delta u = -1/a` inside a material, and a
-kink where two meet. Differencing amplifies noise, averaging over a stencil of width :math:`w` damps it (in a second
-derivative like :math:`w^{-3}`), so both are given averaged over several widths:
+A permeability shows in the second derivatives of its pressure: :math:`\Delta u = -1/a` inside a material, with a kink
+where two materials meet. Differences amplify noise. An average over a stencil of width :math:`w` damps it, in a second
+derivative like :math:`w^{-3}`. So slopes and curvatures are averaged over several widths:
 
 .. math::
     \partial u_{i+1/2} = \frac{u_{i+1} - u_i}{y_{i+1} - y_i}, \qquad
     \partial^2 u_i = \frac{\partial u_{i+1/2} - \partial u_{i-1/2}}{y_{i+1/2} - y_{i-1/2}}, \qquad
     \langle f \rangle_k \propto \sum_j \max(0,\ 1 - |y_k - y_j| / w)\, f_j,
 
-with u = 0 on the walls as the value beyond either end of an axis. Differences are taken first and averaged then: what
-cancels, cancels exactly.
+with u = 0 on the walls as the value beyond either end of an axis. Differences are taken before averages, so that equal
+values cancel exactly.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from training.nn.shapes import Carried, Plane
+from training.nn.shapes import Features, Plane
 
 FEATURES = 4
-"""Fields for each width: slopes along rows and columns' axis, and curvatures likewise."""
+"""Fields per width: the slopes along both axes and the curvatures along both axes."""
 
 
 class Axis:
-    """One axis of a grid and its finite differences, seen from a grid of `working` points between the same ends.
+    """Finite differences along one axis of a grid, averaged at the points of a working grid between the same ends.
 
-    Places are in units of 1/((n-1)(m-1)) of the way between the ends: those of both grids are whole numbers, so that
-    equal places are equal in every arithmetic.
+    Coordinates are in units of 1/((n-1)(m-1)) of the distance between the ends, in which the points of both grids have
+    integer coordinates. So equal points compare equal in every precision.
 
     Args:
-        index: 0..n-1, of which only the length matters.
-        working: 0..m-1 likewise.
-        wall: distance from either end to the wall.
-        dtype: of all results.
+        index: The indices 0..n-1 of the field's points. Only their number matters.
+        working: The indices 0..m-1 of the working grid's points.
+        wall: The distance from either end to the wall, in units of the square's side.
+        dtype: The dtype of all results.
     """
 
     def __init__(self, index: Tensor, working: Tensor, wall: float, dtype: torch.dtype) -> None:
@@ -47,50 +47,55 @@ class Axis:
         spacing = (1 - 2 * wall) / cells
         self.distances = torch.where(at_wall, torch.full_like(spacing, wall), spacing)
         self.widths = (self.distances[1:] + self.distances[:-1]) / 2
-        overhang = wall / (2 * spacing)  # from the outermost points to the middle of the way to the wall
+        overhang = wall / (2 * spacing)  # from the outermost points halfway to the wall
         self.step = cells
         self.working = working.to(dtype) * cells
         self.points = index.to(dtype) * self.cells
         middles = torch.minimum(torch.maximum(faces.to(dtype) - 0.5, -overhang), cells + overhang)
         self.faces = middles * self.cells
 
-    def average(self, places: Tensor, width: float) -> Float[Tensor, "working _"]:
-        """Give each working point's weights over `places`; `width` is in steps of the working grid.
+    def average(self, locations: Tensor, width: float) -> Float[Tensor, "working _"]:
+        """Return the weights of each working point over `locations`.
 
-        It is widened to a step of the question's grid, if that is coarser.
+        `width` is in steps of the working grid. It is at least one step of the field's grid.
         """
         reach = torch.maximum(width * self.step, self.cells)
-        weight = torch.relu(1 - (self.working[:, None] - places[None, :]).abs() / reach)
+        weight = torch.relu(1 - (self.working[:, None] - locations[None, :]).abs() / reach)
         return weight / weight.sum(dim=1, keepdim=True)
 
 
-def derivatives(u: Plane, axes: Sequence[Axis], widths: tuple[float, ...]) -> Carried:
-    """Give the averaged slopes and curvatures of `u`, `FEATURES` for each width, on the working grid.
+def derivatives(u: Plane, axes: Sequence[Axis], widths: tuple[float, ...]) -> Features:
+    """Return the averaged slopes and curvatures of a field on the working grid.
 
     Args:
-        u: the field.
-        axes: its rows and its columns.
-        widths: of the averages, in steps of the working grid.
+        u: The field, of shape `[batch, row, column]`.
+        axes: Its rows and its columns.
+        widths: The widths of the averages, in steps of the working grid.
 
     Returns:
-        `[batch, feature, *working grid]`.
+        `FEATURES` fields per width, of shape `[batch, feature, *working grid]`.
+
+    Example:
+        >>> axis = Axis(torch.arange(57), torch.arange(29), 0.5 / 421, torch.float32)
+        >>> derivatives(torch.rand(2, 57, 57), (axis, axis), (1.0, 4.0)).shape
+        torch.Size([2, 8, 29, 29])
     """
     rows, columns = axes
-    down = torch.diff(walled(u, -2), dim=-2) / rows.distances[:, None]
-    across = torch.diff(walled(u, -1), dim=-1) / columns.distances
-    bends = torch.diff(down, dim=-2) / rows.widths[:, None], torch.diff(across, dim=-1) / columns.widths
+    down = torch.diff(with_walls(u, -2), dim=-2) / rows.distances[:, None]
+    across = torch.diff(with_walls(u, -1), dim=-1) / columns.distances
+    curvatures = torch.diff(down, dim=-2) / rows.widths[:, None], torch.diff(across, dim=-1) / columns.widths
     features = []
     for width in widths:
         over_rows, over_columns = rows.average(rows.points, width), columns.average(columns.points, width).T
         features += [
             rows.average(rows.faces, width) @ down @ over_columns,
             over_rows @ across @ columns.average(columns.faces, width).T,
-            *(over_rows @ bend @ over_columns for bend in bends),
+            *(over_rows @ curvature @ over_columns for curvature in curvatures),
         ]
     return torch.stack(features, dim=1)
 
 
-def walled(u: Plane, axis: int) -> Carried:
-    """Put the walls' zeros before and after an axis."""
+def with_walls(u: Plane, axis: int) -> Features:
+    """Add the zeros of both walls before and after an axis."""
     wall = torch.zeros_like(u.narrow(axis, 0, 1))
     return torch.cat([wall, u, wall], dim=axis)

@@ -1,12 +1,7 @@
-r"""From features on the fine grid to the answer: takes channels, gives the values of the solution there.
+r"""Decoders: from features on the fine grid to the values of the solution.
 
-Both published kinds may first join the coordinates :math:`r` of the grid to the features, :math:`x \leftarrow
-A[x, r] + b`:
-
-- spectral: R spectral layers, then a network of one hidden layer at every point, :math:`B\,\mathrm{act}(A x + a) + b`;
-- pointwise: R layers :math:`x \leftarrow \mathrm{drop}(\mathrm{act}(A x + b))`, then a linear map, all at every point.
-
-Cao, NeurIPS 2021, arXiv 2105.14995, section 4 and appendix C. Linear maps at a point are convolutions of width one.
+Both decoders of the paper first join the coordinates :math:`r` of the grid to the features, :math:`x \leftarrow
+A[x, r] + b`, unless the config leaves the coordinates out. Linear maps at a point are convolutions of width one.
 """
 
 from __future__ import annotations
@@ -17,58 +12,71 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import nn
 
-from training.nn.activations import ACTIVATION, Activation
+from training.nn.activations import Activation, build_activation
 from training.nn.coordinates import JoinCoordinates
 from training.nn.dropout import Dropout
-from training.nn.shapes import Carried, Channels, Places
+from training.nn.shapes import Channels, Coordinates, Features
 from training.nn.spectral import CONVOLUTION, SpectralConv, published_deviation
 
 
 class CommonConfig(BaseModel):
-    """What both decoders have in common."""
+    """Options of both decoders."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     coordinates: bool = True  # join the coordinates of the grid first
-    joined: PositiveInt | None = None  # features after that; None keeps as many as there were
+    joined: PositiveInt | None = None  # features after that; None keeps their number
     activation: Activation = "silu"
     dropout: float = 0.0
 
 
 class SpectralDecoderConfig(CommonConfig):
-    """Sizes of a spectral decoder; the defaults are the published ones for Darcy flow."""
+    """Sizes of a spectral decoder. The defaults are the published ones for Darcy flow."""
 
     kind: Literal["spectral"] = "spectral"
     channels: PositiveInt = 32  # of the spectral layers, W
     modes: PositiveInt = 12  # M
     layers: PositiveInt = 2  # spectral layers, R
-    hidden: PositiveInt = 128  # features of the hidden layer behind them, Z
-    last_activation: bool = True  # activate behind the last spectral layer, too
+    hidden: PositiveInt = 128  # features of the hidden layer after them, Z
+    last_activation: bool = True  # also activate after the last spectral layer
 
 
 class PointwiseDecoderConfig(CommonConfig):
-    """Sizes of a pointwise decoder; the defaults are the published ones for the inverse problem."""
+    """Sizes of a pointwise decoder. The defaults are the published ones for the inverse problem."""
 
     kind: Literal["pointwise"] = "pointwise"
     layers: NonNegativeInt = 1  # R
-    gain: PositiveFloat | None = None  # Xavier gain of the initial weights, biases 0; None starts as torch does
+    gain: PositiveFloat | None = None  # Xavier gain of the initial weights, with zero biases; None: torch's default
 
 
 DecoderConfig = Annotated[SpectralDecoderConfig | PointwiseDecoderConfig, Field(discriminator="kind")]
 
 
 class SpectralDecoder(nn.Module):
-    """Join the coordinates, filter, then decide at every point.
+    r"""Join the coordinates, apply R spectral layers, then a network of one hidden layer at every point.
+
+    .. math::
+        x \leftarrow A[x, r] + b, \qquad x \leftarrow \mathrm{SpectralConv}_R(\dots\mathrm{SpectralConv}_1(x)), \qquad
+        y = B\,\mathrm{act}(C x + c) + d
 
     Args:
-        config: sizes.
-        inputs: channels in.
-        dimensions: number of axes, 1 to 3.
+        config: The sizes.
+        inputs: The number of channels in.
+        dimensions: The number of axes, 1 to 3.
+
+    References:
+        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), section 4 and appendix C
+        | https://arxiv.org/abs/2105.14995
+
+    Example:
+        >>> decoder = SpectralDecoder(SpectralDecoderConfig(coordinates=False, modes=5), 48, dimensions=1)
+        >>> decoder(torch.randn(2, 48, 64), torch.linspace(0, 1, 64)[None]).shape
+        torch.Size([2, 1, 64])
     """
 
     def __init__(self, config: SpectralDecoderConfig, inputs: int, dimensions: int) -> None:
         super().__init__()
-        self.join, width = join(config, inputs, dimensions)
+        self.join, width = build_join(config, inputs, dimensions)
         widths = [width] + [config.channels] * config.layers
         filters = [spectral_layer(config, *pair, dimensions) for pair in pairwise(widths)]
         if not config.last_activation:
@@ -76,50 +84,63 @@ class SpectralDecoder(nn.Module):
         self.spectral = nn.Sequential(*filters)
         linear = CONVOLUTION[dimensions]
         self.head = nn.Sequential(
-            linear(config.channels, config.hidden, 1), ACTIVATION[config.activation](), linear(config.hidden, 1, 1)
+            linear(config.channels, config.hidden, 1), build_activation(config.activation), linear(config.hidden, 1, 1)
         )
 
-    def forward(self, x: Channels, places: Places) -> Carried:
-        return self.decide(x if self.join is None else self.join(x, places))
+    def forward(self, x: Channels, coordinates: Coordinates) -> Features:
+        return self.decode(x if self.join is None else self.join(x, coordinates))
 
-    def decide(self, joined: Channels) -> Carried:
-        """Give the values of features that the coordinates have joined."""
+    def decode(self, joined: Channels) -> Features:
+        """Return the values for features that already hold the coordinates."""
         return self.head(self.spectral(joined))
 
 
 class PointwiseDecoder(nn.Module):
-    """Join the coordinates, then decide at every point.
+    r"""Join the coordinates, then apply R hidden layers and a linear map at every point.
+
+    .. math::
+        x \leftarrow A[x, r] + b, \qquad x \leftarrow \mathrm{drop}(\mathrm{act}(A_i x + b_i)),\ i = 1..R, \qquad
+        y = B x + c
 
     Args:
-        config: sizes.
-        inputs: channels in.
-        dimensions: number of axes, 1 to 3.
+        config: The sizes.
+        inputs: The number of channels in.
+        dimensions: The number of axes, 1 to 3.
+
+    References:
+        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), section 4 and appendix C
+        | https://arxiv.org/abs/2105.14995
+
+    Example:
+        >>> decoder = PointwiseDecoder(PointwiseDecoderConfig(layers=2), 48, dimensions=1)
+        >>> decoder(torch.randn(2, 48, 64), torch.linspace(0, 1, 64)[None]).shape
+        torch.Size([2, 1, 64])
     """
 
     def __init__(self, config: PointwiseDecoderConfig, inputs: int, dimensions: int) -> None:
         super().__init__()
-        self.join, width = join(config, inputs, dimensions)
+        self.join, width = build_join(config, inputs, dimensions)
         linear = CONVOLUTION[dimensions]
         self.hidden = nn.Sequential(
             *(
-                nn.Sequential(linear(width, width, 1), ACTIVATION[config.activation](), Dropout(config.dropout))
+                nn.Sequential(linear(width, width, 1), build_activation(config.activation), Dropout(config.dropout))
                 for _ in range(config.layers)
             )
         )
         self.head = linear(width, 1, 1)
         if config.gain is not None:
-            start_small(self, config.gain)
+            initialise(self, config.gain)
 
-    def forward(self, x: Channels, places: Places) -> Carried:
-        return self.decide(x if self.join is None else self.join(x, places))
+    def forward(self, x: Channels, coordinates: Coordinates) -> Features:
+        return self.decode(x if self.join is None else self.join(x, coordinates))
 
-    def decide(self, joined: Channels) -> Carried:
-        """Give the values of features that the coordinates have joined."""
+    def decode(self, joined: Channels) -> Features:
+        """Return the values for features that already hold the coordinates."""
         return self.head(self.hidden(joined))
 
 
-def join(config: CommonConfig, inputs: int, dimensions: int) -> tuple[JoinCoordinates | None, int]:
-    """Give the map that joins the coordinates, or None, and the number of features behind it."""
+def build_join(config: CommonConfig, inputs: int, dimensions: int) -> tuple[JoinCoordinates | None, int]:
+    """Return the layer that joins the coordinates, or None, and the number of features after it."""
     if not config.coordinates:
         return None, inputs
     width = config.joined or inputs
@@ -127,7 +148,7 @@ def join(config: CommonConfig, inputs: int, dimensions: int) -> tuple[JoinCoordi
 
 
 def spectral_layer(config: SpectralDecoderConfig, inputs: int, outputs: int, dimensions: int) -> SpectralConv:
-    """Give one layer of a spectral decoder, with the published initial scale."""
+    """Return one layer of a spectral decoder, with the initial scale of the reference project."""
     return SpectralConv(
         inputs,
         outputs,
@@ -139,7 +160,7 @@ def spectral_layer(config: SpectralDecoderConfig, inputs: int, outputs: int, dim
     )
 
 
-def start_small(module: nn.Module, gain: float) -> None:
+def initialise(module: nn.Module, gain: float) -> None:
     """Draw every weight uniformly by Xavier's rule with `gain` and set every bias to 0."""
     for parameter in module.parameters():
         if parameter.ndim > 1:
@@ -151,7 +172,17 @@ def start_small(module: nn.Module, gain: float) -> None:
 def build_decoder(
     config: SpectralDecoderConfig | PointwiseDecoderConfig, inputs: int, dimensions: int
 ) -> SpectralDecoder | PointwiseDecoder:
-    """Build the decoder that `config` describes: `[batch, inputs, *grid]` -> `[batch, 1, *grid]`."""
+    """Return a new decoder, which maps `[batch, inputs, *grid]` to `[batch, 1, *grid]`.
+
+    Args:
+        config: The kind and the sizes.
+        inputs: The number of channels in.
+        dimensions: The number of axes, 1 to 3.
+
+    Example:
+        >>> build_decoder(PointwiseDecoderConfig(layers=0, coordinates=False), 3, dimensions=2).head
+        Conv2d(3, 1, kernel_size=(1, 1), stride=(1, 1))
+    """
     if isinstance(config, SpectralDecoderConfig):
         return SpectralDecoder(config, inputs, dimensions)
     return PointwiseDecoder(config, inputs, dimensions)

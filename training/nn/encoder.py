@@ -1,40 +1,41 @@
-r"""The encoder layer: takes tokens and their positions, gives tokens of the same shape.
+r"""The encoder layer of a transformer, and stacks of it.
 
 .. math::
     x \leftarrow \nu(x \pm \mathrm{Mix}(\mu(x))), \qquad x \leftarrow \nu(x + \mathrm{FFN}(\mu(x))), \qquad
-    \mathrm{Mix} = \mathrm{Attn} + \mathrm{Local},
+    \mathrm{Mix} = \mathrm{Attn} + \mathrm{Local}
 
-where one of :math:`\mu, \nu` is a layer norm and the other the identity: :math:`\mu` for `norm = "pre"`, :math:`\nu`
-for `norm = "post"`; neither for `norm = "none"`, which leaves the norms inside the attention alone, as published (Cao,
-NeurIPS 2021, arXiv 2105.14995, section 3). `Local` is optional: a depthwise convolution on the token grid, which
-supplies what a global mixing of smooth features is poor at.
+One of :math:`\mu, \nu` is a layer norm and the other the identity: :math:`\mu` for `norm = "pre"`, :math:`\nu` for
+`norm = "post"`. With `norm = "none"` both are the identity and only the attention normalises, as in the paper (Cao,
+NeurIPS 2021, arXiv 2105.14995, section 3). `Local` is optional: a depthwise convolution on the token grid, which adds
+the local mixing that attention to smooth features lacks.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
-import torch
 from pydantic import BaseModel, ConfigDict
 from torch import nn
 from torch.nn import functional
 
-from training.nn.activations import ACTIVATION, Activation
+from training.nn.activations import Activation, build_activation
 from training.nn.attention import Attention, AttentionNorm, AttentionType, build_attention
 from training.nn.dropout import Dropout
-from training.nn.options import known
 from training.nn.shapes import Mask, Positions, Tokens, Weight
+from training.registry import lookup
 
 Norm = Literal["none", "pre", "post"]
 Residual = Literal["plus", "minus"]
 
+POST: dict[str, bool] = {"none": False, "pre": False, "post": True}
+MINUS: dict[str, bool] = {"plus": False, "minus": True}
+
 
 class EncoderConfig(BaseModel):
-    """What every operator's encoder can be told; an operator's own config inherits it."""
+    """Options of an encoder. The configs of operators inherit them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,12 +43,12 @@ class EncoderConfig(BaseModel):
     attention_norm: AttentionNorm = "layer"
     attention_dropout: float = 0.0
     dropout_in_evaluation: bool = False  # the attention's dropout only, as in the published measurements
-    causal: bool = False  # tokens see their predecessors only; kernels can
+    causal: bool = False  # tokens attend to themselves and their predecessors only; for kernels
     norm: Norm = "pre"
     eps: float = 1e-5  # of all norms
     gain: float = 1e-2  # Xavier gain of the attention's projections
     diagonal: float = 1e-2  # multiple of the identity added to them
-    symmetric: bool = False  # add their transpose too
+    symmetric: bool = False  # also add their transpose
     channels: int = 64  # features of a token, C
     heads: int = 4
     layers: int = 4
@@ -57,44 +58,46 @@ class EncoderConfig(BaseModel):
     residual: Residual = "plus"
     dropout: float = 0.0  # of both residual branches
     feedforward_dropout: float = 0.0  # of the FFN's hidden features
-    identical: bool = False  # start all layers from equal weights, as published
-    local: int = 0  # stencil of the depthwise convolution beside the attention; 0 leaves it out
+    identical: bool = False  # start all layers from equal weights, as the reference project does
+    local: int = 0  # stencil of the depthwise convolution beside the attention; 0: no convolution
 
 
 class EncoderLayer(nn.Module):
-    """Mix tokens globally (and locally), then transform each on its own.
-
-    Six layers on 8192 points of a line, for a batch of 8::
-
-        import torch
-        from torch import nn
-        from training.attention import build_attention
-        from training.encoder import EncoderLayer
-
-        def layer():
-            return EncoderLayer(build_attention("galerkin", 128, 4, coordinates=1), channels=128, feedforward=256)
-
-        layers = nn.ModuleList(layer() for _ in range(6))
-        x = torch.randn(8, 8192, 128)
-        pos = torch.arange(8192)[:, None].repeat(8, 1, 1)
-        for layer in layers:
-            x = layer(x, pos)
+    r"""Mix the tokens globally and locally, then transform each token alone; see the formula of the module.
 
     Args:
-        attention: the global mixing, any member of `training.nn.attention`.
-        channels: features of a token.
-        feedforward: hidden features of the FFN.
-        norm: `pre`, `post` or `none`, see the module's formula.
-        activation: `silu`, `relu`, `gelu` or `none`, of the FFN.
-        residual: the sign of the mixing branch, `plus` or `minus`.
-        batch_norm: normalise the FFN's hidden features over batch and tokens.
-        eps: of the norms.
-        local: the local mixing, or None.
-        dropout: rate on both residual branches; 0 in evaluation.
-        feedforward_dropout: rate on the FFN's hidden features; 0 in evaluation.
+        attention: The global mixing, such as a layer of `training.nn.attention`.
+        channels: The number of features per token.
+        feedforward: The number of hidden features of the feed-forward network (FFN).
+        norm: `pre`, `post` or `none`.
+        activation: The activation of the FFN: `silu`, `relu`, `gelu` or `none`.
+        residual: The sign of the mixing branch, `plus` or `minus`.
+        batch_norm: Normalise the hidden features of the FFN over batch and tokens.
+        eps: The epsilon of the layer norms.
+        local: The local mixing, such as `LocalMixing`, or None.
+        dropout: The dropout rate of both branches. It is 0 in evaluation.
+        feedforward_dropout: The dropout rate of the hidden features of the FFN. It is 0 in evaluation.
 
     Raises:
-        ValueError: a word is unknown; the message lists those that are known.
+        UnknownNameError: There is no such norm, activation or residual; the message lists the known names.
+
+    References:
+        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021)
+        | https://arxiv.org/abs/2105.14995
+
+    Example:
+        Six layers on 8192 points of a line, for a batch of 8:
+
+        >>> def layer():
+        ...     return EncoderLayer(build_attention("galerkin", 128, 4, coordinates=1), channels=128, feedforward=256)
+        >>> layers = nn.ModuleList(layer() for _ in range(6))
+        >>> x = torch.randn(8, 8192, 128)
+        >>> pos = torch.arange(8192)[:, None].repeat(8, 1, 1)
+        >>> with torch.no_grad():
+        ...     for layer in layers:
+        ...         x = layer(x, pos)
+        >>> x.shape
+        torch.Size([8, 8192, 128])
     """
 
     def __init__(
@@ -115,11 +118,11 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.attention = attention
         self.local = local
-        self.post = known(norm, get_args(Norm), "the norm") == "post"
-        self.minus = known(residual, get_args(Residual), "the residual") == "minus"
+        self.post = lookup(POST, norm, "norm")
+        self.minus = lookup(MINUS, residual, "residual")
         self.norm1, self.norm2 = (nn.Identity() if norm == "none" else nn.LayerNorm(channels, eps) for _ in range(2))
         hidden = OrderedDict(
-            activation=ACTIVATION[known(activation, ACTIVATION, "the activation")](),
+            activation=build_activation(activation),
             dropout=Dropout(feedforward_dropout),
         )
         if batch_norm:
@@ -137,7 +140,14 @@ class EncoderLayer(nn.Module):
         mask: Mask | None = None,
         weight: Weight | None = None,
     ) -> Tokens:
-        """Give the tokens after one layer; positions, mask and weight as in `training.nn.attention.HeadAttention`."""
+        """Return the tokens after the layer.
+
+        Args:
+            tokens: The tokens, of shape `[batch, token, channel]`.
+            positions: See `training.nn.attention.HeadAttention`.
+            mask: See there.
+            weight: See there.
+        """
 
         def mix(x: Tokens) -> Tokens:
             mixed = self.attention(x, positions=positions, mask=mask, weight=weight)
@@ -148,7 +158,7 @@ class EncoderLayer(nn.Module):
         return self.add(tokens, self.transform, self.norm2)
 
     def transform(self, tokens: Tokens) -> Tokens:
-        """Transform each token on its own: as rows of one matrix, whatever their sample, which graphs multiply best."""
+        """Apply the FFN to the tokens of all samples as the rows of one matrix, which graphs multiply fastest."""
         return self.feedforward(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
 
     def add(self, tokens: Tokens, branch: Callable[[Tokens], Tokens], norm: nn.Module) -> Tokens:
@@ -160,12 +170,17 @@ class EncoderLayer(nn.Module):
 def encoder_stack(
     config: EncoderConfig, coordinates: int, local: Callable[[], nn.Module | None] | None = None
 ) -> nn.ModuleList:
-    """Give the layers of an encoder.
+    """Return the layers of an encoder.
 
     Args:
-        config: an operator's config.
-        coordinates: components of a token's position; 0 for an encoder without positions.
-        local: makes one layer's local mixing; asked only if the config wants one.
+        config: The options.
+        coordinates: The number of coordinates of a position; 0 for an encoder without positions.
+        local: Makes the local mixing of one layer. It is called only if `config.local` is not 0.
+
+    Example:
+        >>> layers = encoder_stack(EncoderConfig(channels=32, layers=2), coordinates=0)
+        >>> nn.Sequential(*layers)(torch.randn(2, 100, 32)).shape
+        torch.Size([2, 100, 32])
     """
 
     def layer() -> EncoderLayer:
@@ -178,7 +193,13 @@ def encoder_stack(
 
 
 def encoder_layer(config: EncoderConfig, coordinates: int, local: nn.Module | None) -> EncoderLayer:
-    """Give one layer of the encoder."""
+    """Return one layer of an encoder.
+
+    Args:
+        config: The options.
+        coordinates: The number of coordinates of a position.
+        local: The local mixing, or None.
+    """
     attention = build_attention(
         config.attention,
         config.channels,
@@ -209,13 +230,17 @@ def encoder_layer(config: EncoderConfig, coordinates: int, local: nn.Module | No
 
 
 class LocalMixing(nn.Module):
-    """Convolve every channel on its own over the token grid (depthwise, stride 1, same size).
+    """Convolve every channel alone over the token grid (depthwise, stride 1, same size).
 
     Args:
-        channels: features of a token.
-        grid: sides of the token grid, one or two axes; tokens are its points in row-major order.
-        kernel: odd width of the stencil.
-        periodic: wrap around the ends instead of padding with zeros.
+        channels: The number of features per token.
+        grid: The sides of the token grid, of one or two axes. The tokens are its points in row-major order.
+        kernel: The width of the stencil, an odd number.
+        periodic: Wrap around the ends instead of padding with zeros.
+
+    Example:
+        >>> LocalMixing(32, (10, 12), kernel=3)(torch.randn(2, 120, 32)).shape
+        torch.Size([2, 120, 32])
     """
 
     def __init__(self, channels: int, grid: tuple[int, ...], kernel: int, *, periodic: bool = False) -> None:
@@ -229,15 +254,3 @@ class LocalMixing(nn.Module):
     def forward(self, tokens: Tokens) -> Tokens:
         planes = functional.pad(tokens.transpose(1, 2).unflatten(2, self.grid), self.padding, mode=self.mode)
         return self.convolution(planes).flatten(2).transpose(1, 2)
-
-
-def square_positions(side: int) -> Positions:
-    """Give the coordinates of a side x side token grid on [0, 1]^2, row-major: [side * side, 2]."""
-    axis = torch.linspace(0, 1, side)
-    return torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1).flatten(0, 1)
-
-
-def circle_positions(points: int) -> Positions:
-    """Give `points` periodic tokens their places on the unit circle, where both ends of [0, 1) meet: [points, 2]."""
-    angle = 2 * math.pi * torch.arange(points) / points
-    return torch.stack([torch.cos(angle), torch.sin(angle)], dim=-1)

@@ -1,7 +1,7 @@
-"""Standardisation as part of the network: takes physical units, gives mean 0 and deviation 1, and back.
+"""Standardisation as a layer.
 
-The statistics are buffers, so they are saved with the weights and exported with the graph. They are single numbers
-for the whole field, one per channel, or one per point of the one grid on which a network standardises.
+The statistics are buffers, so they are saved with the weights and exported with the graph. They are one pair of numbers
+for the whole field, one pair per channel, or one pair per grid point of a fixed grid.
 """
 
 from __future__ import annotations
@@ -11,17 +11,27 @@ from torch import Tensor, nn
 
 from training.nn.shapes import Field
 
-#: A point that never varies (a wall) is divided by a small number, not by zero.
+#: Keeps a point that never varies, such as one on a wall, from a division by zero.
 EPSILON = 1e-5
 
 
 class Normaliser(nn.Module):
-    """Standardise: z = (x - mean) / deviation.
+    r"""Standardise fields by the mean and the standard deviation of the training fields.
+
+    .. math::
+        z = (x - \mu) / \sigma
 
     Args:
-        grid: shape of the statistics of a sample, () for one pair of numbers; an axis of one point is averaged over.
-        relative: add `EPSILON` times the deviation of the whole set to each deviation, or else `EPSILON` itself in
-            physical units, as the published code does.
+        grid: The shape of the statistics of one sample; `()` for one pair of numbers. The statistics are averaged over
+            axes of length 1.
+        relative: Add `EPSILON` times the standard deviation of the whole set to each deviation. Otherwise add `EPSILON`
+            in physical units, as the reference project does.
+
+    Example:
+        >>> normaliser = Normaliser()
+        >>> normaliser.fit(torch.tensor([[1.0, 3.0]]))
+        >>> normaliser(torch.tensor([[1.0, 3.0]])).round(decimals=3)
+        tensor([[-1.,  1.]])
     """
 
     mean: Tensor
@@ -35,10 +45,10 @@ class Normaliser(nn.Module):
 
     @torch.no_grad()
     def fit(self, fields: Field) -> None:
-        """Take mean and deviation from samples `[sample, *grid]` in physical units."""
+        """Set mean and deviation to those of the samples `[sample, *grid]`, in physical units."""
         fields, grid = fields.double(), self.mean.shape or (1,) * (fields.ndim - 1)
-        axis = (0, *(place for place, side in enumerate(grid, start=1) if side == 1))
-        deviation, mean = torch.std_mean(fields, dim=axis, correction=0, keepdim=True)
+        averaged = (0, *(axis for axis, side in enumerate(grid, start=1) if side == 1))
+        deviation, mean = torch.std_mean(fields, dim=averaged, correction=0, keepdim=True)
         self.mean.copy_(mean.reshape(self.mean.shape))
         floor = EPSILON * (fields.std(correction=0) if self.relative else 1)
         self.deviation.copy_((deviation + floor).reshape(self.mean.shape))
@@ -47,5 +57,5 @@ class Normaliser(nn.Module):
         return (x - self.mean) / self.deviation
 
     def inverse(self, z: Field) -> Field:
-        """Give back physical units."""
+        r"""Return the field in physical units, :math:`x = \sigma z + \mu`."""
         return z * self.deviation + self.mean

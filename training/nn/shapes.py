@@ -1,10 +1,10 @@
-"""The one vocabulary of tensor shapes: takes nothing, gives the names that signatures across `training` use.
+"""Names of tensor shapes that signatures in `training` share.
 
-Axes by name: `batch` samples, `row column` the two axes of a field, `block_row block_column` those of its means over
-blocks, `point` the axis of a periodic line, `token` the points the encoder sees (flattened over the token grid),
-`source` the tokens that keys and values stand for where they are others than the queries', `channel` features, `head`
-attention heads, `coordinate` position components. Annotations are checked while the tests run (jaxtyping's import hook)
-and cost nothing otherwise.
+The dimension names are: `batch` samples; `row` and `column` the axes of a field on a plane; `block_row` and
+`block_column` the axes of its means over blocks; `point` the axis of a line; `grid` any number of axes; `token` the
+points that the encoder sees, flattened; `source` the tokens of keys and values; `channel` features; `head` attention
+heads; `coordinate` components of a position. jaxtyping checks the annotations while the tests run; outside the tests
+they cost nothing.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ Plane = Float[Tensor, "batch row column"]
 Blocks = Float[Tensor, "batch block_row block_column"]
 Field = Float[Tensor, "batch *grid"]
 Channels = Float[Tensor, "batch channel *grid"]
-Numbers = Integer[Tensor, "batch token"]  # words of a sequence by number, 0 is padding
-Logits = Float[Tensor, "batch *token label"]  # of a sequence, or of each of its tokens
+Features = Float[Tensor, "batch _ ..."]  # any channels on any grid
+Numbers = Integer[Tensor, "batch token"]  # indices into a vocabulary; 0 is padding
+Logits = Float[Tensor, "batch *token label"]  # per sequence or per token
 Tokens = Float[Tensor, "batch token channel"]
-Rows = Float[Tensor, "row channel"]  # tokens of all samples
+Rows = Float[Tensor, "row channel"]  # the tokens of all samples as the rows of one matrix
 Sources = Float[Tensor, "batch source channel"]
 Heads = Float[Tensor, "batch head token width"]
-Mixed = Float[Tensor, "batch head _ _"]  # heads of queries or sources, with or without the coordinates
-Matrices = Float[Tensor, "batch *head _ _"]  # that mix tokens, head by head or all in one
-Carried = Float[Tensor, "batch _ ..."]  # the same samples with other channels or on another grid
-Places = Float[Tensor, "coordinate *grid"]
-Positions = Real[Tensor, "... token coordinate"]  # of all samples, or sample by sample
+Mixed = Float[Tensor, "batch head _ _"]  # heads of queries, keys or values, with or without coordinates
+Matrices = Float[Tensor, "batch *head _ _"]  # attention matrices, per head or for all heads together
+Coordinates = Float[Tensor, "coordinate *grid"]
+Positions = Real[Tensor, "... token coordinate"]  # shared by all samples, or per sample
 SourcePositions = Real[Tensor, "... source coordinate"]
-Mask = Shaped[Tensor, "#batch #token source"]  # bool or 0/1; true where a query sees a source
+Mask = Shaped[Tensor, "#batch #token source"]  # bool or 0/1; true where the query attends to the source
 Weight = Float[Tensor, "#batch #token #channel"]
 
 __all__ = [
     "Blocks",
-    "Carried",
     "Channels",
+    "Coordinates",
+    "Features",
     "Field",
     "Heads",
     "Line",
@@ -44,7 +45,6 @@ __all__ = [
     "Matrices",
     "Mixed",
     "Numbers",
-    "Places",
     "Plane",
     "Positions",
     "Rows",

@@ -1,13 +1,13 @@
-r"""The truncated Fourier transform as matrix products: takes fields, gives filtered or resampled fields.
+r"""Truncated Fourier transforms as matrix products, and the spectral convolution.
 
-Only the lowest modes survive a spectral convolution, so no FFT is needed: with the bases
+A spectral convolution keeps only the lowest modes, so it needs no FFT. With the bases
 
 .. math::
     C_{jk} = \cos(2\pi jk/n), \qquad S_{jk} = \sin(2\pi jk/n), \qquad 0 \le j < n,\ 0 \le k < M,
 
-the coefficients of :math:`x` are :math:`(C - iS)^T x/n`. :math:`jk \bmod n` is reduced in integers before the cast to
-float, or the angles lose digits. Convention, the same on every device: the inverse keeps the real part only, so the
-imaginary parts of the zero mode and of a Nyquist mode have no effect, and a Nyquist mode counts once.
+the coefficients of :math:`x` are :math:`(C - iS)^T x/n`. The product :math:`jk` is reduced modulo :math:`n` in integers
+before the cast to float, because the angles would lose digits otherwise. The inverse transform keeps the real part. So
+the imaginary parts of the zero mode and of a Nyquist mode have no effect, and a Nyquist mode counts once.
 """
 
 from __future__ import annotations
@@ -21,46 +21,63 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.activations import ACTIVATION, Activation
+from training.nn.activations import Activation, build_activation
 from training.nn.dropout import Dropout
-from training.nn.shapes import Carried, Channels, Line
+from training.nn.shapes import Channels, Features, Line
 
 Basis = Float[Tensor, "point mode"]
 Waves = Int[Tensor, " mode"]
 Points = Int[Tensor, " point"]
 Indices = Int[Tensor, " _"]
 Weight = Float[Tensor, " mode"]
-Turn = Float[Tensor, "_ _"]
+Rotation = Float[Tensor, "_ _"]
 Spectrum = Float[Tensor, "batch mode"]
 
 BLOCK = 64  # points of a long line that are transformed together
 
-#: The pointwise linear map over 1, 2 and 3 axes is a convolution of width one.
+#: A linear map of the channels at every point of 1, 2 or 3 axes is a convolution of width one.
 CONVOLUTION = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 def bases(points: Points, modes: Waves, dtype: torch.dtype) -> tuple[Basis, Basis]:
-    """Give cos and sin of 2 pi j k / n for the indices j = 0..n-1 in `points` and the wave numbers k in `modes`."""
+    """Return cos and sin of 2 pi j k / n for the indices j = 0..n-1 in `points` and the wave numbers k in `modes`."""
     return waves(points, modes, points[-1:] + 1, dtype)
 
 
 def waves(points: Points, modes: Waves, n: Int[Tensor, " 1"], dtype: torch.dtype) -> tuple[Basis, Basis]:
-    """Give cos and sin of 2 pi j k / n for any indices j in `points` and the wave numbers k in `modes`."""
+    """Return cos and sin of 2 pi j k / n for any indices j in `points` and the wave numbers k in `modes`.
+
+    Both have the shape `[point, mode]`.
+    """
     angle = (2 * math.pi) * (torch.remainder(points[:, None] * modes, n).to(dtype) / n.to(dtype))
     return torch.cos(angle), torch.sin(angle)
 
 
 def hermitian(points: Points, modes: Waves, dtype: torch.dtype) -> Weight:
-    """Weigh each mode of a half spectrum by how often the whole one holds it: zero and Nyquist once, others twice."""
+    """Return how often the whole spectrum holds each mode of the half spectrum: zero and Nyquist once, others twice."""
     return torch.where((modes > 0) & (2 * modes <= points[-1:]), 2, 1).to(dtype)
 
 
 def resample_periodic(
     x: Line, points: Tensor, modes: int, *, shift: Float[Tensor, " batch"] | None = None
 ) -> Float[Tensor, "batch _"]:
-    """Carry periodic samples to the grid of `points` = 0..m-1, each moved to the right by its `shift` in periods.
+    """Resample periodic functions on another grid by their truncated Fourier series, and shift them.
 
-    Kept are the wave numbers below `modes` that both grids resolve: exact for band-limited fields.
+    The series keeps the wave numbers below `modes` that both grids resolve. For band-limited functions it is exact.
+
+    Args:
+        x: The functions, of shape `[batch, point]`.
+        points: The indices 0..m-1 of the other grid.
+        modes: The number of wave numbers, from 0.
+        shift: The shift of each function to the right, in periods, of shape `[batch]`.
+
+    Returns:
+        The functions on the other grid, of shape `[batch, m]`.
+
+    Example:
+        >>> x = torch.sin(2 * torch.pi * torch.arange(4) / 4)[None]
+        >>> resample_periodic(x, torch.arange(8), modes=2)[0, :3].abs().round(decimals=4)
+        tensor([0.0000, 0.7071, 1.0000])
     """
     source, wave = torch.arange(x.shape[-1], device=x.device), torch.arange(modes, device=x.device)
     resolved = (2 * wave <= source[-1:]) & (2 * wave <= points[-1:])
@@ -73,44 +90,45 @@ def resample_periodic(
     return synthesise(even, odd, points, wave)
 
 
-# A long line has many more cosines, n M of them, than products with them take time. So its points are counted in
-# blocks of `BLOCK`: 2 pi k (j + s) / n for a block's start j and a step s is the sum of two angles, and (n / BLOCK +
-# BLOCK) M cosines are enough. The transform of every block comes first, each from its own start; they are then turned.
+# On a long line, computing the n M cosines takes longer than the products with them. So the points are grouped in
+# blocks of `BLOCK`. The angle 2 pi k (j + s) / n of a block's start j and a step s is a sum of two angles, so that
+# (n / BLOCK + BLOCK) M cosines are enough. Each block is transformed relative to its start, then rotated by the angle
+# of the start.
 
 
 def blocks(points: Points) -> tuple[Indices, Indices]:
-    """Give the indices of the blocks' starts, and the steps from each: the last ones may lead beyond the line."""
+    """Return the indices of the blocks' starts and the steps from each. The last block may extend beyond the line."""
     return points[::BLOCK], torch.arange(BLOCK, device=points.device)
 
 
 def analyse(x: Line, points: Points, modes: Waves) -> tuple[Spectrum, Spectrum]:
-    """Give the sums of x cos and x sin over the line, wave by wave."""
+    """Return the sums of x cos and x sin over the line for each wave number."""
     starts, steps = blocks(points)
     rows = functional.pad(x, (0, BLOCK - 1))[:, starts[:, None] + steps]
-    (cos, sin), basis = turns(points, modes, x.dtype)
+    (cos, sin), basis = rotations(points, modes, x.dtype)
     even, odd = (rows @ basis).chunk(2, dim=-1)
     return (even * cos - odd * sin).sum(1), (odd * cos + even * sin).sum(1)
 
 
 def synthesise(even: Spectrum, odd: Spectrum, points: Points, modes: Waves) -> Float[Tensor, "batch _"]:
-    """Give the sum of even cos + odd sin over the waves, point by point."""
-    (cos, sin), basis = turns(points, modes, even.dtype)
+    """Return the sum of even cos + odd sin over the wave numbers at each point."""
+    (cos, sin), basis = rotations(points, modes, even.dtype)
     even, odd = even[:, None], odd[:, None]
     rows = torch.cat([even * cos + odd * sin, odd * cos - even * sin], dim=-1) @ basis.T
     return rows.flatten(1)[:, points]
 
 
-def turns(points: Points, modes: Waves, dtype: torch.dtype) -> tuple[tuple[Turn, Turn], Turn]:
-    """Give cos and sin at the blocks' starts, and side by side at the steps."""
+def rotations(points: Points, modes: Waves, dtype: torch.dtype) -> tuple[tuple[Rotation, Rotation], Rotation]:
+    """Return cos and sin at the blocks' starts, and cos and sin at the steps, concatenated."""
     (starts, steps), n = blocks(points), points[-1:] + 1
     return waves(starts, modes, n, dtype), torch.cat(waves(steps, modes, n, dtype), dim=-1)
 
 
 def antiderivative(points: int) -> Float[Tensor, "point point"]:
-    r"""Give the matrix A for which x A is 2 pi times the antiderivative of zero mean of a periodic x of period 1.
+    r"""Return the matrix A for which x A is :math:`2\pi` times the antiderivative of a function x of period 1.
 
-    A wave of number k is divided by k and moved by a quarter of its length; mean and Nyquist mode are dropped. The
-    factor keeps the slowest wave as large as it is.
+    The antiderivative has zero mean. A wave of number k is divided by k and shifted by a quarter of its length. The
+    mean and the Nyquist mode of x are dropped. The factor :math:`2\pi` keeps the amplitude of the wave of number 1.
     """
     index, wave = torch.arange(points), torch.arange(1, (points + 1) // 2)
     cos, sin = bases(index, wave, torch.float64)
@@ -118,28 +136,38 @@ def antiderivative(points: int) -> Float[Tensor, "point point"]:
 
 
 class SpectralConv(nn.Module):
-    r"""Multiply the lowest modes of periodic features by learned complex matrices and add a pointwise linear map.
+    r"""Multiply the lowest Fourier modes of features by learned complex matrices and add a pointwise linear map.
 
     .. math::
         y = \mathrm{act}(F^{-1}(W\,F x) + A x + b)
 
-    over one, two or three axes. The last axis keeps the wave numbers 0..M-1, every other one -M..M-1; the rest is
-    dropped from the first term. On an axis of n points the layer needs :math:`M \le \lfloor n/2\rfloor + 1`; a coarser
-    grid is answered with the modes that it resolves, as if M were :math:`\lfloor n/2\rfloor + 1` there. Where
-    2M > n, both ends of a full axis meet and the negative wave numbers win, as in the published code. After Li et al.,
-    Fourier neural operator, arXiv 2010.08895, in the form of Cao, NeurIPS 2021, appendix C.
+    The last axis keeps the wave numbers 0..M-1 and every other axis -M..M-1; the first term drops the others. An axis
+    of n points resolves at most :math:`\lfloor n/2\rfloor + 1` modes. On a coarser grid the layer uses the modes that
+    the grid resolves. Where 2M > n, the positive and the negative wave numbers of an axis overlap and the negative ones
+    are used, as in the reference project.
 
     Args:
-        inputs: channels in.
-        outputs: channels out.
-        modes: M, wave numbers kept on each axis.
-        dimensions: number of axes, 1 to 3.
-        activation: applied to the sum.
-        dropout: rate on what is transformed, not on the pointwise map; 0 in evaluation.
-        deviation: of the initial spectral weights; None is 1 / sqrt(inputs * outputs).
+        inputs: The number of channels in.
+        outputs: The number of channels out.
+        modes: The number of wave numbers per axis, M.
+        dimensions: The number of axes, 1 to 3.
+        activation: The activation of the sum.
+        dropout: The dropout rate before the transform. The pointwise map has none. It is 0 in evaluation.
+        deviation: The standard deviation of the initial spectral weights; None is 1 / sqrt(inputs * outputs).
 
     Raises:
-        ValueError: there are no modes, or not 1 to 3 axes.
+        ValueError: `modes` is less than 1, or `dimensions` is not 1, 2 or 3.
+
+    References:
+        | Fourier Neural Operator for Parametric Partial Differential Equations (Li et al., ICLR 2021)
+        | https://arxiv.org/abs/2010.08895
+        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), appendix C
+        | https://arxiv.org/abs/2105.14995
+
+    Example:
+        >>> layer = SpectralConv(3, 8, modes=5, dimensions=2)
+        >>> layer(torch.randn(4, 3, 16, 12)).shape
+        torch.Size([4, 8, 16, 12])
     """
 
     def __init__(
@@ -158,13 +186,13 @@ class SpectralConv(nn.Module):
             raise ValueError(f"expected at least 1 mode and 1 to 3 axes but got {modes} modes and {dimensions} axes")
         self.modes = modes
         scale = (inputs * outputs) ** -0.5 if deviation is None else deviation
-        # One complex matrix a mode, real and imaginary part last; the modes of the last axis vary slowest.
+        # One complex matrix per mode, real and imaginary part last. The modes of the last axis vary slowest.
         self.weight = nn.Parameter(scale * torch.randn(modes * (2 * modes) ** (dimensions - 1), inputs, outputs, 2))
         self.residual = CONVOLUTION[dimensions](inputs, outputs, 1)
         self.dropout = Dropout(dropout)
-        self.activation = ACTIVATION[activation]()
+        self.activation = build_activation(activation)
 
-    def forward(self, x: Channels) -> Carried:
+    def forward(self, x: Channels) -> Features:
         *others, last = (torch.arange(side, device=x.device) for side in x.shape[2:])
         axes = [*(full_axis(axis, self.modes, x.dtype) for axis in others), half_axis(last, self.modes, x.dtype)]
         real, imaginary = transform(self.dropout(x), axes)
@@ -176,7 +204,7 @@ class SpectralConv(nn.Module):
 
 
 class Axis(NamedTuple):
-    """One axis of a transform: its basis, and what each mode counts for on the way back (0 drops it)."""
+    """One axis of a transform: its basis, and the weight of each mode in the inverse (0 drops the mode)."""
 
     cos: Basis
     sin: Basis
@@ -184,14 +212,14 @@ class Axis(NamedTuple):
 
 
 def half_axis(points: Points, modes: int, dtype: torch.dtype) -> Axis:
-    """Give the axis of the half spectrum, wave numbers 0..modes-1; those the grid does not resolve count nothing."""
+    """Return the axis of the half spectrum, wave numbers 0..modes-1. Modes that the grid does not resolve weigh 0."""
     waves, n = torch.arange(modes, device=points.device), points[-1:] + 1
     weight = hermitian(points, waves, dtype) * (2 * waves <= n).to(dtype) / n.to(dtype)
     return Axis(*bases(points, waves, dtype), weight)
 
 
 def full_axis(points: Points, modes: int, dtype: torch.dtype) -> Axis:
-    """Give an axis of the whole spectrum, wave numbers -modes..modes-1, each alias at most once."""
+    """Return an axis of the whole spectrum, wave numbers -modes..modes-1. At most one of equal aliases has a weight."""
     waves, n = torch.arange(-modes, modes, device=points.device), points[-1:] + 1
     held = torch.clamp(torch.div(n, 2, rounding_mode="floor") + 1, max=modes)
     weight = ((waves >= -held) & (waves < n - held)).to(dtype) / n.to(dtype)
@@ -199,9 +227,17 @@ def full_axis(points: Points, modes: int, dtype: torch.dtype) -> Axis:
 
 
 def multiply(real: Tensor, imaginary: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Multiply each mode's channels by its matrix, [mode, batch, in] -> [mode, batch, out].
+    """Multiply the channels of each mode by its complex matrix.
 
-    One real product of twice the width does for the four of a complex one.
+    One real product of twice the width replaces the four products of a complex one.
+
+    Args:
+        real: The real part, of shape `[mode, batch, in]`.
+        imaginary: The imaginary part.
+        weight: The matrices, of shape `[mode, in, out, 2]`.
+
+    Returns:
+        Real and imaginary part, each of shape `[mode, batch, out]`.
     """
     a, b = weight.unbind(-1)
     matrix = torch.cat([torch.cat([a, b], dim=-1), torch.cat([-b, a], dim=-1)], dim=-2)
@@ -209,42 +245,42 @@ def multiply(real: Tensor, imaginary: Tensor, weight: Tensor) -> tuple[Tensor, T
     return first, second
 
 
-# Every transform is `linear` on the last axis, one large matrix product; a broadcast product would loop over batch
-# and channels. So each axis is moved to the end before its turn, and the order of the axes is reversed by the way.
-# Real and imaginary part stand side by side in it, or a complex product would be four real ones and two sums.
+# Every transform is `linear` on the last axis, which is one large matrix product; a broadcast product would loop over
+# batch and channels. So each axis is moved to the end before it is transformed, which reverses the order of the axes.
+# Real and imaginary part are concatenated, because a complex product would be four real ones and two sums.
 
 
 def transform(x: Channels, axes: Sequence[Axis]) -> tuple[Tensor, Tensor]:
-    """Transform the last axis first: [..., *points] -> real and imaginary [..., last mode, ..., first mode]."""
+    """Transform `[..., *points]` to real and imaginary part `[..., last mode, ..., first mode]`, last axis first."""
     *others, last = axes
     real, imaginary = functional.linear(x, torch.cat([last.cos, -last.sin], dim=-1).T).chunk(2, dim=-1)
-    for place, axis in enumerate(reversed(others), start=2):
-        real, imaginary = (part.movedim(-1, place) for part in (real, imaginary))
+    for position, axis in enumerate(reversed(others), start=2):
+        real, imaginary = (part.movedim(-1, position) for part in (real, imaginary))
         real, imaginary = complex_linear(real, imaginary, axis.cos.T, -axis.sin.T)
     return real, imaginary
 
 
-def inverse(real: Tensor, imaginary: Tensor, axes: Sequence[Axis]) -> Carried:
-    """Transform back and keep the real part: [..., last mode, ..., first mode] -> [..., *points]."""
+def inverse(real: Tensor, imaginary: Tensor, axes: Sequence[Axis]) -> Features:
+    """Transform `[..., last mode, ..., first mode]` back to `[..., *points]` and keep the real part."""
     scaled = [(axis.cos * axis.weight, axis.sin * axis.weight) for axis in axes]
     *others, (last_cos, last_sin) = scaled
-    for place, (cos, sin) in zip(range(len(axes), 1, -1), others, strict=True):
-        real, imaginary = (part.movedim(place, -1) for part in complex_linear(real, imaginary, cos, sin))
+    for position, (cos, sin) in zip(range(len(axes), 1, -1), others, strict=True):
+        real, imaginary = (part.movedim(position, -1) for part in complex_linear(real, imaginary, cos, sin))
     return functional.linear(torch.cat([real, imaginary], dim=-1), torch.cat([last_cos, -last_sin], dim=-1))
 
 
 def complex_linear(real: Tensor, imaginary: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Multiply the complex rows of the last axis by the complex matrix cos + i sin, [out, in], one real product."""
+    """Multiply the complex last axis by the complex matrix cos + i sin, of shape `[out, in]`, in one real product."""
     matrix = torch.cat([torch.cat([cos, -sin], dim=-1), torch.cat([sin, cos], dim=-1)], dim=-2)
     product, half = functional.linear(torch.cat([real, imaginary], dim=-1), matrix), cos.shape[0]
     return product[..., :half], product[..., half:]  # `chunk` would freeze an exported grid
 
 
 def published_deviation(inputs: int, outputs: int, modes: int, dimensions: int) -> float:
-    r"""Give the deviation that the published layers start their spectral weights with.
+    r"""Return the standard deviation of the initial spectral weights of the reference project.
 
-    Xavier's normal rule on the tensor [in, out, \*modes, 2] with the gain 1/(in out) on a line and
-    :math:`\sqrt{in + out}/(in\,out)` on a plane (here also in space).
+    It is Xavier's normal rule for the tensor [in, out, \*modes, 2] with the gain 1/(in out) on a line and
+    :math:`\sqrt{in + out}/(in\,out)` on a plane and in space.
     """
     gain = (1 if dimensions == 1 else math.sqrt(inputs + outputs)) / (inputs * outputs)
     return gain * math.sqrt(2 / ((inputs + outputs) * 2 * modes**dimensions))

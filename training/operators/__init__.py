@@ -1,45 +1,61 @@
-"""Takes an operator's config, gives the network: one complete network per file, physical units in and out."""
+"""Operators: complete networks between fields in physical units, one per file, found by their kind.
+
+An installed package adds one by an entry point of the group `petrov.operators` whose object is an `OperatorKind`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, BeforeValidator, SerializeAsAny
 
-from training.nn.encoder import EncoderConfig
 from training.operators.burgers import BurgersConfig, BurgersOperator
 from training.operators.darcy import DarcyConfig, DarcyOperator
 from training.operators.darcy_inverse import DarcyInverseConfig, DarcyInverseOperator
 from training.operators.grid_transformer import GridTransformer, GridTransformerConfig
 from training.operators.line_transformer import LineTransformer, LineTransformerConfig
+from training.operators.operator import Operator, OperatorKind
 from training.operators.plane_transformer import PlaneTransformer, PlaneTransformerConfig
+from training.registry import Registry
 
-OperatorConfig = Annotated[
-    BurgersConfig
-    | DarcyConfig
-    | DarcyInverseConfig
-    | LineTransformerConfig
-    | PlaneTransformerConfig
-    | GridTransformerConfig,
-    Field(discriminator="kind"),
-]
-Operator = BurgersOperator | DarcyOperator | DarcyInverseOperator | LineTransformer | PlaneTransformer | GridTransformer
-
-#: The one registry that turns a config into a network.
-OPERATORS: dict[type[EncoderConfig], Callable[[Any], Operator]] = {
-    BurgersConfig: BurgersOperator,
-    DarcyConfig: DarcyOperator,
-    DarcyInverseConfig: DarcyInverseOperator,
-    LineTransformerConfig: LineTransformer,
-    PlaneTransformerConfig: PlaneTransformer,
-    GridTransformerConfig: GridTransformer,
-}
+OPERATORS = Registry("kind of operator", OperatorKind, "training.operators", "OPERATOR", "petrov.operators")
 
 
-def build(config: EncoderConfig) -> Operator:
-    """Build the network that `config` describes, with fresh weights."""
-    return OPERATORS[type(config)](config)
+def parse(value: Any) -> BaseModel:
+    """Return the config that a table such as `{"kind": "darcy", "layers": 4}` describes; configs are kept as they are.
+
+    Raises:
+        ValueError: It is no table, or it has no `kind`.
+        UnknownNameError: There is no such kind; the message lists the known kinds.
+        ValidationError: The config of that kind refuses a key or a value.
+    """
+    if isinstance(value, BaseModel):
+        return value
+    if not isinstance(value, Mapping) or not isinstance(value.get("kind"), str):
+        raise ValueError(f"expected a table with a kind among {', '.join(OPERATORS)}")  # noqa: TRY004 - for pydantic
+    return OPERATORS[value["kind"]].config.model_validate(value)
+
+
+#: The config of any operator, as a field of a pydantic model.
+OperatorConfig = Annotated[SerializeAsAny[BaseModel], BeforeValidator(parse)]
+
+
+def build(config: BaseModel) -> Operator:
+    """Return the network that a config describes, with fresh weights.
+
+    Raises:
+        TypeError: The config is of no known operator.
+
+    Example:
+        >>> operator = build(BurgersConfig(attention="galerkin", tokens=32, channels=8, layers=1))
+        >>> operator(torch.randn(2, 100)).shape
+        torch.Size([2, 100])
+    """
+    found = [kind for kind in OPERATORS.items.values() if type(config) is kind.config]
+    if not found:
+        raise TypeError(f"expected the config of an operator but got {type(config).__name__}")
+    return found[0].build(config)
 
 
 __all__ = [
@@ -56,6 +72,7 @@ __all__ = [
     "LineTransformerConfig",
     "Operator",
     "OperatorConfig",
+    "OperatorKind",
     "PlaneTransformer",
     "PlaneTransformerConfig",
     "build",

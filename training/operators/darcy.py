@@ -1,20 +1,20 @@
-r"""The Darcy operator: takes a permeability on any grid of the unit square, gives the pressure on the same grid.
+r"""The operator for Darcy flow: from a permeability on any grid of the unit square to the pressure on the same grid.
 
 .. code-block:: text
 
     coefficient [B, H, W]
       -> average to the working grid [B, F, F] -> standardise
-      -> join what a few conjugate gradients make of it, if the recipe wants any: features [B, 1 or 4, F, F]
+      -> add the result of a few conjugate gradient iterations, if `steps` > 0: features [B, 1 or 4, F, F]
       -> Downscaler -> tokens [B, T*T, C] -> L encoder layers -> Upscaler -> [B, D, F, F]
-      -> join the features' own fine detail and coordinates -> spectral layers -> one channel
-      -> standard units -> plus the iterate -> interpolate to [B, H, W] -> times a factor that vanishes on the walls
+      -> add convolved features and coordinates -> spectral layers -> one channel
+      -> physical units -> plus the iterate -> interpolate to [B, H, W] -> times a factor that vanishes on the walls
     solution [B, H, W]
 
-All sizes inside are fixed by the recipe; only the first and the last resampling see the grid of the question, so the
-cost hardly depends on it and any grid, square or not, is answered by the same weights.
+The config fixes all inner sizes. Only the first and the last resampling depend on the grid of the input. So the cost
+hardly depends on the grid, and the same weights serve every grid, square or not.
 
-With `steps` = 0 the network is alone. Otherwise it learns what the iterate lacks: the iterations not made, and the
-difference between the working grid's equation and the fine one's, which no iteration on that grid would find.
+With `steps` > 0 the network learns the error of the iterate: the missing iterations, and the difference between the
+equation on the working grid and on the fine grid, which no iteration on the working grid would correct.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from physics.grid import WALL
 from training.nn.conjugate_gradients import ConjugateGradients
-from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack, square_positions
+from training.nn.coordinates import grid_coordinates, indices, square_positions, unit_axis
+from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
 from training.nn.normaliser import Normaliser
-from training.nn.resampling import Downscaler, Upscaler, convolution, coordinates, resample, sample
-from training.nn.shapes import Carried, Channels, Plane
+from training.nn.resampling import Downscaler, Upscaler, convolution, resample, sample
+from training.nn.shapes import Channels, Features, Plane
 from training.nn.spectral import SpectralConv
-
-#: Distance of the outermost grid points from the wall: half a cell of the benchmark's mesh, in units of the square.
-WALL = 0.5 / 421
+from training.operators.operator import Operator, OperatorKind
 
 
 class DarcyConfig(EncoderConfig):
@@ -47,18 +47,26 @@ class DarcyConfig(EncoderConfig):
     heads: int = 4
     layers: int = 6
     feedforward: int = 128
-    local: int = 3  # stencil of the depthwise convolution beside the attention; 0 leaves it out
+    local: int = 3  # stencil of the depthwise convolution beside the attention; 0: no convolution
     stem: int = 32  # channels of the CNN at the working grid
     decoder: int = 32  # channels of the spectral decoder, D
     modes: int = 12
     spectral: int = 2  # spectral layers
-    steps: int = 0  # conjugate gradients whose result the network corrects; 0 leaves the network alone
-    open_end: bool = False  # the fields' grid has no point at the far walls, and its points' values are to be kept
+    steps: int = 0  # conjugate gradient iterations whose result the network corrects
+    open_end: bool = False  # the grid has no points at the far walls; its values are sampled and not averaged
     dropout: float = 0.0
 
 
-class DarcyOperator(nn.Module):
-    """See the module's picture; `config` fixes every size."""
+class DarcyOperator(Operator):
+    """See the diagram of the module. The config fixes every size.
+
+    Example:
+        >>> operator = DarcyOperator(DarcyConfig(working=29, middle=17, tokens=9, channels=12, layers=1))
+        >>> operator(torch.rand(2, 40, 30) + 1).shape
+        torch.Size([2, 40, 30])
+    """
+
+    config: DarcyConfig
 
     positions: Tensor
 
@@ -87,63 +95,62 @@ class DarcyOperator(nn.Module):
 
     @torch.no_grad()
     def fit_normalisers(self, coefficients: Plane, solutions: Plane) -> None:
-        """Take the statistics of the training fields; the output's are those of what the network has to give."""
+        """Set the statistics to those of the training fields; those of the output are of the network's target."""
         if self.config.open_end:
             coefficients, solutions = closed(coefficients), functional.pad(solutions, (0, 1, 0, 1))
         self.input_normaliser.fit(coefficients)
         if self.iterate is None:
-            rows, columns = (torch.arange(side) for side in solutions.shape[1:])
+            rows, columns = indices(solutions.shape[1:])
             self.output_normaliser.fit(solutions / wall_factor(rows, columns, solutions.dtype))
             return
         working = torch.arange(self.config.working)
-        wanted = resample(solutions, working, working) / wall_factor(working, working, solutions.dtype)
-        self.output_normaliser.fit(wanted - self.iterate.fit(coefficients))
+        quotient = resample(solutions, working, working) / wall_factor(working, working, solutions.dtype)
+        self.output_normaliser.fit(quotient - self.iterate.fit(coefficients))
 
     def forward(self, coefficient: Plane) -> Plane:
         if self.config.open_end:
             coefficient = closed(coefficient)
-        rows, columns = (torch.arange(side, device=coefficient.device) for side in coefficient.shape[1:])
-        known, fine = self.features(coefficient)
-        quotient = self.output_normaliser.inverse(self.decode(self.encode(fine), fine)) + known
+        rows, columns = indices(coefficient.shape[1:], coefficient.device)
+        iterate, fine = self.features(coefficient)
+        quotient = self.output_normaliser.inverse(self.decode(self.encode(fine), fine)) + iterate
         solution = resample(quotient, rows, columns) * wall_factor(rows, columns, coefficient.dtype)
         return solution[:, :-1, :-1] if self.config.open_end else solution
 
-    def features(self, coefficient: Plane) -> tuple[Tensor, Carried]:
-        """Give what is known of solution / wall factor (zero, or `[B, F, F]`), and the channels `[B, _, F, F]`."""
+    def features(self, coefficient: Plane) -> tuple[Tensor, Features]:
+        """Return iterate / wall factor (zero, or of shape `[B, F, F]`), and the channels `[B, _, F, F]`."""
         working = torch.arange(self.config.working, device=coefficient.device)
-        carry = sample if self.config.open_end else resample
-        fine = carry(self.input_normaliser(coefficient), working, working)[:, None]
+        interpolate = sample if self.config.open_end else resample
+        fine = interpolate(self.input_normaliser(coefficient), working, working)[:, None]
         if self.iterate is None:
             return torch.zeros((), dtype=coefficient.dtype, device=coefficient.device), fine
-        known, channels = self.iterate(coefficient)
-        return known, torch.cat([fine, channels], dim=1)
+        iterate, channels = self.iterate(coefficient)
+        return iterate, torch.cat([fine, channels], dim=1)
 
-    def encode(self, fine: Channels) -> Carried:
-        """Give token features `[B, C, T, T]` of the fine ones `[B, _, F, F]`."""
+    def encode(self, fine: Channels) -> Features:
+        """Return token features `[B, C, T, T]` for features `[B, _, F, F]` on the working grid."""
         features = self.downscaler(fine)
         tokens = features.flatten(2).transpose(1, 2)
         for layer in self.encoder:
             tokens = layer(tokens, self.positions.to(tokens.dtype))
         return tokens.transpose(1, 2).unflatten(2, features.shape[2:])
 
-    def decode(self, latent: Carried, fine: Channels) -> Plane:
-        """Give the standardised quotient solution / wall factor `[B, F, F]`."""
+    def decode(self, latent: Features, fine: Channels) -> Plane:
+        """Return the standardised quotient solution / wall factor, of shape `[B, F, F]`."""
         working = torch.arange(self.config.working, device=fine.device)
-        places = torch.stack(torch.broadcast_tensors(*coordinates(working, working, fine.dtype)))
-        places = places.expand(fine.shape[0], -1, -1, -1)
-        joined = self.join(torch.cat([self.upscaler(latent), self.detail(fine), places], dim=1))
+        coordinates = grid_coordinates((working, working), fine.dtype).expand(fine.shape[0], -1, -1, -1)
+        joined = self.join(torch.cat([self.upscaler(latent), self.detail(fine), coordinates], dim=1))
         return self.head(self.spectral(joined))[:, 0]
 
 
 class Iterate(nn.Module):
-    """Give what conjugate gradients on the working grid know, as a quotient by the wall factor and as channels.
+    """Solve approximately on the working grid; see `ConjugateGradients`.
 
-    The coefficient of a working point is the geometric mean of the arithmetic and the harmonic average around it:
-    between the two lies what a current along or across the cut cells sees.
+    The coefficient of a working point is the geometric mean of the arithmetic and the harmonic average around it. The
+    effective coefficient of the averaged cells lies between the two, for flow along and across their interfaces.
 
     Args:
-        working: side of the working grid, F.
-        steps: conjugate gradients.
+        working: The side of the working grid, F.
+        steps: The number of iterations.
     """
 
     FEATURES = 3
@@ -155,22 +162,22 @@ class Iterate(nn.Module):
         self.solution_normaliser, self.residual_normaliser = Normaliser(), Normaliser()
 
     @torch.no_grad()
-    def fit(self, coefficients: Plane) -> Carried:
-        """Take the statistics of the channels and give the quotients of all training fields."""
+    def fit(self, coefficients: Plane) -> Features:
+        """Set the statistics of the channels, and return the quotients of all training fields."""
         solved = [self.solve(part)[:2] for part in coefficients.split(16)]
         solutions, residuals = (torch.cat(parts) for parts in zip(*solved, strict=True))
         self.solution_normaliser.fit(solutions)
         self.residual_normaliser.fit(residuals)
         return self.quotient(solutions)
 
-    def forward(self, coefficient: Plane) -> tuple[Carried, Carried]:
-        """Give iterate / wall factor `[B, F, F]`, and iterate, residual and variation `[B, 3, F, F]` standardised."""
+    def forward(self, coefficient: Plane) -> tuple[Features, Features]:
+        """Return iterate / wall factor `[B, F, F]`, and standardised iterate, residual and variation `[B, 3, F, F]`."""
         solution, residual, variation = self.solve(coefficient)
         channels = self.solution_normaliser(solution), self.residual_normaliser(residual), variation
         return self.quotient(solution), torch.stack(channels, dim=1)
 
-    def solve(self, coefficient: Plane) -> tuple[Carried, Carried, Carried]:
-        """Give iterate, preconditioned residual, and how much the coefficient varies within a working cell."""
+    def solve(self, coefficient: Plane) -> tuple[Features, Features, Features]:
+        """Return iterate, preconditioned residual, and the variation of the coefficient within a working cell."""
         working = torch.arange(self.working, device=coefficient.device)
         arithmetic, inverse = (resample(x, working, working) for x in (coefficient, 1 / coefficient))
         solution, residual = self.gradients(torch.sqrt(arithmetic / inverse))
@@ -181,12 +188,23 @@ class Iterate(nn.Module):
         return solution / wall_factor(working, working, solution.dtype)
 
 
-def closed(field: Plane) -> Carried:
-    """Extend a field by one row and one column, which repeat the last ones, to the far walls."""
+def closed(field: Plane) -> Features:
+    """Extend a field to the far walls by a copy of its last row and of its last column."""
     return functional.pad(field, (0, 1, 0, 1), mode="replicate")
 
 
 def wall_factor(rows: Tensor, columns: Tensor, dtype: torch.dtype) -> Plane:
-    """Give 16 x(1-x) y(1-y) as [1, row, column]: 0 on the walls, half a fine cell outside the grid, 1 in the middle."""
-    y, x = (WALL + (1 - 2 * WALL) * s for s in coordinates(rows, columns, dtype))
-    return (16 * (y * (1 - y)) * (x * (1 - x)))[None]
+    """Return 16 x(1-x) y(1-y) at the points of a grid, of shape `[1, row, column]`.
+
+    It is 1 in the middle and 0 on the walls, which are `WALL` beyond the outermost points.
+
+    Args:
+        rows: The row indices 0..h-1.
+        columns: The column indices 0..w-1.
+        dtype: The dtype of the result.
+    """
+    y, x = (WALL + (1 - 2 * WALL) * unit_axis(index, dtype) for index in (rows, columns))
+    return (16 * (y * (1 - y))[:, None] * (x * (1 - x)))[None]
+
+
+OPERATOR = OperatorKind("darcy", DarcyConfig, DarcyOperator)

@@ -1,15 +1,15 @@
-r"""The inverse Darcy operator: takes a measured pressure on any grid, gives the permeability averaged over blocks.
+r"""The operator for the inverse Darcy problem: from a measured pressure on any grid to block means of the permeability.
 
 .. code-block:: text
 
     solution [B, H, W]
-      -> in standard units: the pressure, its slopes and curvatures averaged over narrow widths [B, D, F, F]
-      -> one patch a block -> joined by those averaged over wide widths: tokens [B, T*T, C] -> L encoder layers
+      -> standardised pressure, and its slopes and curvatures averaged over narrow widths [B, D, F, F]
+      -> one patch per block -> add those averaged over wide widths: tokens [B, T*T, C] -> L encoder layers
       -> convolution -> share of the more permeable material
     coefficient [B, T, T]
 
-The tokens are the answer's blocks. All sizes are fixed by the recipe; only the differences and their averages see the
-grid of the question. How noisy a measurement is shows in its finest curvatures, whose mean size every block is told.
+The tokens are the blocks of the output. The config fixes all sizes. Only the differences and their averages depend on
+the grid of the input. The mean size of the finest curvatures measures the noise; every block gets it as a feature.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
+from physics.grid import WALL
+from training.nn.coordinates import indices, square_positions
 from training.nn.curvature import FEATURES, Axis, derivatives
-from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack, square_positions
+from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
 from training.nn.normaliser import Normaliser
 from training.nn.resampling import resample
-from training.nn.shapes import Blocks, Carried, Plane
-from training.operators.darcy import WALL
+from training.nn.shapes import Blocks, Features, Plane
+from training.operators.operator import Operator, OperatorKind
 
 
 class DarcyInverseConfig(EncoderConfig):
@@ -34,32 +36,42 @@ class DarcyInverseConfig(EncoderConfig):
 
     kind: Literal["darcy-inverse"] = "darcy-inverse"
     working: int = 141  # side of the working grid, F
-    tokens: int = 36  # side of the answer, T
+    tokens: int = 36  # side of the output, T
     narrow: tuple[float, ...] = (1.0, 2.0)  # widths of the averages on the working grid, in its steps
-    wide: tuple[float, ...] = (4.0, 8.0, 16.0)  # and of those on the answer's grid
-    halo: int = 2  # working points that a patch sees beyond its block on each side
+    wide: tuple[float, ...] = (4.0, 8.0, 16.0)  # widths of those on the output's grid
+    halo: int = 2  # working points of a patch beyond its block on each side
     patch: int = 256  # hidden features of a patch
     channels: int = 64  # features of a token, C
     heads: int = 4
     layers: int = 6
     feedforward: int = 128
-    local: int = 3  # stencil of the depthwise convolution beside the attention; 0 leaves it out
+    local: int = 3  # stencil of the depthwise convolution beside the attention; 0: no convolution
 
     @model_validator(mode="after")
     def blocks_fit(self) -> DarcyInverseConfig:
-        """Refuse blocks that would lie outside the working grid."""
+        """Refuse blocks outside the working grid."""
         if (self.tokens - 1) * self.block >= self.working:
-            raise ValueError(f"cannot lay {self.tokens} blocks of {self.block} points over {self.working}")
+            raise ValueError(
+                f"expected tokens such that {self.tokens} blocks of {self.block} points cover working = {self.working}"
+            )
         return self
 
     @property
     def block(self) -> int:
-        """Working points along one side of a block."""
+        """The number of working points along one side of a block."""
         return -(-self.working // self.tokens)
 
 
-class DarcyInverseOperator(nn.Module):
-    """See the module's picture; `config` fixes every size."""
+class DarcyInverseOperator(Operator):
+    """See the diagram of the module. The config fixes every size.
+
+    Example:
+        >>> operator = DarcyInverseOperator(DarcyInverseConfig(working=29, tokens=8, patch=16, channels=16, layers=1))
+        >>> operator(torch.rand(2, 40, 30)).shape
+        torch.Size([2, 8, 8])
+    """
+
+    config: DarcyInverseConfig
 
     positions: Tensor
     narrow_sizes: Tensor
@@ -94,7 +106,7 @@ class DarcyInverseOperator(nn.Module):
 
     @torch.no_grad()
     def fit_normalisers(self, solutions: Plane, coefficients: Blocks) -> None:
-        """Take the statistics of the training fields: sizes of the features, and the answer's bounds."""
+        """Set the statistics to those of the training fields: sizes of the features, and bounds of the output."""
         measured = [self.measure(part) for part in solutions.split(16)]
         self.input_normaliser.fit(torch.cat([pressure for pressure, _, _ in measured]))
         for sizes, position in ((self.narrow_sizes, 1), (self.wide_sizes, 2)):
@@ -111,13 +123,13 @@ class DarcyInverseOperator(nn.Module):
         coarse = torch.cat([bounded(wide), roughness.expand_as(wide[:, :1])], dim=1)
         return self.low + (self.high - self.low) * self.solve(fine, coarse)
 
-    def measure(self, solution: Plane) -> tuple[Carried, Carried, Carried]:
-        """Give, in physical units, pressure and narrow derivatives on the working grid, wide ones on the answer's."""
+    def measure(self, solution: Plane) -> tuple[Features, Features, Features]:
+        """Return pressure and narrow derivatives on the working grid, and wide ones on the output's grid."""
         config, device = self.config, solution.device
-        index = [torch.arange(side, device=device) for side in solution.shape[1:]]
-        working, answer = (torch.arange(side, device=device) for side in (config.working, config.tokens))
-        fine, coarse = ([Axis(along, target, WALL, solution.dtype) for along in index] for target in (working, answer))
-        # One step of the working grid is `block` times finer than one of the answer's.
+        axes = indices(solution.shape[1:], device)
+        working, output = indices((config.working, config.tokens), device)
+        fine, coarse = ([Axis(axis, target, WALL, solution.dtype) for axis in axes] for target in (working, output))
+        # One step of the output's grid is `block` steps of the working grid.
         wide = tuple(width / config.block for width in config.wide)
         return (
             resample(solution, working, working),
@@ -125,8 +137,8 @@ class DarcyInverseOperator(nn.Module):
             derivatives(solution, coarse, wide),
         )
 
-    def solve(self, fine: Carried, coarse: Carried) -> Blocks:
-        """Give each block's share of the more permeable material, in (0, 1), of standardised features."""
+    def solve(self, fine: Features, coarse: Features) -> Blocks:
+        """Return the share of the more permeable material in each block, in (0, 1), for standardised features."""
         config = self.config
         overhang = config.block * config.tokens - config.working
         ends = [overhang // 2 + config.halo, overhang - overhang // 2 + config.halo]
@@ -137,6 +149,9 @@ class DarcyInverseOperator(nn.Module):
         return self.head(tokens.transpose(1, 2).unflatten(2, blocks.shape[2:]))[:, 0]
 
 
-def bounded(x: Carried) -> Carried:
-    """Give x / (1 + |x|/4), which hardly changes what is of ordinary size and tames the kinks and the noise."""
+def bounded(x: Features) -> Features:
+    """Return x / (1 + |x|/4), which is close to x for usual values and bounds those of kinks and noise."""
     return x / (1 + x.abs() / 4)
+
+
+OPERATOR = OperatorKind("darcy-inverse", DarcyInverseConfig, DarcyInverseOperator)

@@ -116,7 +116,7 @@ def test_an_imported_network_answers_as_the_reference_does(name: str, golden: Go
     imported = import_reference(write(tmp_path, case, example))
     assert distance(imported.operator(question(case, example)), wanted(case)) <= FLOAT64
     assert imported.card["checkpoint"]["parameters"] == sum(tensor.numel() for tensor in case.state.values())
-    contradicted = {key for key, told in imported.inference.told.items() if case.config.get(key, told) != told}
+    contradicted = {key for key, value in imported.inference.inferred.items() if case.config.get(key, value) != value}
     assert contradicted == set()
     save(imported, tmp_path / "out")
     loaded = checkpoint.load(tmp_path / "out")
@@ -158,7 +158,7 @@ PUBLISHED: dict[Example, tuple[dict[str, Any], int, tuple[tuple[int, ...], ...]]
 def random_state(example: Example) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     sizes = Arguments(**PUBLISHED[example][0], attn_norm=True)
-    entries = expected_entries(sizes, line=example == "burgers", convolutional=True)
+    entries = expected_entries(sizes, 1 if example == "burgers" else 2, convolutional=True)
     return {key: 0.1 * torch.randn(shape, generator=generator) for key, shape in entries.items()}
 
 
@@ -182,7 +182,7 @@ def test_the_published_sizes_need_no_config(example: Example, tmp_path: Path) ->
     assert config.attention == ("fourier" if example == "burgers" else "galerkin")
     assert "attention_type" in imported.assumed
     if isinstance(config, PlaneTransformerConfig):
-        assert (config.grid, config.tokens, config.answer) == grids
+        assert (config.grid, config.tokens, config.output) == grids
         assert config.eps == 1e-7
         assert imported.problem.description.output_grid == (None if example == "darcy" else (36, 36))
     assert (imported.recipe.name, imported.card["errors"]) == (f"{example}-imported", [])
@@ -538,7 +538,7 @@ def test_data_serves_the_inverse_problem_too(samples: Path, golden: Golden, tmp_
 
 def test_the_inverse_problem_says_where_its_answer_lies() -> None:
     def points(answer: int) -> str:
-        sizes: dict[str, Any] = {"grid": (141, 141), "tokens": (answer,) * 2, "answer": (answer,) * 2}
+        sizes: dict[str, Any] = {"grid": (141, 141), "tokens": (answer,) * 2, "output": (answer,) * 2}
         config = PlaneTransformerConfig(**sizes, down_middle=(99, 99), channels=6, heads=1, layers=1)
         return answered("darcy_inverse", PlaneTransformer(config)).points
 

@@ -234,7 +234,7 @@ def test_a_query_that_sees_nothing_gets_a_finite_answer(kind: str, tokens: Tenso
 
 @pytest.mark.parametrize("kind", ["galerkin", "linear"])
 def test_types_that_take_no_mask_say_so(kind: str, tokens: Tensor, positions: Tensor) -> None:
-    with pytest.raises(ValueError, match=f"{kind} attention takes no mask.*fourier, softmax or causal"):
+    with pytest.raises(ValueError, match=f"{kind} attention accepts no mask.*fourier, softmax, causal or kernel"):
         build(kind)(tokens, positions=positions, mask=torch.ones(B, N, N))
 
 

@@ -10,9 +10,10 @@ import torch
 
 import physics.darcy
 from physics.fields import neumann_field
+from physics.grid import WALL
 from training.nn.conjugate_gradients import ConjugateGradients
 from training.operators import build
-from training.operators.darcy import WALL, DarcyConfig, DarcyOperator, Iterate, wall_factor
+from training.operators.darcy import DarcyConfig, DarcyOperator, Iterate, wall_factor
 from training.recipes import recipe as config
 
 POINTS = 29

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from physics.grid import WALL
 from training.nn.curvature import FEATURES, Axis, derivatives
-from training.operators.darcy import WALL
 
 
 def places(points: int) -> torch.Tensor:

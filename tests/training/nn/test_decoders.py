@@ -6,7 +6,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from training.nn.coordinates import indices, places
+from training.nn.coordinates import grid_coordinates, indices
 from training.nn.decoders import (
     DecoderConfig,
     PointwiseDecoder,
@@ -31,7 +31,7 @@ CONFIGS = [
 def test_one_channel_is_left_on_any_number_of_axes(
     config: SpectralDecoderConfig | PointwiseDecoderConfig, grid: tuple[int, ...]
 ) -> None:
-    where = places(indices(grid, torch.device("cpu")), torch.float32)
+    where = grid_coordinates(indices(grid), torch.float32)
     assert build_decoder(config, 7, len(grid))(torch.randn(2, 7, *grid), where).shape == (2, 1, *grid)
 
 
@@ -43,7 +43,7 @@ def test_coordinates_change_the_answer_and_their_lack_leaves_it_free_of_them() -
 
 
 def test_the_first_coordinate_runs_along_the_last_axis() -> None:
-    where = places(indices((3, 5), torch.device("cpu")), torch.float64)
+    where = grid_coordinates(indices((3, 5)), torch.float64, reverse=True)
     assert where[0, 0].tolist() == [0, 0.25, 0.5, 0.75, 1]
     assert where[1, :, 0].tolist() == [0, 0.5, 1]
     assert (where[0] == where[0, :1]).all()

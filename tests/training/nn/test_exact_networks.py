@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from training.importing.reference_layout import LayoutError, reference_state
 from training.importing.sizes import scaler_sizes
-from training.nn.coordinates import places
+from training.nn.coordinates import grid_coordinates
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig, build_decoder
 from training.nn.encoder import EncoderConfig
 from training.nn.resampling import Downscaler, Upscaler, interpolate
@@ -140,9 +140,9 @@ def test_a_decoder_is_the_published_one(name: str, dtype: torch.dtype, golden: C
     case = golden(name)
     axes = 2 if case.config["spacial_dim"] == 2 else 1
     x = channels_first(case, "x", dtype)
-    where = places([torch.arange(side) for side in x.shape[2:]], dtype)
+    where = grid_coordinates([torch.arange(side) for side in x.shape[2:]], dtype, reverse=True)
     decoder = build_decoder(decoder_config(case.config, name.partition("_")[0]), case.config["in_dim"], axes)
-    inputs = {"x": x, "places": where}
+    inputs = {"x": x, "coordinates": where}
     assert_exact(decoder, case, inputs, ("regressor.", "decoder."), PLANE if axes == 2 else LINE)
 
 
@@ -214,10 +214,10 @@ def test_the_plane_transformer_is_the_published_one(
 
 def plane_config(case: Any, name: str) -> PlaneTransformerConfig:
     sizes: dict[str, dict[str, Any]] = {
-        "inverse": {"grid": (29, 29), "down_middle": (14, 14), "tokens": (8, 8), "up_middle": (8, 8), "answer": (8, 8)},
-        "no_scalers": {"grid": (13, 13), "tokens": (13, 13), "answer": (13, 13)},
+        "inverse": {"grid": (29, 29), "down_middle": (14, 14), "tokens": (8, 8), "up_middle": (8, 8), "output": (8, 8)},
+        "no_scalers": {"grid": (13, 13), "tokens": (13, 13), "output": (13, 13)},
     }
-    darcy = {"grid": (29, 29), "down_middle": (21, 21), "tokens": (15, 15), "up_middle": (20, 20), "answer": (29, 29)}
+    darcy = {"grid": (29, 29), "down_middle": (21, 21), "tokens": (15, 15), "up_middle": (20, 20), "output": (29, 29)}
     decoder = (
         PointwiseDecoderConfig(layers=1)
         if name == "inverse"
@@ -273,7 +273,7 @@ RECTANGLES: dict[str, Any] = {
     "down_middle": (11, 9),
     "tokens": (7, 6),
     "up_middle": (10, 9),
-    "answer": (15, 11),
+    "output": (15, 11),
 }
 ANY_GRID = [
     (LineTransformerConfig(decoder=SPECTRAL, normalise=True, **SMALL), (40,)),
@@ -321,7 +321,7 @@ def test_the_walls_are_zero_and_a_boundary_is_added() -> None:
 
 @pytest.mark.parametrize("sides", [(29, 29), (15, 11), (8, 8)])
 def test_an_answer_of_its_own_grid_stays_there(sides: tuple[int, int]) -> None:
-    sizes = RECTANGLES | {"up_middle": (7, 6), "answer": (7, 6)}
+    sizes = RECTANGLES | {"up_middle": (7, 6), "output": (7, 6)}
     decoder = PointwiseDecoderConfig()
     network = build(PlaneTransformerConfig(boundary="free", decoder=decoder, **sizes, **SMALL))
     assert network(torch.randn(2, *sides)).shape == (2, 7, 6)
@@ -332,7 +332,7 @@ def test_an_answer_of_its_own_grid_stays_there(sides: tuple[int, int]) -> None:
     [
         ({"decoder": SpectralDecoderConfig(modes=7)}, r"at most 6 modes on the grid \(15, 11\) but got 7"),
         ({"down_middle": None}, r"expected tokens to be the grid \(15, 11\) but got \(7, 6\)"),
-        ({"up_middle": None}, r"expected answer to be tokens \(7, 6\) but got \(15, 11\)"),
+        ({"up_middle": None}, r"expected output to be tokens \(7, 6\) but got \(15, 11\)"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(wrong: dict[str, Any], message: str) -> None:

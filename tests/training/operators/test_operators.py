@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-import physics.grid
-from training.nn.encoder import EncoderLayer, LocalMixing, square_positions
+from physics.grid import WALL
+from training.nn.coordinates import square_positions
+from training.nn.encoder import EncoderLayer, LocalMixing
 from training.nn.normaliser import Normaliser
 from training.nn.spectral import antiderivative
 from training.operators import Operator, build
 from training.operators.burgers import BurgersConfig, BurgersOperator
-from training.operators.darcy import WALL, wall_factor
+from training.operators.darcy import wall_factor
 from training.problems.registry import PROBLEMS
 from training.recipes import recipe as config
 
@@ -120,7 +121,6 @@ def test_an_odd_operator_answers_the_mirrored_question_with_the_mirrored_answer(
 
 
 def test_the_solution_vanishes_on_the_walls() -> None:
-    assert physics.grid.WALL == WALL
     factor = wall_factor(torch.arange(421), torch.arange(421), torch.float64)[0]
     slope = (factor[1] - factor[0]) * 421
     torch.testing.assert_close(factor[0] - slope * WALL, torch.zeros(421, dtype=torch.float64), rtol=0, atol=1e-4)

@@ -10,7 +10,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from training.fit import log as runlog
 from training.fit.folder import RunFolder
 from training.fit.order import Order
 from training.fit.run import check, fit, train, workload
-from training.nn.attention import AttentionType
+from training.nn.attention import ATTENTION
 from training.nn.attention.kernel import KERNELS
 from training.recipes import recipe as config
 from training.sequences import accuracy
@@ -41,7 +41,7 @@ from training.sequences.recipe import SequenceData, SequenceRecipe
 from training.sequences.samples import UNLABELLED, Sequences
 from training.sequences.schedule import cosine, reciprocal_sqrt
 
-TYPES = [kind for kind in get_args(AttentionType) if kind not in UNABLE]
+TYPES = [kind for kind in ATTENTION if kind not in UNABLE]
 SMALL = SequenceData(train=60, validation=20, test=20, length=(0, 64))
 GOOD, BAD = "a good film, warm and good", "a bad film, dull and bad"
 

@@ -1,66 +1,53 @@
-"""Takes queries, keys and values as tokens, gives mixed tokens: one file per family, one signature for all.
+"""Attention layers, one file per family, all with the signature of `HeadAttention.forward`.
 
-| type | mixing of a head, n tokens, width w | cost in tokens | normalised | mask |
+| kind | mixing of a head, n tokens, width w | cost in tokens | normalised | mask |
 |---|---|---|---|---|
 | `galerkin` | Q (K^T V) / n | linear | K, V | no |
 | `fourier` | (Q K^T) V / (n sqrt(w)), computed as Q (K^T V) | linear; quadratic with mask or dropout | Q, K | yes |
 | `linear` | softmax(Q) (softmax(K)^T V) / n | linear | K, V | no |
 | `softmax` | softmax(Q K^T / sqrt(w)) V, fused | quadratic | Q, K | yes |
 | `kernel-...` | phi(Q) (phi(K)^T V), divided by phi(Q) phi(K)^T 1 | linear; quadratic with mask [1] | Q, K | yes |
-| `causal` | the same up to one's own token, phi = elu + 1 | linear; quadratic with mask [1] or dropout | Q, K | yes |
+| `causal` | the same up to the token itself, phi = elu + 1 | linear; quadratic with mask [1] or dropout | Q, K | yes |
 
-[1] Linear with one that hides padding, the same for all queries.
+[1] Linear with a mask that hides padding, which is equal for all queries.
 
-| kernel type | features phi of a head |
+| kernel | features phi of a head |
 |---|---|
 | `kernel-elu` | elu + 1, fixed |
 | `kernel-random` | positive random features, fixed |
-| `kernel-softplus`, `-orthogonal` | Softplus(x W), trained; with W orthogonal |
+| `kernel-softplus`, `-orthogonal` | Softplus(x W), trained; with orthogonal W |
 | `kernel-glu1` to `3` | 1 to 3 gated linear units, trained |
 | `kernel-oglu1` to `3`, `-aoglu3` | the same, orthogonal; with gates of a quarter of the rank |
 
-`low_rank` holds a head outside this table, bare of all but its matrices, that theory speaks about.
+Other packages add kinds by the entry point group `petrov.attention`: the entry point's name is the kind, and its object
+takes the arguments of `build_attention`. `low_rank` holds a head outside this table, for the theory of memorisation.
 
-None gives its attention matrix away: most never form it. Cosine attention is left out: the published one never ran.
+No layer returns its attention matrix, because most never form it. Cosine attention is left out: the one of the
+reference project cannot run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Literal, Protocol, runtime_checkable
+from functools import cache, partial
+from importlib.metadata import entry_points
+from typing import Annotated, Any, Protocol, runtime_checkable
+
+from pydantic import AfterValidator
 
 from training.nn.attention.causal import causal_attention
 from training.nn.attention.heads import AttentionNorm, HeadAttention
 from training.nn.attention.kernel import KERNELS, CausalAttention, KernelAttention
+from training.nn.attention.low_rank import LowRankAttention
 from training.nn.attention.scale_preserving import FourierAttention, GalerkinAttention
 from training.nn.attention.softmax import LinearAttention, SoftmaxAttention
-from training.nn.options import known
 from training.nn.shapes import Mask, Positions, SourcePositions, Sources, Tokens, Weight
-
-AttentionType = Literal[
-    "galerkin",
-    "fourier",
-    "linear",
-    "softmax",
-    "causal",
-    "kernel-elu",
-    "kernel-random",
-    "kernel-softplus",
-    "kernel-orthogonal",
-    "kernel-glu1",
-    "kernel-glu2",
-    "kernel-glu3",
-    "kernel-oglu1",
-    "kernel-oglu2",
-    "kernel-oglu3",
-    "kernel-aoglu3",
-]
+from training.registry import lookup
 
 
 @runtime_checkable
 class Attention(Protocol):
-    """What an encoder layer needs of an attention; `HeadAttention.forward` says what the arguments mean."""
+    """What an encoder layer needs of an attention; see `HeadAttention.forward` for the arguments."""
 
     def __call__(
         self,
@@ -73,12 +60,14 @@ class Attention(Protocol):
         mask: Mask | None = None,
         weight: Weight | None = None,
     ) -> Tokens:
-        """Mix the tokens; shape and dtype are kept."""
+        """Return the mixed tokens, with the shape and dtype of `query`."""
         ...
 
 
-#: The one registry that turns a recipe's word into what builds the attention.
-ATTENTION: dict[str, Callable[..., HeadAttention]] = {
+Build = Callable[..., HeadAttention]
+
+#: The kinds of this package.
+ATTENTION: dict[str, Build] = {
     "galerkin": GalerkinAttention,
     "fourier": FourierAttention,
     "linear": LinearAttention,
@@ -88,13 +77,55 @@ ATTENTION: dict[str, Callable[..., HeadAttention]] = {
 }
 
 
-def build_attention(kind: str, channels: int, heads: int, coordinates: int, **options: Any) -> HeadAttention:
-    """Give a new attention of a type by its name; `options` are the keywords of `HeadAttention`, `causal` for kernels.
+@cache
+def kinds() -> dict[str, Build]:
+    """Return all kinds of attention: those of this package, then those of other packages.
 
     Raises:
-        ValueError: there is no such type (the message lists those there are), or an option does not fit.
+        ValueError: Two objects have one name.
     """
-    return ATTENTION[known(kind, ATTENTION, "the attention type")](channels, heads, coordinates, **options)
+    found = dict(ATTENTION)
+    for entry in sorted(entry_points(group="petrov.attention")):
+        if entry.name in found:
+            raise ValueError(f"{entry.value}: there already is an attention named {entry.name!r}")
+        found[entry.name] = entry.load()
+    return found
+
+
+def known(kind: str) -> str:
+    """Return a kind of attention that exists.
+
+    Raises:
+        UnknownNameError: There is no such kind; the message lists the known kinds.
+    """
+    lookup(kinds(), kind, "kind of attention")
+    return kind
+
+
+#: The name of a kind of attention in a config.
+AttentionType = Annotated[str, AfterValidator(known)]
+
+
+def build_attention(kind: str, channels: int, heads: int, coordinates: int, **options: Any) -> HeadAttention:
+    """Return a new attention layer.
+
+    Args:
+        kind: The kind of attention; see the tables of the module.
+        channels: The number of features per token, a multiple of `heads`.
+        heads: The number of heads.
+        coordinates: The number of coordinates of a position; 0 for tokens without positions.
+        options: The keywords of `HeadAttention`; for kernels also `causal`.
+
+    Raises:
+        UnknownNameError: There is no such kind; the message lists the known kinds.
+        ValueError: The sizes do not fit, or an option is not valid.
+
+    Example:
+        >>> attention = build_attention("kernel-oglu2", 64, 4, coordinates=0)
+        >>> attention(torch.randn(2, 100, 64)).shape
+        torch.Size([2, 100, 64])
+    """
+    return lookup(kinds(), kind, "kind of attention")(channels, heads, coordinates, **options)
 
 
 __all__ = [
@@ -108,7 +139,9 @@ __all__ = [
     "HeadAttention",
     "KernelAttention",
     "LinearAttention",
+    "LowRankAttention",
     "SoftmaxAttention",
     "build_attention",
     "causal_attention",
+    "kinds",
 ]

@@ -1,10 +1,10 @@
-r"""Positive features of queries and keys: takes tokens of a head, gives features whose inner product is the kernel.
+r"""Positive feature maps, whose inner products are the kernels of linear attention.
 
 .. math::
-    k(q, k) = \phi(q)^T\phi(k), \qquad \phi(x) > 0,
+    k(q, k) = \phi(q)^T\phi(k), \qquad \phi(x) > 0
 
-with :math:`x` a row of the head's width :math:`n` and one map for all heads of a layer. Yorsh & Kovalenko, *Linear
-self-attention approximation via trainable feedforward kernel*, arXiv 2211.04076, train the map:
+:math:`x` is a row of the head's width :math:`n`. All heads of a layer share one map. Yorsh & Kovalenko, *Linear
+Self-Attention Approximation via Trainable Feedforward Kernel*, arXiv 2211.04076, train the map:
 
 | map | formula | parameters |
 |---|---|---|
@@ -15,8 +15,8 @@ self-attention approximation via trainable feedforward kernel*, arXiv 2211.04076
 | elu | elu(x) + 1 (Katharopoulos et al., ICML 2020, arXiv 2006.16236) | 0 |
 | random | positive random features of exp(q k / sqrt(n)) (Choromanski et al., ICLR 2021, arXiv 2009.14794) | 0 |
 
-A map costs :math:`O(n^2)` a token and unit. Three GLU units on heads of 64 features add 3 % to a layer of the published
-text classifier; maps of every head's own would add 12 %, over the 10 % that the method allows itself.
+A map costs :math:`O(n^2)` per token and unit. Three GLU units on heads of 64 features add 3 % to the parameters of a
+layer of the published text classifier. One map per head would add 12 %, more than the 10 % that the method allows.
 """
 
 from __future__ import annotations
@@ -27,20 +27,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.attention.heads import tracing
 from training.nn.shapes import Mixed
 
 
 class FeatureMap(nn.Module):
-    """Positive features of every token, `[batch, head, token, width] -> [batch, head, token, feature]`."""
+    """Map every token to positive features, `[batch, head, token, width]` to `[batch, head, token, feature]`."""
 
     def forward(self, x: Mixed) -> Mixed:
         raise NotImplementedError
 
     def orthogonality(self) -> Tensor:
-        r"""Give the penalty :math:`\sum\|W_f^TW_f - I\|_F^2` over the map's matrices :math:`W_f`; 0 if it has none.
+        r"""Return the penalty :math:`\sum\|W_f^TW_f - I\|_F^2` over the matrices :math:`W_f` of the map, or 0.
 
-        To be added to a loss, where a matrix should be nearly orthogonal without being forced to.
+        Added to a loss, it keeps matrices nearly orthogonal without a constraint.
         """
         matrices = [matrix.weight for matrix in self.modules() if isinstance(matrix, Matrix | OrthogonalMatrix)]
         gaps = [(W.T @ W - torch.eye(W.shape[1], dtype=W.dtype, device=W.device)).square().sum() for W in matrices]
@@ -48,18 +47,33 @@ class FeatureMap(nn.Module):
 
 
 class EluFeatures(FeatureMap):
-    r"""Give :math:`\mathrm{elu}(x) + 1`, fixed."""
+    r"""Compute :math:`\mathrm{elu}(x) + 1`, without parameters.
+
+    Example:
+        >>> EluFeatures()(torch.zeros(1, 1, 1, 2))
+        tensor([[[[1., 1.]]]])
+    """
 
     def forward(self, x: Mixed) -> Mixed:
-        return functional.relu(x) + x.clamp(max=0).exp()  # the sum elu(x) + 1 would round to 0 from x = -17
+        return functional.relu(x) + x.clamp(max=0).exp()  # the sum elu(x) + 1 would round to 0 below x = -17
 
 
 class RandomFeatures(FeatureMap):
-    r"""Give :math:`\phi(x) = \exp(\pm\Omega^Ty - |y|^2/2)/\sqrt{2n}` with :math:`y = x/n^{1/4}`, fixed: 2n features.
+    r"""Compute 2n random features of the kernel of softmax attention, without trained parameters.
 
-    Directions :math:`\Omega` are orthogonal with the lengths of normal vectors, drawn at construction and saved, so
-    that :math:`E\,\phi(q)^T\phi(k) = \exp(q^Tk/\sqrt n)`, softmax attention's kernel. Meant for normalised tokens:
-    features of far longer ones underflow.
+    .. math::
+        \phi(x) = \exp(\pm\Omega^Ty - |y|^2/2)/\sqrt{2n}, \qquad y = x/n^{1/4}
+
+    The directions :math:`\Omega` are orthogonal and have the lengths of normal vectors. They are drawn at construction
+    and saved, so that :math:`E\,\phi(q)^T\phi(k) = \exp(q^Tk/\sqrt n)`. The map expects normalised tokens: the features
+    of much longer tokens underflow.
+
+    Args:
+        width: The number of features per head, n.
+
+    Example:
+        >>> RandomFeatures(16)(torch.randn(2, 4, 10, 16)).shape
+        torch.Size([2, 4, 10, 32])
     """
 
     directions: Tensor
@@ -78,11 +92,16 @@ class RandomFeatures(FeatureMap):
 
 
 class SoftplusFeatures(FeatureMap):
-    r"""Give :math:`\mathrm{Softplus}(xW)`, trained.
+    r"""Compute :math:`\mathrm{Softplus}(xW)` with a trained matrix W.
 
     Args:
-        width: features of a head, n.
-        orthogonal: keep W orthogonal in training; else it only starts so, and `orthogonality` tells how far it went.
+        width: The number of features per head, n.
+        orthogonal: Keep W orthogonal in training. Otherwise it only starts orthogonal, and `orthogonality` measures its
+            distance.
+
+    Example:
+        >>> SoftplusFeatures(16, orthogonal=True)(torch.randn(2, 4, 10, 16)).shape
+        torch.Size([2, 4, 10, 16])
     """
 
     def __init__(self, width: int, *, orthogonal: bool = False) -> None:
@@ -94,13 +113,20 @@ class SoftplusFeatures(FeatureMap):
 
 
 class GatedFeatures(FeatureMap):
-    """Give a stack of gated linear units, of which the last makes its features positive, trained.
+    r"""Apply a stack of trained gated linear units, the last of which makes the features positive.
+
+    .. math::
+        x \leftarrow xW_f\odot\sigma(xW_g), \qquad \phi(x) = \mathrm{Softplus}(xW_f)\odot\sigma(xW_g)
 
     Args:
-        width: features of a head, n.
-        units: how many, u.
-        orthogonal: keep every Wf orthogonal in training.
-        factored: gates are of rank n/4.
+        width: The number of features per head, n.
+        units: The number of units, u.
+        orthogonal: Keep every Wf orthogonal in training.
+        factored: Use gates of rank n/4.
+
+    Example:
+        >>> GatedFeatures(16, units=2)(torch.randn(2, 4, 10, 16)).shape
+        torch.Size([2, 4, 10, 16])
     """
 
     def __init__(self, width: int, *, units: int, orthogonal: bool = False, factored: bool = False) -> None:
@@ -115,7 +141,7 @@ class GatedFeatures(FeatureMap):
 
 
 class GatedUnit(nn.Module):
-    r"""Give :math:`\alpha(xW_f)\odot\sigma(xW_g)`, with :math:`\alpha` Softplus if `positive`, else the identity."""
+    r"""Compute :math:`\alpha(xW_f)\odot\sigma(xW_g)`, with :math:`\alpha` Softplus if `positive`, else the identity."""
 
     def __init__(self, width: int, *, orthogonal: bool, factored: bool, positive: bool = False) -> None:
         super().__init__()
@@ -128,7 +154,7 @@ class GatedUnit(nn.Module):
 
 
 class Matrix(nn.Linear):
-    """A square linear map without bias that starts orthogonal and may leave."""
+    """A square linear map without bias that starts orthogonal."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width, width, bias=False)
@@ -136,14 +162,15 @@ class Matrix(nn.Linear):
 
 
 class OrthogonalMatrix(nn.Module):
-    r"""Multiply by the orthogonal matrix :math:`W = \mathrm{polar}(M)` nearest to the trained :math:`M`.
+    r"""Multiply by the orthogonal matrix :math:`W = \mathrm{polar}(M)` nearest to the trained matrix :math:`M`.
 
-    Newton and Schulz's iteration of third order, :math:`X \leftarrow X(15I - 10X^TX + 3(X^TX)^2)/8` from
-    :math:`X = M/\|M^TM\|_F^{1/2}`: products alone, which correct their own rounding. A graph that is exported holds W
-    as it was when the module was last put into evaluation, instead of hundreds of nodes that compute it.
+    It is computed by Newton and Schulz's iteration of third order, :math:`X \leftarrow X(15I - 10X^TX +
+    3(X^TX)^2)/8`, from :math:`X = M/\|M^TM\|_F^{1/2}`. The iteration consists of products and corrects its own
+    rounding. An exported graph holds W as it was when the module was last set to evaluation, instead of the hundreds of
+    nodes that compute it.
     """
 
-    ROUNDS = 10  # each lets a small singular value grow by 15/8: enough from 0.01 of their root mean square
+    ROUNDS = 10  # each multiplies a small singular value by 15/8: enough from 0.01 of their root mean square
 
     baked: Tensor
 
@@ -160,7 +187,7 @@ class OrthogonalMatrix(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """W, `[width, width]`, in the parameter's precision but computed in float32 at least."""
+        """W, of shape `[width, width]`, in the parameter's precision and computed in float32 at least."""
         X = self.raw.to(torch.promote_types(self.raw.dtype, torch.float32))
         X = X / (X.T @ X).norm().sqrt()
         for _ in range(self.ROUNDS):
@@ -170,14 +197,14 @@ class OrthogonalMatrix(nn.Module):
         return X.to(self.raw.dtype)
 
     def forward(self, x: Mixed) -> Mixed:
-        return x @ (self.baked if tracing() or torch.compiler.is_exporting() else self.weight)
+        return x @ (self.baked if torch.compiler.is_exporting() else self.weight)
 
 
 def matrix(width: int, *, orthogonal: bool) -> nn.Module:
-    """Give a square map that starts orthogonal, and stays so if asked."""
+    """Return a square map that starts orthogonal and, if requested, stays orthogonal."""
     return OrthogonalMatrix(width) if orthogonal else Matrix(width)
 
 
 def factored_matrix(width: int, rank: int) -> nn.Module:
-    """Give a square map of a lower rank, as a product."""
+    """Return a square map of a lower rank, as a product of two maps."""
     return nn.Sequential(*(nn.Linear(*sizes, bias=False) for sizes in ((width, rank), (rank, width))))

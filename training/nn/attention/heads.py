@@ -1,12 +1,11 @@
-r"""What every attention has in common: takes tokens and their positions, gives mixed tokens; a family fills in the mix.
+r"""Multi-head attention without the mixing, which each family defines.
 
 .. math::
     Q = xW_Q,\; K = yW_K,\; V = yW_V, \qquad \tilde Q = [p, \nu(Q)],\ \dots, \qquad
-    z = \mathrm{concat}_h\,\mathrm{mix}(\tilde Q_h, \tilde K_h, \tilde V_h)\,W_O,
+    z = \mathrm{concat}_h\,\mathrm{mix}(\tilde Q_h, \tilde K_h, \tilde V_h)\,W_O
 
-per head :math:`h`: two of the three are normalised by :math:`\nu`, the coordinates :math:`p` join in front of the
-features, so that a head is :math:`w = C/H + P` wide, and the mix follows (Cao, NeurIPS 2021, arXiv 2105.14995,
-section 3).
+For every head :math:`h`, two of the three are normalised by :math:`\nu`. The coordinates :math:`p` are prepended to the
+features, so that a head has the width :math:`w = C/H + P` (Cao, NeurIPS 2021, arXiv 2105.14995, section 3).
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.options import known
 from training.nn.shapes import Heads, Mask, Matrices, Mixed, Positions, SourcePositions, Sources, Tokens, Weight
+from training.registry import lookup
 
 AttentionNorm = Literal["layer", "instance", "none"]
 
 
 class HeadNorm(nn.Module):
-    """Normalise every head's features, token by token, with an affine map of the head's own."""
+    """Normalise the features of every head and token, with an affine map per head."""
 
     def __init__(self, heads: int, width: int, eps: float) -> None:
         super().__init__()
@@ -37,7 +36,7 @@ class HeadNorm(nn.Module):
 
 
 class HeadInstanceNorm(HeadNorm):
-    """Normalise every feature of a head over the tokens of its sample, in training and evaluation alike."""
+    """Normalise every feature of a head over the tokens of its sample, in training and in evaluation."""
 
     def forward(self, x: Heads) -> Heads:
         centred = x - x.mean(dim=-2, keepdim=True)
@@ -49,31 +48,31 @@ NORM: dict[str, type[HeadNorm] | None] = {"layer": HeadNorm, "instance": HeadIns
 
 
 class HeadAttention(nn.Module):
-    """Project, normalise, join the coordinates, mix, project back.
+    """Project the tokens, normalise, prepend the coordinates, mix, and project back.
 
-    Members differ in what is normalised and how they mix: see the table in `training.nn.attention`.
+    The subclasses differ in which projections they normalise and in how they mix; see the table in
+    `training.nn.attention`.
 
     Args:
-        channels: features of a token; must be a multiple of `heads`.
-        heads: number of heads.
-        coordinates: components of a position, put in front of the features of every head. 0 leaves positions out,
-            and with them the output's projection: the heads are then simply concatenated.
-        norm: `layer` over a head's features, `instance` over the tokens, or `none`.
-        eps: of the norms.
-        gain: Xavier gain of the projections' initial weights.
-        diagonal: multiple of the identity added to them. With the small gain it starts the layer near a scaled
-            identity, which the paper found to matter by 30 % and more (section 4 and appendix).
-        symmetric: add the transpose to the initial weights too.
-        dropout: rate at which entries of the attention matrix are left out: of K^T V where a type forms that one, else
-            of the token by token matrix, which is then formed at a quadratic cost. 0 in evaluation.
-        dropout_in_evaluation: leave them out in evaluation too. The published results were measured so, with a rate
-            of 0.5: for comparison only.
+        channels: The number of features per token, a multiple of `heads`.
+        heads: The number of heads.
+        coordinates: The number of coordinates of a position. They are prepended to the features of every head. With 0
+            the layer takes no positions and has no output projection: the heads are concatenated.
+        norm: `layer` over the features of a head, `instance` over the tokens, or `none`.
+        eps: The epsilon of the norms.
+        gain: The Xavier gain of the initial weights of the projections.
+        diagonal: The multiple of the identity that is added to them. With the small gain, the layer starts near a
+            scaled identity, which improves the paper's results by 30 % and more (section 4 and appendix).
+        symmetric: Also add the transpose to the initial weights.
+        dropout: The dropout rate of the attention matrix: of K^T V where the mixing computes that product, otherwise of
+            the token by token matrix, at quadratic cost. It is 0 in evaluation.
 
     Raises:
-        ValueError: `channels` is not a multiple of `heads`, or there is no such norm.
+        ValueError: `channels` is not a multiple of `heads`.
+        UnknownNameError: There is no such norm.
     """
 
-    #: Whether the mixing weighs tokens by pairs, (Q K^T) V: then Q and K are normalised, else K and V.
+    #: Whether the mixing weighs pairs of tokens, (Q K^T) V. Then Q and K are normalised, otherwise K and V.
     pairwise: ClassVar[bool]
 
     def __init__(
@@ -96,12 +95,12 @@ class HeadAttention(nn.Module):
                 f"expected channels to be a multiple of heads but got {channels} channels and {heads} heads"
             )
         self.heads, self.coordinates = heads, coordinates
-        self.width = channels // heads + coordinates  # of a head in the mix, w
+        self.width = channels // heads + coordinates  # of a head in the mixing, w
         self.dropout, self.dropout_in_evaluation = dropout, dropout_in_evaluation
         self.query, self.key, self.value = (projection(channels, gain, diagonal, symmetric) for _ in range(3))
         self.first_norm, self.second_norm = (head_norm(norm, heads, channels // heads, eps) for _ in range(2))
         self.output = nn.Linear(channels + heads * coordinates, channels) if coordinates else nn.Identity()
-        # Which feature is of which head, [feature, head], once `training.nn.attention.folding.centre` was here.
+        # The membership of features in heads, [feature, head], set by `training.nn.attention.folding.centre`.
         self.member: Tensor | None
         self.register_buffer("member", None, persistent=False)
 
@@ -116,26 +115,27 @@ class HeadAttention(nn.Module):
         mask: Mask | None = None,
         weight: Weight | None = None,
     ) -> Tokens:
-        """Mix what the sources say into every token; shape and dtype of `query` are kept.
+        """Return the mixed tokens, with the shape and dtype of `query`.
 
         Args:
-            query: the tokens that ask.
-            key: the tokens that answer; the queries themselves by default.
-            value: what they answer with; the keys by default.
-            positions: places of the queries, `[token, coordinate]` or `[batch, token, coordinate]`, of any real or
-                integer dtype.
-            key_positions: places of the keys; those of the queries by default.
-            mask: `[batch, query, key]`, true where a query sees a key; types that weigh tokens by pairs take one.
-            weight: `[batch, token, 1]`, a factor on the inputs of queries and keys (but not of values), such as
-                quadrature weights.
+            query: The tokens that the queries are computed from, of shape `[batch, token, channel]`.
+            key: The tokens that the keys are computed from, of shape `[batch, source, channel]`; by default `query`.
+            value: The tokens that the values are computed from; by default `key`.
+            positions: The positions of the queries, of shape `[token, coordinate]` or `[batch, token, coordinate]`, of
+                any real or integer dtype.
+            key_positions: The positions of the keys; by default those of the queries.
+            mask: True where a query attends to a key, of shape `[batch, query, key]` or `[batch, 1, key]`. Only
+                attentions that weigh pairs of tokens accept one.
+            weight: A factor of the inputs of queries and keys, such as quadrature weights, of shape
+                `[batch, token, 1]`. The inputs of the values are not weighted.
 
         Raises:
-            ValueError: positions are missing, unexpected or of another dimension, or the type takes no mask.
+            ValueError: Positions are missing, unexpected or of another dimension, or the attention accepts no mask.
         """
         if all(other is None for other in (key, value, key_positions, mask, weight)):
-            answer = self.among(query, positions)
-            if answer is not None:
-                return answer
+            mixed = self.fast_self_attention(query, positions)
+            if mixed is not None:
+                return mixed
         key = query if key is None else key
         value = key if value is None else value
         if weight is not None:
@@ -143,11 +143,11 @@ class HeadAttention(nn.Module):
         Q, K, V = self.split(self.query(query)), self.split(self.key(key)), self.split(self.value(value))
         Q, K, V = self.normalise(Q, K, V)
         sources = positions if key_positions is None else key_positions
-        Q, K, V = self.join(positions, Q), self.join(sources, K), self.join(sources, V)
+        Q, K, V = self.prepend(positions, Q), self.prepend(sources, K), self.prepend(sources, V)
         return self.output(self.mix(Q, K, V, mask).transpose(1, 2).flatten(2))
 
-    def among(self, x: Tokens, positions: Positions | None) -> Tokens | None:  # noqa: ARG002 - for a family to fill in
-        """Give the answer of tokens that ask each other by a shorter way, or None where there is none."""
+    def fast_self_attention(self, x: Tokens, positions: Positions | None) -> Tokens | None:  # noqa: ARG002 - a default
+        """Return the same output computed faster, or None where the general method is needed."""
         return None
 
     def split(self, x: Tokens) -> Heads:
@@ -158,8 +158,8 @@ class HeadAttention(nn.Module):
             return self.first_norm(Q), self.second_norm(K), V
         return Q, self.first_norm(K), self.second_norm(V)
 
-    def join(self, positions: Positions | None, x: Heads) -> Mixed:
-        """Put the coordinates in front of the features of every head."""
+    def prepend(self, positions: Positions | None, x: Heads) -> Mixed:
+        """Prepend the coordinates to the features of every head."""
         found = 0 if positions is None else positions.shape[-1]
         if not tracing() and found != self.coordinates:
             raise ValueError(f"expected positions of {self.coordinates} coordinates but got {found}")
@@ -168,11 +168,19 @@ class HeadAttention(nn.Module):
         return torch.cat([positions.to(x.dtype).unsqueeze(-3).expand(*x.shape[:2], -1, -1), x], dim=-1)
 
     def mix(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
+        """Return the mixed values of every head, of shape `[batch, head, token, width]`.
+
+        Args:
+            Q: The queries, of shape `[batch, head, token, width]`.
+            K: The keys, of shape `[batch, head, source, width]`.
+            V: The values, of the shape of `K`.
+            mask: See `forward`.
+        """
         raise NotImplementedError
 
     @property
     def rate(self) -> float:
-        """The rate of dropout that is in force now."""
+        """The dropout rate in the current mode."""
         return self.dropout if self.training or self.dropout_in_evaluation else 0.0
 
     def drop(self, matrix: Matrices) -> Matrices:
@@ -180,27 +188,48 @@ class HeadAttention(nn.Module):
 
 
 def tracing() -> bool:
-    """Tell whether TorchScript records: then sizes are tensors, and a trace would freeze what a comparison says."""
+    """Return whether TorchScript is tracing. Sizes are tensors then, and a trace would freeze a comparison of them."""
     return torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call] # public, but neither exported nor typed
 
 
 def refuse_mask(mask: Mask | None, name: str) -> None:
-    """Raise a ValueError if there is a mask, for attention that sums over all tokens before any query is asked."""
+    """Refuse a mask for an attention that sums over all keys before it meets a query.
+
+    Raises:
+        ValueError: There is a mask.
+    """
     if mask is not None:
         raise ValueError(
-            f"{name} attention takes no mask: it sums K^T V over all tokens once for every query, so no query can see "
-            "fewer; expected fourier, softmax or causal attention, which weigh tokens by pairs"
+            f"{name} attention accepts no mask: it sums K^T V over all tokens once for all queries, so the queries "
+            "cannot attend to different tokens; expected fourier, softmax, causal or kernel attention"
         )
 
 
 def head_norm(norm: str, heads: int, width: int, eps: float) -> nn.Module:
-    """Give the norm of one projection's heads."""
-    chosen = NORM[known(norm, NORM, "the attention's norm")]
+    """Return the norm of one projection's heads.
+
+    Args:
+        norm: The kind of norm.
+        heads: The number of heads.
+        width: The number of features per head.
+        eps: The epsilon of the norm.
+
+    Raises:
+        UnknownNameError: There is no such kind.
+    """
+    chosen = lookup(NORM, norm, "kind of attention norm")
     return nn.Identity() if chosen is None else chosen(heads, width, eps)
 
 
 def projection(channels: int, gain: float, diagonal: float, symmetric: bool) -> nn.Linear:
-    """Give a square linear map with weights W = Xavier(gain) + diagonal * identity (+ W^T) and no initial bias."""
+    """Return a square linear map with the initial weights Xavier(gain) + diagonal * identity (+ transpose).
+
+    Args:
+        channels: The number of features in and out.
+        gain: The Xavier gain.
+        diagonal: The multiple of the identity.
+        symmetric: Whether to add the transpose of the sum.
+    """
     layer = nn.Linear(channels, channels)
     nn.init.xavier_uniform_(layer.weight, gain=gain)
     nn.init.zeros_(layer.bias)

@@ -1,14 +1,13 @@
-r"""Attention by a kernel of positive features: takes tokens and their positions, gives tokens.
+r"""Attention by a kernel of positive features.
 
 .. math::
     z_t = \frac{\phi(\tilde Q_t)^T S_t}{\phi(\tilde Q_t)^T(s_t + \epsilon)}, \qquad
-    S_t = \frac1m\sum_u\phi(\tilde K_u)\tilde V_u^T, \quad s_t = \frac1m\sum_u\phi(\tilde K_u),
+    S_t = \frac1m\sum_u\phi(\tilde K_u)\tilde V_u^T, \quad s_t = \frac1m\sum_u\phi(\tilde K_u)
 
-over all :math:`m` keys that are no padding, or those up to one's own (causal), with :math:`\phi` one of
-`training.nn.attention.feature_maps`: fixed (Katharopoulos et al., ICML 2020, arXiv 2006.16236; Choromanski et al., ICLR
-2021, arXiv 2009.14794) or trained (Yorsh & Kovalenko, arXiv 2211.04076). :math:`O(nw^2)` time, :math:`O(nw)` memory
-for n tokens and heads of width w. Sums are taken in float32 at least, whatever the tokens' precision: in bfloat16 they
-would stop to grow after a few hundred tokens.
+The sums are over all :math:`m` keys that are no padding or, if causal, over the keys up to the query's own.
+:math:`\phi` is one of `training.nn.attention.feature_maps`. The cost is :math:`O(nw^2)` time and :math:`O(nw)` memory
+for n tokens and heads of width w. Sums are in float32 at least: in bfloat16 they would stop growing after a few hundred
+tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 
-from training.nn.attention.causal import EPS, causal_attention, divided
+from training.nn.attention.causal import EPS, causal_attention, weighted_mean
 from training.nn.attention.feature_maps import (
     EluFeatures,
     FeatureMap,
@@ -30,7 +29,7 @@ from training.nn.attention.feature_maps import (
 from training.nn.attention.heads import HeadAttention, tracing
 from training.nn.shapes import Mask, Mixed
 
-#: The maps that a recipe can choose, made from the width of a head.
+#: Feature maps by the kind of attention; each takes the width of a head.
 KERNELS: dict[str, Callable[[int], FeatureMap]] = {
     "kernel-elu": lambda _: EluFeatures(),
     "kernel-random": RandomFeatures,
@@ -47,19 +46,34 @@ KERNELS: dict[str, Callable[[int], FeatureMap]] = {
 
 
 class KernelAttention(HeadAttention):
-    """Mix by the module's formula; queries and keys are normalised.
+    r"""Mix by positive features, with normalised queries and keys.
 
-    A mask `[batch, 1, key]` hides padding at no cost, and the answer is the one without these tokens. One that differs
-    between queries, and dropout of causal attention, form the n x n matrix of weights. A query that sees no key gets 0.
+    .. math::
+        z = \phi(\tilde Q)\,(\phi(\tilde K)^T V) \oslash \phi(\tilde Q)\,\phi(\tilde K)^T 1
+
+    A mask `[batch, 1, key]` hides padding at no cost: the output equals the one without these tokens. A mask that
+    differs between queries, and dropout of causal attention, form the n x n matrix of weights. A query that attends to
+    no key gets 0.
 
     Args:
-        channels: as all others, see `HeadAttention`.
-        heads: likewise.
-        coordinates: likewise.
-        features: makes the map from the width of a head, its coordinates included.
-        causal: let tokens see themselves and their predecessors only. Keys then share the order of the queries, so
-            there are as many: else a ValueError says so.
-        options: the keywords of `HeadAttention`.
+        channels: The number of features per token, a multiple of `heads`.
+        heads: The number of heads.
+        coordinates: The number of coordinates of a position; 0 for tokens without positions.
+        features: Makes the feature map from the width of a head, including the coordinates.
+        causal: Let every token attend to itself and to its predecessors only. Keys are then in the order of the queries
+            and of the same number; otherwise `forward` raises a ValueError.
+        options: The keywords of `HeadAttention`.
+
+    References:
+        | Linear Self-Attention Approximation via Trainable Feedforward Kernel (Yorsh & Kovalenko, 2022)
+        | https://arxiv.org/abs/2211.04076
+        | Rethinking Attention with Performers (Choromanski et al., ICLR 2021)
+        | https://arxiv.org/abs/2009.14794
+
+    Example:
+        >>> attention = KernelAttention(64, heads=4, coordinates=0, features=SoftplusFeatures)
+        >>> attention(torch.randn(2, 100, 64)).shape
+        torch.Size([2, 100, 64])
     """
 
     pairwise = True
@@ -85,33 +99,54 @@ class KernelAttention(HeadAttention):
         return mixed.to(V.dtype)
 
     def weigh(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
-        """Give the weighted means of values for positive features of queries and keys."""
-        if mask is not None and (tracing() or mask.shape[-2] == 1):  # a trace is given masks of padding alone
-            K, mask = hide(K, mask), None
+        """Return the weighted means of the values; `Q` and `K` are positive features."""
+        if mask is not None and (tracing() or mask.shape[-2] == 1):  # traced graphs have masks of padding only
+            K, mask = zero_padding(K, mask), None
         if mask is not None or (self.causal and self.rate):
             return self.by_pairs(Q, K, V, mask)
         if self.causal:
             return causal_attention(Q, K, V)
         k = K / K.shape[-2]
-        return divided(Q @ self.drop(k.transpose(-2, -1) @ V), Q @ k.sum(dim=-2).unsqueeze(-1), Q)
+        return weighted_mean(Q @ self.drop(k.transpose(-2, -1) @ V), Q @ k.sum(dim=-2).unsqueeze(-1), Q)
 
     def by_pairs(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
+        """Return the same means by the n x n matrix of weights."""
         scores = Q @ K.transpose(-2, -1) / K.shape[-2]
         if self.causal:
             scores = scores.tril()
         if mask is not None:
             scores = scores.masked_fill(mask[:, None] == 0, 0.0)
-        return self.drop(divided(scores, scores.sum(dim=-1, keepdim=True), Q)) @ V
+        return self.drop(weighted_mean(scores, scores.sum(dim=-1, keepdim=True), Q)) @ V
 
 
 class CausalAttention(KernelAttention):
-    """Mix every token with itself and its predecessors by the fixed features elu + 1."""
+    r"""Mix every token with itself and its predecessors by the fixed features elu + 1.
+
+    .. math::
+        z_t = \frac{\phi(\tilde Q_t)^T \sum_{u\le t}\phi(\tilde K_u)V_u^T}
+        {\phi(\tilde Q_t)^T\sum_{u\le t}\phi(\tilde K_u)}, \qquad \phi(x) = \mathrm{elu}(x) + 1
+
+    Args:
+        channels: The number of features per token, a multiple of `heads`.
+        heads: The number of heads.
+        coordinates: The number of coordinates of a position; 0 for tokens without positions.
+        options: The keywords of `HeadAttention`.
+
+    References:
+        | Transformers are RNNs: Fast Autoregressive Transformers with Linear Attention (Katharopoulos et al., ICML
+        2020) | https://arxiv.org/abs/2006.16236
+
+    Example:
+        >>> attention = CausalAttention(64, heads=4, coordinates=0)
+        >>> attention(torch.randn(2, 100, 64)).shape
+        torch.Size([2, 100, 64])
+    """
 
     def __init__(self, channels: int, heads: int, coordinates: int, **options: Any) -> None:
         super().__init__(channels, heads, coordinates, features=KERNELS["kernel-elu"], causal=True, **options)
 
 
-def hide(K: Mixed, mask: Mask) -> Mixed:
-    """Give features of keys with those of padding 0, the rest scaled so that a mean over all is one over the rest."""
+def zero_padding(K: Mixed, mask: Mask) -> Mixed:
+    """Set the features of padding to 0 and scale the others so that a mean over all keys is one over the others."""
     seen = (mask != 0).to(K.dtype).transpose(-2, -1)[:, None]
     return K * (seen / seen.mean(dim=-2, keepdim=True).clamp(min=EPS))

@@ -1,12 +1,7 @@
-r"""One head of attention with matrices of low rank: takes tokens, gives tokens that tell in which sequence they stand.
+r"""One attention head with matrices of low rank, without norm and scale.
 
-.. math::
-    z_k = x_k + W_O\sum_i p_i W_V x_i, \qquad p = \sigma\bigl((W_Kx_i)^T(W_Qx_k)\bigr)_i,
-
-with :math:`W_Q, W_K, W_V, W_O^T` of shape rank x channels and neither norm nor scale (Kajitsuka & Sato, ICLR 2024,
-arXiv 2307.14023). Rank 1 is enough to tell all contexts of all tokens apart: see
+Rank 1 is enough to distinguish all contexts of all tokens (Kajitsuka & Sato, ICLR 2024, arXiv 2307.14023); see
 `training.memorisation.contextual_mapping`.
-:math:`O(n^2)` time and memory for n tokens, as all attention that forms its matrix.
 """
 
 from __future__ import annotations
@@ -19,13 +14,29 @@ from training.nn.shapes import Mask, Tokens
 
 
 class LowRankAttention(nn.Module):
-    r"""Add to every token what it attends to.
+    r"""Add to every token the mean of the tokens that it attends to.
+
+    .. math::
+        z_k = x_k + W_O\sum_i p_i W_V x_i, \qquad p = \sigma\bigl((W_Kx_i)^T(W_Qx_k)\bigr)_i
+
+    The matrices :math:`W_Q, W_K, W_V, W_O^T` have the shape rank x channels. The cost is :math:`O(n^2)` time and memory
+    for n tokens.
 
     Args:
-        channels: features of a token.
-        rank: of each of the four matrices; `channels` for a full head.
-        hard: attend to the keys of the largest score alone (`hardmax`), of derivative 0 almost everywhere: queries and
-            keys learn by softmax's, "straight through".
+        channels: The number of features per token.
+        rank: The rank of each of the four matrices; `channels` for a full head.
+        hard: Attend to the keys of the largest score only (`hardmax`). Its derivative is 0 almost everywhere, so
+            queries and keys learn by the derivative of softmax (the straight-through estimator).
+
+    References:
+        | Are Transformers with One Layer Self-Attention Using Low-Rank Weight Matrices Universal Approximators?
+        | (Kajitsuka & Sato, ICLR 2024)
+        | https://arxiv.org/abs/2307.14023
+
+    Example:
+        >>> attention = LowRankAttention(16, rank=1)
+        >>> attention(torch.randn(2, 10, 16)).shape
+        torch.Size([2, 10, 16])
     """
 
     def __init__(self, channels: int, rank: int = 1, *, hard: bool = False) -> None:
@@ -35,7 +46,7 @@ class LowRankAttention(nn.Module):
         self.hard = hard
 
     def forward(self, tokens: Tokens, mask: Mask | None = None) -> Tokens:
-        """Give the tokens with their contexts; a mask, `[batch, 1, key]` for padding, is true where a key is seen."""
+        """Return the tokens with their contexts. A mask, `[batch, 1, key]` for padding, is true for visible keys."""
         scores = self.query(tokens) @ self.key(tokens).transpose(-2, -1)
         if mask is not None:
             scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
@@ -46,11 +57,21 @@ class LowRankAttention(nn.Module):
 
 
 def hardmax(scores: Float[Tensor, "*rows key"]) -> Float[Tensor, "*rows key"]:
-    """Share a weight of 1 equally among the largest scores: what softmax becomes as scores grow."""
+    """Return equal weights of sum 1 for the largest scores, the limit of softmax for growing scores.
+
+    Example:
+        >>> hardmax(torch.tensor([1.0, 3.0, 3.0]))
+        tensor([0.0000, 0.5000, 0.5000])
+    """
     largest = (scores == scores.amax(dim=-1, keepdim=True)).to(scores.dtype)
     return largest / largest.sum(dim=-1, keepdim=True)
 
 
 def boltzmann(x: Float[Tensor, "*rows entry"]) -> Float[Tensor, "*rows"]:
-    r"""Give the Boltzmann operator :math:`\mathrm{boltz}(x) = \sum_i x_ie^{x_i}/\sum_ie^{x_i}`, a softened maximum."""
+    r"""Return the Boltzmann operator :math:`\sum_i x_ie^{x_i}/\sum_ie^{x_i}`, a smooth maximum.
+
+    Example:
+        >>> boltzmann(torch.tensor([0.0, 50.0]))
+        tensor(50.)
+    """
     return (x.softmax(dim=-1) * x).sum(dim=-1)

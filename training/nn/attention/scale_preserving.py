@@ -1,14 +1,12 @@
-r"""Attention without softmax: takes tokens and their positions, gives tokens.
-
-Cao, NeurIPS 2021, arXiv 2105.14995, section 3:
+r"""Attention without softmax: Galerkin and Fourier attention.
 
 .. math::
     \text{Galerkin:}\quad z = \tilde Q\,(\tilde K^T \tilde V)/n, \qquad
-    \text{Fourier:}\quad z = (\tilde Q \tilde K^T)\,\tilde V / (n\sqrt{w}),
+    \text{Fourier:}\quad z = (\tilde Q \tilde K^T)\,\tilde V / (n\sqrt{w})
 
-with :math:`n` sources and :math:`w` the head's width *after* the coordinates joined. Neither has a softmax, so matrix
-products may be re-bracketed: both cost :math:`O(n w^2)` time and :math:`O(nw)` memory, and the mixing approximates an
-integral over the domain.
+Here :math:`n` is the number of sources and :math:`w` the width of a head including the coordinates. Without a softmax
+the matrix products are associative. So both cost :math:`O(n w^2)` time and :math:`O(nw)` memory, and the mixing
+approximates an integral over the domain (Cao, NeurIPS 2021, arXiv 2105.14995, section 3).
 """
 
 from __future__ import annotations
@@ -21,24 +19,42 @@ from training.nn.shapes import Mask, Mixed, Positions, Tokens
 
 
 class GalerkinAttention(HeadAttention):
-    r"""Mix as a Petrov-Galerkin projection, :math:`z = Q(\tilde K^T\tilde V)/n`; keys and values are normalised.
+    r"""Mix as a Petrov-Galerkin projection, with normalised keys and values.
 
-    `n` counts the sources, over which the sum is a mean. Tokens that ask each other are answered by `folding.fold`,
-    which makes fewer passes over them.
+    .. math::
+        z = Q(\tilde K^T\tilde V)/n
+
+    :math:`n` is the number of sources, so the sum over them is a mean. Self-attention is computed by `folding.fold`,
+    which reads and writes the tokens fewer times.
+
+    Args:
+        channels: The number of features per token, a multiple of `heads`.
+        heads: The number of heads.
+        coordinates: The number of coordinates of a position; 0 for tokens without positions.
+        options: The keywords of `HeadAttention`.
+
+    References:
+        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021)
+        | https://arxiv.org/abs/2105.14995
+
+    Example:
+        >>> attention = GalerkinAttention(64, heads=4, coordinates=1)
+        >>> attention(torch.randn(2, 100, 64), positions=torch.linspace(0, 1, 100)[:, None]).shape
+        torch.Size([2, 100, 64])
     """
 
     pairwise = False
 
-    def among(self, x: Tokens, positions: Positions | None) -> Tokens | None:
+    def fast_self_attention(self, x: Tokens, positions: Positions | None) -> Tokens | None:
         return fold(self, x, positions) if positions is not None and self.folds(positions) else None
 
     def folds(self, positions: Positions) -> bool:
-        """Tell whether positions fit, and the norm is that of a head's features."""
+        """Return whether the positions fit and the norm is over the features of a head."""
         fit = bool(self.coordinates) and (tracing() or positions.shape[-1] == self.coordinates)
         return fit and type(self.first_norm) is HeadNorm
 
     def prepare_inference(self) -> None:
-        """Let the projections do a part of their norms: the same answers in less time, but no more training."""
+        """Move the centring of keys and values into their projections. The output stays equal. For inference only."""
         if type(self.first_norm) is HeadNorm:
             centre(self)
 
@@ -48,10 +64,28 @@ class GalerkinAttention(HeadAttention):
 
 
 class FourierAttention(HeadAttention):
-    r"""Mix as a learned integral kernel, :math:`z = (\tilde Q\tilde K^T)V/(n\sqrt w)`; queries, keys are normalised.
+    r"""Mix by a learned integral kernel, with normalised queries and keys.
 
-    The product is bracketed as :math:`\tilde Q(\tilde K^T V)`, linear in :math:`n`, unless a mask or dropout acts on
-    the :math:`n \times n` scores: a hidden pair's score is 0.
+    .. math::
+        z = (\tilde Q\tilde K^T)V/(n\sqrt w)
+
+    The product is computed as :math:`\tilde Q(\tilde K^T V)`, in linear time. With a mask or with dropout, which act on
+    the :math:`n \times n` scores, it is computed in the order of the formula. The score of a masked pair is 0.
+
+    Args:
+        channels: The number of features per token, a multiple of `heads`.
+        heads: The number of heads.
+        coordinates: The number of coordinates of a position; 0 for tokens without positions.
+        options: The keywords of `HeadAttention`.
+
+    References:
+        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021)
+        | https://arxiv.org/abs/2105.14995
+
+    Example:
+        >>> attention = FourierAttention(64, heads=4, coordinates=1)
+        >>> attention(torch.randn(2, 100, 64), positions=torch.linspace(0, 1, 100)[:, None]).shape
+        torch.Size([2, 100, 64])
     """
 
     pairwise = True

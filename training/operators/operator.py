@@ -1,0 +1,38 @@
+"""What a complete network is: the base class, and the record by which a network is found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from torch import Tensor, nn
+
+
+def fit_nothing(operator: nn.Module, *fields: Tensor) -> None:
+    """Fit no normalisers: what an operator without them does."""
+    del operator, fields
+
+
+class Operator(nn.Module):
+    """A network that maps fields to fields, both in physical units.
+
+    `forward` takes one tensor `[batch, *grid]` per input, in the order of the problem's inputs, and returns the output
+    `[batch, *grid]`. `fit_normalisers` takes the same tensors for the training samples, then their outputs.
+    """
+
+    config: BaseModel
+    fit_normalisers: Callable[..., None] = fit_nothing
+
+
+@dataclass(frozen=True)
+class OperatorKind:
+    """A kind of operator: its name in recipes, its config, and how to build the network.
+
+    The field `kind` of the config has the default `name`. The module of a network holds one as `OPERATOR`.
+    """
+
+    name: str
+    config: type[BaseModel]
+    build: Callable[[Any], Operator]
