@@ -1,1 +1,1 @@
-"""Takes the exported models, gives the figures that the README prints; one module a table, `make bench` for all."""
+"""The benchmarks: measurements of the project beside its baselines, and the tables of the documentation."""

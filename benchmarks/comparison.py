@@ -1,6 +1,6 @@
-"""What the type of attention decides: takes a recipe and types, gives a row of score and cost for every training.
+"""The comparison of attention types: a row of score and cost per training of a recipe.
 
-Rows differ in one word of the recipe and in the seed of weights and orders. Samples are the same for all.
+Rows differ in one value of the recipe, and in the seed of weights and orders. All share the same samples.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REPEATS = 5  # timed steps, of which the median is kept
 
 
 class Row(BaseModel):
-    """One training: what it reached on the test set, and what a step of it costs."""
+    """One training: its score on the test set, and the cost of a step."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,16 +40,16 @@ class Row(BaseModel):
     seed: int
     metric: str  # accuracy, or relative_l2
     score: float
-    floor: float | None  # the accuracy of always saying the commonest label
+    floor: float | None  # the accuracy of always predicting the most common label
     parameters: int
-    step_milliseconds: float  # forward and backward, the threads' own time
-    peak_megabytes: float  # that tensors hold at once in a step, beyond weights and input
+    step_milliseconds: float  # forward and backward, processor time of all threads
+    peak_megabytes: float  # of the tensors in a step, beyond weights and input
     threads: int
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is trained: a recipe's file, overrides that all rows share, types of attention, and seeds for each."""
+    """The trainings: a recipe's file, overrides that all rows share, types of attention, and seeds per type."""
 
     recipe: Path
     overrides: tuple[str, ...]
@@ -57,10 +57,10 @@ class Plan:
     seeds: int = 1
 
     def recipes(self) -> dict[tuple[str, int], AnyRecipe]:
-        """Give the recipe of every row.
+        """Return the recipe of every row, by type and seed.
 
         Raises:
-            RecipeError: a type does not exist or does not fit.
+            RecipeError: A type does not exist or does not fit.
         """
         first = config.read(self.recipe, [*self.overrides])
         samples = first.seed if first.data.seed is None else first.data.seed
@@ -75,10 +75,19 @@ class Plan:
 
 
 def compare(plan: Plan, known: Sequence[Row], folder: Path, data: Path) -> Iterator[Row]:
-    """Train and measure what is not known yet; a run that was interrupted goes on.
+    """Train and measure the rows that are not known yet; an interrupted run is resumed.
+
+    Args:
+        plan: The trainings.
+        known: The rows that exist.
+        folder: The folder of the runs.
+        data: The folder of the generated samples.
+
+    Yields:
+        The new rows.
 
     Raises:
-        RecipeError: a type does not exist or does not fit: before anything is trained.
+        RecipeError: A type does not exist or does not fit; nothing has been trained.
     """
     done = {(row.attention, row.seed) for row in known}
     for (kind, seed), recipe in plan.recipes().items():
@@ -87,7 +96,14 @@ def compare(plan: Plan, known: Sequence[Row], folder: Path, data: Path) -> Itera
 
 
 def measure(kind: str, recipe: AnyRecipe, folder: Path, data: Path) -> Row:
-    """Train one recipe with a type of attention and give its row."""
+    """Train one recipe with a type of attention, and return its row.
+
+    Args:
+        kind: The type of attention.
+        recipe: The recipe.
+        folder: The folder of the run.
+        data: The folder of the generated samples.
+    """
     finished = (folder / checkpoint.CARD).exists() and checkpoint.read_config(folder).recipe == recipe
     found = checkpoint.load(folder if finished else run.train(recipe, folder, data, resume=True))
     metric, score, floor = reached(found.card)
@@ -106,7 +122,7 @@ def measure(kind: str, recipe: AnyRecipe, folder: Path, data: Path) -> Row:
 
 
 def reached(card: dict[str, Any]) -> tuple[str, float, float | None]:
-    """Give the metric of a card, its value on the test set, and the floor it is held against."""
+    """Return the metric of a card, its value on the test set, and the floor of an accuracy."""
     if "accuracy" in card:
         [row] = card["accuracy"]
         return "accuracy", row["accuracy"], row["majority"]
@@ -114,42 +130,48 @@ def reached(card: dict[str, Any]) -> tuple[str, float, float | None]:
 
 
 def step(recipe: AnyRecipe, data: Path) -> Callable[[], Tensor]:
-    """Give what computes the loss of the first batch."""
+    """Return the function that computes the loss of the first batch."""
     task = run.workload(recipe, data, progress=False).task()
     batch = next(iter(task.train_dataloader()))
     return lambda: task.loss(batch)
 
 
 def cost(loss: Callable[[], Tensor]) -> tuple[float, float]:
-    """Give milliseconds and megabytes of a step; the first one, which only warms up, counts the memory."""
+    """Return milliseconds and megabytes of a step; the memory is counted in the first one, which warms up."""
     peak = peak_bytes(lambda: loss().backward(), torch.device("cpu"))
     times = [clock(loss) for _ in range(REPEATS)]
     return round(1000 * statistics.median(times), 1), round(peak / 1e6, 1)
 
 
 def clock(loss: Callable[[], Tensor]) -> float:
-    """Time one step, in seconds of all threads together."""
+    """Return the processor time of one step, in seconds of all threads together."""
     started = time.process_time()
     loss().backward()
     return time.process_time() - started
 
 
 def shared(plan: Plan) -> dict[str, Any]:
-    """Give what all rows of a file have in common."""
+    """Return what all rows of a file share."""
     return {"recipe": plan.recipe.stem, "overrides": list(plan.overrides)}
 
 
 def write(plan: Plan, rows: Sequence[Row], path: Path) -> None:
-    """Write rows and what they share as JSON."""
+    """Write rows and what they share as JSON.
+
+    Args:
+        plan: The trainings.
+        rows: The rows.
+        path: The file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, shared(plan) | {"rows": [row.model_dump() for row in rows]})
 
 
 def known(plan: Plan, path: Path) -> list[Row]:
-    """Read the rows that a file holds, none if there is no file yet.
+    """Return the rows of a file; none if there is no file yet.
 
     Raises:
-        RecipeError: they are of another recipe, or were trained with other overrides.
+        RecipeError: They belong to another recipe, or were trained with other overrides.
     """
     if not path.exists():
         return []
@@ -160,7 +182,7 @@ def known(plan: Plan, path: Path) -> list[Row]:
 
 
 def load(path: Path) -> list[Row]:
-    """Read the rows that `write` wrote."""
+    """Return the rows of a file."""
     return [Row.model_validate(row) for row in json.loads(path.read_text())["rows"]]
 
 
@@ -168,7 +190,7 @@ HEADER = ("attention", "seeds", "score", "spread", "floor", "parameters", "step 
 
 
 def cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Lay rows out for reading, one line a type: mean and standard deviation of the score over the seeds."""
+    """Return a table row per type: mean and standard deviation of the score over the seeds, and costs."""
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row.attention].append(row)
@@ -176,7 +198,7 @@ def cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 
 def line(kind: str, rows: Sequence[Row]) -> tuple[str, ...]:
-    """Give one type's line; costs are medians over its seeds."""
+    """Return one type's table row; costs are medians over its seeds."""
     scores = [row.score for row in rows]
     spread = statistics.stdev(scores) if len(scores) > 1 else None
     return (
@@ -192,7 +214,7 @@ def line(kind: str, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def written(score: float | None, metric: str) -> str:
-    """Write a share in per cent, an error with three digits."""
+    """Return an accuracy in per cent, or an error with three digits."""
     if score is None:
         return ""
     return f"{100 * score:.1f} %" if metric == "accuracy" else f"{score:.2e}"

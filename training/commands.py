@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks import comparison
-from benchmarks.profiling.command import profile, words
+from benchmarks.profiling.command import profile, split
 from benchmarks.profiling.measure import ProfileError
 from training import ablation, checkpoint
 from training.evaluation.table import rich_table
@@ -178,7 +178,7 @@ def compare(
 
     python -m training compare listops-quick --attention softmax,kernel-oglu2 --seeds 3 --json listops.json
     """
-    plan = comparison.Plan(config.find(recipe), tuple(overrides or ()), tuple(words(attention)), seeds)
+    plan = comparison.Plan(config.find(recipe), tuple(overrides or ()), tuple(split(attention)), seeds)
     rows = comparison.known(plan, json) if json else []
     for row in comparison.compare(plan, rows, out, data):
         rows.append(row)

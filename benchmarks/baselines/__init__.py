@@ -1,1 +1,1 @@
-"""Takes the name of an alternative, gives a process that computes in an environment of its own, step by step."""
+"""The baselines, and the protocol by which each computes in a process and an environment of its own."""

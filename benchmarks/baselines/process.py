@@ -1,4 +1,4 @@
-"""Takes a subject and its environment, gives a running worker that is asked over pipes, one line at a time."""
+"""A worker process in an environment of its own, controlled over pipes, one line of JSON at a time."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 import os
 import subprocess
 import tempfile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
-from benchmarks.baselines.environment import OURS, interpreter
+from benchmarks.baselines.environment import OWN, interpreter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,37 +18,38 @@ if TYPE_CHECKING:
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
-class RivalError(RuntimeError):
-    """A worker could not do what it was asked: the message is what it said, or how it ended."""
+class BaselineError(RuntimeError):
+    """A worker failed; the message is its error, or its exit status and last output."""
 
 
 class Times(NamedTuple):
-    """Seconds of some runs, by both clocks."""
+    """The seconds of some runs, by both clocks."""
 
     wall: list[float]
     processor: list[float]
 
 
-class Rival:
-    """A worker's process, from its import to its end; use it as a context.
+class Baseline:
+    """A worker's process, as a context.
 
     Args:
         subject: `MODULE:CLASS` of what it measures, see `worker`.
-        environment: Whose packages it runs with.
+        environment: The name of its environment.
         python: Its interpreter; by default that of `environment`.
     """
 
-    def __init__(self, subject: str, environment: str = OURS, python: Path | None = None) -> None:
+    def __init__(self, subject: str, environment: str = OWN, python: Path | None = None) -> None:
         self.subject = subject
-        self.said = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed with the process
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed with the process
         self.process = subprocess.Popen(  # noqa: S603 -- our own command
             [python or interpreter(environment), "-m", "benchmarks.baselines.worker", subject],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self.said,
+            stderr=self.errors,
             text=True,
             env=os.environ | ONE_THREAD,
         )
+        self.replies = cast("IO[str]", self.process.stdout)  # a pipe, as ordered above
 
     def __enter__(self) -> Self:
         return self
@@ -58,44 +59,46 @@ class Rival:
     ) -> None:
         self.process.kill()
         self.process.communicate()
-        self.said.close()
+        self.errors.close()
 
     def prepare(self, **arguments: Any) -> dict[str, Any]:
-        """Wait for its imports, let it build what it measures, and give what it says of it."""
+        """Wait for its imports, build its subject, and return the subject's facts."""
         self.read()
-        facts: dict[str, Any] = self.ask(do="prepare", arguments=arguments)["facts"]
+        facts: dict[str, Any] = self.request(do="prepare", arguments=arguments)["facts"]
         return facts
 
     def run(self, times: int) -> Times:
-        """Let it work, and give its times."""
-        return Times(**self.ask(do="run", times=times))
+        """Run the subject, and return the times."""
+        return Times(**self.request(do="run", times=times))
 
-    def answer(self, file: Path) -> None:
-        """Let it write its answer."""
-        self.ask(do="answer", file=str(file))
+    def write_output(self, file: Path) -> None:
+        """Write the subject's output to a file."""
+        self.request(do="write_output", file=str(file))
 
     def peak_bytes(self) -> tuple[int, int]:
-        """Give its resident bytes: the peak since the preparation, and what was there before."""
-        found = self.ask(do="report")
+        """Return its resident bytes: the peak since the preparation, and the value before it."""
+        found = self.request(do="report")
         return found["peak"], found["before"]
 
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """Send a line and read one."""
+    def request(self, **request: Any) -> dict[str, Any]:
+        """Send a line, and return the reply."""
         print(json.dumps(request), file=self.process.stdin, flush=True)
         return self.read()
 
     def read(self) -> dict[str, Any]:
-        """Read a line.
+        """Return the next reply.
 
         Raises:
-            RivalError: it holds an error, or there is none because the process ended.
+            BaselineError: The reply holds an error, or the process has ended.
         """
-        line = self.process.stdout.readline()
+        line = self.replies.readline()
         if not line:
             status = self.process.wait()
-            self.said.seek(0)
-            raise RivalError(f"{self.subject} ended with status {status} before it answered: {self.said.read()[-800:]}")
+            self.errors.seek(0)
+            raise BaselineError(
+                f"{self.subject} ended with status {status} before it replied: {self.errors.read()[-800:]}"
+            )
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
-            raise RivalError(f"{self.subject}: {reply['error']}")
+            raise BaselineError(f"{self.subject}: {reply['error']}")
         return reply

@@ -1,6 +1,6 @@
-"""The published networks: takes a grid, gives their sizes, the same for the reference and for ours.
+"""The sizes of the published networks per grid, for the reference implementation and for this project.
 
-Nothing is imported. Effective settings of the reference's examples (Cao, NeurIPS 2021), as
+Effective settings of the reference's examples (Cao, NeurIPS 2021), as
 `training/recipes/*/paper.toml` has them.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Sides(NamedTuple):
-    """Points per axis: of the field, between field and tokens, of the tokens, between tokens and answer."""
+    """Points per axis: of the field, between field and tokens, of the tokens, between tokens and output."""
 
     grid: int
     down: int
@@ -18,15 +18,15 @@ class Sides(NamedTuple):
     up: int
 
 
-#: The published pairs of grid and tokens; at 421, which is not published, as many tokens a point as at 85.
+#: The published pairs of grid and tokens; at 421, which is not published, as many tokens per point as at 85.
 DARCY = {85: Sides(85, 50, 29, 49), 141: Sides(141, 78, 43, 77), 211: Sides(211, 113, 61, 113)}
 DARCY[421] = Sides(421, 244, 141, 243)
 INVERSE = Sides(141, 71, 36, 36)
-POINTS = 2048  # of the line
+POINTS = 2048  # of the one-dimensional problem
 
 
 def norm_eps(grid: int) -> float:
-    """Give the layer norm's epsilon of the Galerkin type."""
+    """Return the layer norm's epsilon of the Galerkin type."""
     return 1e-5 if grid >= 211 else 1e-7
 
 
@@ -65,7 +65,7 @@ PLANE = ENCODER | {
 
 
 def darcy(sides: Sides) -> dict[str, Any]:
-    """Give the reference's arguments of the Darcy network."""
+    """Return the reference's arguments of the Darcy network."""
     return PLANE | {
         "attention_type": "galerkin",
         "n_hidden": 128,
@@ -87,7 +87,7 @@ def darcy(sides: Sides) -> dict[str, Any]:
 
 
 def inverse(sides: Sides) -> dict[str, Any]:
-    """Give the reference's arguments of the network for the inverse problem."""
+    """Return the reference's arguments of the network for the inverse problem."""
     return PLANE | {
         "attention_type": "galerkin",
         "n_hidden": 192,
@@ -105,16 +105,16 @@ def inverse(sides: Sides) -> dict[str, Any]:
     }
 
 
-def scalers(sides: Sides, answer: int) -> dict[str, Any]:
-    """Give both scalers' sizes."""
+def scalers(sides: Sides, output: int) -> dict[str, Any]:
+    """Return the sizes of both scalers."""
     return {
         "downscaler_size": ((sides.down,) * 2, (sides.tokens,) * 2),
-        "upscaler_size": ((sides.up,) * 2, (answer,) * 2),
+        "upscaler_size": ((sides.up,) * 2, (output,) * 2),
     }
 
 
 def burgers(attention: str) -> dict[str, Any]:
-    """Give the reference's arguments of the network on the line."""
+    """Return the reference's arguments of the Burgers network."""
     return ENCODER | {
         "attention_type": attention,
         "pos_dim": 1,

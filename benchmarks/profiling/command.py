@@ -1,4 +1,4 @@
-"""The command `python -m training profile`: takes options, prints tables, writes JSON and a picture."""
+"""The command `python -m benchmarks profile`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import typer
 from rich.console import Console
 
 from benchmarks.profiling.forms import FORMS, PUBLISHED
-from benchmarks.profiling.measure import ProfileError, measure
+from benchmarks.profiling.measure import measure
+from benchmarks.profiling.plot import draw
 from benchmarks.profiling.report import Profile, report, write
 from benchmarks.profiling.rows import Clock, Settings
-from benchmarks.profiling.table import skipped, tables
+from benchmarks.profiling.terminal import skipped, tables
 
 
 def profile(
@@ -24,44 +25,44 @@ def profile(
     lengths: Annotated[
         str | None, typer.Option(help="Tokens, or a grid's points per axis for recipes, such as 512,1024,2048.")
     ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Samples a step; 4, or as the recipe says.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples per step; 4, or as the recipe says.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
-    repeats: Annotated[int, typer.Option(min=1, help="Timed steps; medians are shown.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed steps; the medians are printed.")] = 5,
     clock: Annotated[
-        Clock, typer.Option(help="wall, or processor: the threads' own time, which other programs do not lengthen.")
+        Clock, typer.Option(help="wall, or processor: the time of the process's own threads, without other programs.")
     ] = "wall",
     dropout: Annotated[
         float | None, typer.Option(min=0, max=1, help="Of the attention; 0, or as the recipe says. Published: 0.5.")
     ] = None,
-    limit_gb: Annotated[float, typer.Option(help="Skip what needs larger n x n matrices, as estimated.")] = 8.0,
-    channels: Annotated[int, typer.Option(min=1, help="Features of a token, for attention and encoder.")] = 96,
-    heads: Annotated[int, typer.Option(min=1, help="For attention and encoder.")] = 4,
-    layers: Annotated[int, typer.Option(min=1, help="Of the encoder.")] = 10,
-    json: Annotated[Path | None, typer.Option(help="Write all samples, exponents and headlines here.")] = None,
+    limit_gb: Annotated[float, typer.Option(help="Skip forms whose n x n matrices are estimated to be larger.")] = 8.0,
+    channels: Annotated[int, typer.Option(min=1, help="Features per token, for attention and encoder.")] = 96,
+    heads: Annotated[int, typer.Option(min=1, help="Heads, for attention and encoder.")] = 4,
+    layers: Annotated[int, typer.Option(min=1, help="Layers of the encoder.")] = 10,
+    json: Annotated[Path | None, typer.Option(help="Write all measurements, exponents and findings here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw time and memory over points here, such as x.png.")] = None,
 ) -> None:
     """Print memory and time of a training step over the number of points.
 
     A step is forward, mean squared error to a random target, and backward.
-    Types take turns, so ratios hold on a busy machine; OMP_NUM_THREADS=1 and
-    --clock processor make them steadier. Memory is the peak beyond weights and
-    input.
+    Types are interleaved, so ratios hold on a busy machine; OMP_NUM_THREADS=1
+    and --clock processor make them steadier. Memory is the peak beyond weights
+    and input.
 
     fourier is computed as Q (K^T V), softmax by the fused kernel; with
     -explicit, both as in the paper, with an n x n matrix. Each type's costs
-    are fitted as a power of the points, and the paper's two claims (memory of
+    are fitted as a power of the points. The paper's two claims (memory of
     fourier against softmax, backward time of galerkin against linear) are
-    answered at the largest length.
+    measured at the largest length.
 
-    python -m training profile attention --batch 1 --lengths 2048,4096,8192
+    python -m benchmarks profile attention --batch 1 --lengths 2048,4096,8192
 
-    python -m training profile encoder --types galerkin,linear --plot x.png
+    python -m benchmarks profile encoder --types galerkin,linear --plot x.png
 
-    python -m training profile darcy-paper burgers-paper --repeats 3
+    python -m benchmarks profile darcy-paper burgers-paper --repeats 3
     """
     settings = Settings(
-        types=tuple(words(types)) or None,
-        lengths=tuple(map(whole, words(lengths))) or None,
+        types=tuple(split(types)) or None,
+        lengths=tuple(map(whole, split(lengths))) or None,
         batch=batch,
         device=device,
         repeats=repeats,
@@ -77,34 +78,29 @@ def profile(
     if json:
         write(found, json)
     if plot:
-        picture(found, plot)
+        draw(found, plot)
 
 
-def words(text: str | None) -> list[str]:
-    """Split `a,b,c`."""
-    return [word.strip() for word in text.split(",") if word.strip()] if text else []
+def split(text: str | None) -> list[str]:
+    """Return the parts of `a,b,c`."""
+    return [part.strip() for part in text.split(",") if part.strip()] if text else []
 
 
-def whole(word: str) -> int:
-    """Read a length."""
-    if not word.isdecimal() or int(word) == 0:
-        raise typer.BadParameter(f"expected positive whole numbers such as 512,1024 but got {word!r}")
-    return int(word)
+def whole(text: str) -> int:
+    """Return a length.
+
+    Raises:
+        BadParameter: It is no positive whole number.
+    """
+    if not text.isdecimal() or int(text) == 0:
+        raise typer.BadParameter(f"expected positive whole numbers such as 512,1024 but got {text!r}")
+    return int(text)
 
 
 def show(found: Profile) -> None:
-    """Print all tables, and why figures are missing."""
+    """Print all tables, and the reasons of missing figures."""
     console = Console()
     for table in tables(found):
         console.print(table)
     for reason in skipped(found):
         console.print(reason, style="yellow")
-
-
-def picture(found: Profile, target: Path) -> None:
-    """Draw a profile; the library for it comes with the development environment only."""
-    try:
-        from benchmarks.profiling.plot import draw  # noqa: PLC0415 -- training itself needs no matplotlib
-    except ModuleNotFoundError as error:
-        raise ProfileError(f"--plot needs {error.name}, which is not installed: pip install {error.name}") from error
-    draw(found, target)

@@ -1,4 +1,4 @@
-r"""How cost grows: takes rows of a profile, gives the exponents :math:`p` of :math:`\text{cost} \sim n^p`."""
+r"""The growth of the costs of a profile: exponents :math:`p` of :math:`\text{cost} \sim n^p`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Growth(BaseModel):
 
 
 def exponent(points: Sequence[int], costs: Sequence[float]) -> float:
-    r"""Fit :math:`\log\text{cost} = p\log n + c` by least squares and give p.
+    r"""Return p of the least squares fit :math:`\log\text{cost} = p\log n + c`.
 
     Raises:
-        ValueError: there are fewer than two points, or a cost is not positive.
+        ValueError: There are fewer than two points, or a cost is not positive.
     """
     if len(set(points)) < 2 or min(costs) <= 0:
         raise ValueError(f"expected positive costs at two or more lengths but got {list(costs)} at {list(points)}")
@@ -38,14 +38,14 @@ def exponent(points: Sequence[int], costs: Sequence[float]) -> float:
 
 
 def growth(rows: Sequence[Row]) -> list[Growth]:
-    """Give the exponents of every form that was measured at two lengths or more."""
+    """Return the exponents of every form that was measured at two lengths or more."""
     measured = sorted((row for row in rows if row.skipped is None), key=lambda row: (row.subject, row.form, row.points))
     groups = [list(group) for _, group in groupby(measured, key=lambda row: (row.subject, row.form))]
     return [fitted(group) for group in groups if group[0].points < group[-1].points]
 
 
 def fitted(rows: Sequence[Row]) -> Growth:
-    """Fit one form's rows."""
+    """Return the exponents of one form's rows."""
     points = [row.points for row in rows]
     return Growth(
         subject=rows[0].subject,

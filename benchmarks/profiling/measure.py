@@ -1,7 +1,7 @@
-"""Takes subjects and settings, gives a row for every form at every length.
+"""The measurement of a profile: a row per form and length.
 
-At each length the forms take turns, one step each a round, so that whatever else the machine does slows them alike:
-ratios count. Before, each takes one step that is not timed, then one whose memory is counted.
+At each length the forms are interleaved, one step each per round, so that other load on the machine slows them alike:
+ratios count. Before the rounds, each form takes one step without a clock, and one whose memory is counted.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ WARM_UP, MEMORY = 1, 1  # steps before the rounds
 
 
 class ProfileError(RuntimeError):
-    """Nothing can be measured as asked: the message says why, and what to do."""
+    """The profile cannot be measured; the message says why, and what to change."""
 
 
 @dataclass
 class Case:
-    """One form at one length, ready to run, with what was measured so far."""
+    """One form at one length, ready to run, and its measurements so far."""
 
     subject: Subject
     form: str
@@ -46,7 +46,7 @@ class Case:
 
     @property
     def row(self) -> Row:
-        """What was measured; nothing if a step failed."""
+        """The row of the measurements, without figures if a step failed."""
         failed = self.skipped is not None
         return Row(
             subject=self.subject.name,
@@ -62,15 +62,20 @@ class Case:
 
 
 def measure(names: list[str], settings: Settings, *, progress: bool = True) -> list[Row]:
-    """Profile subjects by name.
+    """Return the rows of subjects, by their names.
+
+    Args:
+        names: `attention`, `encoder`, or recipes.
+        settings: The settings of all rows.
+        progress: Whether to show a bar.
 
     Raises:
-        ProfileError: the device or a type does not exist, or a network cannot be built or fed as asked.
-        RecipeError: there is no such recipe.
+        ProfileError: The device or a type does not exist, or a network cannot be built with these settings.
+        RecipeError: There is no such recipe.
     """
     device = find_device(settings.device)
     if device.type != "cpu" and settings.clock == "processor":
-        raise ProfileError(f"expected --clock wall, for a processor's time says nothing about {device.type}")
+        raise ProfileError(f"expected --clock wall on {device.type}: processor time does not include its work")
     try:
         subjects = [subject(name, settings) for name in names]
     except ValueError as error:
@@ -81,18 +86,22 @@ def measure(names: list[str], settings: Settings, *, progress: bool = True) -> l
             row
             for each in subjects
             for length in each.lengths
-            for row in rows(each, length, device, settings, lambda text: tell(bar, text))
+            for row in rows(each, length, device, settings, lambda text: advance(bar, text))
         ]
 
 
-def tell(bar: tqdm[Any], text: str) -> None:
-    """Go on by one step and name it."""
+def advance(bar: tqdm[Any], text: str) -> None:
+    """Advance the bar by one step, and show its name."""
     bar.set_postfix_str(text, refresh=False)
     bar.update()
 
 
 def find_device(name: str) -> torch.device:
-    """Give a device that is there."""
+    """Return a device that exists.
+
+    Raises:
+        ProfileError: It does not.
+    """
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise ProfileError("expected a CUDA device but this torch finds none: use --device cpu")
     try:
@@ -104,10 +113,22 @@ def find_device(name: str) -> torch.device:
 def rows(
     subject: Subject, length: int, device: torch.device, settings: Settings, tick: Callable[[str], None]
 ) -> list[Row]:
-    """Measure all forms at one length, in turns."""
+    """Return the rows of all forms at one length, interleaved.
+
+    Args:
+        subject: The subject.
+        length: Points per axis.
+        device: The device.
+        settings: The settings of all rows.
+        tick: Called with the name of each step.
+    """
     torch.manual_seed(0)
     cases = [prepare(subject, form, length, device, settings.limit_gb) for form in subject.forms]
-    works: list[Callable[[Case], None]] = [step, remember, *[partial(clock, kind=settings.clock)] * settings.repeats]
+    works: list[Callable[[Case], None]] = [
+        step,
+        count_memory,
+        *[partial(clock, kind=settings.clock)] * settings.repeats,
+    ]
     for work in works:
         for case in cases:
             tick(f"{subject.name} {case.form} {length}")
@@ -116,14 +137,25 @@ def rows(
 
 
 def prepare(subject: Subject, form: str, length: int, device: torch.device, limit_gb: float) -> Case:
-    """Build a form, its input and target; it is marked as skipped if its n x n matrices would not fit."""
+    """Return a form with its input and target, marked as skipped if its n x n matrices exceed the limit.
+
+    Args:
+        subject: The subject.
+        form: The form of the attention.
+        length: Points per axis.
+        device: The device.
+        limit_gb: The limit of the n x n matrices in GB.
+
+    Raises:
+        ProfileError: The network cannot be built, or does not accept the input.
+    """
     inputs = subject.inputs(length).to(device)
     try:
         network = subject.make(attention_type(form)).to(device)
-        tokens, answer = probe(network, inputs[:1])
+        tokens, output = probe(network, inputs[:1])
     except ValueError as error:
         raise ProfileError(f"{subject.name}, {form}, length {length}: {error}") from error
-    target = torch.rand(subject.batch, *answer.shape[1:], device=device)
+    target = torch.rand(subject.batch, *output.shape[1:], device=device)
     compute_as(form, network.train())
     case = Case(subject, form, length, network, inputs.requires_grad_(subject.differentiate), target)
     if forms_pairs(form, network) and (needed := pair_bytes(network, tokens, subject.batch)) > limit_gb * 1e9:
@@ -133,20 +165,20 @@ def prepare(subject: Subject, form: str, length: int, device: torch.device, limi
 
 @torch.no_grad()
 def probe(network: nn.Module, sample: Tensor) -> tuple[list[int], Tensor]:
-    """Give the number of tokens that each attention sees, and the answer to one sample."""
+    """Return the number of tokens of each attention, and the output for one sample."""
     tokens: list[int] = []
     hooks = [
         attention.register_forward_pre_hook(lambda _, arguments: tokens.append(arguments[0].shape[1]))
         for attention in attentions(network)
     ]
-    answer = network.eval()(sample)
+    output = network.eval()(sample)
     for hook in hooks:
         hook.remove()
-    return tokens, answer
+    return tokens, output
 
 
 def run(work: Callable[[Case], None], case: Case) -> None:
-    """Do one piece of work, unless the case is given up; give it up if memory runs out."""
+    """Do one piece of work, unless the case is skipped; skip it if memory runs out."""
     if case.skipped is not None:
         return
     try:
@@ -159,18 +191,18 @@ def run(work: Callable[[Case], None], case: Case) -> None:
 
 
 def out_of_memory(error: RuntimeError) -> bool:
-    """Tell whether an allocator gave up; the CPU's has no exception of its own."""
+    """Return whether an error means that memory ran out; the CPU's allocator has no exception of its own."""
     return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def clear(case: Case) -> None:
-    """Forget the gradients of the step before."""
+    """Clear the gradients of the previous step."""
     case.network.zero_grad(set_to_none=True)
     case.inputs.grad = None
 
 
 def loss(case: Case) -> Tensor:
-    """Go forward."""
+    """Return the loss of the forward pass."""
     return functional.mse_loss(case.network(case.inputs), case.target)
 
 
@@ -180,14 +212,14 @@ def step(case: Case) -> None:
     loss(case).backward()
 
 
-def remember(case: Case) -> None:
+def count_memory(case: Case) -> None:
     """Count the memory of one step, new gradients included."""
     clear(case)
     case.peak_bytes = peak_bytes(lambda: loss(case).backward(), case.inputs.device)
 
 
 def clock(case: Case, kind: Clock) -> None:
-    """Time one step."""
+    """Append the times of one step, forward and backward."""
     clear(case)
     started = now(case.inputs.device, kind)
     error = loss(case)
@@ -198,7 +230,7 @@ def clock(case: Case, kind: Clock) -> None:
 
 
 def now(device: torch.device, kind: Clock) -> float:
-    """Give the time in seconds when all work so far is done."""
+    """Return the clock in seconds after all work so far is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.process_time() if kind == "processor" else time.perf_counter()

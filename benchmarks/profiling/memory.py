@@ -1,10 +1,9 @@
-"""Takes a piece of work, gives the most memory its tensors held at once, in bytes, beyond what was held before.
+"""The peak of the memory that tensors hold during a piece of work, in bytes, beyond what they held before.
 
 On CUDA the allocator counts (`torch.cuda.max_memory_allocated`). On a CPU torch's profiler reports every allocation and
-release of torch's allocator, with the buffers that a kernel takes only while it runs, and the peak is that of their
-running sum: exact and the same at every run, unlike the process's resident memory. The fused softmax kernel takes
-buffers for each thread, so its peak depends on their number. What a mathematics library allocates for itself is not
-seen.
+release of torch's allocator, including the temporary buffers of kernels. The peak is that of their running sum, which
+is exact and the same in every run, unlike the process's resident memory. The fused softmax kernel allocates buffers per
+thread, so its peak depends on the number of threads. Allocations inside mathematics libraries are not counted.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-CPU = 0  # torch's number of the device type, as it stands in a trace
+CPU = 0  # torch's number of the device type in a trace
 
 
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
-    """Run the work once and give its peak; 0 if it allocated nothing."""
+    """Run the work once, and return its peak; 0 if it allocated nothing."""
     return cuda_peak(work, device) if device.type == "cuda" else cpu_peak(work)
 
 
 def cuda_peak(work: Callable[[], object], device: torch.device) -> int:
-    """Ask CUDA's caching allocator, which rounds every tensor up to 512 bytes."""
+    """Return the peak of CUDA's caching allocator, which rounds every tensor up to 512 bytes."""
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
@@ -38,14 +37,14 @@ def cuda_peak(work: Callable[[], object], device: torch.device) -> int:
 
 
 def cpu_peak(work: Callable[[], object]) -> int:
-    """Sum up what the profiler saw the CPU's allocator give out and take back."""
+    """Return the peak of the running sum of all allocations and releases on the CPU."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as record:
         work()
     return max(accumulate(changes(events(record)), initial=0))
 
 
 def events(record: profile) -> Iterable[dict[str, Any]]:
-    """Give the profiler's events in the order of time; its trace file is the public way to the allocator's."""
+    """Return the profiler's events in the order of time; only its trace file has those of the allocator."""
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         record.export_chrome_trace(str(trace))
@@ -54,6 +53,6 @@ def events(record: profile) -> Iterable[dict[str, Any]]:
 
 
 def changes(events: Iterable[dict[str, Any]]) -> Iterable[int]:
-    """Give the bytes by which each allocation or release on the CPU changed what is held."""
+    """Yield the change in bytes of each allocation or release on the CPU."""
     memory = (event["args"] for event in events if event["name"] == "[memory]")
     return (change["Bytes"] for change in memory if change["Device Type"] == CPU)

@@ -1,13 +1,14 @@
-"""For the eye: takes a profile, draws time and memory over the number of points, three panels for a subject."""
+"""The chart of a profile: time and memory over the number of points, three panels per subject."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator, StrMethodFormatter
 
 from benchmarks.profiling.forms import SUFFIX
@@ -15,7 +16,7 @@ from benchmarks.profiling.growth import Growth
 from benchmarks.profiling.report import Profile
 from benchmarks.profiling.rows import Row
 
-#: Okabe and Ito's colours, told apart by every kind of sight; each type has a marker of its own, too.
+#: Colours of Okabe and Ito, which are distinct for colour-blind readers, and a marker per type.
 STYLE = {
     "galerkin": ("#0072B2", "o"),
     "fourier": ("#009E73", "s"),
@@ -23,6 +24,8 @@ STYLE = {
     "softmax": ("#D55E00", "D"),
     "causal": ("#CC79A7", "v"),
 }
+#: For all other types, such as the kernel types, in the order in which a profile has them.
+MARKERS = ("P", "X", "*", "p", "h", "<", ">", "d")
 Panel = tuple[str, Callable[[Row], float], Callable[[Growth], float]]
 PANELS: tuple[Panel, ...] = (
     ("forward, ms", lambda row: 1e3 * row.forward, lambda growth: growth.forward),
@@ -32,7 +35,7 @@ PANELS: tuple[Panel, ...] = (
 
 
 def draw(profile: Profile, target: Path) -> None:
-    """Write the picture in the format that the file's name ends with."""
+    """Write the chart in the format of the file's suffix."""
     mpl.use("agg")
     subjects = list(dict.fromkeys(row.subject for row in profile.rows))
     figure, grid = plt.subplots(
@@ -47,13 +50,21 @@ def draw(profile: Profile, target: Path) -> None:
 
 
 def draw_panel(axis: Axes, panel: Panel, profile: Profile, subject: str) -> None:
-    """Draw one cost of one subject, every form as a line with its exponent; explicit forms are dashed."""
+    """Draw one cost of one subject, every form as a line with its exponent; explicit forms are dashed.
+
+    Args:
+        axis: The axes to draw on.
+        panel: Title, cost of a row, and exponent of a form.
+        profile: The profile.
+        subject: The name of the subject.
+    """
     title, cost, power = panel
     rows = [row for row in profile.rows if row.subject == subject and row.skipped is None]
     exponents = {each.form: power(each) for each in profile.growth if each.subject == subject}
+    known = styles(row.form for row in profile.rows)
     for drawn, form in enumerate(dict.fromkeys(row.form for row in rows)):
         own = sorted((row for row in rows if row.form == form), key=lambda row: row.points)
-        colour, marker = STYLE[form.removesuffix(SUFFIX)]
+        colour, marker = known[form.removesuffix(SUFFIX)]
         explicit = form.endswith(SUFFIX)
         axis.plot(
             [row.points for row in own],
@@ -69,8 +80,18 @@ def draw_panel(axis: Axes, panel: Panel, profile: Profile, subject: str) -> None
     dress(axis, f"{subject}: {title}", sorted({row.points for row in rows}))
 
 
+def styles(forms: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return colour and marker of each type; types without a style of their own take one from a colour map."""
+    types = dict.fromkeys(form.removesuffix(SUFFIX) for form in forms)
+    others = [each for each in types if each not in STYLE]
+    colours = mpl.colormaps["viridis"].resampled(len(others) + 1)
+    return STYLE | {
+        each: (to_hex(colours(number)), MARKERS[number % len(MARKERS)]) for number, each in enumerate(others)
+    }
+
+
 def dress(axis: Axes, title: str, points: list[int]) -> None:
-    """Label a panel; the ticks are the lengths that were measured."""
+    """Label a panel; the ticks are the measured lengths."""
     axis.set_title(title, fontsize=10)
     axis.set_xlabel("points")
     axis.set_xscale("log")

@@ -1,4 +1,4 @@
-"""What is written down: takes settings and rows, gives a profile with exponents and headlines, and its JSON file."""
+"""The report of a profile: settings, rows, exponents and findings, and its JSON file."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 from pydantic import BaseModel
 
+from benchmarks.profiling.claims import Finding, findings
 from benchmarks.profiling.growth import Growth, growth
-from benchmarks.profiling.headlines import Headline, headlines
 from benchmarks.profiling.rows import FROZEN, Row, Settings
 
 
 class Profile(BaseModel):
-    """Everything that one call measured; `Profile.model_validate_json` reads what `write` wrote."""
+    """Everything that one run measured; `Profile.model_validate_json` reads the file of `write`."""
 
     model_config = FROZEN
 
@@ -23,18 +23,18 @@ class Profile(BaseModel):
     settings: Settings
     rows: tuple[Row, ...]
     growth: tuple[Growth, ...]
-    headlines: tuple[Headline, ...]
+    claims: tuple[Finding, ...]
 
 
 def report(settings: Settings, rows: Sequence[Row]) -> Profile:
-    """Draw the conclusions from the rows."""
+    """Return the profile of the rows."""
     return Profile(
         torch=torch.__version__,
         threads=torch.get_num_threads(),
         settings=settings,
         rows=tuple(rows),
         growth=tuple(growth(rows)),
-        headlines=tuple(headlines(rows)),
+        claims=tuple(findings(rows)),
     )
 
 

@@ -1,4 +1,4 @@
-"""What is measured: takes nothing, gives the settings that all rows of a profile share, and the row itself."""
+"""The settings that all rows of a profile share, and the row itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
 class Settings(BaseModel):
-    """What all rows have in common; None where every subject has its own default."""
+    """The settings of all rows; None where every subject has its own default."""
 
     model_config = FROZEN
 
@@ -30,7 +30,7 @@ class Settings(BaseModel):
 
 
 class Row(BaseModel):
-    """One form of a subject at one length; without figures if it was skipped, with the reason."""
+    """One form of a subject at one length; a skipped one has a reason instead of figures."""
 
     model_config = FROZEN
 
@@ -39,7 +39,7 @@ class Row(BaseModel):
     batch: int
     length: int  # points per axis
     points: int  # of a sample
-    forward_seconds: tuple[float, ...] = ()  # one for each repeat; the error's time is part of it
+    forward_seconds: tuple[float, ...] = ()  # one per repetition; the loss is part of it
     backward_seconds: tuple[float, ...] = ()
     peak_bytes: int = 0  # of the whole step
     skipped: str | None = None

@@ -1,4 +1,4 @@
-"""What can be profiled: takes `attention`, `encoder` or a recipe's name, gives how to build and feed it."""
+"""The subjects of the profiler: one attention, an encoder, or the network of a recipe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Config = TypeVar("Config", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Subject:
-    """What is profiled; `settings` overrule its defaults."""
+    """A network to profile, with its defaults."""
 
     name: str
     forms: tuple[str, ...]
@@ -38,12 +38,12 @@ class Subject:
     differentiate: bool = False  # the input too, as inside a larger network
 
     def inputs(self, length: int) -> torch.Tensor:
-        """Give a random positive batch, as a permeability must be."""
+        """Return a random batch of positive values, as for a permeability."""
         return 1 + torch.rand(self.batch, *self.sample(length))
 
 
 class Chain(nn.Module):
-    """Apply attention or encoder layers one after another to tokens on a line, with positions in [0, 1]."""
+    """Apply attention or encoder layers in sequence to tokens at positions in [0, 1]."""
 
     def __init__(self, layers: nn.ModuleList) -> None:
         super().__init__()
@@ -57,11 +57,11 @@ class Chain(nn.Module):
 
 
 def subject(name: str, settings: Settings) -> Subject:
-    """Give a subject by its name.
+    """Return a subject by its name, with its defaults replaced by the settings.
 
     Raises:
-        RecipeError: it is neither `attention` nor `encoder` nor a recipe.
-        ValueError: one of the types does not exist.
+        RecipeError: It is neither `attention` nor `encoder` nor a recipe.
+        ValueError: One of the types does not exist.
     """
     found = TOKENS[name](settings) if name in TOKENS else recipe_subject(name, settings)
     chosen = replace(
@@ -76,7 +76,7 @@ def subject(name: str, settings: Settings) -> Subject:
 
 
 def attention_subject(settings: Settings) -> Subject:
-    """Give one attention on its own."""
+    """Return one attention on its own."""
 
     def make(kind: str) -> nn.Module:
         attention = build_attention(kind, settings.channels, settings.heads, 1, dropout=settings.dropout or 0.0)
@@ -86,7 +86,7 @@ def attention_subject(settings: Settings) -> Subject:
 
 
 def encoder_subject(settings: Settings) -> Subject:
-    """Give the encoder of the published profiler (batch 4, width 96, 4 heads, 10 layers by default)."""
+    """Return the encoder of the published profiler (batch 4, width 96, 4 heads, 10 layers by default)."""
     config = EncoderConfig(
         norm="none",
         channels=settings.channels,
@@ -104,7 +104,14 @@ def encoder_subject(settings: Settings) -> Subject:
 
 
 def token_subject(name: str, lengths: tuple[int, ...], make: Make, settings: Settings) -> Subject:
-    """Give a subject that maps tokens on a line to tokens."""
+    """Return a subject that maps tokens [batch, token, channel] to tokens.
+
+    Args:
+        name: The name of the subject.
+        lengths: The default numbers of tokens.
+        make: The function that builds the network with attention of a type.
+        settings: The settings of the profile.
+    """
     return Subject(
         name=name,
         forms=PUBLISHED,
@@ -118,12 +125,12 @@ def token_subject(name: str, lengths: tuple[int, ...], make: Make, settings: Set
 
 
 def with_attention(config: Config, kind: str) -> Config:
-    """Change one word of a config."""
+    """Return a config with another attention type."""
     return config.model_copy(update={"attention": kind})
 
 
 def recipe_subject(name: str, settings: Settings) -> Subject:
-    """Give a recipe's network, by default with its own type of attention, batch and largest grid."""
+    """Return a recipe's network, by default with its own type of attention, batch and largest grid."""
     recipe = recipes.read_fields(recipes.find(name))
     dropout = {} if settings.dropout is None else {"attention_dropout": settings.dropout}
     config = recipe.operator.model_copy(update=dropout)
@@ -139,5 +146,5 @@ def recipe_subject(name: str, settings: Settings) -> Subject:
     )
 
 
-#: What is profiled beside recipes.
+#: The subjects that are no recipes.
 TOKENS: dict[str, Callable[[Settings], Subject]] = {"attention": attention_subject, "encoder": encoder_subject}

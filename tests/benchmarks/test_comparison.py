@@ -1,4 +1,4 @@
-"""Comparisons: one word differs, samples are shared, known rows are not trained again; the page says it all."""
+"""Comparisons of attention types: shared samples, resumed rows, and the tables of the page."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import comparison, research
+from benchmarks import comparison
+from benchmarks.commands import app
 from benchmarks.comparison import Plan, Row
-from training.commands import app
+from benchmarks.report import research
 from training.recipes import recipe as config
 
 SHORT = ("data.train=40", "data.validation=10", "data.test=20", "fit.epochs=1", "fit.steps=2", "fit.batch=4")
@@ -31,7 +32,7 @@ def row(attention: str, seed: int, score: float, metric: str = "accuracy") -> Ro
     )
 
 
-def test_rows_differ_in_attention_and_seed_alone() -> None:
+def test_rows_differ_only_in_attention_and_seed() -> None:
     recipes = PLAN.recipes()
     assert [*recipes] == [(kind, seed) for seed in (1127802, 1127803) for kind in PLAN.attention]
     samples = {recipe.data for recipe in recipes.values()}
@@ -39,20 +40,20 @@ def test_rows_differ_in_attention_and_seed_alone() -> None:
     assert {recipe.operator.attention for recipe in recipes.values()} == {*PLAN.attention}
 
 
-def test_a_type_that_does_not_exist_is_told_before_anything_is_trained(tmp_path: Path) -> None:
+def test_an_unknown_type_is_refused_before_any_training(tmp_path: Path) -> None:
     plan = Plan(PLAN.recipe, SHORT, ("softmax", "kernel-none"))
     with pytest.raises(config.RecipeError, match=r"operator\.classifier\.attention"):
         next(comparison.compare(plan, [], tmp_path, tmp_path))
 
 
-def test_the_command_trains_what_is_missing(tmp_path: Path) -> None:
+def test_the_command_trains_the_missing_rows(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
     plan = Plan(PLAN.recipe, SHORT, ("softmax", "kernel-aoglu3"))
     comparison.write(plan, [known := row("softmax", 1127802, 0.5)], file)
     arguments = ["compare", "listops-tiny", "--attention", "softmax,kernel-aoglu3", "--json", str(file)]
     folders = ["--out", str(tmp_path / "runs"), "--data", str(tmp_path)]
-    told = CliRunner().invoke(app, [*arguments, *folders, *(word for each in SHORT for word in ("--set", each))])
-    assert told.exit_code == 0, told.output
+    done = CliRunner().invoke(app, [*arguments, *folders, *(part for each in SHORT for part in ("--set", each))])
+    assert done.exit_code == 0, done.output
     kept, trained = comparison.load(file)
     assert kept == known
     assert (trained.attention, trained.seed, trained.metric) == ("kernel-aoglu3", 1127802, "accuracy")
@@ -61,7 +62,7 @@ def test_the_command_trains_what_is_missing(tmp_path: Path) -> None:
     assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["listops-tiny-kernel-aoglu3-1127802"]
 
 
-def test_operators_between_fields_are_compared_too(tmp_path: Path) -> None:
+def test_operators_of_fields_are_compared_too(tmp_path: Path) -> None:
     plan = Plan(config.find("burgers-tiny"), FIELDS, ("kernel-elu",))
     [found] = comparison.compare(plan, [], tmp_path / "runs", tmp_path)
     assert (found.metric, found.floor) == ("relative_l2", None)
@@ -74,7 +75,7 @@ def test_rows_of_another_recipe_are_refused(tmp_path: Path) -> None:
         comparison.known(Plan(PLAN.recipe, (), PLAN.attention), tmp_path / "rows.json")
 
 
-def test_a_line_has_mean_and_spread_of_its_seeds() -> None:
+def test_a_row_has_mean_and_spread_of_its_seeds() -> None:
     rows = [row("softmax", 1, 0.5), row("softmax", 3, 0.6), row("kernel-elu", 1, 0.25)]
     first, second = comparison.cells(rows)
     assert first == ("softmax", "2", "55.0 %", "7.1 %", "12.5 %", "12,345", "12", "3")

@@ -1,4 +1,4 @@
-"""What becomes of figures: the page's tables, its list of runs, the aims and the break-even, from known samples."""
+"""The tables, the list of runs, the targets and the break-even, computed from known samples."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks import aims, breakeven, forward, headlines, load, page, readme, steps, summary
+from benchmarks.baselines.interleaving import MEBIBYTE, Measured
 from benchmarks.profiling.report import Profile
-from benchmarks.turns import MEBIBYTE, Measured
+from benchmarks.report import markdown, page
+from benchmarks.service import published_network, servers, throughput
+from benchmarks.service.load import Load
+from benchmarks.tables import attention, breakeven, forward, steps, summary, targets
 
 
 def measured(name: str, seconds: float, facts: dict[str, Any] | None = None) -> Measured:
@@ -29,40 +32,41 @@ def cell(grid: int, scale: float) -> forward.Cell:
 def test_the_forward_tables_hold_ratios_growth_and_floor() -> None:
     found = [cell(10, 1.0), cell(20, 4.0)]
     tables = forward.tables(found)
-    assert ("20", "1", forward.RUNTIME, "8000.0", "4.00", "20", "the reference's to 2e-07") in tables["forward"][1]
+    assert ("20", "1", forward.RUNTIME, "8000.0", "4.00", "20", "2e-07 from the reference") in tables["forward"][1]
     assert ("10", "1", forward.REFERENCE, "8000.0", "1.00", "20", "random weights") in tables["forward"][1]
     assert not {forward.PRODUCT, forward.COPY} & {row[2] for row in tables["forward"][1]}
-    assert tables["growth"][0][2] == "time a point at 20 over 10"
+    assert tables["growth"][0][2] == "time per point at 20 divided by that at 10"
     assert (forward.RELEASED, "n^1.00", "1.00") in tables["growth"][1]
     assert [row[-1] for row in tables["roofline"][1]] == ["2.00", "2.00"]
 
 
-def test_one_grid_tells_of_no_growth() -> None:
+def test_one_grid_has_no_growth() -> None:
     assert forward.tables([cell(10, 1.0)])["growth"][1] == []
 
 
 def test_a_steps_row_is_beside_the_reference() -> None:
-    found = {"darcy": [measured(steps.REFERENCE, 6.0), measured(steps.QUIET, 5.0), measured(steps.OURS, 2.0)]}
-    assert steps.tables(found)["steps"][1][-1] == ("darcy", "4", "ours", "2.00", "3.00", "20", "100%")
+    found = {"darcy": [measured(steps.REFERENCE, 6.0), measured(steps.QUIET, 5.0), measured(steps.PETROV, 2.0)]}
+    assert steps.tables(found)["steps"][1][-1] == ("darcy", "4", "Petrov", "2.00", "3.00", "20", "100%")
 
 
-def test_loads_are_told_beside_the_naive_service() -> None:
-    naive, ours = load.Load([0.2] * 10, 2.0), load.Load([0.1] * 30, 2.0)
-    loads = {(1, 16, f"{load.NAIVE}, JSON"): naive, (1, 16, "gateway, npy"): ours}
-    found = load.Found(loads, [load.Started("x", 1.5, 3 * MEBIBYTE)], {load.ALONE: 10.0, "gateway, npy": 9.0})
-    tables = load.tables(found)
+def test_loads_are_relative_to_the_naive_service() -> None:
+    naive, gateway = Load([0.2] * 10, 2.0), Load([0.1] * 30, 2.0)
+    loads = {(1, 16, f"{servers.NAIVE}, JSON"): naive, (1, 16, "gateway, npy"): gateway}
+    kept = {published_network.ALONE: 10.0, "gateway, npy": 9.0}
+    found = throughput.Found(loads, [servers.Started("x", 1.5, 3 * MEBIBYTE)], kept)
+    tables = throughput.tables(found)
     assert tables["service"][1][1] == ("one", "16", "gateway, npy", "15.0", "3.00", "100", "100", "100", "0")
     assert tables["starting"][1] == [("x", "1.5", "3")]
     assert tables["kept"][1][1] == ("gateway, npy", "9.0", "90%")
 
 
-def test_solves_repay_what_was_spent_or_never_do() -> None:
+def test_solves_repay_the_cost_or_never_do() -> None:
     slower, faster = (breakeven.Pair("darcy", "splu", "9 x 9", solver=1.0, network=each) for each in (1.5, 0.5))
     assert breakeven.Balance(faster, data=60.0, training=40.0).solves == 200
     assert breakeven.row(breakeven.Balance(slower, data=60.0, training=40.0))[-1] == "never"
 
 
-def test_a_run_is_kept_laid_out_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_written_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
     page.PAGE.write_text("<!-- table: runs -->\n<!-- end -->\n<!-- table: toy -->\nold\n<!-- end -->\n")
     page.publish("toy", {"figure": 1}, {"toy": (("a",), [("1",)])}, quick=True, folder=tmp_path / "bench")
@@ -74,38 +78,38 @@ def test_a_run_is_kept_laid_out_and_listed(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_page_shows_the_kept_run_of_the_layers() -> None:
-    kept = page.read("headlines")
+    kept = page.read("attention")
     assert kept is not None
     if kept["run"] == "quick":
-        pytest.skip("a quick run of the headlines leaves the page alone")
-    rows = headlines.layers(Profile.model_validate(kept["profile"]))
-    text = readme.page_of("layers").read_text()
+        pytest.skip("a quick run leaves the page alone")
+    rows = attention.layers(Profile.model_validate(kept["profile"]))
+    text = markdown.page_of("layers").read_text()
     assert all(f"| {' | '.join(row)} |" in text for row in rows)
 
 
-def test_an_aim_without_figures_says_so() -> None:
+def test_a_target_without_its_grid_is_not_measured() -> None:
     single = forward.document([cell(141, 1.0)])
-    assert aims.times(forward.RUNTIME, forward.REFERENCE)(single) == "4.0 times"
-    assert aims.above_floor(single) == "2.00 of the floor"
-    assert aims.beside_lu(single) == "4.0 times, errors 1.0e-03 and 3.0e-03"
+    assert targets.speedup(forward.RUNTIME, forward.REFERENCE)(single) == "4.0 times"
+    assert targets.above_floor(single) == "2.00 of the floor"
+    assert targets.beside_lu(single) == "4.0 times, errors 1.0e-03 and 3.0e-03"
     with pytest.raises(LookupError):
-        aims.point_cost(forward.RUNTIME)(single)
+        targets.point_cost(forward.RUNTIME)(single)
 
 
-def test_the_page_has_a_place_for_every_table() -> None:
-    known = {"runs", "aims", "forward", "growth", "roofline", "steps", "service", "starting", "kept"}
-    known |= {"headlines", "headlines-growth", "solvers", "breakeven"}
+def test_the_page_holds_every_table() -> None:
+    known = {"runs", "targets", "forward", "growth", "roofline", "steps", "service", "starting", "kept"}
+    known |= {"claims", "claims-growth", "solvers", "breakeven"}
     text = page.PAGE.read_text()
     assert all(f"<!-- table: {name} -->" in text for name in known)
 
 
 def test_the_readme_shows_the_kept_runs() -> None:
-    first, fifth = page.read("forward"), page.read("solvers")
+    first, second = page.read("forward"), page.read("solvers")
     assert first is not None
-    assert fifth is not None
-    if "quick" in {first["run"], fifth["run"]}:
+    assert second is not None
+    if "quick" in {first["run"], second["run"]}:
         pytest.skip("a quick run leaves the README alone")
-    rows = summary.rows(Path("checkpoints"), first, fifth)
+    rows = summary.rows(Path("checkpoints"), first, second)
     assert len(rows) == sum(map(len, summary.SHOWN.values()))
     text = Path("README.md").read_text()
     assert all(f"| {' | '.join(row)} |" in text for row in rows)
@@ -113,4 +117,4 @@ def test_the_readme_shows_the_kept_runs() -> None:
 
 def test_a_table_that_no_page_holds_is_named() -> None:
     with pytest.raises(ValueError, match="<!-- table: nothing -->"):
-        readme.page_of("nothing")
+        markdown.page_of("nothing")

@@ -1,4 +1,4 @@
-"""Profiling: memory is exact, exponents are those put in, and the command tells what it found. No time is asserted."""
+"""The profiler: exact memory, exponents of known costs, and the command. No time is asserted."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from torch import nn
 from typer.testing import CliRunner
 
+from benchmarks.commands import app
+from benchmarks.profiling.claims import findings
 from benchmarks.profiling.forms import FORMS, PUBLISHED, attention_type, compute_as, pair_bytes
 from benchmarks.profiling.growth import exponent, growth
-from benchmarks.profiling.headlines import headlines
 from benchmarks.profiling.measure import ProfileError, measure
 from benchmarks.profiling.memory import peak_bytes
+from benchmarks.profiling.plot import draw, styles
 from benchmarks.profiling.report import Profile, report
 from benchmarks.profiling.rows import Row, Settings
-from benchmarks.profiling.table import skipped
-from training.commands import app
+from benchmarks.profiling.terminal import skipped
 from training.nn.attention import build_attention
 
 CPU = torch.device("cpu")
@@ -50,8 +51,8 @@ def test_memory_of_a_product_is_its_matrix() -> None:
 def test_memory_is_that_of_the_peak_and_not_the_sum() -> None:
     def work() -> None:
         for _ in range(3):
-            torch.empty(1000)  # taken and given back
-        a, b = torch.empty(600), torch.empty(600)  # both are held
+            torch.empty(1000)  # allocated and released
+        a, b = torch.empty(600), torch.empty(600)  # both exist at once
         del a, b
         torch.empty(100)
 
@@ -95,7 +96,7 @@ def test_galerkin_and_fourier_grow_linearly_in_memory_and_explicit_softmax_does_
 
 
 def test_fourier_takes_a_third_less_memory_than_softmax_as_the_paper_computes_both() -> None:
-    claims = {each.title: each.found for each in headlines(measure(["attention"], lengths(1024), progress=False))}
+    claims = {each.title: each.found for each in findings(measure(["attention"], lengths(1024), progress=False))}
     assert 0.3 < claims["memory, both as published"] < 0.4
     assert claims["memory, best form against published"] > 0.9
     assert claims["memory, both in their best form"] > 0
@@ -145,7 +146,7 @@ def test_backward_times_are_compared_round_by_round_at_the_largest_common_length
         row("galerkin", 256, backward=(1.0,)),
         row("linear", 256, why="too large"),
     ]
-    (found,) = headlines(rows)
+    (found,) = findings(rows)
     assert (found.length, found.found, found.unit) == (128, 0.5, "faster")
 
 
@@ -173,7 +174,9 @@ def test_dropout_makes_fourier_form_pairs() -> None:
         ("attentoin", {}, "no recipe 'attentoin'"),
     ],
 )
-def test_what_cannot_be_profiled_is_named(subject: str, change: dict[str, object], message: str) -> None:
+def test_an_impossible_profile_is_refused_with_the_reason(
+    subject: str, change: dict[str, object], message: str
+) -> None:
     with pytest.raises(ProfileError, match=message):
         measure([subject], SMALL.model_copy(update=change), progress=False)
 
@@ -187,7 +190,7 @@ def test_a_missing_cuda_device_is_named() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_memory_of_a_product_is_its_matrix() -> None:
     Q = torch.randn(2, 512, 8, device="cuda")
-    Q @ Q.mT  # the library's own workspace is taken once
+    Q @ Q.mT  # the library allocates its own workspace once
     assert peak_bytes(lambda: Q @ Q.mT, Q.device) == 2 * 512 * 512 * 4
 
 
@@ -200,28 +203,50 @@ def test_whole_examples_are_profiled(recipe: str) -> None:
     assert found.peak_bytes > 0
 
 
-def test_the_command_writes_its_profile_and_its_picture(tmp_path: Path) -> None:
+def test_the_command_writes_its_profile_and_its_chart(tmp_path: Path) -> None:
     written, drawn = tmp_path / "a" / "profile.json", tmp_path / "b" / "profile.png"
-    words = ["--batch", "1", "--repeats", "2", "--layers", "2", "--lengths", "32,64", "--channels", "8", "--heads", "2"]
+    options = [
+        "--batch",
+        "1",
+        "--repeats",
+        "2",
+        "--layers",
+        "2",
+        "--lengths",
+        "32,64",
+        "--channels",
+        "8",
+        "--heads",
+        "2",
+    ]
     done = CliRunner().invoke(
-        app, ["profile", "attention", "encoder", *words, "--json", str(written), "--plot", str(drawn)]
+        app, ["profile", "attention", "encoder", *options, "--json", str(written), "--plot", str(drawn)]
     )
     assert done.exit_code == 0, done.output
     assert "growth" in done.output
-    assert "headlines" in done.output
+    assert "claims" in done.output
     found = Profile.model_validate_json(written.read_text())
     assert {(each.subject, each.form, each.length) for each in found.rows} == {
         (subject, form, length) for subject in ("attention", "encoder") for form in PUBLISHED for length in (32, 64)
     }
     assert all(len(each.forward_seconds) == len(each.backward_seconds) == 2 for each in found.rows)
     assert len(found.growth) == 2 * len(PUBLISHED)
-    assert set(json.loads(written.read_text())) == {"torch", "threads", "settings", "rows", "growth", "headlines"}
+    assert set(json.loads(written.read_text())) == {"torch", "threads", "settings", "rows", "growth", "claims"}
     assert drawn.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_command_teaches() -> None:
-    told = CliRunner().invoke(app, ["profile", "--help"], env={"COLUMNS": "200"}).output
-    assert all(word in told for word in (*FORMS, "--lengths", "--limit-gb", "darcy-paper"))
+def test_types_without_a_style_of_their_own_are_drawn(tmp_path: Path) -> None:
+    settings = lengths(32, 64).model_copy(update={"types": ("kernel-softplus", "kernel-elu", "galerkin")})
+    found = report(settings, measure(["attention"], settings, progress=False))
+    draw(found, tmp_path / "profile.png")
+    assert (tmp_path / "profile.png").read_bytes().startswith(b"\x89PNG")
+    drawn = styles(row.form for row in found.rows)
+    assert len({drawn[form] for form in settings.types or ()}) == 3
+
+
+def test_the_help_names_forms_and_options() -> None:
+    printed = CliRunner().invoke(app, ["profile", "--help"], env={"COLUMNS": "200"}).output
+    assert all(text in printed for text in (*FORMS, "--lengths", "--limit-gb", "darcy-paper"))
 
 
 def test_a_length_that_is_no_number_is_named() -> None:

@@ -1,4 +1,4 @@
-"""A rival that only sleeps and remembers: what the protocol is tested with."""
+"""A subject for the tests of the worker protocol: it counts its steps and holds some memory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 class Toy:
-    """Holds some memory; fails if it is told to."""
+    """A subject that holds some memory, and fails on demand."""
 
     def __init__(self, megabytes: int = 0, fault: str = "") -> None:
-        sys.stdout.write("libraries chatter\n")
+        sys.stdout.write("output of a library\n")
         self.ballast, self.fault, self.steps = bytes(range(256)) * (4096 * megabytes), fault, 0
         self.facts = {"megabytes": megabytes}
 
@@ -18,9 +18,9 @@ class Toy:
         if self.fault == "raise":
             raise ValueError("no such grid")
         if self.fault == "die":
-            sys.stderr.write("out of luck")
+            sys.stderr.write("a last message")
             sys.exit(3)
         self.steps += 1
 
-    def answer(self, file: str) -> None:
+    def write_output(self, file: str) -> None:
         Path(file).write_text(f"{self.steps}")

@@ -17,7 +17,7 @@ import pytest
 import typer.main
 
 import physics.darcy
-from benchmarks import settings
+from benchmarks.tables import settings
 from serving.settings import Settings
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A short soak: the load of `benchmarks.soak`, for seconds, through every way into the gateway."""
+"""A short soak: the load of `benchmarks.service.soak`, for seconds, in every format of the gateway."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from benchmarks.service import Addresses
-from benchmarks.soak import Report, parts_of, soak
+from benchmarks.service.running import Addresses
+from benchmarks.service.soak import Report, parts_of, soak
 
 if TYPE_CHECKING:
     from tests.conftest import Gateway
@@ -25,7 +25,7 @@ async def test_a_mixed_load_ends_without_an_error_or_a_loss(gateway: Gateway) ->
     tally = report.tally
     assert len(tally.seconds) > 20
     assert tally.refused
-    assert tally.left
+    assert tally.disconnected
     assert (dict(tally.lost), dict(tally.errors)) == ({}, {})
     for memory in report.memory.values():
         assert memory.resident[-1] > 0

@@ -1,6 +1,6 @@
 """Bodies that were damaged on the way, or written to do harm, in every format, through the real application.
 
-`benchmarks.malformed` damages them, and sends ten thousand to a gateway of its own; `make test` sends a few hundred.
+`benchmarks.service.malformed` damages them, and its command sends ten thousand; `make test` sends a few hundred.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import httpx2
 import psutil
 import pytest
 
-from benchmarks import malformed
-from benchmarks.malformed import GROWTH, SECONDS
+from benchmarks.service import malformed
+from benchmarks.service.malformed import GROWTH, SECONDS
 from serving.codecs.formats import Body
 from serving.codecs.json_arrays import MEDIA_TYPE as JSON
 from serving.open_inference.rest_exchange import RestExchange
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 COUNT = 60  # of each format
 V1, V2 = "/v1/models/blur/predict", "/v2/models/blur/infer"
-HTTP = malformed.good("blur", "coefficient")
+HTTP = malformed.valid("blur", "coefficient")
 N = 20_000
 TENSOR = b'{"name": "coefficient", "datatype": "FP32", "shape": [1], "data": [1.0]}'
 COSTLY: dict[str, tuple[str, bytes]] = {
@@ -70,7 +70,7 @@ def test_nothing_malformed_is_our_fault_over_http(client: httpx2.Client, kind: s
     assert client.post(good.path, content=good.body, headers=good.headers).status_code == 200
     outcome = malformed.over_http(client, good, list(HTTP).index(kind), COUNT, psutil.Process())
     assert outcome.faults == []
-    assert outcome.answers["400"]
+    assert outcome.statuses["400"]
     assert outcome.grown < GROWTH
     assert client.post(good.path, content=good.body, headers=good.headers).status_code == 200
 
@@ -81,6 +81,6 @@ def test_nothing_malformed_is_our_fault_over_grpc(gateway: Gateway) -> None:
         call: Any = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         outcome = malformed.over_grpc(call, message, len(HTTP), COUNT, psutil.Process())
         assert outcome.faults == []
-        assert outcome.answers["INVALID_ARGUMENT"]
+        assert outcome.statuses["INVALID_ARGUMENT"]
         assert outcome.grown < GROWTH
         assert call(message, timeout=SECONDS)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from benchmarks import memorisation
+from benchmarks.report import memorisation
 from training import checkpoint
 from training.commands import app
 from training.fit import run

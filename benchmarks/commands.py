@@ -1,0 +1,292 @@
+"""The commands that measure the tables of the documentation and write them into its pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks import comparison
+from benchmarks.profiling.command import profile, split
+from benchmarks.profiling.measure import ProfileError
+from benchmarks.profiling.plot import draw as draw_profile
+from benchmarks.report import markdown, memorisation, page, pictures, research
+from benchmarks.service import latency, malformed, mixed_grids, overhead, soak, throughput
+from benchmarks.tables import (
+    accuracy,
+    attention,
+    breakeven,
+    charts,
+    forward,
+    settings,
+    solvers,
+    steps,
+    summary,
+    targets,
+)
+from training import checkpoint
+from training.recipes import recipe as recipes
+from training.sequences.corpora.corpus import CorpusError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CHECKPOINTS, MODELS = Path("checkpoints"), Path("model_repository")
+PAGE, PICTURES = Path("docs/accuracy.md"), Path("docs/accuracy")
+ABLATION, NEURALOP = Path("docs/ablation.json"), Path("docs/neuralop.json")
+PROFILE = Path("docs/profile.png")
+HOUR = 60.0  # minutes of a full soak, which `make bench` leaves out
+
+Repository = Annotated[Path, typer.Option(help="Exported models.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer grids, batches and repetitions.")]
+
+app = typer.Typer(
+    help="Measure the tables of the documentation, and write them into its pages.\n\n"
+    "Without a command, all tables are measured (`make bench`; with --quick in five to nine minutes). A command "
+    "measures one of them, for example `python -m benchmarks forward --quick`.",
+    pretty_exceptions_show_locals=False,
+)
+app.command()(profile)
+
+
+@app.callback(invoke_without_command=True)
+def everything(context: typer.Context, repository: Repository = MODELS, quick: Quick = False) -> None:
+    """Measure all tables, unless a command is given."""
+    if context.invoked_subcommand is not None:
+        return
+    if not quick:
+        measure_pictures(repository)
+        measure_settings()
+        measure_accuracy()
+        measure_latency(repository)
+        measure_overhead()
+        measure_mixed_grids(repository)
+    with TemporaryDirectory() as folder:
+        write_forward(repository, Path(folder), quick=quick)
+        measure_steps(quick)
+        [(points, _)] = throughput.ONE  # the grid of the published network in the table of the service
+        write_service(repository, forward.graph(Path(folder), points), quick=quick)
+    measure_attention(quick)
+    measure_solvers(repository, quick)
+    measure_breakeven(quick)
+    if not quick:
+        measure_summary()
+
+
+@app.command("pictures")
+def measure_pictures(repository: Repository = MODELS) -> None:
+    """Draw one prediction of `darcy` and one of `darcy_inverse`; into docs/."""
+    pictures.draw_darcy(repository, Path("docs/darcy.png"))
+    pictures.draw_inverse(repository, Path("docs/darcy_inverse.png"))
+
+
+@app.command("accuracy")
+def measure_accuracy(
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Evaluate the models first: minutes, and test sets.")
+    ] = False,
+) -> None:
+    """Write the released models' errors and times into docs/accuracy.md, from their cards."""
+    if measure:
+        accuracy.measure(CHECKPOINTS, PICTURES)
+    accuracy.write_page(PAGE, CHECKPOINTS, ABLATION, NEURALOP)
+
+
+@app.command("summary")
+def measure_summary() -> None:
+    """Write the README's table from the cards and from the results of `forward` and `solvers`."""
+    publish("summary", summary.HEADER, summary.rows(CHECKPOINTS, *results()))
+
+
+@app.command("settings")
+def measure_settings() -> None:
+    """Write the service's settings into docs/settings.md."""
+    publish("settings", settings.HEADER, settings.rows())
+
+
+@app.command("latency")
+def measure_latency(repository: Repository = MODELS) -> None:
+    """Measure the time of one prediction by each route; into docs/benchmarks.md."""
+    publish("latency", latency.HEADER, latency.rows(repository))
+
+
+@app.command("overhead")
+def measure_overhead() -> None:
+    """Measure the time that the gateway adds to a prediction; into docs/benchmarks.md."""
+    put_table("overhead", overhead.HEADER, overhead.rows())
+
+
+@app.command("mixed-grids")
+def measure_mixed_grids(repository: Repository = MODELS) -> None:
+    """Measure batches and throughput of one grid and of four; into docs/benchmarks.md."""
+    put_table("mixed-grids", mixed_grids.HEADER, mixed_grids.rows(repository))
+
+
+@app.command("soak")
+def measure_soak(
+    repository: Repository = MODELS,
+    minutes: Annotated[float, typer.Option(min=0.1, help="The duration.")] = HOUR,
+) -> None:
+    """Load a service for a long time; into docs/benchmarks.md. The exit status is 1 after an error or a loss."""
+    report = soak.measure(repository, minutes)
+    put_table("soak", soak.HEADER, report.rows(), quick=minutes < HOUR)
+    raise typer.Exit(0 if report.faultless else 1)
+
+
+app.command("malformed")(malformed.main)
+
+
+@app.command("forward")
+def measure_forward(repository: Repository = MODELS, quick: Quick = False) -> None:
+    """Measure the Darcy operator's forward pass beside every alternative; into docs/benchmarks.md."""
+    with TemporaryDirectory() as folder:
+        write_forward(repository, Path(folder), quick=quick)
+
+
+def write_forward(repository: Path, folder: Path, *, quick: bool) -> None:
+    """Measure the forward pass, and keep the exported networks in the folder."""
+    found = forward.measure(forward.QUICK if quick else forward.FULL, repository, folder)
+    put("forward", forward.document(found), forward.tables(found), quick=quick)
+    charts.draw_forward(found, page.FOLDER / "forward.png")
+
+
+@app.command("steps")
+def measure_steps(quick: Quick = False) -> None:
+    """Measure a training step of the paper recipes beside the reference's; into docs/benchmarks.md."""
+    found = steps.measure(quick=quick)
+    put("steps", steps.document(found), steps.tables(found), quick=quick)
+
+
+@app.command("service")
+def measure_service(repository: Repository = MODELS, quick: Quick = False) -> None:
+    """Load the service, a naive one and LitServe; into docs/benchmarks.md."""
+    write_service(repository, None, quick=quick)
+
+
+def write_service(repository: Path, graph: Path | None, *, quick: bool) -> None:
+    """Measure the throughput of the services, with the published network's graph if it is exported already."""
+    found = throughput.measure(throughput.QUICK if quick else throughput.FULL, repository, graph)
+    put("service", throughput.document(found), throughput.tables(found), quick=quick)
+    charts.draw_service(found, page.FOLDER / "service.png")
+
+
+@app.command("attention")
+def measure_attention(quick: Quick = False) -> None:
+    """Profile the attention types for the paper's claims; into docs/benchmarks.md and, unless quick, docs/layers.md."""
+    found = attention.measure(quick=quick)
+    put("attention", attention.document(found), attention.tables(found), quick=quick)
+    if not quick:
+        publish("layers", attention.LAYERS, attention.layers(found))
+        draw_profile(found, PROFILE)
+
+
+@app.command("solvers")
+def measure_solvers(repository: Repository = MODELS, quick: Quick = False) -> None:
+    """Measure the inverse and Burgers networks beside their solvers; into docs/benchmarks.md."""
+    found = solvers.measure(repository, quick=quick)
+    put("solvers", solvers.document(found), solvers.tables(found), quick=quick)
+
+
+@app.command("breakeven")
+def measure_breakeven(quick: Quick = False) -> None:
+    """Compute how many solves repay a model, from the results of `forward` and `solvers`; into docs/benchmarks.md."""
+    found = breakeven.measure(CHECKPOINTS, *results())
+    put("breakeven", breakeven.document(found), breakeven.tables(found), quick=quick)
+
+
+@app.command("memorisation")
+def write_memorisation() -> None:
+    """Write the results in docs/memorisation/ into the tables of docs/memorisation.md."""
+    memorisation.write_page()
+
+
+@app.command("research")
+def write_research() -> None:
+    """Write the results in docs/research/ into the tables of docs/research.md."""
+    research.write_page()
+
+
+@app.command("compare")
+def compare_attention(
+    recipe: Annotated[str, typer.Argument(help="A recipe: a name such as darcy-quick, or a TOML file.")],
+    attention: Annotated[str, typer.Option(help="Types to train, such as softmax,kernel-softplus,kernel-oglu2.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings per type, with other weights and orders.")] = 1,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Change one key, such as --set fit.epochs=3. Repeatable.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder of the runs.")] = Path("runs/comparison"),
+    data: Annotated[Path, typer.Option("--data", help="The folder of the generated samples.")] = Path("data"),
+    json: Annotated[
+        Path | None, typer.Option(help="Write all rows here, after each one; rows that it holds are not trained again.")
+    ] = None,
+) -> None:
+    """Train a recipe with each type of attention, and print the scores and costs.
+
+    All rows share the samples. A step is forward and backward on the first
+    batch; its time is the processor time of all threads, and its memory the
+    peak of the tensors beyond weights and input.
+
+    python -m benchmarks compare listops-quick --attention softmax,kernel-oglu2 --seeds 3 --json listops.json
+    """
+    plan = comparison.Plan(recipes.find(recipe), tuple(overrides or ()), tuple(split(attention)), seeds)
+    rows = comparison.known(plan, json) if json else []
+    for row in comparison.compare(plan, rows, out, data):
+        rows.append(row)
+        typer.echo(f"{row.attention}, seed {row.seed}: {row.metric} {row.score}", err=True)
+        if json:
+            comparison.write(plan, rows, json)
+    show(comparison.HEADER, comparison.cells(rows), title=f"{recipe}: attention types on the same samples")
+
+
+def results() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the last results of `forward` and `solvers`.
+
+    Raises:
+        BadParameter: One of them has not run.
+    """
+    first, second = (page.read(name) for name in ("forward", "solvers"))
+    if first is None or second is None:
+        raise typer.BadParameter("expected results of `forward` and `solvers`: run these first")
+    return first, second
+
+
+def put(name: str, document: dict[str, Any], tables: dict[str, page.Table], *, quick: bool) -> None:
+    """Print a run's tables and publish them."""
+    for header, rows in tables.values():
+        show(header, rows)
+    page.publish(name, document, tables, quick=quick)
+    markdown.write(page.PAGE, "targets", *targets.table())
+
+
+def put_table(name: str, header: tuple[str, ...], rows: list[tuple[str, ...]], *, quick: bool = False) -> None:
+    """Print and publish a run that is one table; its document has one object per row."""
+    document = {"rows": [dict(zip(header, row, strict=True)) for row in rows]}
+    put(name, document, {name: (header, rows)}, quick=quick)
+
+
+def publish(name: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Print a table and write it into the page that holds it."""
+    show(header, rows)
+    markdown.write(markdown.page_of(name), name, header, rows)
+
+
+def show(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], title: str | None = None) -> None:
+    """Print a table."""
+    table = Table(*header, title=title)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def main() -> None:
+    """Run the command line; an error that the user can correct is one line."""
+    try:
+        app(prog_name="python -m benchmarks")
+    except (ProfileError, recipes.RecipeError, checkpoint.CheckpointError, CorpusError) as error:
+        Console(stderr=True).print(Text(str(error), "red"))
+        raise SystemExit(1) from error

@@ -1,0 +1,1 @@
+"""The pages of the documentation: their tables, charts and pictures."""

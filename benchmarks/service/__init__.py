@@ -1,0 +1,1 @@
+"""Measurements of a running service: time, throughput, overhead, long loads and malformed bodies."""

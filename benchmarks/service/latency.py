@@ -1,0 +1,93 @@
+"""The time of one prediction of the exported `darcy`, by each route.
+
+The routes are interleaved in short blocks, so that other load on the machine slows them alike: ratios count. The first
+predictions of a block are discarded, because threads of the previous route may still be spinning.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime
+import tritonclient.grpc as triton
+from numpy.typing import NDArray
+
+import physics.darcy
+from benchmarks.repository import newest_graph
+from benchmarks.service.running import Addresses, running
+from petrov_client import Client
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Route = Callable[[], NDArray[Any]]
+MODEL, ROUNDS, BLOCK, WARM_UP = "darcy", 5, 15, 4
+HEADER = ("route to one 141 x 141 prediction", "p50 ms", "p95 ms", "difference from the gateway's")
+
+
+def rows(repository: Path, points: int = 141) -> list[tuple[str, ...]]:
+    """Return a row per route: median and 95th percentile in milliseconds, and difference from the gateway's output."""
+    field = physics.darcy.example(points, seed=0).astype(np.float32)
+    with running(repository) as service, Client(service.gateway) as petrov:
+        routes: dict[str, Route] = {
+            "gateway, npy": lambda: petrov.predict(MODEL, field),
+            "Triton, gRPC": triton_route(service, field),
+            "ONNX Runtime, in process": runtime_route(repository, field),
+            "classical solve of the same field": lambda: physics.darcy.solve(field),
+        }
+        outputs = {name: route() for name, route in routes.items()}
+        times = interleave(routes)
+    gateway = outputs["gateway, npy"]
+    return [
+        (
+            name,
+            f"{1000 * statistics.median(samples):.1f}",
+            f"{1000 * statistics.quantiles(samples, n=20)[-1]:.1f}",
+            f"{np.linalg.norm(outputs[name] - gateway) / np.linalg.norm(gateway):.0e}",
+        )
+        for name, samples in times.items()
+    ]
+
+
+def interleave(routes: dict[str, Route]) -> dict[str, list[float]]:
+    """Return the seconds of every call of each route, measured in interleaved blocks."""
+    times: dict[str, list[float]] = {name: [] for name in routes}
+    for _ in range(ROUNDS):
+        for name, route in routes.items():
+            times[name] += [seconds(route) for _ in range(BLOCK)][WARM_UP:]
+    return times
+
+
+def seconds(route: Route) -> float:
+    """Return the seconds of one call."""
+    started = time.perf_counter()
+    route()
+    return time.perf_counter() - started
+
+
+def triton_route(service: Addresses, field: NDArray[np.float32]) -> Route:
+    """Return the route to Triton itself, by its own client."""
+    client = triton.InferenceServerClient(service.triton_grpc)
+    tensor = triton.InferInput("coefficient", [1, *field.shape], "FP32")
+
+    def predict() -> NDArray[Any]:
+        tensor.set_data_from_numpy(field[None])
+        output: NDArray[Any] = client.infer(MODEL, [tensor]).as_numpy("solution")[0]
+        return output
+
+    return predict
+
+
+def runtime_route(repository: Path, field: NDArray[np.float32]) -> Route:
+    """Return the route through ONNX Runtime in this process, with the default number of threads, as Triton uses."""
+    session = onnxruntime.InferenceSession(newest_graph(repository / MODEL), providers=["CPUExecutionProvider"])
+
+    def run() -> NDArray[Any]:
+        output: NDArray[Any] = session.run(None, {"coefficient": field[None]})[0][0]
+        return output
+
+    return run

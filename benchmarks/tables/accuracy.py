@@ -1,0 +1,82 @@
+"""The tables of docs/accuracy.md: errors and times of the released models and of the classical solvers, by grid."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from benchmarks.report import markdown
+from training import ablation, checkpoint
+from training.evaluation import table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRAINING_HEADER = (
+    "recipe",
+    "fields",
+    "steps",
+    "minutes",
+    "threads",
+    "processor",
+    "two idle cores (estimated)",
+    "one large GPU (estimated)",
+)
+SPEED = {1: 1.0, 2: 1.6}  # of threads, relative to one
+GPU_STEP = 0.03  # seconds, if bounded by the launches of kernels
+PAGE_HEADER = (
+    "grid",
+    "solver",
+    "fields",
+    "relative L2",
+    "median",
+    "worst",
+    "gradient",
+    "energy",
+    "ms",
+    "ms, 8 at once",
+)
+
+
+def measure(checkpoints: Path, pictures: Path) -> None:
+    """Evaluate every released model, write its card, and draw its best, median and worst fields."""
+    command = [sys.executable, "-m", "training", "evaluate", "--write", "--pictures", str(pictures)]
+    for card in cards(checkpoints):
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}  # of the classical solvers
+        subprocess.run([*command, str(card.parent)], check=True, env=environment)  # noqa: S603 -- our own command
+
+
+def write_page(page: Path, checkpoints: Path, compared: Path, other: Path) -> None:
+    """Write the tables of a page.
+
+    Args:
+        page: The page.
+        checkpoints: The released models; their cards hold the figures.
+        compared: The results of an ablation.
+        other: The card of a model of the neuraloperator data set.
+    """
+    for path in cards(checkpoints):
+        markdown.write(page, path.parent.name, PAGE_HEADER, table.card_cells(json.loads(path.read_text())))
+    markdown.write(page, "ablation", ablation.HEADER, ablation.cells(ablation.load(compared)))
+    markdown.write(page, "neuralop", PAGE_HEADER, table.card_cells(json.loads(other.read_text())))
+    markdown.write(page, "training", TRAINING_HEADER, training_rows(checkpoints))
+
+
+def training_rows(checkpoints: Path) -> list[tuple[str, ...]]:
+    """Return a row per released model: the cost of its training, and estimates for other machines."""
+    found: list[tuple[str, ...]] = []
+    for path in cards(checkpoints):
+        recipe, trained = checkpoint.load_operator(path.parent).recipe, json.loads(path.read_text())["training"]
+        minutes, steps = trained["seconds"] / 60, recipe.fit.epochs * (recipe.data.train // recipe.fit.batch)
+        estimates = (f"{minutes * SPEED[min(trained['threads'], 2)] / SPEED[2]:.0f}", f"{steps * GPU_STEP / 60:.0f}")
+        hardware = (str(trained["threads"]), trained.get("processor", ""))
+        found.append((recipe.name, str(recipe.data.train), str(steps), f"{minutes:.0f}", *hardware, *estimates))
+    return found
+
+
+def cards(checkpoints: Path) -> list[Path]:
+    """Return the released models' cards that hold errors of fields."""
+    return [card for card in sorted(checkpoints.glob("*/card.json")) if "errors" in json.loads(card.read_text())]
