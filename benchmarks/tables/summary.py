@@ -51,7 +51,7 @@ def errors(card: Path) -> Iterator[tuple[str, str, str]]:
     figures = {name: part for name, part in json.loads(card.read_text()).items() if name in {"errors", "classical"}}
     for network, baseline in beside(figures):
         solver = "" if baseline is None else table.scientific(baseline["relative_l2"])
-        yield table.place(network), table.scientific(network["relative_l2"]), solver
+        yield table.case_name(network), table.scientific(network["relative_l2"]), solver
 
 
 def milliseconds(seconds: float) -> str:
