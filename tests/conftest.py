@@ -1,4 +1,4 @@
-"""What every stage's tests may stand on: a toy model repository, free ports, a real Triton and gateway for the toys."""
+"""Fixtures for the tests of every stage: a toy model repository, free ports, a real Triton and gateway for the toys."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ parameters {{ key: "{threads}" value {{ string_value: "1" }} }}
 
 @dataclass(frozen=True)
 class Gateway:
-    """A gateway that listens."""
+    """A running gateway."""
 
     url: str
     settings: Settings
@@ -60,7 +60,7 @@ class Gateway:
 
 @pytest.fixture(scope="session")
 def blur() -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
-    """What the toys compute, in NumPy: every field [B, H, W] smoothed by a 3 x 3 kernel, zero outside."""
+    """Return what the toys compute, in NumPy: each field [B, H, W] smoothed by a 3 x 3 kernel, zero outside."""
 
     def blurred(fields: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         _, rows, columns = fields.shape
@@ -73,7 +73,7 @@ def blur() -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
 
 @pytest.fixture(scope="session")
 def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model repository as export writes it, with `blur` (ONNX), `blur_torchscript` and the models of `toy_sequences`.
+    """Return a repository as export writes it: `blur` (ONNX), `blur_torchscript` and the models of `toy_sequences`.
 
     Copy it before changing it.
     """
@@ -86,7 +86,7 @@ def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def free_ports() -> Callable[[int], list[int]]:
-    """Gives n ports of 127.0.0.1 that nobody has."""
+    """Return a function that finds n free ports of 127.0.0.1."""
 
     def find(count: int) -> list[int]:
         with ExitStack() as stack:
@@ -102,7 +102,7 @@ def free_ports() -> Callable[[int], list[int]]:
 def make_settings(
     free_ports: Callable[[int], list[int]], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Settings]:
-    """Gives settings for a repository on free ports; further fields by name."""
+    """Return a function that makes settings for a repository on free ports; further fields by name."""
 
     def make(repository: Path, **changes: object) -> Settings:
         names = ("port", "grpc_port", "triton_http_port", "triton_grpc_port", "triton_metrics_port")
@@ -116,7 +116,7 @@ def make_settings(
 
 @pytest.fixture(scope="session")
 def run_triton() -> Callable[[Settings], AbstractContextManager[TritonServer]]:
-    """Gives a context in which a Triton runs, watched from a thread of its own."""
+    """Return a context in which a Triton runs, watched from a thread of its own."""
 
     @contextmanager
     def running(settings: Settings) -> Iterator[TritonServer]:
@@ -144,14 +144,14 @@ def triton(
     make_settings: Callable[..., Settings],
     run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
 ) -> Iterator[TritonServer]:
-    """A Triton that serves the toys; its `settings` name its ports. Leave it and its repository as they are."""
+    """Yield a Triton that serves the toys; its `settings` name its ports. Leave it and its repository as they are."""
     with run_triton(make_settings(toy_repository)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def run_gateway() -> Callable[[Settings], AbstractContextManager[Gateway]]:
-    """Gives a context in which a gateway listens, from a thread of its own, before the Tritons of the settings."""
+    """Return a context in which a gateway listens, from a thread of its own, in front of the settings' Tritons."""
 
     @contextmanager
     def running(settings: Settings) -> Iterator[Gateway]:
@@ -176,7 +176,7 @@ def run_gateway() -> Callable[[Settings], AbstractContextManager[Gateway]]:
 def gateway(
     triton: TritonServer, run_gateway: Callable[[Settings], AbstractContextManager[Gateway]]
 ) -> Iterator[Gateway]:
-    """The gateway before the shared Triton."""
+    """Yield the gateway in front of the shared Triton."""
     with run_gateway(triton.settings) as running:
         yield running
 
@@ -192,7 +192,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Poll until the condition holds.
 
     Raises:
-        TimeoutError: It did not in time.
+        TimeoutError: It does not hold in time.
     """
     end = time.monotonic() + seconds
     while not condition():
@@ -241,13 +241,13 @@ def _traced_blur() -> bytes:
 
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript's own, which we host knowingly
+        warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript is deprecated, and still served
         torch.jit.save(torch.jit.trace(Blur(), torch.ones(2, 5, 4)), buffer)
     return buffer.getvalue()
 
 
 def _add(repository: Path, name: str, form: str, artefact: bytes) -> None:
-    """Writes config, artefact, card and certificate of version 1."""
+    """Write config, artefact, card and certificate of version 1."""
     backend, file, threads = {
         "onnx": ("onnxruntime", "model.onnx", "intra_op_thread_count"),
         "torchscript": ("pytorch", "model.pt", "INTRA_OP_THREAD_COUNT"),

@@ -1,4 +1,4 @@
-"""Toy models of sequences: gives `tally`, which counts words, and `kinds`, which names the kind of every word."""
+"""Toy models of sequences: `tally` counts words, and `kinds` names the kind of every word."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ parameters {{ key: "vocabulary" value {{ string_value: {vocabulary} }} }}
 
 
 def add(repository: Path) -> None:
-    """Write both models, as export does."""
+    """Write both models into a repository, as export does."""
     for name in OUTPUTS:
         version = repository / name / "1"
         version.mkdir(parents=True)
@@ -41,8 +41,8 @@ def add(repository: Path) -> None:
         (version / "card.json").write_text(json.dumps(_card(name)))
 
 
-def answer(name: str, tokens: NDArray[Any]) -> NDArray[Any]:
-    """What the models compute, in NumPy."""
+def compute(name: str, tokens: NDArray[Any]) -> NDArray[Any]:
+    """Return what a model computes, in NumPy."""
     scores = SCORES[tokens]
     return scores if name == "kinds" else scores.sum(axis=-2)
 

@@ -62,13 +62,25 @@ class Catalogue:
         self.draining = False
 
     def models(self) -> list[ModelSummary]:
-        """Return the served models by name.
+        """Return the served models by name; `MODEL_FORMAT` is a further format of `MODEL` where both are served.
 
         Raises:
             TritonUnavailable: The inference server does not respond.
         """
         self._require_triton()
-        return [self._summary(name) for name in sorted(self._served)]
+        formats: dict[str, list[str]] = {}
+        for name in sorted(self._served):
+            formats.setdefault(self._base(name), []).append(self._newest(name).format)
+        return [self._summary(name, tuple(found)) for name, found in formats.items()]
+
+    def served(self) -> dict[str, tuple[int, ...]]:
+        """Return the served versions of every name that Triton knows, further formats of a model included.
+
+        Raises:
+            TritonUnavailable: The inference server does not respond.
+        """
+        self._require_triton()
+        return {name: tuple(sorted(self._served[name])) for name in sorted(self._served)}
 
     def model(self, name: str) -> Model:
         """Return a served model with the card of its newest version.
@@ -187,15 +199,24 @@ class Catalogue:
         faults = [f"version {number}: {fault}" for number in present if (fault := self._faults.get((name, number)))]
         return f"{name} ({'; '.join(faults)})" if faults else name
 
-    def _summary(self, name: str) -> ModelSummary:
+    def _newest(self, name: str) -> Card:
         versions = self._served[name]
-        card = versions[max(versions)].card
+        return versions[max(versions)].card
+
+    def _base(self, name: str) -> str:
+        """Return the name under which a model is listed: `darcy` for `darcy_torchscript`, its own for most."""
+        base = name.removesuffix(f"_{self._newest(name).format}")
+        return base if base in self._served else name
+
+    def _summary(self, name: str, formats: tuple[str, ...]) -> ModelSummary:
+        card = self._newest(name)
         return ModelSummary(
             name=name,
             title=card.title,
             problem=card.problem,
             version=card.version,
-            versions=tuple(sorted(versions)),
+            versions=tuple(sorted(self._served[name])),
+            formats=formats,
         )
 
 

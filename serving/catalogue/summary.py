@@ -18,6 +18,10 @@ class ModelSummary(Document):
     problem: str
     version: int = Field(description="The version that is used when none is named: the newest that is ready.")
     versions: tuple[int, ...] = Field(description="All versions that are served now, ascending.")
+    formats: tuple[str, ...] = Field(
+        description="Formats of the served artefacts; `MODEL_FORMAT` names one that is not the first.",
+        examples=[["onnx", "torchscript"]],
+    )
 
 
 class Model(Document):

@@ -187,9 +187,9 @@ class GrpcServer:
     async def _repository_index(self, _: Call) -> bytes:
         """List the models that are served, for clients that look them up here."""
         models = [
-            {"name": model.name, "version": str(version), "state": "READY"}
-            for model in self._service.catalogue.models()
-            for version in model.versions
+            {"name": name, "version": str(version), "state": "READY"}
+            for name, versions in self._service.catalogue.served().items()
+            for version in versions
         ]
         return _written(service_pb2.RepositoryIndexResponse(models=models))
 

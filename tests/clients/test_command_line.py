@@ -98,7 +98,7 @@ def test_it_predicts_with_a_real_service(
     done = petrov("predict", "blur", tmp_path / "in.npy", tmp_path / "out.npy", "--progress", "--url", url)
     assert (done.returncode, done.stdout) == (0, f"solution [20, 9, 11] -> {tmp_path / 'out.npy'}\n")
     np.testing.assert_allclose(np.load(tmp_path / "out.npy", allow_pickle=False), blur(fields), rtol=1e-5)
-    assert "blur_torchscript" in petrov("models", "--url", url).stdout
+    assert "blur" in petrov("models", "--url", url).stdout
     assert "coefficient" in petrov("model", "blur", "--url", url).stdout
 
 

@@ -94,12 +94,12 @@ def test_a_version_can_be_named(call: Any) -> None:
 
 def test_models_are_described(call: Any, any_client: Any) -> None:
     models = {info.name: info for info in call("models")}
-    assert set(MODELS) <= set(models)
+    assert ("blur_torchscript" in models) is not any_client.http  # Triton's name, and a format of `blur` over HTTP
     blur = models["blur"]
     assert blur == call("model", "blur")
     assert (blur.version, blur.versions, blur.batch) == (1, (1,), 8)
     assert [tensor.name for tensor in blur.inputs + blur.outputs] == ["coefficient", "solution"]
-    assert [tensor.name for tensor in models["blur_torchscript"].outputs] == ["solution"]
+    assert [tensor.name for tensor in call("model", "blur_torchscript").outputs] == ["solution"]
     if any_client.http:
         axes, free = ("batch", "row", "column"), (None, None, None)
         assert blur.inputs == (TensorInfo("coefficient", axes, "1", "permeability", positive=True, shape=free),)

@@ -155,10 +155,10 @@ def test_every_client_predicts_texts(call: Any, model: str) -> None:
     assert (info.inputs[0].dtype, info.outputs[0].dtype) == ("INT32", "FP32")
     tokens = info.encode(TEXTS)
     output = call("predict", model, tokens)
-    np.testing.assert_array_equal(output, toy_sequences.answer(model, tokens))
-    np.testing.assert_array_equal(call("predict", model, SINGLE), toy_sequences.answer(model, SINGLE))
+    np.testing.assert_array_equal(output, toy_sequences.compute(model, tokens))
+    np.testing.assert_array_equal(call("predict", model, SINGLE), toy_sequences.compute(model, SINGLE))
     many = np.random.default_rng(0).integers(1, 4, (11, 7))
-    np.testing.assert_array_equal(call("predict", model, many), toy_sequences.answer(model, many))
+    np.testing.assert_array_equal(call("predict", model, many), toy_sequences.compute(model, many))
     with pytest.raises(InvalidInput, match="expected integers but got float32"):
         call("predict", model, tokens.astype(np.float32))
 
@@ -225,7 +225,7 @@ def test_every_word_has_a_row_where_every_token_has_a_label(petrov: Any) -> None
 def test_tokens_in_a_file_are_predicted_into_a_file(petrov: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "in.npy", SINGLE)
     assert petrov("predict", "tally", tmp_path / "in.npy", tmp_path / "out.npy")[0] == 0
-    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), toy_sequences.answer("tally", SINGLE))
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), toy_sequences.compute("tally", SINGLE))
 
 
 @pytest.mark.parametrize(

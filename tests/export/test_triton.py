@@ -92,7 +92,8 @@ def test_an_answer_on_a_grid_of_its_own_passes_the_gateway_and_the_client(
     settings = make_settings(tmp_path / "model_repository")
     operator = checkpoint.load(checkpoints[model]).operator
     with run_triton(settings), run_gateway(settings) as gateway, Client(gateway.url) as client:
-        for info in client.models():
+        assert [info.name for info in client.models()] == [model]
+        for info in map(client.model, (model, f"{model}_torchscript")):
             assert info.inputs[0].shape == (None, None, None)
             assert info.outputs[0].shape == (None, 36, 36)
             for sides in ((67, 89), (85, 85)):

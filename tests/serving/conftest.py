@@ -1,4 +1,4 @@
-"""What a test has to know of the toys that the gateway serves."""
+"""The toy models that the gateway serves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Toy:
-    """A served model: its documents, and its answer in NumPy to a field or a batch."""
+    """A served model: its documents, and its output in NumPy for a field or a batch."""
 
     name: str
     folder: Path

@@ -32,31 +32,31 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def settings(toy_repository: Path, tmp_path: Path, make_settings: Callable[..., Settings]) -> Settings:
-    """With one model alone, whose backend starts fast."""
+    """Return settings for a repository of one model, whose backend starts fast."""
     shutil.copytree(toy_repository / "blur", tmp_path / "repository" / "blur")
     return make_settings(tmp_path / "repository")
 
 
 @contextmanager
 def command(settings: Settings, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """The program with these settings in its environment, and the file of what it says."""
+    """Run the program with these settings in its environment; yield it and the file of its standard error."""
     fields = json.loads(settings.model_dump_json(exclude_defaults=True))
     environment = os.environ | {f"PETROV_{name.upper()}": str(value) for name, value in fields.items()}
-    said = settings.repository.with_name("said")
+    log = settings.repository.with_name("log")
     with (
-        said.open("wb") as stderr,
+        log.open("wb") as stderr,
         subprocess.Popen(
             [sys.executable, "-m", "serving", *arguments], cwd=ROOT, env=environment, stderr=stderr
         ) as service,
     ):
         try:
-            yield service, said
+            yield service, log
         finally:
             service.kill()
 
 
 def status(settings: Settings, path: str) -> int:
-    """Of a GET; 0 where nobody listens."""
+    """Return the status of a GET; 0 where no server listens."""
     connection = http.client.HTTPConnection("127.0.0.1", settings.port, timeout=5)
     try:
         connection.request("GET", path)
@@ -76,11 +76,11 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_the_service_comes_up_and_ends_in_order(settings: Settings, ending: signal.Signals) -> None:
-    with command(settings) as (service, said):
+    with command(settings) as (service, log):
         wait_for(lambda: status(settings, "/health/live") == 200)
         wait_for(lambda: status(settings, "/health/ready") == 200)
-        wait_for(lambda: "Ready: blur." in said.read_text())
-        assert f"http://127.0.0.1:{settings.port}" in said.read_text()
+        wait_for(lambda: "Ready: blur." in log.read_text())
+        assert f"http://127.0.0.1:{settings.port}" in log.read_text()
         family = psutil.Process(service.pid).children(recursive=True)
         service.send_signal(ending)
         assert service.wait(30) == 0
@@ -99,22 +99,22 @@ def test_readiness_is_false_before_the_gateway_stops_listening(settings: Setting
 def test_the_gateway_alone_serves_through_a_triton_that_runs_elsewhere(
     triton: TritonServer, settings: Settings
 ) -> None:
-    with command(settings, "gateway", "--triton", triton.settings.triton_addresses[0]) as (service, said):
+    with command(settings, "gateway", "--triton", triton.settings.triton_addresses[0]) as (service, log):
         wait_for(lambda: status(settings, "/health/ready") == 200)
-        wait_for(lambda: f"gRPC on port {settings.grpc_port}" in " ".join(said.read_text().split()))
+        wait_for(lambda: f"gRPC on port {settings.grpc_port}" in " ".join(log.read_text().split()))
         with petrov_client.GrpcClient(f"127.0.0.1:{settings.grpc_port}") as client:
             assert client.predict("blur", np.ones((9, 9))).shape == (9, 9)
         service.terminate()
         assert service.wait(30) == 0
 
 
-def test_a_start_that_cannot_be_says_why(settings: Settings) -> None:
+def test_an_impossible_start_is_explained(settings: Settings) -> None:
     shutil.rmtree(settings.repository / "blur")
-    with command(settings) as (service, said):
+    with command(settings) as (service, log):
         assert service.wait(30) == 1
-    words = " ".join(said.read_text().split())
-    assert "holds no model: make export" in words
-    assert "Traceback" not in words
+    text = " ".join(log.read_text().split())
+    assert "holds no model: make export" in text
+    assert "Traceback" not in text
 
 
 @pytest.mark.parametrize("name", ["port", "grpc_port"])
@@ -123,6 +123,6 @@ def test_a_port_of_the_gateway_in_use_is_named(settings: Settings, name: str) ->
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
-        with command(settings) as (service, said):
+        with command(settings) as (service, log):
             assert service.wait(30) == 1
-    assert f"port {port} is in use: set PETROV_{name.upper()}" in said.read_text()
+    assert f"port {port} is in use: set PETROV_{name.upper()}" in log.read_text()

@@ -1,7 +1,7 @@
-"""The requests of one batch in, a response for each out: shared by both backends, and copied beside each.
+"""Run the requests of one Triton batch together; shared by both backends, and copied beside each.
 
 Triton merges requests of equal shape only, so their arrays always concatenate.
-"""  # noqa: INP001 - a folder of Triton's, no package
+"""  # noqa: INP001 - a folder for Triton, not a package
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
     Run = Callable[[Sequence[np.ndarray[Any, Any]]], Sequence[np.ndarray[Any, Any]]]
 
-#: What a processor is given at once: so many values of an input, and so many fields of two axes or more, which cost a
-#: network its own grids whatever theirs. An instance keeps the memory of its largest run for ever: a batch of 64 fields
-#: of 141 x 141 left 1.0 GiB with each of `darcy`; in pieces it leaves 0.15, and is answered no later.
-VALUES, FIELDS = 2**17, 4
+#: The largest run on a processor: values of an input, and samples of two axes or more, since a network resamples them
+#: to its own grids. An instance keeps the memory of its largest run for ever: a batch of 64 samples of 141 x 141 left
+#: 1.0 GiB with each instance of `darcy`; in pieces it leaves 0.15 GiB and takes no longer.
+VALUES, SAMPLES = 2**17, 4
 
 
-def answer(requests: list[Any], run: Run, inputs: list[str], outputs: list[str], *, batched: bool) -> list[Any]:
-    """One response for each request: from one run for all of them or, where that fails, from a run for each.
+def respond(requests: list[Any], run: Run, inputs: list[str], outputs: list[str], *, batched: bool) -> list[Any]:
+    """Return one response per request: from one run for all of them or, where that fails, from a run per request.
 
     Args:
         requests: Triton's `InferenceRequest`s.
-        run: The model; arrays in the order of `inputs` in, arrays in the order of `outputs` out.
+        run: The model; it takes arrays in the order of `inputs` and returns arrays in the order of `outputs`.
         inputs: Names of the inputs.
         outputs: Names of the outputs.
         batched: Whether the first axis of every array is the batch.
@@ -38,7 +38,7 @@ def answer(requests: list[Any], run: Run, inputs: list[str], outputs: list[str],
     if batched and len(feeds) > 1:
         try:
             merged = run([np.concatenate(arrays) for arrays in zip(*feeds, strict=True)])
-        except Exception as error:  # noqa: BLE001 - one request's fault is not the others'
+        except Exception as error:  # noqa: BLE001 - each request is then run alone
             pb.Logger.log_verbose(f"a batch of {len(feeds)} requests is run one by one: {error}")
         else:
             ends = np.cumsum([len(feed[0]) for feed in feeds])[:-1]
@@ -49,7 +49,7 @@ def answer(requests: list[Any], run: Run, inputs: list[str], outputs: list[str],
 
 
 def in_pieces(run: Run) -> Run:
-    """The model, given a large batch piece by piece, so that the memory it takes is bounded."""
+    """Return a model that runs a large batch piece by piece, so that its memory is bounded."""
 
     def run_pieces(arrays: Sequence[np.ndarray[Any, Any]]) -> Sequence[np.ndarray[Any, Any]]:
         count = max(pieces(array) for array in arrays)
@@ -62,15 +62,15 @@ def in_pieces(run: Run) -> Run:
 
 
 def pieces(batch: np.ndarray[Any, Any]) -> int:
-    """The number of pieces that a batch is cut into."""
-    by_values, by_fields = -(-batch.size // VALUES), -(-len(batch) // FIELDS) if batch.ndim > 2 else 1
-    return min(max(by_values, by_fields), len(batch))
+    """Return the number of pieces that a batch is cut into."""
+    by_values, by_samples = -(-batch.size // VALUES), -(-len(batch) // SAMPLES) if batch.ndim > 2 else 1
+    return min(max(by_values, by_samples), len(batch))
 
 
 def _alone(feed: list[np.ndarray[Any, Any]], run: Run, outputs: list[str]) -> Any:
     try:
         return _response(run(feed), outputs)
-    except Exception as error:  # noqa: BLE001 - an error is this request's answer, never the end of the server
+    except Exception as error:  # noqa: BLE001 - an error is this request's response, and the server goes on
         return pb.InferenceResponse(error=pb.TritonError(str(error)))
 
 

@@ -68,7 +68,7 @@ class FakeTriton:
 
 
 def reply(text: str, *, tensors: bool = True) -> bytes:
-    """A reply in HTTP; with tensors, it says where its JSON ends."""
+    """Return a reply in HTTP; with tensors, it says where its JSON ends."""
     split = f"Inference-Header-Content-Length: {len(text)}\r\n" if tensors else ""
     return f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n{split}\r\n{text}".encode()
 
@@ -89,7 +89,7 @@ def change(repository: Path, name: str, **changes: object) -> None:
 
 @asynccontextmanager
 async def looking(repository: Path) -> AsyncIterator[tuple[Catalogue, FakeTriton]]:
-    """A catalogue in front of a fake Triton."""
+    """Yield a catalogue in front of a fake Triton."""
     fake = FakeTriton()
     async with await asyncio.start_server(fake.serve, "127.0.0.1", 0) as listening:
         host, port = listening.sockets[0].getsockname()
@@ -102,7 +102,11 @@ def served(catalogue: Catalogue) -> list[str]:
     return [model.name for model in catalogue.models()]
 
 
-@pytest.mark.parametrize("wrong", [reply(""), reply("no JSON"), reply("[]"), reply('{"outputs": [{"name": "u"}]}')])
+@pytest.mark.parametrize(
+    "wrong",
+    [reply(""), reply("no JSON"), reply("[]"), reply('{"outputs": [{"name": "u"}]}')],
+    ids=["empty", "no JSON", "a list", "no shape"],
+)
 async def test_a_wrong_reply_to_a_warming_call_concerns_one_version_until_it_is_right(
     repository: Path, wrong: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,7 +126,9 @@ async def test_a_wrong_reply_to_a_warming_call_concerns_one_version_until_it_is_
 
 
 @pytest.mark.parametrize(
-    "wrong", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"]
+    "wrong",
+    [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"],
+    ids=["closed", "ssh", "half"],
 )
 async def test_a_reply_that_is_not_http_loses_the_server_until_it_is_right(repository: Path, wrong: bytes) -> None:
     async with looking(repository) as (catalogue, fake):
@@ -146,7 +152,9 @@ async def test_a_card_that_makes_no_sense_concerns_its_model_alone(
         assert "Traceback" in caplog.text
 
 
-@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"model": "bad"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[" * 100_000, '{"model": "bad"}'], ids=["empty", "half", "deep", "incomplete"]
+)
 async def test_a_card_that_cannot_be_read_is_logged_once_and_its_model_is_missing(
     repository: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:

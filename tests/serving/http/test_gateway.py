@@ -100,8 +100,9 @@ def test_a_large_batch_comes_back_in_order(http: httpx2.Client, path: str, toy: 
 
 def test_models_describe_themselves(http: httpx2.Client, toy: Toy) -> None:
     summaries = {summary["name"]: summary for summary in http.get("/v1/models").json()["models"]}
-    assert summaries[toy.name]["version"] == 1
-    assert summaries[toy.name]["versions"] == [1]
+    assert (summaries["blur"]["version"], summaries["blur"]["versions"]) == (1, [1])
+    assert summaries["blur"]["formats"] == ["onnx", "torchscript"]
+    assert "blur_torchscript" not in summaries  # and yet it is described and callable under its own name
     model = http.get(f"/v1/models/{toy.name}").json()
     assert model["version"] == model["card"]["version"] == 1
     assert model["card"] == toy.card

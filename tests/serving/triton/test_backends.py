@@ -1,4 +1,4 @@
-"""Both Python-based backends, inside a real Triton, asked with nothing but `tritonclient`."""
+"""Both Python-based backends, inside a real Triton, called by `tritonclient` alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ max_batch_size: 8
 input { name: "index" data_type: TYPE_INT64 dims: [ -1 ] }
 output { name: "value" data_type: TYPE_FP32 dims: [ -1 ] }
 dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 1000000 }
-parameters { key: "a_remark" value { string_value: "that is nobody's number" } }
+parameters { key: "a_remark" value { string_value: "a value that is not a number" } }
 """
 WIDE = """\
 name: "wide"
@@ -60,7 +60,7 @@ def odd_repository(toy_repository: Path, tmp_path_factory: pytest.TempPathFactor
         onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), repository / name / "1" / "model.onnx")
     shutil.copytree(toy_repository / "blur_torchscript", repository / "indexed")
     renaming = repository / "indexed" / "config.pbtxt"
-    renamed = {"blur_torchscript": "indexed", '"coefficient"': '"field__0"', '"solution"': '"answer__0"'}
+    renamed = {"blur_torchscript": "indexed", '"coefficient"': '"field__0"', '"solution"': '"output__0"'}
     text = renaming.read_text()
     for old, new in renamed.items():
         text = text.replace(old, new)
@@ -102,7 +102,7 @@ def _wide() -> onnx.GraphProto:
 
 
 def _peak(model: str) -> int:
-    """The most bytes that the model's only instance has held at once."""
+    """Return the peak memory of the model's only instance, in bytes."""
     [stub] = [
         process
         for process in psutil.Process().children(recursive=True)
@@ -113,8 +113,8 @@ def _peak(model: str) -> int:
     return 1024 * int(peak)
 
 
-def ask(triton: TritonServer, protocol: str, model: str, **inputs: Array) -> Any:
-    """One request by a bare client; all its answers by name."""
+def infer(triton: TritonServer, protocol: str, model: str, **inputs: Array) -> Any:
+    """Send one request by a client of Triton's own; return its result."""
     settings = triton.settings
     port = settings.triton_grpc_port if protocol == "grpc" else settings.triton_http_port
     library = tritonclient.grpc if protocol == "grpc" else tritonclient.http
@@ -129,33 +129,33 @@ def ask(triton: TritonServer, protocol: str, model: str, **inputs: Array) -> Any
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 @pytest.mark.parametrize("model", ["blur", "blur_torchscript"])
 @pytest.mark.parametrize("shape", [(1, 7, 5), (3, 16, 16), (8, 33, 20)])
-def test_a_backend_answers_any_shape_with_the_numbers_of_the_model(
+def test_a_backend_computes_the_model_for_any_shape(
     triton: TritonServer, blur: Callable[[Array], Array], model: str, protocol: str, shape: tuple[int, ...]
 ) -> None:
     field = np.random.default_rng(1).normal(size=shape).astype(np.float32)
-    answer = ask(triton, protocol, model, coefficient=field).as_numpy("solution")
-    np.testing.assert_allclose(answer, blur(field), atol=1e-6)
+    result = infer(triton, protocol, model, coefficient=field).as_numpy("solution")
+    np.testing.assert_allclose(result, blur(field), atol=1e-6)
 
 
 @pytest.mark.parametrize("model", ["blur", "blur_torchscript"])
-def test_concurrent_requests_of_mixed_shapes_each_get_their_own_answer(
+def test_concurrent_requests_of_mixed_shapes_get_their_own_outputs(
     triton: TritonServer, blur: Callable[[Array], Array], model: str
 ) -> None:
     rng = np.random.default_rng(2)
     fields = [rng.normal(size=(1 + i % 3, 8 + i % 2, 9)).astype(np.float32) for i in range(40)]
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda field: ask(triton, "grpc", model, coefficient=field), fields))
-    for field, answer in zip(fields, answers, strict=True):
-        np.testing.assert_allclose(answer.as_numpy("solution"), blur(field), atol=1e-6)
+        results = list(threads.map(lambda field: infer(triton, "grpc", model, coefficient=field), fields))
+    for field, result in zip(fields, results, strict=True):
+        np.testing.assert_allclose(result.as_numpy("solution"), blur(field), atol=1e-6)
 
 
 def test_waiting_requests_are_merged_into_one_run(odd_triton: TritonServer) -> None:
     before = _counts(odd_triton)
     indices = [np.array([[i, 9 - i]]) for i in range(8)]
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda index: ask(odd_triton, "grpc", "late", index=index), indices))
-    for index, answer in zip(indices, answers, strict=True):
-        np.testing.assert_array_equal(answer.as_numpy("value"), TABLE[index])
+        results = list(threads.map(lambda index: infer(odd_triton, "grpc", "late", index=index), indices))
+    for index, result in zip(indices, results, strict=True):
+        np.testing.assert_array_equal(result.as_numpy("value"), TABLE[index])
     inferences, executions = _counts(odd_triton) - before
     assert inferences == 8
     assert executions < inferences
@@ -165,20 +165,20 @@ def test_a_bad_request_fails_alone_in_its_batch(odd_triton: TritonServer) -> Non
     before = _counts(odd_triton)
     indices = [np.array([[i, 99 if i == 3 else 0]]) for i in range(8)]
     with ThreadPoolExecutor(8) as threads:
-        waiting = [threads.submit(ask, odd_triton, "grpc", "late", index=index) for index in indices]
+        waiting = [threads.submit(infer, odd_triton, "grpc", "late", index=index) for index in indices]
     with pytest.raises(InferenceServerException, match="99"):
         waiting.pop(3).result()
-    for index, answer in zip([index for index in indices if 99 not in index], waiting, strict=True):
-        np.testing.assert_array_equal(answer.result().as_numpy("value"), TABLE[index])
-    assert (_counts(odd_triton) - before)[1] < 8, "the requests were not in one batch, so nothing was shown"
+    for index, result in zip([index for index in indices if 99 not in index], waiting, strict=True):
+        np.testing.assert_array_equal(result.result().as_numpy("value"), TABLE[index])
+    assert (_counts(odd_triton) - before)[1] < 8, "the requests were not in one batch, so the test shows nothing"
 
 
 def test_a_large_batch_takes_no_more_memory_than_a_piece_of_it(odd_triton: TritonServer) -> None:
     field = np.random.default_rng(4).normal(size=(64, 2**14)).astype(np.float32)  # eight pieces
-    ask(odd_triton, "grpc", "wide", field=field[:24])
+    infer(odd_triton, "grpc", "wide", field=field[:24])
     before = _peak("wide")
-    answer = ask(odd_triton, "grpc", "wide", field=field).as_numpy("sum")
-    np.testing.assert_allclose(answer, WIDTH * np.sin(field), rtol=1e-5, atol=1e-5)
+    result = infer(odd_triton, "grpc", "wide", field=field).as_numpy("sum")
+    np.testing.assert_allclose(result, WIDTH * np.sin(field), rtol=1e-5, atol=1e-5)
     assert _peak("wide") - before < WIDTH * field.nbytes / 4
 
 
@@ -186,14 +186,14 @@ def test_the_pytorch_backend_reads_names_with_an_index(
     odd_triton: TritonServer, blur: Callable[[Array], Array]
 ) -> None:
     field = np.random.default_rng(3).normal(size=(2, 6, 6)).astype(np.float32)
-    answer = ask(odd_triton, "http", "indexed", field__0=field).as_numpy("answer__0")
-    np.testing.assert_allclose(answer, blur(field), atol=1e-6)
+    result = infer(odd_triton, "http", "indexed", field__0=field).as_numpy("output__0")
+    np.testing.assert_allclose(result, blur(field), atol=1e-6)
 
 
-def test_a_wrong_rank_is_refused_and_the_next_request_answered(triton: TritonServer) -> None:
+def test_a_wrong_rank_is_refused_and_the_next_request_succeeds(triton: TritonServer) -> None:
     with pytest.raises(InferenceServerException, match="coefficient"):
-        ask(triton, "grpc", "blur", coefficient=np.ones((4, 4), np.float32))
-    assert ask(triton, "grpc", "blur", coefficient=np.ones((1, 4, 4), np.float32)).as_numpy("solution").shape == (
+        infer(triton, "grpc", "blur", coefficient=np.ones((4, 4), np.float32))
+    assert infer(triton, "grpc", "blur", coefficient=np.ones((1, 4, 4), np.float32)).as_numpy("solution").shape == (
         1,
         4,
         4,
@@ -205,14 +205,14 @@ def test_a_config_that_names_an_unknown_tensor_is_refused_at_the_start(
 ) -> None:
     shutil.copytree(toy_repository / "blur", tmp_path / "blur")
     config = tmp_path / "blur" / "config.pbtxt"
-    config.write_text(config.read_text().replace('"solution"', '"answer"'))
+    config.write_text(config.read_text().replace('"solution"', '"output"'))
     triton = run_triton(make_settings(tmp_path))
-    with pytest.raises(TritonServerError, match=r"the config names \['answer'\] but .* has \['solution'\]"), triton:
+    with pytest.raises(TritonServerError, match=r"the config names \['output'] but .* has \['solution'\]"), triton:
         pass
 
 
 def _counts(triton: TritonServer) -> Array:
-    """Inferences and executions of `late` so far."""
+    """Return the inferences and executions of `late` so far."""
     with closing(tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{triton.settings.triton_grpc_port}")) as client:
         (statistics,) = client.get_inference_statistics("late").model_stats
     return np.array([statistics.inference_count, statistics.execution_count])

@@ -1,4 +1,4 @@
-"""Three real Tritons behind one gateway: one is killed, one frozen, all are updated, and no answer is lost."""
+"""Three real Tritons behind one gateway: one is killed, one frozen, all are updated, and no response is lost."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Fleet:
 
 
 @dataclass
-class Answers:
-    """What the clients of a load were told: a line for every answer that was not as it should be."""
+class Responses:
+    """The responses that the clients of a load received, with a message for every wrong one."""
 
     right: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -72,7 +72,7 @@ def fleet(
     ]
     for repository in repositories:
         shutil.copytree(toy_repository / MODEL, repository / MODEL)
-    publish(repositories[3], MODEL, 2, aside=repositories[3].parent)
+    publish(repositories[3], MODEL, 2, hidden=repositories[3].parent)
     with ExitStack() as running:
         servers = [running.enter_context(run_triton(make_settings(each))) for each in repositories[:3]]
         addresses = tuple(address for server in servers for address in server.settings.triton_addresses)
@@ -88,31 +88,31 @@ def healthy(fleet: Fleet) -> Iterator[Fleet]:
 
 
 @contextmanager
-def load(fleet: Fleet, blur: Callable[[NDArray[Any]], NDArray[Any]], clients: int = 6) -> Iterator[Answers]:
-    """Clients that ask for fields of several shapes without pause, and compare every answer."""
-    answers, stop = Answers(), threading.Event()
+def load(fleet: Fleet, blur: Callable[[NDArray[Any]], NDArray[Any]], clients: int = 6) -> Iterator[Responses]:
+    """Run clients that request fields of several shapes without pause and compare every response."""
+    responses, stop = Responses(), threading.Event()
 
-    def ask(seed: int) -> None:
+    def request(seed: int) -> None:
         random = np.random.default_rng(seed)
         with httpx2.Client(base_url=fleet.gateway.url, timeout=60) as client:
             while not stop.is_set():
-                question = random.uniform(0.5, 2, (2, *SHAPES[random.integers(len(SHAPES))])).astype(np.float32)
-                told = client.post(f"/v1/models/{MODEL}/predict", content=npy(question), headers=NPY)
-                answers.versions.add(told.headers.get("petrov-version", ""))
-                if told.status_code != 200:
-                    answers.wrong.append(f"{told.status_code} {told.text}")
-                elif np.allclose(np.load(io.BytesIO(told.content)), blur(question), rtol=1e-5):
-                    answers.right += 1
+                field = random.uniform(0.5, 2, (2, *SHAPES[random.integers(len(SHAPES))])).astype(np.float32)
+                response = client.post(f"/v1/models/{MODEL}/predict", content=npy(field), headers=NPY)
+                responses.versions.add(response.headers.get("petrov-version", ""))
+                if response.status_code != 200:
+                    responses.wrong.append(f"{response.status_code} {response.text}")
+                elif np.allclose(np.load(io.BytesIO(response.content)), blur(field), rtol=1e-5):
+                    responses.right += 1
                 else:
-                    answers.wrong.append(f"another field's answer, of shape {question.shape}")
+                    responses.wrong.append(f"the output of another field, of shape {field.shape}")
 
     with ThreadPoolExecutor(clients) as pool:
-        asking = [pool.submit(ask, seed) for seed in range(clients)]
+        running = [pool.submit(request, seed) for seed in range(clients)]
         try:
-            yield answers
+            yield responses
         finally:
             stop.set()
-        for each in asking:
+        for each in running:
             each.result()
 
 
@@ -125,64 +125,64 @@ def npy(array: NDArray[Any]) -> bytes:
     return file.getvalue()
 
 
-def more(answers: Answers, count: int = 60) -> None:
-    """Wait until that many further answers are there."""
-    before = answers.right
-    wait_until(lambda: answers.right >= before + count or bool(answers.wrong))
+def await_more(responses: Responses, count: int = 60) -> None:
+    """Wait for that many further responses."""
+    before = responses.right
+    wait_until(lambda: responses.right >= before + count or bool(responses.wrong))
 
 
 def test_all_share_the_work(healthy: Fleet, blur: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-    with load(healthy, blur) as answers:
-        more(answers)
-    assert not answers.wrong
+    with load(healthy, blur) as responses:
+        await_more(responses)
+    assert not responses.wrong
     for triton in healthy.tritons:
         text = httpx2.get(f"http://127.0.0.1:{triton.settings.triton_metrics_port}/metrics").text
         assert sample(text, "nv_inference_count", model=MODEL, version="1") > 1  # warming counts one
 
 
-def test_a_killed_server_costs_no_answer(healthy: Fleet, blur: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+def test_a_killed_server_costs_no_response(healthy: Fleet, blur: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
     victim = healthy.tritons[0]
-    with load(healthy, blur) as answers:
-        more(answers)
+    with load(healthy, blur) as responses:
+        await_more(responses)
         for process in tritons(victim.settings):
             process.send_signal(signal.SIGKILL)
         wait_until(lambda: not healthy.up()[0])
-        more(answers)
-        wait_until(lambda: all(healthy.up()))  # its keeper has started it anew
-        more(answers)
-    assert not answers.wrong
+        await_more(responses)
+        wait_until(lambda: all(healthy.up()))  # it is restarted
+        await_more(responses)
+    assert not responses.wrong
 
 
-def test_a_frozen_server_costs_seconds_and_no_answer(
+def test_a_frozen_server_costs_seconds_and_no_response(
     healthy: Fleet, blur: Callable[[NDArray[Any]], NDArray[Any]]
 ) -> None:
-    """Its calls are given up when it misses a probe, and made again: their clients wait that long, and are answered."""
+    """Its calls are abandoned when it misses a probe, and repeated: their clients wait that long."""
     victim = healthy.tritons[1]
     before = healthy.metric("petrov_retries_total", victim)
-    with load(healthy, blur) as answers:
-        more(answers)
+    with load(healthy, blur) as responses:
+        await_more(responses)
         with stopped(victim.settings):
             wait_until(lambda: not healthy.up()[1])
-            more(answers)
-    assert not answers.wrong
+            await_more(responses)
+    assert not responses.wrong
     assert healthy.metric("petrov_retries_total", victim) > before
 
 
-def test_an_update_server_by_server_costs_no_answer(
+def test_an_update_server_by_server_costs_no_response(
     healthy: Fleet, blur: Callable[[NDArray[Any]], NDArray[Any]]
 ) -> None:
     catalogue = healthy.gateway.service.catalogue
-    with load(healthy, blur) as answers:
-        more(answers)
+    with load(healthy, blur) as responses:
+        await_more(responses)
         for triton in healthy.tritons:
             repository = triton.settings.repository
-            publish(repository, MODEL, 2, aside=repository.parent)
+            publish(repository, MODEL, 2, hidden=repository.parent)
             wait_until(lambda: catalogue.model(MODEL).versions == (1, 2))
-            more(answers)
+            await_more(responses)
         for triton in healthy.tritons:
             shutil.rmtree(triton.settings.repository / MODEL / "1")
-            more(answers)
+            await_more(responses)
         wait_until(lambda: catalogue.model(MODEL).versions == (2,))
-        more(answers)
-    assert not answers.wrong
-    assert answers.versions == {"1", "2"}
+        await_more(responses)
+    assert not responses.wrong
+    assert responses.versions == {"1", "2"}

@@ -1,4 +1,4 @@
-"""What may go wrong around the gateway: hostile bodies, a Triton that hangs or dies, a repository that changes."""
+"""Faults around the gateway: hostile bodies, a Triton that hangs or dies, a repository that changes."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ MEBIBYTE = 2**20
 
 
 @pytest.fixture(scope="module")
-def house(
+def tight_gateway(
     toy_repository: Path,
     tmp_path_factory: pytest.TempPathFactory,
     make_settings: Callable[..., Settings],
     run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
     run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
 ) -> Iterator[Gateway]:
-    """A gateway with tight limits before a Triton and a repository of its own."""
-    repository = tmp_path_factory.mktemp("house") / "model_repository"
+    """Yield a gateway with tight limits in front of a Triton and a repository of its own."""
+    repository = tmp_path_factory.mktemp("tight_gateway") / "model_repository"
     shutil.copytree(toy_repository / MODEL, repository / MODEL)
     settings = make_settings(
         repository,
@@ -58,14 +58,14 @@ def house(
 
 
 @pytest.fixture
-def http(house: Gateway) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=house.url, timeout=30) as client:
+def http(tight_gateway: Gateway) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=tight_gateway.url, timeout=30) as client:
         yield client
         wait_until(lambda: client.get("/health/ready").status_code == 200)
-        assert ask(client).status_code == 200  # whatever a test did, the next good request succeeds
+        assert predict(client).status_code == 200  # whatever a test did, the next good request succeeds
 
 
-def ask(client: httpx2.Client, points: int = 16) -> httpx2.Response:
+def predict(client: httpx2.Client, points: int = 16) -> httpx2.Response:
     file = io.BytesIO()
     np.save(file, np.ones((points, points), np.float32))
     return client.post(PATH, content=file.getvalue(), headers=NPY)
@@ -76,26 +76,28 @@ def kind(response: httpx2.Response) -> str:
 
 
 @contextmanager
-def connection(house: Gateway, *headers: str) -> Iterator[socket.socket]:
-    """A connection on which a prediction has been announced and no body sent."""
-    with closing(socket.create_connection((house.settings.host, house.settings.port), timeout=20)) as wire:
+def connection(tight_gateway: Gateway, *headers: str) -> Iterator[socket.socket]:
+    """Open a connection and send the head of a prediction, without its body."""
+    with closing(
+        socket.create_connection((tight_gateway.settings.host, tight_gateway.settings.port), timeout=20)
+    ) as wire:
         lines = (f"POST {PATH} HTTP/1.1", "Host: petrov", "Content-Type: application/x-npy", *headers, "", "")
         wire.sendall("\r\n".join(lines).encode())
         yield wire
 
 
 def reply(wire: socket.socket) -> tuple[int, dict[str, Any]]:
-    """Status and problem of the answer, after which the gateway hangs up."""
-    answer = b""
+    """Return status and problem of the response, after which the gateway closes the connection."""
+    response = b""
     while chunk := wire.recv(65536):
-        answer += chunk
-    head, _, body = answer.partition(b"\r\n\r\n")
+        response += chunk
+    head, _, body = response.partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)
 
 
-def test_two_gigabytes_are_refused_unread(house: Gateway, http: httpx2.Client) -> None:
+def test_two_gigabytes_are_refused_unread(tight_gateway: Gateway, http: httpx2.Client) -> None:
     before = psutil.Process().memory_info().rss
-    with connection(house, "Content-Length: 2000000000") as wire:
+    with connection(tight_gateway, "Content-Length: 2000000000") as wire:
         status, problem = reply(wire)
     assert (status, problem["type"]) == (413, "urn:petrov:problem:body-too-large")
     assert "Content-Length is 2000000000; the limit is 1048576 bytes" in problem["detail"]
@@ -104,9 +106,9 @@ def test_two_gigabytes_are_refused_unread(house: Gateway, http: httpx2.Client) -
 
 
 @pytest.mark.parametrize("announced", ["-1", "1e9", "9" * 400])
-def test_a_length_that_is_none_is_refused(house: Gateway, http: httpx2.Client, announced: str) -> None:
+def test_an_invalid_length_is_refused(tight_gateway: Gateway, http: httpx2.Client, announced: str) -> None:
     del http
-    with connection(house, f"Content-Length: {announced}") as wire:
+    with connection(tight_gateway, f"Content-Length: {announced}") as wire:
         assert b" 4" in wire.recv(65536)[:12]
 
 
@@ -116,79 +118,79 @@ def test_a_body_without_a_length_is_counted(http: httpx2.Client) -> None:
     assert "longer than the limit" in response.json()["detail"]
 
 
-def test_a_slow_body_is_cut_off(house: Gateway, http: httpx2.Client) -> None:
+def test_a_slow_body_is_cut_off(tight_gateway: Gateway, http: httpx2.Client) -> None:
     del http
-    with connection(house, "Content-Length: 1000") as wire:
+    with connection(tight_gateway, "Content-Length: 1000") as wire:
         wire.sendall(b"\x93NUMPY")
         status, problem = reply(wire)
     assert (status, problem["type"]) == (408, "urn:petrov:problem:slow-body")
     assert "6 bytes arrived within 1 s" in problem["detail"]
 
 
-def test_a_body_that_never_ends_holds_nobody_up(house: Gateway, http: httpx2.Client) -> None:
-    with connection(house, "Content-Length: 1000") as wire:
+def test_an_endless_body_delays_no_other(tight_gateway: Gateway, http: httpx2.Client) -> None:
+    with connection(tight_gateway, "Content-Length: 1000") as wire:
         wire.sendall(b"\x93NUMPY")
-        assert ask(http).status_code == 200
+        assert predict(http).status_code == 200
     wait_until(lambda: inflight(http) == 1, 5)
 
 
-def test_beyond_the_limit_requests_are_sent_away(house: Gateway, http: httpx2.Client) -> None:
-    with connection(house, "Content-Length: 9") as _, connection(house, "Content-Length: 9") as _:  # noqa: SIM117
-        with connection(house, "Content-Length: 9") as _, connection(house, "Content-Length: 9") as _:
+def test_beyond_the_limit_requests_are_refused(tight_gateway: Gateway, http: httpx2.Client) -> None:
+    with connection(tight_gateway, "Content-Length: 9") as _, connection(tight_gateway, "Content-Length: 9") as _:  # noqa: SIM117
+        with connection(tight_gateway, "Content-Length: 9") as _, connection(tight_gateway, "Content-Length: 9") as _:
             wait_until(lambda: inflight(http) == 5, 5)
-            response = ask(http)
+            response = predict(http)
             assert (response.status_code, kind(response)) == (503, "overloaded")
             assert int(response.headers["retry-after"]) >= 1
             assert http.get("/health/live").status_code == 200
 
 
-def test_bytes_in_flight_are_bounded(house: Gateway, http: httpx2.Client) -> None:
-    with connection(house, f"Content-Length: {MEBIBYTE}") as wire:
+def test_bytes_in_flight_are_bounded(tight_gateway: Gateway, http: httpx2.Client) -> None:
+    with connection(tight_gateway, f"Content-Length: {MEBIBYTE}") as wire:
         wire.sendall(bytes(MEBIBYTE - 1))
-        wait_until(lambda: house.service.admission.bytes > MEBIBYTE // 2, 5)
+        wait_until(lambda: tight_gateway.service.admission.bytes > MEBIBYTE // 2, 5)
         response = http.post(PATH, content=bytes(MEBIBYTE), headers=NPY)
     assert (response.status_code, kind(response)) == (503, "overloaded")
-    wait_until(lambda: house.service.admission.bytes == 0, 5)
+    wait_until(lambda: tight_gateway.service.admission.bytes == 0, 5)
 
 
-def test_a_hanging_triton_is_given_up_at_the_deadline(house: Gateway, http: httpx2.Client) -> None:
-    with stopped(house.settings):
-        response = ask(http)
+def test_a_hanging_triton_is_abandoned_at_the_deadline(tight_gateway: Gateway, http: httpx2.Client) -> None:
+    with stopped(tight_gateway.settings):
+        response = predict(http)
         assert (response.status_code, kind(response)) == (504, "deadline-exceeded")
 
 
-def test_a_slow_triton_is_waited_for(house: Gateway, http: httpx2.Client) -> None:
+def test_a_slow_triton_is_waited_for(tight_gateway: Gateway, http: httpx2.Client) -> None:
     with ThreadPoolExecutor(1) as pool:
-        with stopped(house.settings):
-            asking = pool.submit(_ask_alone, house)
+        with stopped(tight_gateway.settings):
+            pending = pool.submit(_predict_alone, tight_gateway)
             wait_until(lambda: inflight(http) == 2, 1.0)  # and well before the deadline Triton goes on
-        assert asking.result().status_code == 200
+        assert pending.result().status_code == 200
 
 
-def _ask_alone(house: Gateway) -> httpx2.Response:
-    return httpx2.post(house.url + PATH, content=_ones(), headers=NPY, timeout=30)
+def _predict_alone(tight_gateway: Gateway) -> httpx2.Response:
+    return httpx2.post(tight_gateway.url + PATH, content=_ones(), headers=NPY, timeout=30)
 
 
-def test_a_client_that_hangs_up_is_forgotten(house: Gateway, http: httpx2.Client) -> None:
-    with stopped(house.settings):
+def test_a_client_that_disconnects_is_forgotten(tight_gateway: Gateway, http: httpx2.Client) -> None:
+    with stopped(tight_gateway.settings):
         with pytest.raises(httpx2.ReadTimeout):
-            httpx2.post(house.url + PATH, content=_ones(), headers=NPY, timeout=0.2)
+            httpx2.post(tight_gateway.url + PATH, content=_ones(), headers=NPY, timeout=0.2)
         wait_until(lambda: inflight(http) == 1, 1.0)  # well before the deadline
 
 
-def test_a_killed_triton_costs_only_what_was_in_flight(house: Gateway, http: httpx2.Client) -> None:
+def test_a_killed_triton_costs_only_what_was_in_flight(tight_gateway: Gateway, http: httpx2.Client) -> None:
     statuses: list[int] = []
     stop = threading.Event()
 
     def load() -> None:
-        with httpx2.Client(base_url=house.url, timeout=30) as client:
+        with httpx2.Client(base_url=tight_gateway.url, timeout=30) as client:
             while not stop.is_set():
-                statuses.append(ask(client).status_code)
+                statuses.append(predict(client).status_code)
 
     with ThreadPoolExecutor(2) as pool:
         workers = [pool.submit(load) for _ in range(2)]
         wait_until(lambda: statuses.count(200) > 20)
-        for process in tritons(house.settings):
+        for process in tritons(tight_gateway.settings):
             process.send_signal(signal.SIGKILL)
         wait_until(lambda: http.get("/health/ready").status_code == 503)
         killed = len(statuses)
@@ -200,33 +202,33 @@ def test_a_killed_triton_costs_only_what_was_in_flight(house: Gateway, http: htt
     assert set(statuses) == {200, 503}
 
 
-def test_a_new_version_answers_without_a_restart(house: Gateway, http: httpx2.Client) -> None:
-    repository = house.settings.repository
-    publish(repository, MODEL, 2, aside=repository.parent)
-    wait_until(lambda: ask(http).headers.get("petrov-version") == "2")
+def test_a_new_version_is_served_without_a_restart(tight_gateway: Gateway, http: httpx2.Client) -> None:
+    repository = tight_gateway.settings.repository
+    publish(repository, MODEL, 2, hidden=repository.parent)
+    wait_until(lambda: predict(http).headers.get("petrov-version") == "2")
     assert http.get(f"/v1/models/{MODEL}").json()["versions"] == [1, 2]
     shutil.rmtree(repository / MODEL / "2")
-    wait_until(lambda: ask(http).headers.get("petrov-version") == "1")
+    wait_until(lambda: predict(http).headers.get("petrov-version") == "1")
     gone = http.post(f"/v1/models/{MODEL}/versions/2/predict", content=_ones(), headers=NPY)
     assert (gone.status_code, kind(gone)) == (404, "unknown-version")
 
 
-def test_a_new_model_answers_without_a_restart(house: Gateway, http: httpx2.Client) -> None:
-    repository = house.settings.repository
+def test_a_new_model_is_served_without_a_restart(tight_gateway: Gateway, http: httpx2.Client) -> None:
+    repository = tight_gateway.settings.repository
     add(repository, "second")
     wait_until(lambda: [model["name"] for model in http.get("/v1/models").json()["models"]] == [MODEL, "second"])
     assert http.post("/v1/models/second/predict", content=_ones(), headers=NPY).status_code == 200
     shutil.rmtree(repository / "second")
 
 
-def test_readiness_names_the_model_that_is_missing(house: Gateway, http: httpx2.Client) -> None:
-    repository = house.settings.repository
+def test_readiness_names_the_model_that_is_missing(tight_gateway: Gateway, http: httpx2.Client) -> None:
+    repository = tight_gateway.settings.repository
     add(repository, "broken", artefact=b"no graph at all")
     wait_until(lambda: http.get("/health/ready").json()["missing"] == ["broken"])
     assert http.get("/health/ready").status_code == 503
     response = http.post("/v1/models/broken/predict", content=_ones(), headers=NPY)
     assert (response.status_code, kind(response)) == (503, "model-not-ready")
-    assert ask(http).status_code == 200
+    assert predict(http).status_code == 200
     shutil.rmtree(repository / "broken")
 
 
@@ -237,14 +239,14 @@ def _ones() -> bytes:
 
 
 def inflight(client: httpx2.Client) -> int:
-    """Requests in flight, this one among them."""
+    """Return the requests in flight, this one included."""
     lines = client.get("/metrics").text.splitlines()
     [value] = [line.split()[1] for line in lines if line.startswith("petrov_inflight_requests ")]
     return int(float(value))
 
 
 def tritons(settings: Settings) -> list[psutil.Process]:
-    """The processes of these settings' Triton, its model stubs not among them."""
+    """Return the processes of these settings' Triton, without its model stubs."""
     port = f"--grpc-port={settings.triton_grpc_port}"
     found = [child for child in psutil.Process().children(recursive=True) if child.name() == "tritonserver"]
     return [child for child in found if port in child.cmdline()]
@@ -252,7 +254,7 @@ def tritons(settings: Settings) -> list[psutil.Process]:
 
 @contextmanager
 def stopped(settings: Settings) -> Iterator[None]:
-    """Triton as a process that is there and does nothing."""
+    """Suspend Triton's processes."""
     processes = tritons(settings)
     assert processes
     for process in processes:
@@ -265,16 +267,16 @@ def stopped(settings: Settings) -> Iterator[None]:
             process.resume()
 
 
-def publish(repository: Path, name: str, version: int, aside: Path) -> None:
-    """A further version, complete when it appears, as export publishes it."""
-    shutil.copytree(repository / name / "1", aside / "version")
-    card = json.loads((aside / "version" / "card.json").read_text())
-    (aside / "version" / "card.json").write_text(json.dumps(card | {"version": version}))
-    (aside / "version").rename(repository / name / str(version))
+def publish(repository: Path, name: str, version: int, hidden: Path) -> None:
+    """Publish a further version, complete when it appears, as export does."""
+    shutil.copytree(repository / name / "1", hidden / "version")
+    card = json.loads((hidden / "version" / "card.json").read_text())
+    (hidden / "version" / "card.json").write_text(json.dumps(card | {"version": version}))
+    (hidden / "version").rename(repository / name / str(version))
 
 
 def add(repository: Path, name: str, artefact: bytes | None = None) -> None:
-    """A further model, like the one there."""
+    """Publish a further model, like the first one."""
     folder = repository.parent / name
     shutil.copytree(repository / MODEL, folder)
     config = folder / "config.pbtxt"

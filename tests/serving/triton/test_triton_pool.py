@@ -1,4 +1,4 @@
-"""A pool of real Tritons, some of them away."""
+"""A pool of real Tritons, some of which are down."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ def pool_of(addresses: Sequence[str], metrics: Metrics | None = None) -> TritonP
     return TritonPool(tritons, RetryBudget(0.2, 8), metrics or Metrics("test"))
 
 
-async def test_requests_go_past_a_server_that_is_away(
+async def test_requests_go_past_a_server_that_is_down(
     triton: TritonServer, free_ports: Callable[[int], list[int]]
 ) -> None:
-    away, there = f"127.0.0.1:{free_ports(1)[0]}", triton.settings.triton_addresses[0]
+    down, up = f"127.0.0.1:{free_ports(1)[0]}", triton.settings.triton_addresses[0]
     metrics = Metrics("test")
-    async with pool_of([away, there], metrics) as pool:
+    async with pool_of([down, up], metrics) as pool:
         assert ("blur", 1) in await pool.loaded()
         await pool.warm("blur", 1, lambda: [FIELD], 10)
         for _ in range(4):
-            answer = await pool.infer("blur", 1, FIELD, seconds=10)
-            assert answer["solution"].shape == (1, 6, 5)
+            outputs = await pool.infer("blur", 1, FIELD, seconds=10)
+            assert outputs["solution"].shape == (1, 6, 5)
         shown = metrics.text().decode()
-    assert f'petrov_endpoint_up{{endpoint="{away}"}} 0.0' in shown
-    assert f'petrov_endpoint_up{{endpoint="{there}"}} 1.0' in shown
+    assert f'petrov_endpoint_up{{endpoint="{down}"}} 0.0' in shown
+    assert f'petrov_endpoint_up{{endpoint="{up}"}} 1.0' in shown
 
 
-async def test_a_version_that_nobody_has_warmed_is_not_asked(triton: TritonServer) -> None:
+async def test_a_version_that_is_warm_on_no_server_is_not_run(triton: TritonServer) -> None:
     async with pool_of(triton.settings.triton_addresses) as pool:
         await pool.loaded()
         with pytest.raises(ModelNotReady, match='"blur" version 1 is not loaded'):
@@ -52,7 +52,7 @@ async def test_a_version_that_nobody_has_warmed_is_not_asked(triton: TritonServe
         assert (await pool.infer("blur", 1, FIELD, seconds=5))["solution"].shape == (1, 6, 5)
 
 
-async def test_a_pool_of_which_nobody_answers_says_so(free_ports: Callable[[int], list[int]]) -> None:
+async def test_a_pool_without_a_responding_server_is_unavailable(free_ports: Callable[[int], list[int]]) -> None:
     async with pool_of([f"127.0.0.1:{port}" for port in free_ports(2)]) as pool:
         with pytest.raises(TritonUnavailable):
             await pool.loaded()

@@ -96,7 +96,7 @@ def server(settings: Settings) -> psutil.Process:
 
 
 def prefix(settings: Settings) -> str:
-    """What the names of this Triton's shared memory begin with."""
+    """Return the prefix of the names of this Triton's shared memory."""
     (option,) = [part for part in server(settings).cmdline() if part.startswith("--backend-config=python,")]
     return option.rpartition("=")[2]
 

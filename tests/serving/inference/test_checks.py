@@ -1,4 +1,4 @@
-"""Checks from the card alone, each naming the place in the caller's own array."""
+"""Checks against the card, each with the location in the caller's own array."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from serving.catalogue.card import Card
-from serving.inference import checks as fields
-from serving.inference import dispatch
+from serving.inference import checks, dispatch
 from serving.problem_details import GridOutOfLimits, InvalidArray, NonFinite, NonFiniteOutput, NonPositive, WrongShape
 
 
@@ -47,7 +46,7 @@ WAVE = card([tensor("w", ["batch", "row", "column"], "wave", positive=False)])
 
 
 def check(array: NDArray[Any], of: Card = FLOW) -> tuple[NDArray[Any], bool]:
-    batches, single = fields.batch({of.inputs[0].name: array}, of)
+    batches, single = checks.batch({of.inputs[0].name: array}, of)
     return batches[of.inputs[0].name], single
 
 
@@ -74,7 +73,7 @@ def test_one_field_is_a_batch_of_one() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (1, 1, 5, 5)])
-def test_the_rank_is_a_fields_or_a_batchs(shape: Any) -> None:
+def test_the_rank_is_that_of_a_field_or_a_batch(shape: Any) -> None:
     with pytest.raises(WrongShape, match=r"expected \(batch, row, column\) or \(row, column\) but got shape") as caught:
         check(np.ones(shape))
     assert caught.value.where is not None
@@ -89,23 +88,23 @@ def test_an_empty_batch_is_refused() -> None:
 @pytest.mark.parametrize(
     ("shape", "axis", "size"), [((2, 5), "row", 2), ((5, 10), "column", 10), ((1, 5, 0), "column", 0)]
 )
-def test_the_grid_keeps_to_its_limits(shape: Any, axis: str, size: int) -> None:
+def test_a_grid_outside_the_limits_is_refused(shape: Any, axis: str, size: int) -> None:
     with pytest.raises(GridOutOfLimits, match=f'a has {size} points along "{axis}"; the model takes 3 to 9'):
         check(np.ones(shape))
 
 
 @given(st.data())
-def test_the_first_bad_value_is_named(data: st.DataObject) -> None:
+def test_the_first_bad_value_is_located(data: st.DataObject) -> None:
     shape = data.draw(st.sampled_from([(5, 6), (3, 5, 6)]))
     array = np.ones(shape)
-    places = data.draw(st.lists(st.integers(0, array.size - 1), min_size=1, max_size=3))
+    indices = data.draw(st.lists(st.integers(0, array.size - 1), min_size=1, max_size=3))
     value, problem = data.draw(
         st.sampled_from(
             [(np.nan, NonFinite), (-np.inf, NonFinite), (1e39, NonFinite), (0.0, NonPositive), (-2.0, NonPositive)]
         )
     )
-    array.flat[places] = value
-    index = [int(i) for i in np.unravel_index(min(places), shape)]
+    array.flat[indices] = value
+    index = [int(i) for i in np.unravel_index(min(indices), shape)]
     with pytest.raises(problem) as caught:
         check(array)
     assert caught.value.where is not None
@@ -113,7 +112,7 @@ def test_the_first_bad_value_is_named(data: st.DataObject) -> None:
     assert caught.value.detail.startswith(f"a[{','.join(map(str, index))}] is {value}")
 
 
-def test_the_words_come_from_the_card() -> None:
+def test_messages_use_the_meaning_in_the_card() -> None:
     with pytest.raises(NonPositive, match=r"^a\[0,0\] is -2.0; a permeability must be positive$"):
         check(np.full((5, 5), -2.0))
     with pytest.raises(NonFinite, match=r"is 1e\+39, beyond the range of float32$"):
@@ -122,7 +121,7 @@ def test_the_words_come_from_the_card() -> None:
         check(np.full((5, 5), 1e-60))
 
 
-def test_only_what_is_positive_by_its_meaning_has_to_be() -> None:
+def test_only_positive_quantities_must_be_positive() -> None:
     assert check(np.full((5, 5), -2.0), WAVE)[0].max() == -2.0
 
 
@@ -130,21 +129,21 @@ def test_inputs_agree_in_shape() -> None:
     axes = ["batch", "row", "column"]
     both = card([tensor("a", axes, "x", positive=False), tensor("b", axes, "y", positive=False)])
     with pytest.raises(WrongShape, match=r"b has shape \(5, 6\) and a \(5, 5\)"):
-        fields.batch({"a": np.ones((5, 5)), "b": np.ones((5, 6))}, both)
+        checks.batch({"a": np.ones((5, 5)), "b": np.ones((5, 6))}, both)
 
 
-def test_a_model_that_answers_nan_fails() -> None:
+def test_an_output_that_is_not_finite_is_an_error() -> None:
     output = np.ones((2, 3, 3), np.float32)
-    fields.check_output({"u": output})
+    checks.check_output({"u": output})
     output[1, 2, 0] = np.inf
     with pytest.raises(NonFiniteOutput, match=r"u\[1,2,0\] = inf"):
-        fields.check_output({"u": output})
+        checks.check_output({"u": output})
 
 
 def test_grid_labels_are_few() -> None:
-    assert fields.grid_label((5, 5), FLOW) == "5x5"
-    assert fields.grid_label((6, 6), FLOW) == "other"
-    assert fields.grid_label((5, 7), FLOW) == "other"
+    assert checks.grid_label((5, 5), FLOW) == "5x5"
+    assert checks.grid_label((6, 6), FLOW) == "other"
+    assert checks.grid_label((5, 7), FLOW) == "other"
 
 
 @given(st.integers(1, 40), st.integers(1, 9))
