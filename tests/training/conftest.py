@@ -1,4 +1,4 @@
-"""What the stage's tests may stand on: the golden vectors, computed in float64 by the reference implementation."""
+"""Fixtures of the tests of training: the golden vectors, computed in float64 by the reference implementation."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 @dataclass(frozen=True)
 class Golden:
-    """One case: how it was built, what went in, what came out; every tensor as stored, float64 as a rule."""
+    """One case: the constructor's arguments, the inputs and the outputs. Tensors are as stored, usually in float64."""
 
-    config: dict[str, Any]  # the constructor's arguments, in the reference's words
+    config: dict[str, Any]  # the constructor's arguments, under the reference's names
     state: dict[str, Tensor]  # parameters and buffers, under the reference's names
     inputs: dict[str, Tensor]  # `cotangent` among them: gradients are those of sum(output * cotangent)
     outputs: dict[str, Tensor]
     gradients: dict[str, Tensor]  # of inputs by name, and of parameters as `state/<name>`
-    arrays: dict[str, Tensor]  # whatever else the file holds, under its full key
+    arrays: dict[str, Tensor]  # all other arrays of the file, under their full keys
 
 
 @pytest.fixture(scope="session")
 def golden() -> Callable[[str], Golden]:
-    """Gives the golden case of a name, such as `attention_galerkin_pos1`."""
+    """Return a function that reads the golden case of a name, such as `attention_galerkin_pos1`."""
 
     def read(name: str) -> Golden:
         with np.load(GOLDEN / f"{name}.npz") as file:

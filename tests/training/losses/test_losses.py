@@ -1,4 +1,4 @@
-"""The losses follow their formulas: the published ones to the last digit, values and gradients."""
+"""The losses against the published numbers and their formulas, values and gradients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training.losses import LineLoss, PlaneLoss, Terms, relative_h1, relative_l2
 GOLDEN = Path(__file__).parents[2] / "golden"
 LINES, PLANES = (sorted(path.stem for path in GOLDEN.glob(f"loss{axes}d_*.npz")) for axes in (1, 2))
 ACCURACY = {torch.float64: 1e-10, torch.float32: 1e-5}
-#: The published names of what is named otherwise here, and the published switches, which are weights of zero here.
+#: Options by their published names, and the published switches, which are weights of zero here.
 NAMES = {"metric_reduction": "reduction", "return_norm": "root", "orthogonal_mode": "gram"}
 SWITCHES = {"regularizer", "orthogonal_reg"}
 
@@ -72,7 +72,7 @@ def test_every_published_case_is_there() -> None:
     assert (len(LINES), len(PLANES)) == (8, 7)
 
 
-def test_a_wider_stencil_is_exact_for_straight_lines_and_leaves_its_reach_out() -> None:
+def test_a_wider_stencil_is_exact_for_straight_lines_and_excludes_its_margin() -> None:
     x = torch.linspace(0, 1, 33, dtype=torch.float64)[None]
     slope = torch.full_like(x, 3.0)
     slope[:, [0, 1, -2, -1]] = 99.0
@@ -81,7 +81,7 @@ def test_a_wider_stencil_is_exact_for_straight_lines_and_leaves_its_reach_out() 
 
 
 @pytest.mark.parametrize("dilation", [0, 3])
-def test_a_stencil_needs_a_point_in_its_middle(dilation: int) -> None:
+def test_an_odd_dilation_is_refused(dilation: int) -> None:
     with pytest.raises(ValueError, match=f"even dilation of at least 2 but got {dilation}"):
         LineLoss(h=1 / 32, dilation=dilation)
 

@@ -1,4 +1,4 @@
-"""The iterations inside a network are those of the equation: they converge, as fast as theory says, to its solution."""
+"""The iterations in a network converge to the solution of the equation, at the theoretical rate."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def relative(x: torch.Tensor, y: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("wall", [WALL, 0.5 / POINTS])
-def test_they_converge_to_the_finite_volumes_own_solution(wall: float) -> None:
+def test_the_iteration_converges_to_the_solution_of_the_finite_volumes(wall: float) -> None:
     coefficient = permeability(3)
     exact = [physics.darcy.solve(field.numpy(), wall=wall) for field in coefficient]
     # The geometry is kept in single precision.
     assert relative(iterate(coefficient, 30, wall), torch.from_numpy(np.stack(exact))) < 1e-6
 
 
-def test_the_error_falls_by_the_root_of_the_contrast_and_not_slower() -> None:
+def test_the_error_decreases_at_the_theoretical_rate() -> None:
     coefficient = permeability(2)
     exact = iterate(coefficient, 40)
     errors = [relative(iterate(coefficient, steps), exact) for steps in range(1, 9)]
@@ -49,7 +49,7 @@ def test_the_error_falls_by_the_root_of_the_contrast_and_not_slower() -> None:
     assert (errors[-1] / errors[0]) ** (1 / 7) < (4**0.5 - 1) / (4**0.5 + 1)
 
 
-def test_a_constant_permeability_takes_one_step_and_leaves_nothing() -> None:
+def test_a_constant_permeability_is_solved_in_one_step() -> None:
     coefficient = torch.full((1, POINTS, POINTS), 5.0, dtype=torch.float64)
     solution, residual = ConjugateGradients(POINTS, 1, WALL).double()(coefficient)
     assert relative(solution, iterate(coefficient, 9)) < 1e-6
@@ -57,7 +57,7 @@ def test_a_constant_permeability_takes_one_step_and_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
-def test_steps_beyond_convergence_do_no_harm(scale: float) -> None:
+def test_steps_after_convergence_keep_the_solution(scale: float) -> None:
     coefficient = torch.full((2, POINTS, POINTS), scale)
     coefficient[1] = scale * permeability(1)[0]
     solution, residual = ConjugateGradients(POINTS, 60, WALL)(coefficient)
@@ -72,14 +72,14 @@ def corrected() -> DarcyOperator:
     return DarcyOperator(recipe.operator)
 
 
-def test_a_silent_network_answers_with_the_iterate() -> None:
+def test_a_network_of_zero_weights_returns_the_iterate() -> None:
     operator, coefficient = corrected().double(), permeability(2)
     for parameter in operator.head.parameters():
         torch.nn.init.zeros_(parameter)
     torch.testing.assert_close(operator(coefficient), iterate(coefficient, 3))
 
 
-def test_the_correction_is_standardised_by_what_the_iterate_lacks() -> None:
+def test_the_correction_is_standardised_by_the_error_of_the_iterate() -> None:
     operator, coefficient = corrected().double(), permeability(6)
     solution = iterate(coefficient, 40)
     operator.fit_normalisers(coefficient, solution)
@@ -88,7 +88,7 @@ def test_the_correction_is_standardised_by_what_the_iterate_lacks() -> None:
     torch.testing.assert_close(operator.output_normaliser(lacking).std(correction=0).item(), 1.0, rtol=1e-3, atol=0)
 
 
-def test_the_cells_of_a_coarser_grid_carry_the_mean_between_along_and_across() -> None:
+def test_cells_of_a_coarser_grid_have_the_mean_of_arithmetic_and_harmonic_average() -> None:
     stripes = torch.full((1, 2 * POINTS - 1, 2 * POINTS - 1), 3.0, dtype=torch.float64)
     stripes[:, ::2] = 12.0
     variation = Iterate(POINTS, 1).double().solve(stripes)[2]

@@ -28,25 +28,26 @@ CONFIGS = [
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize("config", CONFIGS, ids=repr)
-def test_one_channel_is_left_on_any_number_of_axes(
+def test_decoders_return_one_channel_on_any_number_of_axes(
     config: SpectralDecoderConfig | PointwiseDecoderConfig, grid: tuple[int, ...]
 ) -> None:
-    where = grid_coordinates(indices(grid), torch.float32)
-    assert build_decoder(config, 7, len(grid))(torch.randn(2, 7, *grid), where).shape == (2, 1, *grid)
+    coordinates = grid_coordinates(indices(grid), torch.float32)
+    assert build_decoder(config, 7, len(grid))(torch.randn(2, 7, *grid), coordinates).shape == (2, 1, *grid)
 
 
-def test_coordinates_change_the_answer_and_their_lack_leaves_it_free_of_them() -> None:
-    x, where = torch.randn(1, 7, 9), torch.linspace(0, 1, 9)[None]
+def test_coordinates_change_the_output_only_if_they_are_joined() -> None:
+    x, coordinates = torch.randn(1, 7, 9), torch.linspace(0, 1, 9)[None]
     for config in CONFIGS:
         decoder = build_decoder(config, 7, 1)
-        assert torch.equal(decoder(x, where), decoder(x, where**2)) == (not config.coordinates)
+        assert torch.equal(decoder(x, coordinates), decoder(x, coordinates**2)) == (not config.coordinates)
 
 
-def test_the_first_coordinate_runs_along_the_last_axis() -> None:
-    where = grid_coordinates(indices((3, 5)), torch.float64, reverse=True)
-    assert where[0, 0].tolist() == [0, 0.25, 0.5, 0.75, 1]
-    assert where[1, :, 0].tolist() == [0, 0.5, 1]
-    assert (where[0] == where[0, :1]).all()
+def test_coordinates_are_in_the_order_of_the_axes_or_of_the_reference() -> None:
+    here, reference = (grid_coordinates(indices((3, 5)), torch.float64, reverse=reverse) for reverse in (False, True))
+    assert here[0, :, 0].tolist() == [0, 0.5, 1]
+    assert here[1, 0].tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert (here[0] == here[0, :, :1]).all()
+    assert torch.equal(reference, here.flip(0))
 
 
 def test_spectral_layers_start_as_published() -> None:
@@ -56,7 +57,7 @@ def test_spectral_layers_start_as_published() -> None:
         assert layer.weight.std().item() == pytest.approx(published_deviation(inputs, 32, 12, 2), rel=0.05)
 
 
-def test_a_small_gain_starts_near_nothing() -> None:
+def test_a_small_gain_bounds_the_initial_weights() -> None:
     decoder = PointwiseDecoder(PointwiseDecoderConfig(gain=0.01), 40, 1)
     for name, parameter in decoder.named_parameters():
         bound = 0.01 * (6 / sum(parameter.shape[:2])) ** 0.5 if parameter.ndim > 1 else 0

@@ -1,4 +1,4 @@
-"""Dropout leaves out at its rate, keeps the mean, has one mask for both passes, and another every step."""
+"""Dropout: its rate, its mean, one mask for both passes, and a new mask every step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training.nn.dropout import Dropout
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.1, 0.5, 0.9])
-def test_entries_are_left_out_at_the_rate_and_the_mean_stays(rate: float) -> None:
+def test_entries_are_dropped_at_the_rate_and_the_mean_stays(rate: float) -> None:
     torch.manual_seed(0)
     dropped = Dropout(rate)(torch.ones(1000, 401))
     assert (dropped == 0).double().mean().item() == pytest.approx(rate, abs=0.005)
@@ -27,7 +27,9 @@ def test_entries_are_left_out_at_the_rate_and_the_mean_stays(rate: float) -> Non
     double=st.booleans(),
 )
 @settings(deadline=None)
-def test_the_slope_has_the_mask_of_the_answer(shape: list[int], rate: float, *, transposed: bool, double: bool) -> None:
+def test_the_gradient_has_the_mask_of_the_output(
+    shape: list[int], rate: float, *, transposed: bool, double: bool
+) -> None:
     x = torch.randn(shape, dtype=torch.float64 if double else torch.float32) + 10
     x = (x.transpose(0, -1) if transposed else x).requires_grad_()
     dropped = Dropout(rate)(x)
@@ -58,6 +60,6 @@ def test_it_is_differentiated_twice() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.5])
-def test_evaluation_leaves_the_features_alone(rate: float) -> None:
+def test_evaluation_is_the_identity(rate: float) -> None:
     x = torch.randn(9)
     assert Dropout(rate).eval()(x) is x

@@ -1,8 +1,8 @@
-"""The encoder layer against the published numbers, its options, and its graphs."""
+"""The encoder layer: the published numbers, its options, and its graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,12 @@ from torch.export import Dim
 import export.to_onnx
 import export.to_torchscript
 from export.deployable import shape_checks_off
-from training.importing.reference_layout import reference_state
+from tests.training.nn.published import PRECISIONS, assert_published, assert_published_gradients, translated
 from training.nn.attention import ATTENTION, SoftmaxAttention, build_attention
 from training.nn.encoder import EncoderConfig, EncoderLayer, LocalMixing, encoder_stack
-from training.operators import LineTransformerConfig
 
 CASES = sorted(path.stem for path in (Path(__file__).parents[2] / "golden").glob("encoder_layer_*.npz"))
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}  # of the largest entry
+PREFIXES = ("encoder_layers.0.", "encoder.0.")  # of an encoder layer in the networks
 
 
 def small(kind: Any = "galerkin", coordinates: int = 1, **options: Any) -> EncoderLayer:
@@ -30,63 +29,47 @@ def small(kind: Any = "galerkin", coordinates: int = 1, **options: Any) -> Encod
     return EncoderLayer(build_attention(kind, 16, 2, coordinates, gain=1.0), 16, 32, **options)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@PRECISIONS
 @pytest.mark.parametrize("name", CASES)
 def test_equals_the_published_numbers(name: str, dtype: torch.dtype, golden: Callable[[str], Any]) -> None:
     case = golden(name)
     layer = published(case.config).to(dtype)
-    layer.load_state_dict(renamed(case.state))
+    layer.load_state_dict(translated(case.state, *PREFIXES))
     layer.eval()
     inputs = {key: tensor.to(dtype) for key, tensor in case.inputs.items()}
     tokens = inputs["x"].requires_grad_()
-    answer = layer(tokens, inputs["pos"])
-    answer.backward(inputs["cotangent"])
-    assert_published("answer", answer, case.outputs["y"])
+    output = layer(tokens, inputs["pos"])
+    output.backward(inputs["cotangent"])
+    assert_published("output", output, case.outputs["y"])
     assert_published("x", tokens.grad, case.gradients["x"])
     stored = {key: case.gradients[f"state/{key}"] for key in case.state if f"state/{key}" in case.gradients}
     assert len(stored) == len(list(layer.parameters())) + heads_beyond_the_first(case)
-    # Some gradients are zero in theory; as sums they round like the others.
-    floor = torch.finfo(dtype).eps * max(float(gradient.abs().max()) for gradient in stored.values())
-    for key, gradient in renamed(stored).items():
-        assert_published(key, layer.get_parameter(key).grad, gradient, floor)
+    assert_published_gradients(layer, translated(stored, *PREFIXES), dtype)
 
 
-def published(theirs: dict[str, Any]) -> EncoderLayer:
+def published(reference: dict[str, Any]) -> EncoderLayer:
     attention = build_attention(
-        theirs["attention_type"],
-        theirs["d_model"],
-        theirs["n_head"],
-        theirs["pos_dim"],
-        norm=theirs["norm_type"] if theirs["attn_norm"] else "none",
-        eps=theirs["norm_eps"],
+        reference["attention_type"],
+        reference["d_model"],
+        reference["n_head"],
+        reference["pos_dim"],
+        norm=reference["norm_type"] if reference["attn_norm"] else "none",
+        eps=reference["norm_eps"],
     )
     return EncoderLayer(
         attention,
-        theirs["d_model"],
-        theirs["dim_feedforward"],
-        norm="post" if theirs["layer_norm"] else "none",
-        activation=theirs["activation_type"],
-        batch_norm=theirs["batch_norm"],
-        eps=theirs["norm_eps"],
+        reference["d_model"],
+        reference["dim_feedforward"],
+        norm="post" if reference["layer_norm"] else "none",
+        activation=reference["activation_type"],
+        batch_norm=reference["batch_norm"],
+        eps=reference["norm_eps"],
     )
 
 
 def heads_beyond_the_first(case: Any) -> int:
-    """The reference has a weight and a bias for each head and norm, where we have one tensor for all heads."""
+    """Return the number of additional tensors of the reference, which has a weight and a bias per head and norm."""
     return 4 * (case.config["n_head"] - 1) if case.config["attn_norm"] else 0
-
-
-def renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    whole = reference_state(
-        LineTransformerConfig(), {f"encoder_layers.0.{key}": tensor for key, tensor in state.items()}
-    )
-    return {key.removeprefix("encoder.0."): tensor for key, tensor in whole.items()}
-
-
-def assert_published(name: str, ours: Tensor | None, theirs: Tensor, floor: float = 0.0) -> None:
-    assert ours is not None, name
-    distance = (ours.double() - theirs).abs().max()
-    assert distance <= TOLERANCE[ours.dtype] * theirs.abs().max() + floor + 1e-12, name
 
 
 @pytest.mark.parametrize("norm", ["pre", "post", "none"])
@@ -95,12 +78,12 @@ def test_the_residual_branch_may_be_subtracted(norm: Any) -> None:
     for layer in (plus, minus):
         nn.init.zeros_(layer.feedforward[2].weight)  # leaves the mixing branch alone
         nn.init.zeros_(layer.feedforward[2].bias)
-    tokens, places = torch.randn(2, 9, 16), torch.rand(9, 1)
+    tokens, positions = torch.randn(2, 9, 16), torch.rand(9, 1)
     inner = plus.norm1(tokens) if norm == "pre" else tokens
-    mixed = plus.attention(inner, positions=places)
+    mixed = plus.attention(inner, positions=positions)
     after = (lambda x: plus.norm2(plus.norm1(x))) if norm == "post" else (lambda x: x)
-    torch.testing.assert_close(plus(tokens, places), after(tokens + mixed))
-    torch.testing.assert_close(minus(tokens, places), after(tokens - mixed))
+    torch.testing.assert_close(plus(tokens, positions), after(tokens + mixed))
+    torch.testing.assert_close(minus(tokens, positions), after(tokens - mixed))
 
 
 def test_mask_and_weight_reach_the_attention() -> None:
@@ -126,7 +109,7 @@ def test_dropout_is_off_in_evaluation(rates: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("identical", [True, False])
-def test_layers_start_equal_only_if_asked_and_never_share(identical: bool) -> None:
+def test_layers_start_equal_only_if_configured_and_never_share_weights(identical: bool) -> None:
     config = EncoderConfig(channels=16, heads=2, layers=3, feedforward=32, local=3, identical=identical)
     stack = encoder_stack(config, 1, lambda: LocalMixing(16, (9,), config.local))
     first, last = stack[0], stack[2]
@@ -167,19 +150,19 @@ def test_a_config_decides_everything_about_a_layer() -> None:
 @pytest.mark.parametrize(
     "fault", [{"attention": "cosine"}, {"attention_norm": "batch"}, {"norm": "attention"}, {"residual": "times"}]
 )
-def test_a_config_refuses_unknown_words_and_lists_the_known(fault: dict[str, Any]) -> None:
+def test_a_config_refuses_unknown_names_and_lists_the_known(fault: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=r"(Input should be|expected a kind of attention among) .*\w+"):
         EncoderConfig(**fault)
 
 
 @pytest.mark.parametrize("fault", [{"norm": "attention"}, {"residual": "times"}, {"activation": "tanh"}])
-def test_a_layer_refuses_unknown_words_and_lists_the_known(fault: dict[str, Any]) -> None:
+def test_a_layer_refuses_unknown_names_and_lists_the_known(fault: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=rf"{next(iter(fault))} among \w+, .* but got '\w+'"):
         small(**fault)
 
 
 class EveryType(nn.Module):
-    """A layer of every type, and of instance norm, for one graph: exporting one by one costs six times as much."""
+    """One layer of every kind, and one of instance norm, in one graph: separate exports take six times as long."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +181,7 @@ class EveryType(nn.Module):
         return tuple(layer(tokens, tokens[..., :2]) for layer in self.layers.values())
 
 
-def test_graphs_answer_every_number_of_tokens() -> None:
+def test_graphs_accept_every_number_of_tokens() -> None:
     module = EveryType().eval()
     with shape_checks_off(), export.to_torchscript.quiet():
         traced = torch.jit.trace(module, torch.ones(2, 70, 16), check_trace=False)
@@ -206,8 +189,8 @@ def test_graphs_answer_every_number_of_tokens() -> None:
     for batch, tokens in ((1, 5), (3, 64), (2, 333)):
         x = torch.randn(batch, tokens, 16)
         with torch.no_grad(), export.to_torchscript.quiet():
-            answers = zip(module(x), traced(x), session.run(None, {"tokens": x.numpy()}), strict=True)
-        for name, (eager, torchscript, onnx) in zip(module.layers, answers, strict=True):
+            outputs = zip(module(x), traced(x), session.run(None, {"tokens": x.numpy()}), strict=True)
+        for name, (eager, torchscript, onnx) in zip(module.layers, outputs, strict=True):
             torch.testing.assert_close(torchscript, eager, rtol=1e-5, atol=1e-5, msg=f"{name}, TorchScript")
             torch.testing.assert_close(torch.from_numpy(onnx), eager, rtol=1e-5, atol=1e-5, msg=f"{name}, ONNX")
 

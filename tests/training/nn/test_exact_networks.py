@@ -1,4 +1,4 @@
-"""The published layers and networks, number by number: outputs and gradients of the reference's golden vectors."""
+"""Layers and networks against the golden vectors of the reference: outputs and gradients."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from tests.training.nn.published import (
+    LINE,
+    PRECISIONS,
+    assert_published,
+    assert_published_gradients,
+    translated,
+)
 from training.importing.reference_layout import LayoutError, reference_state
 from training.importing.sizes import scaler_sizes
 from training.nn.coordinates import grid_coordinates
@@ -27,49 +34,32 @@ from training.operators import (
     build,
 )
 
-PRECISIONS = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}  # of the largest entry
-LINE, PLANE = LineTransformerConfig(), GridTransformerConfig()  # how many axes a lone layer has
+PLANE = GridTransformerConfig()  # as LINE, it fixes the number of axes of a single layer
 
 Exact = Callable[..., None]
-
-
-def assert_close(ours: Tensor, theirs: Tensor, name: str, floor: Tensor | float = 0.0) -> None:
-    assert ours.shape == theirs.shape, name
-    distance, size = (ours.double() - theirs).abs().max(), theirs.abs().max()
-    assert distance <= TOLERANCE[ours.dtype] * size + floor + 1e-12, f"{name}: {distance} of {size}"
 
 
 def assert_exact(
     module: nn.Module, case: Any, inputs: Mapping[str, Tensor], parts: tuple[str, str], layout: EncoderConfig
 ) -> None:
-    """Compare output and gradients; `parts` are the module's place in the reference's network and in ours.
+    """Compare output and gradients; `parts` are the prefixes of the module's keys in the reference's network and here.
 
-    Tensors of the reference have their channels last, ours first; a network of one channel has none.
+    The reference has channels last, this project first; fields of one channel have no channel axis here.
     """
-    theirs, ours = parts
-
-    def translate(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        whole = reference_state(layout, {theirs + key: tensor for key, tensor in state.items()})
-        return {key.removeprefix(ours): tensor for key, tensor in whole.items()}
-
-    missing, unexpected = module.double().load_state_dict(translate(case.state), strict=False)
+    missing, unexpected = module.double().load_state_dict(translated(case.state, *parts, layout), strict=False)
     assert (unexpected, [key for key in missing if "normaliser" not in key]) == ([], [])
     dtype = next(iter(inputs.values())).dtype
     module.to(dtype).eval()
     output = module(*inputs.values())
     cotangent = case.inputs["cotangent"].movedim(-1, 1).to(dtype).reshape(output.shape)
     output.backward(cotangent)
-    wanted = next(iter(case.outputs.values())).movedim(-1, 1)
-    assert_close(output, wanted.reshape(output.shape), "output")
-    gradients = translate({key: case.gradients[f"state/{key}"] for key in case.state})
-    # Some gradients are zero in theory; as sums they round like the others.
-    floor = torch.finfo(dtype).eps * max(gradient.abs().max() for gradient in gradients.values())
-    for key, gradient in gradients.items():
-        assert_close(module.get_parameter(key).grad, gradient, key, floor)
+    expected = next(iter(case.outputs.values())).movedim(-1, 1)
+    assert_published("output", output, expected.reshape(output.shape))
+    gradients = {key: case.gradients[f"state/{key}"] for key in case.state}
+    assert_published_gradients(module, translated(gradients, *parts, layout), dtype)
     for key, tensor in inputs.items():
         if key in case.gradients:
-            assert_close(tensor.grad, case.gradients[key].movedim(-1, 1).reshape(tensor.shape), key)
+            assert_published(key, tensor.grad, case.gradients[key].movedim(-1, 1).reshape(tensor.shape))
 
 
 def channels_first(case: Any, key: str, dtype: torch.dtype) -> Tensor:
@@ -146,17 +136,21 @@ def test_a_decoder_is_the_published_one(name: str, dtype: torch.dtype, golden: C
     assert_exact(decoder, case, inputs, ("regressor.", "decoder."), PLANE if axes == 2 else LINE)
 
 
-def decoder_config(theirs: dict[str, Any], kind: str) -> SpectralDecoderConfig | PointwiseDecoderConfig:
-    common = {"coordinates": theirs["spacial_fc"], "joined": theirs["n_hidden"], "activation": theirs["activation"]}
+def decoder_config(reference: dict[str, Any], kind: str) -> SpectralDecoderConfig | PointwiseDecoderConfig:
+    common = {
+        "coordinates": reference["spacial_fc"],
+        "joined": reference["n_hidden"],
+        "activation": reference["activation"],
+    }
     if kind == "pointwise":
-        return PointwiseDecoderConfig(**common, layers=theirs["num_layers"])
+        return PointwiseDecoderConfig(**common, layers=reference["num_layers"])
     return SpectralDecoderConfig(
         **common,
-        channels=theirs["freq_dim"],
-        modes=theirs["modes"],
-        layers=theirs["num_spectral_layers"],
-        hidden=theirs.get("dim_feedforward") or 2 * theirs["spacial_dim"] * theirs["freq_dim"],
-        last_activation=theirs["last_activation"],
+        channels=reference["freq_dim"],
+        modes=reference["modes"],
+        layers=reference["num_spectral_layers"],
+        hidden=reference.get("dim_feedforward") or 2 * reference["spacial_dim"] * reference["freq_dim"],
+        last_activation=reference["last_activation"],
     )
 
 
@@ -175,16 +169,16 @@ def test_the_line_transformer_is_the_published_one(name: str, dtype: torch.dtype
     assert_exact(build(config), case, {"node": field(case, dtype)}, ("", ""), config)
 
 
-def encoder(theirs: dict[str, Any]) -> dict[str, Any]:
+def encoder(reference: dict[str, Any]) -> dict[str, Any]:
     return {
-        "attention": theirs["attention_type"],
-        "attention_norm": "layer" if theirs["attn_norm"] else "none",
-        "norm": "post" if theirs["layer_norm"] else "none",
-        "eps": theirs.get("norm_eps", 1e-5),
-        "channels": theirs["n_hidden"],
-        "heads": theirs["n_head"],
-        "layers": theirs["num_encoder_layers"],
-        "feedforward": theirs["dim_feedforward"],
+        "attention": reference["attention_type"],
+        "attention_norm": "layer" if reference["attn_norm"] else "none",
+        "norm": "post" if reference["layer_norm"] else "none",
+        "eps": reference.get("norm_eps", 1e-5),
+        "channels": reference["n_hidden"],
+        "heads": reference["n_head"],
+        "layers": reference["num_encoder_layers"],
+        "feedforward": reference["dim_feedforward"],
         "activation": "relu",
     }
 
@@ -261,7 +255,7 @@ def test_the_scalers_sizes_are_the_published_ones(row: dict[str, Any]) -> None:
     assert (sizes.scaled[1] == row["n_c"]) == row["matches"]
 
 
-def test_a_key_without_a_place_is_named() -> None:
+def test_an_unknown_key_of_a_state_dict_is_named() -> None:
     with pytest.raises(LayoutError, match=r"freq_regressor.0.weight' \(3, 4\)"):
         reference_state(LINE, {"freq_regressor.0.weight": torch.zeros(3, 4)})
 
@@ -292,18 +286,18 @@ ANY_GRID = [
 def test_any_grid_in_physical_units_reaches_every_parameter(config: EncoderConfig, sides: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     network, fields = build(config), 5 + 3 * torch.randn(4, *sides)
-    answers = 1e3 + 10 * torch.randn(4, *(sides[1:] if getattr(config, "inputs", 1) > 1 else sides))
-    network.fit_normalisers(fields, answers)
-    answer = network(fields)
-    assert answer.shape == answers.shape
-    inner = answer[(slice(None), *[slice(1, -1)] * (answer.ndim - 1))]
+    outputs = 1e3 + 10 * torch.randn(4, *(sides[1:] if getattr(config, "inputs", 1) > 1 else sides))
+    network.fit_normalisers(fields, outputs)
+    output = network(fields)
+    assert output.shape == outputs.shape
+    inner = output[(slice(None), *[slice(1, -1)] * (output.ndim - 1))]
     assert (inner - 1e3).abs().max() < 500
-    answer.square().mean().backward()
-    dead = [name for name, one in network.named_parameters() if one.grad is None or not one.grad.any()]
-    assert dead == []
+    output.square().mean().backward()
+    without_gradient = [name for name, one in network.named_parameters() if one.grad is None or not one.grad.any()]
+    assert without_gradient == []
 
 
-def test_a_plane_answers_other_grids_by_sampling() -> None:
+def test_a_plane_transformer_interpolates_other_grids() -> None:
     network = build(PlaneTransformerConfig(decoder=SPECTRAL, **RECTANGLES, **SMALL)).double().eval()
     native = torch.randn(2, 15, 11, dtype=torch.float64)
     finer = interpolate(native[:, None], (29, 41))[:, 0]  # holds the native points
@@ -313,14 +307,14 @@ def test_a_plane_answers_other_grids_by_sampling() -> None:
 def test_the_walls_are_zero_and_a_boundary_is_added() -> None:
     network = build(PlaneTransformerConfig(decoder=SPECTRAL, **RECTANGLES, **SMALL))
     field, boundary = torch.randn(2, 20, 16), torch.rand(2, 20, 16)
-    answer = network(field)
-    assert not torch.cat([answer[:, [0, -1]].flatten(), answer[:, :, [0, -1]].flatten()]).any()
+    output = network(field)
+    assert not torch.cat([output[:, [0, -1]].flatten(), output[:, :, [0, -1]].flatten()]).any()
     assert isinstance(network, PlaneTransformer)
-    torch.testing.assert_close(network(field, boundary), answer + boundary)
+    torch.testing.assert_close(network(field, boundary), output + boundary)
 
 
 @pytest.mark.parametrize("sides", [(29, 29), (15, 11), (8, 8)])
-def test_an_answer_of_its_own_grid_stays_there(sides: tuple[int, int]) -> None:
+def test_an_output_with_a_fixed_grid_keeps_it(sides: tuple[int, int]) -> None:
     sizes = RECTANGLES | {"up_middle": (7, 6), "output": (7, 6)}
     decoder = PointwiseDecoderConfig()
     network = build(PlaneTransformerConfig(boundary="free", decoder=decoder, **sizes, **SMALL))

@@ -1,4 +1,4 @@
-"""Kernels of positive features: against the quadratic form written out, and what their features promise."""
+"""Kernels of positive features against their quadratic form, and the properties of the features."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def positions() -> Tensor:
 
 
 def build(kind: str, coordinates: int = P, **options: Any) -> KernelAttention:
-    """An attention in float64 with every parameter away from its special first value."""
+    """Return an attention in float64 with every parameter moved from its initial value."""
     torch.manual_seed(0)
     attention = build_attention(kind, C, H, coordinates, gain=1.0, **options).double()
     for parameter in attention.parameters():
@@ -47,7 +47,7 @@ def build(kind: str, coordinates: int = P, **options: Any) -> KernelAttention:
 
 
 def by_hand(attention: KernelAttention, x: Tensor, positions: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The sums head by head, with the full n x n matrix."""
+    """Return the output computed head by head, with the full n x n matrix."""
     width, outputs = C // H, []
     for h in range(H):
         Q, K, V = (
@@ -72,10 +72,10 @@ def test_linear_time_gives_the_quadratic_form_and_its_gradients(
     kind: str, causal: bool, tokens: Tensor, positions: Tensor
 ) -> None:
     attention, x = build(kind, causal=causal), tokens.requires_grad_()
-    answers = attention(x, positions=positions), by_hand(attention, x, positions)
-    torch.testing.assert_close(*answers)
+    outputs = attention(x, positions=positions), by_hand(attention, x, positions)
+    torch.testing.assert_close(*outputs)
     cotangent, sources = torch.randn_like(x), [x, *attention.parameters()]
-    for one, other in zip(*(torch.autograd.grad(answer, sources, cotangent) for answer in answers), strict=True):
+    for one, other in zip(*(torch.autograd.grad(output, sources, cotangent) for output in outputs), strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -83,43 +83,43 @@ def test_linear_time_gives_the_quadratic_form_and_its_gradients(
 def test_a_mask_of_pairs_hides_them(causal: bool, tokens: Tensor, positions: Tensor) -> None:
     attention, mask = build("kernel-glu1", causal=causal), torch.rand(B, N, N) < 0.5
     mask[:, 3] = False
-    answer = attention(tokens, positions=positions, mask=mask)
-    torch.testing.assert_close(answer, by_hand(attention, tokens, positions, mask))
-    torch.testing.assert_close(answer[:, 3], attention.output.bias.expand(B, -1))
+    output = attention(tokens, positions=positions, mask=mask)
+    torch.testing.assert_close(output, by_hand(attention, tokens, positions, mask))
+    torch.testing.assert_close(output[:, 3], attention.output.bias.expand(B, -1))
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kind", KERNELS)
-def test_padding_changes_nothing(kind: str, causal: bool, tokens: Tensor, positions: Tensor) -> None:
-    """Two of a batch, the second 17 tokens long: what stands in its padding is of no account, nor is how much of it."""
+def test_padding_has_no_influence(kind: str, causal: bool, tokens: Tensor, positions: Tensor) -> None:
+    """Of two samples, the second has 17 tokens. Neither the content nor the length of its padding matters."""
     attention, length = build(kind, causal=causal), 17
     mask = torch.ones(B, 1, N, dtype=torch.bool)
     mask[1, :, length:] = False
     padded = tokens.clone()
     padded[1, length:] = 100 * torch.randn(N - length, C, dtype=torch.float64)
-    answer = attention(padded, positions=positions, mask=mask)
-    torch.testing.assert_close(answer[:1], attention(tokens[:1], positions=positions))
+    output = attention(padded, positions=positions, mask=mask)
+    torch.testing.assert_close(output[:1], attention(tokens[:1], positions=positions))
     alone = attention(tokens[1:, :length], positions=positions[:length])
-    torch.testing.assert_close(answer[1:, :length], alone, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(output[1:, :length], alone, rtol=1e-10, atol=1e-12)
 
 
 def test_padding_that_hides_every_key_gives_zero(tokens: Tensor) -> None:
-    answer = build("kernel-oglu1", coordinates=0)(tokens, mask=torch.zeros(B, 1, N))
-    assert not answer.any()
+    output = build("kernel-oglu1", coordinates=0)(tokens, mask=torch.zeros(B, 1, N))
+    assert not output.any()
 
 
 def test_padding_stays_linear_in_time() -> None:
     """A matrix of all pairs would take 17 GB here."""
     attention, n = build("kernel-glu2", coordinates=0).float(), 65536
     with torch.no_grad():
-        answer = attention(torch.randn(1, n, C), mask=torch.arange(n)[None, None] < n // 2)
-    assert answer.isfinite().all()
+        output = attention(torch.randn(1, n, C), mask=torch.arange(n)[None, None] < n // 2)
+    assert output.isfinite().all()
 
 
 @given(length=st.integers(1, 200), seen=st.integers(0, 199))
 @settings(max_examples=20, deadline=None)
 def test_causal_kernels_do_not_look_ahead(length: int, seen: int) -> None:
-    """Not by a rounding either: what follows is a thousand times larger."""
+    """Not even by rounding: the later tokens are a thousand times larger."""
     seen = min(seen, length - 1)
     attention, x = build("kernel-softplus", coordinates=0, causal=True), torch.randn(1, length, C, dtype=torch.float64)
     later = 1e3 * torch.randn(1, length - seen - 1, C, dtype=torch.float64)
@@ -140,16 +140,16 @@ def test_features_are_positive(kind: str, scale: float) -> None:
 
 @pytest.mark.parametrize("kind", ORTHOGONAL)
 def test_matrices_stay_orthogonal_in_training(kind: str) -> None:
-    """Ten times the usual rate for 200 steps, towards features that a free matrix would grow for."""
+    """After 200 steps at ten times the usual rate, towards features that would make a free matrix grow."""
     torch.manual_seed(2)
     features, x = KERNELS[kind](32), torch.randn(1, 1, 64, 32)
-    wanted = 20 * torch.rand(1, 1, 64, 32)
+    expected = 20 * torch.rand(1, 1, 64, 32)
     matrices = [module for module in features.modules() if isinstance(module, OrthogonalMatrix)]
     before = [matrix.weight.detach() for matrix in matrices]
     optimiser = torch.optim.Adam(features.parameters(), lr=1e-2)
     for _ in range(200):
         optimiser.zero_grad()
-        (features(x) - wanted).square().mean().backward()
+        (features(x) - expected).square().mean().backward()
         optimiser.step()
     assert matrices
     for matrix, first in zip(matrices, before, strict=True):
@@ -206,15 +206,15 @@ def test_random_features_estimate_the_kernel_of_softmax() -> None:
 
 def test_random_features_are_saved() -> None:
     first, second = build_attention("kernel-random", C, H, P), build_attention("kernel-random", C, H, P)
-    x, places = torch.randn(B, N, C), torch.rand(N, P)
+    x, positions = torch.randn(B, N, C), torch.rand(N, P)
     second.load_state_dict(first.state_dict())
-    assert torch.equal(first(x, positions=places), second(x, positions=places))
+    assert torch.equal(first(x, positions=positions), second(x, positions=positions))
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kind", KERNELS)
 def test_halved_precision_stays_near_over_many_tokens(kind: str, causal: bool) -> None:
-    """Sums in bfloat16 would stop at 256 tokens of a kind."""
+    """Sums in bfloat16 would stop growing at 256 equal tokens."""
     attention, x = build(kind, coordinates=0, causal=causal).float(), torch.randn(1, 4096, C)
     with torch.no_grad():
         exact = attention(x)
@@ -229,10 +229,10 @@ def test_denominators_stay_sound_for_tiny_and_huge_tokens(kind: str, norm: str, 
     for dtype, causal in ((torch.float32, False), (torch.float32, True), (torch.bfloat16, False)):
         attention = build(kind, coordinates=0, norm=norm, causal=causal).to(dtype)
         x = (scale * torch.randn(B, N, C)).to(dtype).requires_grad_()
-        answer = attention(x)
-        answer.sum().backward()
+        output = attention(x)
+        output.sum().backward()
         assert x.grad is not None
-        assert answer.isfinite().all()
+        assert output.isfinite().all()
         assert x.grad.isfinite().all()
 
 
@@ -251,19 +251,19 @@ def test_a_kernel_adds_less_than_a_tenth_to_a_published_layer(kind: str, sizes: 
 
 
 @pytest.mark.parametrize("kind", KERNELS)
-def test_every_type_trains_in_an_encoder_by_its_word(kind: Any) -> None:
+def test_every_kind_trains_in_an_encoder(kind: Any) -> None:
     torch.manual_seed(6)
     [layer] = encoder_stack(EncoderConfig(attention=kind, channels=C, heads=H, layers=1, feedforward=32), P)
-    x, places = torch.randn(B, N, C), torch.rand(N, P)
-    wanted = x.roll(1, dims=2)
+    x, positions = torch.randn(B, N, C), torch.rand(N, P)
+    expected = x.roll(1, dims=2)
     optimiser = torch.optim.Adam(layer.parameters(), lr=1e-2)
     losses = []
     for _ in range(5):
         optimiser.zero_grad()
-        loss = (layer(x, places) - wanted).square().mean()
+        loss = (layer(x, positions) - expected).square().mean()
         loss.backward()
-        dead = [name for name, each in layer.named_parameters() if each.grad is None or not each.grad.any()]
-        assert dead == []
+        without_gradient = [name for name, each in layer.named_parameters() if each.grad is None or not each.grad.any()]
+        assert without_gradient == []
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0]
@@ -285,7 +285,7 @@ def test_causal_kernels_need_a_key_for_every_query(tokens: Tensor) -> None:
         build("kernel-glu1", coordinates=0, causal=True)(tokens, tokens[:, :7])
 
 
-def test_keys_may_differ_in_number_if_order_is_of_no_account(tokens: Tensor) -> None:
+def test_keys_may_differ_in_number_without_causality(tokens: Tensor) -> None:
     attention, keys = build("kernel-glu1", coordinates=0), tokens[:, :7]
-    answer, permuted = attention(tokens, keys), attention(tokens, keys[:, torch.randperm(7)])
-    torch.testing.assert_close(answer, permuted)
+    output, permuted = attention(tokens, keys), attention(tokens, keys[:, torch.randperm(7)])
+    torch.testing.assert_close(output, permuted)

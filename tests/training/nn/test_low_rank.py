@@ -1,4 +1,4 @@
-"""Attention of rank 1 as a contextual mapping: what the construction promises, and what hardmax cannot do."""
+"""Attention of rank 1 as a contextual mapping: the bounds of the construction, and the limits of hardmax."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from training.nn.attention.low_rank import LowRankAttention, boltzmann, hardmax
 D = 5
 
 
-def sequences(seed: int, words: int, count: int, length: int, channels: int) -> Tensor:
-    """Random sequences of different tokens from one random vocabulary."""
+def sequences(seed: int, size: int, count: int, length: int, channels: int) -> Tensor:
+    """Return random sequences of different tokens from one random vocabulary of `size`."""
     generator = torch.Generator().manual_seed(seed)
-    vocabulary = torch.randn(words, channels, dtype=torch.float64, generator=generator)
-    chosen = [torch.randperm(words, generator=generator)[:length] for _ in range(count)]
+    vocabulary = torch.randn(size, channels, dtype=torch.float64, generator=generator)
+    chosen = [torch.randperm(size, generator=generator)[:length] for _ in range(count)]
     return torch.stack([vocabulary[indices] for indices in chosen])
 
 
 def exact_context(attention: LowRankAttention, sequence: Tensor, k: int) -> Decimal:
-    """What attention adds to token k along its output's vector, in decimal arithmetic: sum of p_i W_V x_i."""
+    """Return the context of token k along the output vector, the sum of p_i W_V x_i, in decimal arithmetic."""
     q, key, value = (
         [dot(layer.weight[0], token) for token in sequence]
         for layer in (attention.query, attention.key, attention.value)
@@ -40,13 +40,11 @@ def dot(a: Tensor, b: Tensor) -> Decimal:
     return sum((Decimal(x) * Decimal(y) for x, y in zip(a.tolist(), b.tolist(), strict=True)), Decimal(0))
 
 
-@given(seed=st.integers(0, 2**31), words=st.integers(3, 6), length=st.integers(1, 3), channels=st.integers(1, 4))
+@given(seed=st.integers(0, 2**31), size=st.integers(3, 6), length=st.integers(1, 3), channels=st.integers(1, 4))
 @settings(max_examples=10, deadline=None)
-def test_the_construction_is_bounded_and_separates_as_promised(
-    seed: int, words: int, length: int, channels: int
-) -> None:
-    """In as many digits as the promise needs: distances like exp(-1000) are below any float's rounding."""
-    data = sequences(seed, words, 4, length, channels)
+def test_the_construction_is_bounded_and_separates_contexts(seed: int, size: int, length: int, channels: int) -> None:
+    """In as many digits as the bound needs: distances like exp(-1000) are below the rounding of any float."""
+    data = sequences(seed, size, 4, length, channels)
     assume(len(data.flatten(0, 1).unique(dim=0)) > 1)  # all sequences may have drawn the same single token
     found = contextual_mapping(data, draws=512, generator=torch.Generator().manual_seed(seed))
     attention = found.attention
@@ -71,8 +69,8 @@ def test_the_construction_is_bounded_and_separates_as_promised(
 def test_softer_scores_separate_beyond_rounding(seed: int) -> None:
     """All 20 sets of three of six tokens; the same weights under hardmax merge most."""
     generator = torch.Generator().manual_seed(seed)
-    words = torch.randn(6, D, dtype=torch.float64, generator=generator)
-    data = words[torch.tensor(list(itertools.combinations(range(6), 3)))]
+    vocabulary = torch.randn(6, D, dtype=torch.float64, generator=generator)
+    data = vocabulary[torch.tensor(list(itertools.combinations(range(6), 3)))]
     found = contextual_mapping(data, score_gap=0.3, generator=generator)
     assert found.log_distance == -math.inf
     attention = found.attention
@@ -84,7 +82,7 @@ def test_softer_scores_separate_beyond_rounding(seed: int) -> None:
 
 
 @pytest.mark.parametrize("rank", [1, 3, D])
-def test_hardmax_cannot_tell_what_softmax_can(rank: int) -> None:
+def test_hardmax_merges_contexts_that_softmax_separates(rank: int) -> None:
     data = hidden_from_hardmax(D)
     for seed in range(20):
         torch.manual_seed(seed)
@@ -96,14 +94,14 @@ def test_hardmax_cannot_tell_what_softmax_can(rank: int) -> None:
             assert (apart[0] - apart[1]).norm() > 1e-9
 
 
-def test_hardmax_cannot_tell_by_equal_scores_either() -> None:
+def test_hardmax_merges_contexts_of_equal_scores() -> None:
     attention = LowRankAttention(D, hard=True).double()
     attention.query.weight.data.zero_()
-    answer = attention(hidden_from_hardmax(D))
-    torch.testing.assert_close(answer[0, 0], answer[1, 0])
+    output = attention(hidden_from_hardmax(D))
+    torch.testing.assert_close(output[0, 0], output[1, 0])
 
 
-def test_hardmax_shares_among_equals() -> None:
+def test_hardmax_gives_equal_weights_to_equal_scores() -> None:
     scores = torch.tensor([[1.0, 3.0, 3.0], [2.0, 1.0, 0.0]])
     assert torch.equal(hardmax(scores), torch.tensor([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]))
     assert torch.equal(hardmax(scores), (1e4 * scores).softmax(dim=-1))
@@ -143,7 +141,7 @@ def test_the_boltzmann_operator_is_a_softened_maximum(entries: list[float], shif
     torch.testing.assert_close(boltzmann(x.flip(0)), value)
 
 
-def test_the_boltzmann_operator_grows_above_and_falls_below() -> None:
+def test_the_derivative_of_the_boltzmann_operator_may_be_negative() -> None:
     """Its derivative is p_i (1 + x_i - boltz): an entry far below the maximum lowers it as it grows."""
     x = torch.tensor([3.0, 0.0, -1.0], dtype=torch.float64, requires_grad=True)
     value = boltzmann(x)
@@ -173,7 +171,7 @@ def test_boltzmann_operators_of_different_sets_are_apart(gaps: list[float], firs
         assert abs(one - other) >= Decimal(least) / 2 * (a[k] - a[0]).exp()
 
 
-def test_separation_is_what_it_says() -> None:
+def test_separation_equals_its_definition() -> None:
     data = torch.tensor([[[3.0, 4.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 3.0]]])
     assert separation(data) == pytest.approx((1.0, 5.0, 2.0))
 

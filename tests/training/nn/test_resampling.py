@@ -1,4 +1,4 @@
-"""Carrying fields between grids: what has to be exact, and what has to be averaged."""
+"""Resampling of fields between grids: what is exact, and what is averaged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_sampling_is_bilinear_interpolation_on_finer_and_coarser_grids(target: t
 
 
 @given(SIDES)
-def test_a_grid_is_carried_to_itself_exactly(side: int) -> None:
+def test_a_grid_is_resampled_to_itself_exactly(side: int) -> None:
     for average in (True, False):
         matrix = hat_matrix(torch.arange(side), torch.arange(side), torch.float32, average=average)
         assert torch.equal(matrix, torch.eye(side))
@@ -49,7 +49,7 @@ def test_coarsening_averages_instead_of_aliasing() -> None:
     assert resample(checkerboard, torch.arange(29), torch.arange(29))[1:-1, 1:-1].abs().max() < 0.1
 
 
-def test_the_cnn_lands_on_the_named_sizes() -> None:
+def test_the_cnn_reaches_the_configured_sizes() -> None:
     tokens = Downscaler(1, 10, stem=4, middle=17, side=9)(torch.randn(2, 1, 29, 29))
     assert tokens.shape == (2, 10, 9, 9)
     assert Upscaler(10, 5, middle=17, side=29)(tokens).shape == (2, 5, 29, 29)
@@ -57,13 +57,13 @@ def test_the_cnn_lands_on_the_named_sizes() -> None:
 
 @pytest.mark.parametrize("multiple", [1, 4, 16])
 @pytest.mark.parametrize("bias", [False, True])
-def test_padding_the_chain_changes_no_answer(multiple: int, *, bias: bool) -> None:
+def test_padding_the_chain_keeps_the_output(multiple: int, *, bias: bool) -> None:
     layer, x = Downscaler(1, 10, stem=4, middle=17, side=9, bias=bias).double(), torch.randn(2, 1, 29, 29).double()
-    wanted = layer(x)
+    expected = layer(x)
     layer.pad_chain(multiple)
     widths = [link[0].out_channels for link in layer.chain]
     assert all(width % multiple == 0 for width in widths)
-    torch.testing.assert_close(layer(x), wanted, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(layer(x), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_the_cnn_scales_rectangles() -> None:

@@ -1,4 +1,4 @@
-"""The truncated Fourier transform against torch's FFT, and what makes it independent of the grid."""
+"""The truncated Fourier transform against torch's FFT, and its independence of the grid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training.nn.spectral import SpectralConv, bases, published_deviation, resam
 
 
 def by_fft(layer: SpectralConv, x: Tensor) -> Tensor:
-    """The layer as published: blocks of the spectrum, assigned one after the other; negative wave numbers last."""
+    """Return the output of the published layer, which assigns blocks of the spectrum, negative wave numbers last."""
     sides, M, letters = x.shape[2:], layer.modes, "xyz"[: x.ndim - 2]
     weight = torch.view_as_complex(layer.weight).unflatten(0, (M, *[2 * M] * (len(sides) - 1)))
     weight = weight.permute(*reversed(range(len(sides))), -2, -1)  # [first mode, ..., last mode, in, out]
@@ -24,9 +24,9 @@ def by_fft(layer: SpectralConv, x: Tensor) -> Tensor:
     for signs in product(*[(1, -1)] * (len(sides) - 1)):
         full = zip(signs, sides, strict=False)
         rows = [torch.arange(M) if sign > 0 else torch.arange(-M, 0) % side for sign, side in full]
-        place = (slice(None), slice(None), *torch.meshgrid(*rows, torch.arange(M), indexing="ij"))
+        index = (slice(None), slice(None), *torch.meshgrid(*rows, torch.arange(M), indexing="ij"))
         block = weight[tuple(slice(M, None) if sign > 0 else slice(M) for sign in signs)]
-        kept[place] = torch.einsum(f"bi{letters},{letters}io->bo{letters}", spectrum[place], block)
+        kept[index] = torch.einsum(f"bi{letters},{letters}io->bo{letters}", spectrum[index], block)
     return torch.nn.functional.silu(torch.fft.irfftn(kept, s=sides) + layer.residual(x))
 
 
@@ -42,7 +42,7 @@ def test_a_layer_equals_the_fft_on_every_grid_that_resolves_its_modes(data: st.D
 
 
 @pytest.mark.parametrize("grid", [(7,), (6, 9), (5, 4, 6)])
-def test_a_coarse_grid_is_answered_with_the_modes_that_it_resolves(grid: tuple[int, ...]) -> None:
+def test_a_coarse_grid_uses_the_modes_that_it_resolves(grid: tuple[int, ...]) -> None:
     axes, few = len(grid), min(grid) // 2 + 1
     layer, coarse = SpectralConv(2, 3, 8, axes).double(), SpectralConv(2, 3, few, axes).double()
     shared = layer.weight.detach().unflatten(0, (8, *[16] * (axes - 1)))
@@ -54,14 +54,14 @@ def test_a_coarse_grid_is_answered_with_the_modes_that_it_resolves(grid: tuple[i
     assert layer(torch.randn(2, 2, *grid, dtype=torch.float64)).isfinite().all()
 
 
-def test_dropout_spares_the_pointwise_map() -> None:
+def test_dropout_does_not_act_on_the_pointwise_map() -> None:
     layer, x = SpectralConv(3, 4, 2, 1, activation="none", dropout=1 - 1e-9), torch.randn(2, 3, 8)
     torch.testing.assert_close(layer(x), layer.residual(x))
     assert not torch.allclose(layer.eval()(x), layer.residual(x), atol=1e-3)
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
-def test_weights_start_with_the_asked_deviation(dimensions: int) -> None:
+def test_weights_start_with_the_configured_deviation(dimensions: int) -> None:
     deviation = published_deviation(16, 8, 3, dimensions)
     layer = SpectralConv(16, 8, 3, dimensions, deviation=deviation)
     assert layer.weight.std().item() == pytest.approx(deviation, rel=0.1)
@@ -71,7 +71,7 @@ def test_weights_start_with_the_asked_deviation(dimensions: int) -> None:
 
 
 @pytest.mark.parametrize(("modes", "dimensions"), [(0, 1), (4, 0), (4, 4)])
-def test_sizes_without_a_meaning_are_refused(modes: int, dimensions: int) -> None:
+def test_invalid_sizes_are_refused(modes: int, dimensions: int) -> None:
     with pytest.raises(ValueError, match=f"got {modes} modes and {dimensions} axes"):
         SpectralConv(2, 2, modes, dimensions)
 
@@ -94,16 +94,16 @@ def test_resampling_a_band_limited_field_is_exact(source: int, target: int) -> N
 @given(source=st.integers(1, 300), target=st.integers(1, 300), modes=st.integers(1, 40), seed=st.integers(0, 2**31))
 @settings(deadline=None, max_examples=60)
 def test_resampling_is_the_truncated_fourier_series(source: int, target: int, modes: int, seed: int) -> None:
-    """Whatever the lengths, and so wherever their last block of points ends."""
+    """For all lengths, so for every end of the last block of points."""
     x = torch.randn(2, source, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     shift = torch.tensor([0.0, 0.3], dtype=torch.float64)
-    wanted = torch.zeros(2, target, dtype=torch.float64)
-    places = torch.arange(target, dtype=torch.float64) / target - shift[:, None]
+    expected = torch.zeros(2, target, dtype=torch.float64)
+    coordinates = torch.arange(target, dtype=torch.float64) / target - shift[:, None]
     for k, amplitude in enumerate(torch.fft.rfft(x, norm="forward").unbind(1)):
         if k < modes and 2 * k < min(source, target):
-            wanted += (2 if k else 1) * (amplitude[:, None] * torch.exp(2j * math.pi * k * places)).real
+            expected += (2 if k else 1) * (amplitude[:, None] * torch.exp(2j * math.pi * k * coordinates)).real
     found = resample_periodic(x, torch.arange(target), modes, shift=shift)
-    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
 
 
 def test_modes_that_a_grid_cannot_resolve_do_not_alias() -> None:

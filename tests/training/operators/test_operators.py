@@ -1,4 +1,4 @@
-"""Complete networks: any grid, physical units, every parameter alive."""
+"""Complete networks: any grid, physical units, and a gradient for every parameter."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ def tiny(model: str) -> Operator:
     ("model", "grid"),
     [("darcy", (15, 15)), ("darcy", (37, 53)), ("darcy", (141, 85)), ("burgers", (64,)), ("burgers", (301,))],
 )
-def test_the_answer_has_the_grid_of_the_question(model: str, grid: tuple[int, ...]) -> None:
+def test_the_output_has_the_grid_of_the_input(model: str, grid: tuple[int, ...]) -> None:
     assert tiny(model)(torch.rand(3, *grid) + 1).shape == (3, *grid)
 
 
 @pytest.mark.parametrize("grid", [(15, 15), (37, 53), (211, 141)])
-def test_an_inversion_answers_on_its_own_grid_within_its_bounds(grid: tuple[int, ...]) -> None:
+def test_the_inverse_operator_returns_its_own_grid_within_its_bounds(grid: tuple[int, ...]) -> None:
     operator = tiny("darcy_inverse")
     operator.fit_normalisers(torch.rand(4, *grid), 3 + 9 * torch.rand(4, 36, 36))
-    answer = operator(torch.rand(3, *grid))
-    assert answer.shape == (3, 36, 36)
-    assert (answer >= operator.low).all()
-    assert (answer <= operator.high).all()
+    output = operator(torch.rand(3, *grid))
+    assert output.shape == (3, 36, 36)
+    assert (output >= operator.low).all()
+    assert (output <= operator.high).all()
 
 
 @pytest.mark.parametrize("model", ["darcy", "darcy_inverse", "burgers"])
 def test_a_gradient_reaches_every_parameter(model: str) -> None:
     operator, grid = tiny(model), (64,) if model == "burgers" else (29, 29)
     operator(torch.rand(2, *grid) + 1).square().mean().backward()
-    dead = [
+    without_gradient = [
         name for name, parameter in operator.named_parameters() if parameter.grad is None or not parameter.grad.any()
     ]
-    assert dead == []
+    assert without_gradient == []
 
 
-def test_a_smooth_coefficient_is_answered_alike_on_every_grid() -> None:
+def test_a_smooth_coefficient_gives_similar_outputs_on_every_grid() -> None:
     operator = tiny("darcy")
 
     def coefficient(points: int) -> torch.Tensor:
@@ -67,7 +67,7 @@ def test_a_smooth_coefficient_is_answered_alike_on_every_grid() -> None:
     assert (fine[:, ::2, ::2] - coarse).norm() / coarse.norm() < 5e-3
 
 
-def test_a_smooth_pressure_is_inverted_alike_on_every_grid() -> None:
+def test_a_smooth_pressure_is_inverted_similarly_on_every_grid() -> None:
     operator = tiny("darcy_inverse").double()
 
     def pressure(points: int) -> torch.Tensor:
@@ -79,7 +79,7 @@ def test_a_smooth_pressure_is_inverted_alike_on_every_grid() -> None:
     assert (fine - coarse).norm() / coarse.norm() < 5e-3
 
 
-def test_a_band_limited_velocity_is_answered_alike_on_every_grid() -> None:
+def test_a_band_limited_velocity_gives_equal_outputs_on_every_grid() -> None:
     operator = tiny("burgers").double()
 
     def initial(points: int) -> torch.Tensor:
@@ -96,7 +96,7 @@ def test_the_potential_is_the_antiderivative(points: int) -> None:
     torch.testing.assert_close(velocity[None] @ antiderivative(points), potential[None], rtol=0, atol=1e-5)
 
 
-def test_a_mean_velocity_carries_the_answer_along() -> None:
+def test_a_mean_velocity_translates_the_output() -> None:
     torch.manual_seed(0)
     operator = BurgersOperator(BurgersConfig(attention="galerkin", tokens=32, channels=8, layers=1, decoder=4)).double()
     operator.fit_normalisers(torch.randn(8, 64).double(), torch.randn(8, 64).double())
@@ -107,7 +107,7 @@ def test_a_mean_velocity_carries_the_answer_along() -> None:
     torch.testing.assert_close(drifting[1], still[1].roll(32) - 1.5)
 
 
-def test_an_odd_operator_answers_the_mirrored_question_with_the_mirrored_answer() -> None:
+def test_an_odd_operator_maps_mirrored_inputs_to_mirrored_outputs() -> None:
     def mirrored(values: torch.Tensor) -> torch.Tensor:
         return -values.flip(1).roll(1, 1)
 
@@ -152,8 +152,8 @@ def test_local_mixing_is_a_shift_invariant_stencil() -> None:
 
 def test_an_encoder_layer_keeps_the_shape() -> None:
     class Mean(torch.nn.Module):
-        def forward(self, tokens: torch.Tensor, **places: torch.Tensor | None) -> torch.Tensor:
-            del places
+        def forward(self, tokens: torch.Tensor, **options: torch.Tensor | None) -> torch.Tensor:
+            del options
             return tokens.mean(dim=1, keepdim=True).expand_as(tokens)
 
     layer = EncoderLayer(Mean(), 8, 16, local=LocalMixing(8, (5, 5), 3))
