@@ -17,6 +17,7 @@ import pytest
 
 import physics.darcy
 from benchmarks.tables import settings
+from serving.app import create_app
 from serving.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-USAGE, LAYERS, SETTINGS = (ROOT / "docs" / name for name in ("usage.md", "layers.md", "settings.md"))
+USAGE, LAYERS, ROUTES, SETTINGS = (ROOT / "docs" / f"{name}.md" for name in ("usage", "layers", "routes", "settings"))
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "clients/python/README.md", *(ROOT / "docs").rglob("*.md")]
 PRINTED = "http://127.0.0.1:8080"
 
@@ -159,3 +160,10 @@ def is_pressure(folder: Path) -> bool:
 def test_the_settings_page_lists_every_setting() -> None:
     for row in settings.rows():
         assert f"| {' | '.join(row)} |" in SETTINGS.read_text()
+
+
+def test_the_routes_page_lists_every_route(tmp_path: Path) -> None:
+    paths = create_app(Settings(repository=tmp_path)).openapi()["paths"]
+    routes = {f"{method.upper()} {path}" for path, operations in paths.items() for method in operations}
+    listed = set(re.findall(r"`((?:GET|POST) /[^`?]*)", ROUTES.read_text()))
+    assert listed == routes | {"GET /metrics", "GET /docs", "GET /"}
