@@ -8,37 +8,25 @@ Triton is lost, it forgets what is served, because a restarted Triton is cold.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from serving.catalogue.card import Card
+from serving.catalogue.repository import Repository, only_loaded
 from serving.catalogue.summary import Model, ModelSummary, Readiness
-from serving.inference import checks
+from serving.catalogue.warming import samples
 from serving.problem_details import ModelNotReady, Problem, TritonUnavailable, UnknownModel, UnknownVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from serving.inference.backend import BackendPool, Batch
+    from serving.catalogue.card import Card
+    from serving.catalogue.repository import Version, Versions
+    from serving.catalogue.warming import Servers
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 _LOOK_SECONDS_DOWN = 0.25  # nothing is served meanwhile
-
-
-@dataclass(frozen=True)
-class Version:
-    """One version folder: its card and its export certificate."""
-
-    card: Card
-    certificate: dict[str, Any] | None
-
-
-Versions = dict[str, dict[int, Version]]
 
 
 class Catalogue:
@@ -50,13 +38,12 @@ class Catalogue:
         warm_seconds: How long one warming call may take.
     """
 
-    def __init__(self, repository: Path, servers: BackendPool, warm_seconds: float) -> None:
-        self._repository = repository
+    def __init__(self, repository: Path, servers: Servers, warm_seconds: float) -> None:
+        self._repository = Repository(repository)
         self._servers = servers
         self._warm_seconds = warm_seconds
         self._present: Versions = {}
         self._served: Versions = {}
-        self._unreadable: set[Path] = set()
         self._faults: dict[tuple[str, int], str] = {}
         self._reachable = False
         self.draining = False
@@ -155,12 +142,12 @@ class Catalogue:
 
     async def look(self) -> float:
         """Compare the repository with Triton and warm what is new; return the seconds until the next look."""
-        self._present = await asyncio.to_thread(_read, self._repository, self._present, self._unreadable)
+        self._present = await asyncio.to_thread(self._repository.read)
         try:
             loaded = await self._servers.loaded()
             self._reachable = True
-            self._served = _common(self._served, loaded)
-            for name, versions in _common(self._present, loaded).items():
+            self._served = only_loaded(self._served, loaded)
+            for name, versions in only_loaded(self._present, loaded).items():
                 for number in sorted(versions, reverse=True):
                     await self._admit(name, number, versions[number])
         except TritonUnavailable:
@@ -174,7 +161,7 @@ class Catalogue:
     async def _admit(self, name: str, number: int, version: Version) -> None:
         """Serve a version once it is warm; whatever fails concerns it alone, and it is tried again at the next look."""
         try:
-            await self._servers.warm(name, number, partial(_samples, version.card), self._warm_seconds)
+            await self._servers.warm(name, number, partial(samples, version.card), self._warm_seconds)
         except TritonUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - logged; the other models are served
@@ -220,53 +207,5 @@ class Catalogue:
         )
 
 
-def _samples(card: Card) -> Iterator[Batch]:
-    """Yield an input of each declared grid, to warm a version with."""
-    for points in card.grid.declared:
-        yield checks.ones(card, points)
-
-
 def _listed(names: dict[str, Any] | dict[int, Any]) -> str:
     return ", ".join(str(name) for name in sorted(names)) or "none"
-
-
-def _common(versions: Versions, loaded: frozenset[tuple[str, int]]) -> Versions:
-    """Return the versions that Triton has loaded."""
-    kept = {name: {n: v for n, v in numbered.items() if (name, n) in loaded} for name, numbered in versions.items()}
-    return {name: numbered for name, numbered in kept.items() if numbered}
-
-
-def _read(repository: Path, known: Versions, unreadable: set[Path]) -> Versions:
-    """Read the cards on disk, each once: a version folder is complete when it appears and never changes.
-
-    A model whose card cannot be read is kept without that version, so that readiness reports it as missing. A folder
-    without any card is not a model of ours.
-
-    Args:
-        repository: The model repository.
-        known: What was read before.
-        unreadable: The cards whose fault was logged; it is extended.
-
-    Returns:
-        The versions of every model.
-    """
-    found: Versions = {}
-    for path in sorted(repository.glob("*/*/card.json")):
-        name, number = path.parent.parent.name, path.parent.name
-        if number.isdecimal():
-            version = known.get(name, {}).get(int(number)) or _version(path, unreadable)
-            found.setdefault(name, {}).update({} if version is None else {int(number): version})
-    return found
-
-
-def _version(path: Path, unreadable: set[Path]) -> Version | None:
-    """Read one version folder; a card or certificate that cannot be read is logged once."""
-    certificate = path.with_name("certificate.json")
-    try:
-        card = Card.model_validate_json(path.read_bytes())
-        return Version(card, json.loads(certificate.read_bytes()) if certificate.exists() else None)
-    except (OSError, ValueError, RecursionError) as error:
-        if path not in unreadable:
-            logger.warning("%s cannot be read: %s", path, error)
-            unreadable.add(path)
-        return None

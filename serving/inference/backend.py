@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from serving.catalogue.card import Card
@@ -72,28 +71,6 @@ class BackendPool(Protocol):
 
     @property
     def responds(self) -> bool: ...
-
-    async def loaded(self) -> frozenset[tuple[str, int]]:
-        """Return every (model, version) that any server has loaded.
-
-        Raises:
-            TritonUnavailable: No server responds.
-        """
-        ...
-
-    async def warm(self, model: str, version: int, inputs: Callable[[], Iterable[Batch]], seconds: float) -> None:
-        """Run every input once on each server where the version is new.
-
-        Args:
-            model: Name of the model.
-            version: Its version.
-            inputs: Makes the inputs.
-            seconds: How long one call may take.
-
-        Raises:
-            Problem: The version is warm on no server.
-        """
-        ...
 
     def capacity(self, model: str, version: int) -> int:
         """Return how many concurrent runs of a model keep all of its servers busy."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from serving.catalogue.card import Card, Grid, Tensor
 
 OTHER = "other"
-DTYPES: Mapping[str, type[np.float32 | np.int32]] = {"FP32": np.float32, "INT32": np.int32}
 
 
 def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDArray[Any]], bool]:
@@ -53,12 +52,6 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
                 array=tensor.name,
             )
     return batches, arrays[lead.name].ndim < len(lead.axes)
-
-
-def ones(card: Card, points: int) -> dict[str, NDArray[Any]]:
-    """Return the simplest valid inputs: one sample of ones, with so many points per axis."""
-    shape = (1, *(points for _ in card.grid.axes))
-    return {tensor.name: np.ones(shape, DTYPES[tensor.dtype]) for tensor in card.inputs}
 
 
 def check_output(outputs: Mapping[str, NDArray[np.float32]]) -> None:

@@ -37,7 +37,7 @@ from serving.problem_details import InternalError, Problem
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from serving.catalogue.catalogue import Version
+    from serving.catalogue.repository import Version
     from serving.service import Service
 
     Method = Callable[[Call], Awaitable[bytes]]

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from serving import watcher
-from serving.catalogue import catalogue as catalogue_module
 from serving.catalogue.catalogue import Catalogue
+from serving.catalogue.repository import Repository
 from serving.observability.metrics import Metrics
 from serving.service import Service
 from serving.triton.client import TritonInference
@@ -167,6 +167,14 @@ async def test_a_card_that_cannot_be_read_is_logged_once_and_its_model_is_missin
     assert caplog.text.count("card.json cannot be read") == 1
 
 
+async def test_a_card_of_another_model_is_refused(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
+    change(repository, "bad", model="good")
+    async with looking(repository) as (catalogue, _):
+        await catalogue.look()
+        assert served(catalogue) == ["good"]
+    assert "expected the card of bad version 1 but found that of good version 1" in caplog.text
+
+
 async def test_a_watcher_that_fails_is_logged_and_restarted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -194,20 +202,20 @@ async def test_a_watcher_that_fails_is_logged_and_restarted(
 async def test_a_failing_watcher_is_a_reason_of_readiness_and_a_metric(
     triton: TritonServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, settings = catalogue_module._read, triton.settings
+    read, settings = Repository.read, triton.settings
 
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.05)
     service = Service(settings, [TritonInference(settings.triton_addresses[0], 2**20)], "test")
-    monkeypatch.setattr(catalogue_module, "_read", fail)
+    monkeypatch.setattr(Repository, "read", fail)
     async with service.run():
         await until(lambda: "watcher" in str(service.readiness().reason))
         assert not service.readiness().ready
         assert str(service.readiness().reason).endswith("the watcher of the repository fails (ZeroDivisionError)")
         assert sample(service.metrics.text().decode(), "petrov_watcher_restarts_total", watcher="repository") >= 1
-        monkeypatch.setattr(catalogue_module, "_read", read)
+        monkeypatch.setattr(Repository, "read", read)
         await until(lambda: service.readiness().ready)
         assert service.readiness().reason is None
 

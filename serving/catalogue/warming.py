@@ -1,0 +1,50 @@
+"""What the catalogue needs of the inference servers, to find and warm what they have loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from serving.catalogue.card import Card
+
+Batch = Mapping[str, NDArray[Any]]
+DTYPES: Mapping[str, type[np.float32 | np.int32]] = {"FP32": np.float32, "INT32": np.int32}
+
+
+class Servers(Protocol):
+    """The inference servers, as one."""
+
+    async def loaded(self) -> frozenset[tuple[str, int]]:
+        """Return every (model, version) that any server has loaded.
+
+        Raises:
+            TritonUnavailable: No server responds.
+        """
+        ...
+
+    async def warm(self, model: str, version: int, inputs: Callable[[], Iterable[Batch]], seconds: float) -> None:
+        """Run every input once on each server where the version is new.
+
+        Args:
+            model: Name of the model.
+            version: Its version.
+            inputs: Makes the inputs.
+            seconds: How long one call may take.
+
+        Raises:
+            Problem: The version is warm on no server.
+        """
+        ...
+
+
+def samples(card: Card) -> Iterator[Batch]:
+    """Yield the simplest valid inputs of each declared grid: one sample of ones."""
+    for points in card.grid.declared:
+        shape = (1, *(points for _ in card.grid.axes))
+        yield {tensor.name: np.ones(shape, DTYPES[tensor.dtype]) for tensor in card.inputs}
