@@ -74,14 +74,14 @@ def grpc_client(request: pytest.FixtureRequest) -> AnyClient:
 
 @pytest.fixture
 def closed_port() -> str:
-    """An address without a listener."""
+    """Return an address without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
 @contextmanager
 def _listening(greeting: bytes | None) -> Iterator[str]:
-    """A TCP server that sends a greeting and closes the connection, or sends nothing and waits."""
+    """Run a TCP server that sends a greeting and closes the connection, or sends nothing and waits."""
     connections: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -193,7 +193,7 @@ def grpc_service() -> Iterator[GrpcService]:
 
 @pytest.fixture
 def description() -> Callable[..., Reply]:
-    """The gateway's description of a model "toy", as its JSON reply."""
+    """Return the function that makes the gateway's JSON description of a model "toy"."""
 
     def describe(*, batch: int = 64, minimum: int = 2, maximum: int = 512, positive: bool = True) -> Reply:
         axes = ["batch", "row", "column"]

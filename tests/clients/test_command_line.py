@@ -51,7 +51,7 @@ def petrov(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.fixture
 def toy(http_service: Any, description: Callable[..., Any]) -> Any:
-    """A service whose prediction is twice the field above."""
+    """Return a service whose prediction is twice the field above."""
     http_service.replies = {
         "/v1/models": [(200, {"Content-Type": "application/json"}, b'{"models": [{"name": "toy"}]}')],
         "/v1/models/toy": [description()],

@@ -88,7 +88,7 @@ def test_a_killed_job_resumes_to_the_same_bytes(gateway: Any, source: Path, tmp_
 
 @contextmanager
 def gateway_process(chosen: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A gateway that may be killed."""
+    """Run a gateway that may be killed."""
     fields = json.loads(chosen.model_dump_json(exclude_defaults=True))
     environment = os.environ | {f"PETROV_{name.upper()}": str(value) for name, value in fields.items()}
     command = [sys.executable, "-m", "serving", "gateway", "--triton", chosen.triton_addresses[0]]
