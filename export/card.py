@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from export.signature import Signature
-from training.sequences.problem import SequenceProblem
+from training.sequences.sequence_description import SequenceDescription
 
 if TYPE_CHECKING:
     from training.checkpoint import Checkpoint
@@ -27,7 +27,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         CardError: the checkpoint's card does not tell how it was trained and measured.
     """
     problem, signature = checkpoint.description, Signature.of(checkpoint.description)
-    measured = COUNTED if isinstance(problem, SequenceProblem) else MEASURED
+    measured = COUNTED if isinstance(problem, SequenceDescription) else MEASURED
     if missing := [key for key in measured if key not in checkpoint.card]:
         raise CardError(
             f"expected {', '.join(measured)} in the checkpoint's card.json but {', '.join(missing)} is missing"
@@ -49,9 +49,9 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
     }
 
 
-def asked(problem: Description | SequenceProblem) -> dict[str, str]:
+def asked(problem: Description | SequenceDescription) -> dict[str, str]:
     """Tell what is solved: an equation and its boundary condition, or a task in words."""
-    if isinstance(problem, SequenceProblem):
+    if isinstance(problem, SequenceDescription):
         return {"task": problem.task}
     return {"equation": problem.equation, "boundary": problem.boundary}
 

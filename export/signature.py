@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from training.sequences.problem import SequenceProblem
+from training.sequences.sequence_description import SequenceDescription
 
 if TYPE_CHECKING:
     from training.problems.description import Description, Quantity
@@ -52,7 +52,7 @@ class TensorSpec(BaseModel):
         )
 
     @classmethod
-    def tokens(cls, problem: SequenceProblem) -> Self:
+    def tokens(cls, problem: SequenceDescription) -> Self:
         """Describe a sequence's tokens by number.
 
         Raises:
@@ -71,7 +71,7 @@ class TensorSpec(BaseModel):
         )
 
     @classmethod
-    def logits(cls, problem: SequenceProblem) -> Self:
+    def logits(cls, problem: SequenceDescription) -> Self:
         """Describe the scores of the labels, of a sequence or of each of its tokens."""
         by_token = problem.answer == "token"
         return cls(
@@ -137,13 +137,13 @@ class Signature(BaseModel):
     vocabulary: VocabularySpec | None = None
 
     @classmethod
-    def of(cls, problem: Description | SequenceProblem) -> Self:
+    def of(cls, problem: Description | SequenceDescription) -> Self:
         """Derive the signature of a model that answers `problem`.
 
         Raises:
             SignatureError: it asks about more than one sequence.
         """
-        if isinstance(problem, SequenceProblem):
+        if isinstance(problem, SequenceDescription):
             return cls.of_sequences(problem)
         return cls(
             input=TensorSpec.of(problem.inputs[0], problem.axis_names),
@@ -152,7 +152,7 @@ class Signature(BaseModel):
         )
 
     @classmethod
-    def of_sequences(cls, problem: SequenceProblem) -> Self:
+    def of_sequences(cls, problem: SequenceDescription) -> Self:
         """Derive the signature of a model of sequences, whose grid is the one axis of its tokens."""
         return cls(
             input=TensorSpec.tokens(problem),

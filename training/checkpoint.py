@@ -27,8 +27,8 @@ from training.problems.problem import Problem
 from training.problems.registry import with_code
 from training.recipes.recipe import AnyRecipe, Recipe
 from training.sequences.networks import build as networks
-from training.sequences.problem import SequenceProblem
-from training.sequences.recipe import SequenceRecipe
+from training.sequences.sequence_description import SequenceDescription
+from training.sequences.sequence_recipe import SequenceRecipe
 from training.software import Software, current
 
 WEIGHTS, CONFIG, CARD = "weights.safetensors", "config.json", "card.json"
@@ -44,7 +44,7 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     recipe: AnyRecipe
-    problem: Description | SequenceProblem
+    problem: Description | SequenceDescription
     software: Software | None = None
 
 
@@ -63,12 +63,12 @@ class Checkpoint:
 
     operator: Operator | networks.Network
     recipe: AnyRecipe
-    problem: Problem | SequenceProblem
+    problem: Problem | SequenceDescription
     card: dict[str, Any]
     digest: str
 
     @property
-    def description(self) -> Description | SequenceProblem:
+    def description(self) -> Description | SequenceDescription:
         """The data part of the problem."""
         return describe(self.problem)
 
@@ -88,11 +88,11 @@ class SequenceCheckpoint(Checkpoint):
 
     operator: networks.Network
     recipe: SequenceRecipe
-    problem: SequenceProblem
+    problem: SequenceDescription
 
 
 def save(
-    folder: Path, operator: nn.Module, recipe: AnyRecipe, problem: Problem | SequenceProblem, card: dict[str, Any]
+    folder: Path, operator: nn.Module, recipe: AnyRecipe, problem: Problem | SequenceDescription, card: dict[str, Any]
 ) -> None:
     """Write a checkpoint; a reader of the folder sees the old or the new state of every file, never half of one.
 
@@ -112,7 +112,7 @@ def save(
     write_json(folder / CARD, card)
 
 
-def describe(problem: Problem | SequenceProblem) -> Description | SequenceProblem:
+def describe(problem: Problem | SequenceDescription) -> Description | SequenceDescription:
     """Return the data part of a problem."""
     return problem.description if isinstance(problem, Problem) else problem
 
@@ -125,7 +125,7 @@ def load(folder: Path) -> OperatorCheckpoint | SequenceCheckpoint:
     """
     config = read_config(folder)
     recipe, problem = config.recipe, config.problem
-    if isinstance(recipe, SequenceRecipe) and isinstance(problem, SequenceProblem):
+    if isinstance(recipe, SequenceRecipe) and isinstance(problem, SequenceDescription):
         network = networks.build(recipe.operator, problem)
         restore(network, folder / WEIGHTS)
         return SequenceCheckpoint(network.eval(), recipe, problem, read_json(folder / CARD), digest(folder))

@@ -24,7 +24,9 @@ from export.signature import Signature, SignatureError
 from training.sequences.networks.build import build
 from training.sequences.networks.classifier import ClassifierConfig
 from training.sequences.networks.memoriser import MemoriserConfig
-from training.sequences.problem import LISTOPS, MATCHING, PADDING, LengthLimits, SequenceProblem
+from training.sequences.problems.listops import DESCRIPTION as LISTOPS
+from training.sequences.problems.matching import DESCRIPTION as MATCHING
+from training.sequences.sequence_description import PADDING, LengthLimits, SequenceDescription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +40,7 @@ Published: TypeAlias = "tuple[Path, dict[str, Any]]"
 
 LENGTH = LengthLimits(minimum=1, maximum=96, declared=(24, 96))
 WHOLE = LISTOPS.model_copy(update={"length": LENGTH})
-EACH = SequenceProblem(
+EACH = SequenceDescription(
     name="animals",
     title="Which animal?",
     task="name the kind of every word",
@@ -59,7 +61,7 @@ CARD: dict[str, Any] = {"training": {"preset": "tiny"}, "accuracy": [{"accuracy"
 class Leaky(nn.Module):
     """A mean over all tokens, padding among them."""
 
-    def __init__(self, problem: SequenceProblem) -> None:
+    def __init__(self, problem: SequenceDescription) -> None:
         super().__init__()
         self.embedding = nn.Embedding(len(problem.vocabulary), len(problem.labels))
 
@@ -67,7 +69,7 @@ class Leaky(nn.Module):
         return self.embedding(tokens).mean(dim=1)
 
 
-def untrained(problem: SequenceProblem, make: Callable[[SequenceProblem], nn.Module]) -> Any:
+def untrained(problem: SequenceDescription, make: Callable[[SequenceDescription], nn.Module]) -> Any:
     """What export reads of a checkpoint."""
     torch.manual_seed(0)
     return SimpleNamespace(operator=make(problem).eval(), problem=problem, card=CARD, digest="0" * 64)

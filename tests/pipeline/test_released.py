@@ -14,7 +14,7 @@ import physics.burgers
 import physics.darcy
 from physics.grid import WALL
 from training import checkpoint
-from training.sequences.corpora import listops
+from training.sequences.corpora import grammar
 from training.sequences.corpora import load as corpora
 from training.sequences.samples import UNLABELLED
 
@@ -57,13 +57,13 @@ def test_burgers_is_near_a_spectral_solve(points: int) -> None:
 def test_listops_has_the_accuracy_of_its_card() -> None:
     released = checkpoint.load(RELEASED / "listops")
     [figures], rng = released.card["accuracy"], Random(2**31)  # noqa: S311 - reproducible, not secret
-    drawn = [listops.draw(rng, *released.recipe.data.length) for _ in range(400)]
+    drawn = [grammar.draw(rng, *released.recipe.data.length) for _ in range(400)]
     tokens = np.zeros((len(drawn), max(map(len, drawn))), np.int32)
     for row, expression in zip(tokens, drawn, strict=True):
         row[: len(expression)] = expression
     with torch.inference_mode():
         found = released.operator(torch.from_numpy(tokens)).argmax(dim=-1).tolist()
-    accuracy = np.mean([value == listops.value(each) for value, each in zip(found, drawn, strict=True)])
+    accuracy = np.mean([value == grammar.value(each) for value, each in zip(found, drawn, strict=True)])
     assert accuracy > figures["accuracy"] - 0.1  # four standard deviations
     assert accuracy > figures["majority"] + 0.1
 

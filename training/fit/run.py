@@ -25,7 +25,7 @@ from training.fit.sequences import SequenceWorkload
 from training.fit.task import Task
 from training.fit.workload import Scope, Workload
 from training.recipes.recipe import AnyRecipe, Recipe
-from training.sequences.recipe import SequenceRecipe
+from training.sequences.sequence_recipe import SequenceRecipe
 
 EXPECTED_WARNINGS = (
     "Checkpoint directory .* exists and is not empty",  # a resumed run writes where it wrote before

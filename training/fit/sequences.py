@@ -12,16 +12,17 @@ from numpy.random import Generator
 from torch import Tensor
 
 from training.fit.order import Order, Rows
+from training.fit.schedule import SCHEDULES
 from training.fit.task import Metric, Task
 from training.fit.workload import Scope, ScopeError, Workload
 from training.sequences.accuracy import cross_entropy, hits, report
 from training.sequences.corpora.corpus import Splits
-from training.sequences.corpora.load import load, prepare
+from training.sequences.corpora.load import choose, load
 from training.sequences.networks.build import Network, build
-from training.sequences.problem import SEQUENCES, SequenceProblem
-from training.sequences.recipe import SequenceFit, SequenceRecipe
 from training.sequences.samples import SequenceBatch, Sequences
-from training.sequences.schedule import SCHEDULES
+from training.sequences.sequence_description import SequenceDescription
+from training.sequences.sequence_problem import SEQUENCES
+from training.sequences.sequence_recipe import SequenceFit, SequenceRecipe
 
 
 class SequenceTask(Task[SequenceBatch]):
@@ -87,17 +88,20 @@ class SequenceWorkload(Workload[SequenceRecipe]):
 
     @property
     def parameters(self) -> int:
-        return sum(each.numel() for each in build(self.recipe.operator, SEQUENCES[self.recipe.problem]).parameters())
+        return sum(
+            each.numel()
+            for each in build(self.recipe.operator, SEQUENCES[self.recipe.problem].description).parameters()
+        )
 
     def prepare(self) -> Path:
-        return prepare(self.recipe, self.data)
+        return choose(self.recipe, self.data, progress=self.progress).prepare()
 
     @cached_property
-    def loaded(self) -> tuple[SequenceProblem, Splits]:
+    def loaded(self) -> tuple[SequenceDescription, Splits]:
         return load(self.recipe, self.data, progress=self.progress)
 
     @property
-    def problem(self) -> SequenceProblem:
+    def problem(self) -> SequenceDescription:
         return self.loaded[0]
 
     def network(self) -> Network:
@@ -119,11 +123,11 @@ class SequenceWorkload(Workload[SequenceRecipe]):
             "batch": fit.batch,
         }
 
-    def measure(self, network: Network, problem: SequenceProblem, scope: Scope) -> dict[str, Any]:
+    def measure(self, network: Network, problem: SequenceDescription, scope: Scope) -> dict[str, Any]:
         if scope.grid is not None or scope.noise is not None:
             raise ScopeError(f"sequences have no grid and no noise: {problem.name}")
         return report(network, self.loaded[1])
 
-    def draw_pictures(self, network: Network, problem: SequenceProblem, scope: Scope, folder: Path) -> None:
+    def draw_pictures(self, network: Network, problem: SequenceDescription, scope: Scope, folder: Path) -> None:
         del network, scope, folder
         raise ScopeError(f"sequences have no pictures: {problem.name}")

@@ -13,7 +13,7 @@ from training import checkpoint
 from training.fit.task import Metric, Task
 from training.problems.problem import Problem
 from training.recipes.recipe import AnyRecipe
-from training.sequences.problem import SequenceProblem
+from training.sequences.sequence_description import SequenceDescription
 
 R = TypeVar("R", bound=AnyRecipe)
 N = TypeVar("N", bound=nn.Module)
@@ -82,7 +82,7 @@ class Workload(ABC, Generic[R]):
 
     @property
     @abstractmethod
-    def problem(self) -> Problem | SequenceProblem:
+    def problem(self) -> Problem | SequenceDescription:
         """What the checkpoint says about the problem."""
 
     @abstractmethod

@@ -23,8 +23,8 @@ from pydantic import (
 
 from training.operators import OperatorConfig
 from training.problems.registry import PROBLEMS
-from training.sequences.problem import SEQUENCES
-from training.sequences.recipe import SequenceRecipe
+from training.sequences.sequence_problem import SEQUENCES
+from training.sequences.sequence_recipe import SequenceRecipe
 
 RECIPES = Path(__file__).parent
 FROZEN = ConfigDict(frozen=True, extra="forbid")

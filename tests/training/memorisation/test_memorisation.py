@@ -29,8 +29,10 @@ from training.sequences.corpora import named_entities
 from training.sequences.corpora.corpus import CorpusError
 from training.sequences.corpora.letters import LetterSets
 from training.sequences.networks.memoriser import MemoriserConfig
-from training.sequences.recipe import SequenceData, SequenceRecipe
+from training.sequences.problems.memoriser import DESCRIPTION as MEMORISER
 from training.sequences.samples import UNLABELLED
+from training.sequences.sequence_data import SequenceData
+from training.sequences.sequence_recipe import SequenceRecipe
 
 FIGURES = Path(__file__).parents[3] / "docs" / "memorisation"
 SMALL = MemoriserConfig(channels=8, hidden=16)
@@ -248,19 +250,19 @@ def test_a_recipe_on_a_corpus_brings_its_words() -> None:
 
 def test_letters_come_in_different_sets_and_nothing_is_held_out() -> None:
     data = SequenceData(train=40, validation=3, test=40, length=(2, 4))
-    splits = LetterSets(data, 5, Path("nowhere")).read()
+    splits = LetterSets(MEMORISER, data, 5, Path("nowhere")).read()
     [tokens], labels = splits["train"].inputs, splits["train"].labels
     assert len({frozenset(each.tolist()) for each in tokens}) == 40
     assert {len(each) for each in tokens} == {2, 3, 4}
     assert all(len(set(each.tolist())) == len(each) == len(own) for each, own in zip(tokens, labels, strict=True))
     assert all((a == b).all() for a, b in zip(splits["test"].inputs[0], tokens, strict=True))
     assert len(splits["validation"]) == 3
-    colours = [LetterSets.labels[label] for label in labels[0]]
+    colours = [MEMORISER.labels[label] for label in labels[0]]
     assert f"the first are {' '.join(chr(96 + token) for token in tokens[0])} with {' '.join(colours)}; " in (
-        LetterSets(data, 5, Path("nowhere")).description()
+        LetterSets(MEMORISER, data, 5, Path("nowhere")).description()
     )
     with pytest.raises(CorpusError, match="up to 26 for sets of 1 to 1"):
-        LetterSets(data.model_copy(update={"length": (1, 1)}), 5, Path("nowhere")).read()
+        LetterSets(MEMORISER, data.model_copy(update={"length": (1, 1)}), 5, Path("nowhere")).read()
 
 
 def test_the_tiny_recipe_memorises_all_and_leaves_a_checkpoint(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from training.sequences.corpora.corpus import CorpusError
 from training.sequences.corpora.expressions import SHARD, GeneratedExpressions, PublishedExpressions, parse
-from training.sequences.corpora.listops import Expression, draw, value
-from training.sequences.problem import LISTOPS
-from training.sequences.recipe import SequenceData
+from training.sequences.corpora.grammar import Expression, draw, value
+from training.sequences.problems.listops import DESCRIPTION as LISTOPS
+from training.sequences.sequence_data import SequenceData
 
 #: As the published generator writes them, with their values by hand.
 PUBLISHED = [
@@ -67,7 +67,7 @@ def lists(expression: Expression) -> list[tuple[str, int, int]]:
 
 @pytest.mark.parametrize(("text", "expected"), PUBLISHED)
 def test_published_samples_have_their_values(text: str, expected: int) -> None:
-    assert value(parse(text)) == expected
+    assert value(parse(text, LISTOPS)) == expected
 
 
 def test_there_are_fifteen_words_and_padding() -> None:
@@ -131,7 +131,7 @@ SMALL = SequenceData(train=SHARD + 30, validation=40, test=30, length=(2, 24))
 
 
 def generated(folder: Path, seed: int = 5) -> GeneratedExpressions:
-    return GeneratedExpressions(SMALL, seed, folder, progress=False)
+    return GeneratedExpressions(LISTOPS, SMALL, seed, folder, progress=False)
 
 
 def test_no_expression_is_drawn_twice_and_labels_are_values(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_published_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         lines = ["Source\tTarget", *(f"{text}\t{number}" for text, number in PUBLISHED)]
         (tmp_path / "listops" / f"basic_{name}.tsv").write_text("\n".join(lines) + "\n")
     data = SequenceData(train=4, validation=2, test=2, length=(4, 100))
-    splits = PublishedExpressions(data, 0, tmp_path / "none").read()
+    splits = PublishedExpressions(LISTOPS, data, 0, tmp_path / "none").read()
     assert [int(label) for label in splits["train"].labels] == [2, 4, 4, 9]
     with pytest.raises(CorpusError, match="expected 9 expressions of 4 to 100 tokens"):
-        PublishedExpressions(data.model_copy(update={"train": 9}), 0, tmp_path).read()
+        PublishedExpressions(LISTOPS, data.model_copy(update={"train": 9}), 0, tmp_path).read()

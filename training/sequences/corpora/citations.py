@@ -1,4 +1,4 @@
-"""The published corpus for document matching: takes the user's AAN files, gives pairs of papers that cite or do not."""
+"""The published corpus for document matching: pairs of papers of the ACL Anthology Network."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from training.sequences.corpora.corpus import Corpus, CorpusError, Splits, labels, spell
-from training.sequences.recipe import SequenceData
 from training.sequences.samples import Sequences, Tokens
+from training.sequences.sequence_data import SequenceData
 
 
 class Citations(Corpus):
@@ -16,11 +16,14 @@ class Citations(Corpus):
 
     name = "aan"
     about = "pairs of papers of the ACL Anthology Network, does one cite the other (Radev et al., 2013)"
-    labels = ("no citation", "citation")
     wanted = "new_aan_pairs.{train,eval,test}.tsv of Long Range Arena in tsv_data/"
     paths = tuple(
         f"{folder}/new_aan_pairs.train.tsv" for folder in (".", "tsv_data", "lra_release/lra_release/tsv_data")
     )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("no citation", "citation")
 
     def read(self) -> Splits:
         path, files = self.prepare(), {"train": "train", "validation": "eval", "test": "test"}
@@ -31,19 +34,33 @@ class Citations(Corpus):
 
 
 def some(path: Path, count: int, data: SequenceData, seed: int) -> Sequences:
-    """Give pairs of a file at random; it is read line by line, for it may be larger than the memory."""
+    """Return pairs of a file at random; it is read line by line, as it may be larger than the memory.
+
+    Args:
+        path: The file.
+        count: How many pairs.
+        data: Lengths.
+        seed: Seed of the choice.
+
+    Raises:
+        CorpusError: The file holds fewer, or a line of another form.
+    """
     with path.open("rb") as file:
         lines = sum(1 for _ in file)
     if lines < count:
         raise CorpusError(f"expected {count} pairs in {path} but it has {lines}")
     chosen = {*np.random.default_rng(seed).permutation(lines)[:count].tolist()}
     with path.open("rb") as file:
-        rows = [parse(line, data.length[1]) for place, line in enumerate(file) if place in chosen]
+        rows = [parse(line, data.length[1]) for number, line in enumerate(file) if number in chosen]
     return Sequences((tuple(row[0] for row in rows), tuple(row[1] for row in rows)), labels(row[2] for row in rows))
 
 
 def parse(line: bytes, longest: int) -> tuple[Tokens, Tokens, int]:
-    """Give both texts of a line by bytes, and its label."""
+    """Return both texts of a line as tokens, and its label.
+
+    Raises:
+        CorpusError: The line has another form.
+    """
     fields = line.rstrip(b"\n").split(b"\t")
     if len(fields) != 5:
         raise CorpusError(f"expected label, two names and two texts in a line but got {len(fields)} fields")

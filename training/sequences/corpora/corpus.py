@@ -1,4 +1,4 @@
-"""What all corpora have in common: takes documents, cuts them into tokens and deals them out to the splits."""
+"""The base of all corpora, and how documents become tokens and are divided among the splits."""
 
 from __future__ import annotations
 
@@ -13,93 +13,115 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.published.published import VARIABLE
-from training.sequences.recipe import SequenceData
 from training.sequences.samples import Sequences, Tokens
+from training.sequences.sequence_data import SequenceData
+from training.sequences.sequence_description import LengthLimits, SequenceDescription
 
 Splits = Mapping[str, Sequences]  # train, validation, test
 Document = tuple[bytes, int]  # a text and its class
 
+WORD = r"\S+"  # matches the tokens of a corpus that brings its own vocabulary
 SPLITS = ("test", "validation", "train")
 
 
 class CorpusError(ValueError):
-    """A corpus is not there, or holds too little: the message says what is wanted where, and where it comes from."""
+    """A corpus is missing or too small: the message says what is expected where, and where it comes from."""
 
 
 class Corpus(ABC):
     """One source of a problem's samples.
 
     Attributes:
-        name: in recipes and cards.
-        about: what it is, whose, under which licence.
-        labels: word by class.
-        wanted: where it is looked for, and where it comes from.
-        paths: files or folders that show that it is there, in the order in which they are looked for.
+        name: Name in recipes and cards.
+        about: What it is, whose, under which licence.
+        wanted: Where it is looked for, and where it comes from.
+        paths: Files or folders that show that it is there, in the order in which they are looked for.
 
     Args:
-        data: how many samples of which lengths.
-        seed: of all that is drawn.
-        folder: where it is made, fetched or looked for, after the folder that DATA_PATH names.
-        progress: show a bar where that takes long.
+        problem: The problem, as it is described where no corpus is chosen.
+        data: How many samples of which lengths.
+        seed: Seed of all that is drawn.
+        folder: Where it is made, fetched or looked for, after the folder that DATA_PATH names.
+        progress: Show a bar where that takes long.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]
-    labels: ClassVar[tuple[str, ...]]
     wanted: ClassVar[str]
     paths: ClassVar[tuple[str, ...]]
 
-    def __init__(self, data: SequenceData, seed: int, folder: Path, *, progress: bool = True) -> None:
-        self.data, self.seed, self.folder, self.progress = data, seed, folder, progress
+    def __init__(
+        self, problem: SequenceDescription, data: SequenceData, seed: int, folder: Path, *, progress: bool = True
+    ) -> None:
+        self.problem, self.data, self.seed, self.folder, self.progress = problem, data, seed, folder, progress
 
     @property
     def there(self) -> bool:
-        """Whether it can be had."""
+        """Whether it is there, or can be made or fetched."""
         return self.find() is not None
 
     def find(self) -> Path | None:
-        """Give the file or folder that holds it."""
+        """Return the file or folder that holds it, None if there is none."""
         user = os.environ.get(VARIABLE)
         folders = [Path(user), self.folder] if user else [self.folder]
         return next((path for folder in folders for name in self.paths if (path := folder / name).exists()), None)
 
     def prepare(self) -> Path:
-        """Give the same, made or fetched first where that is possible.
+        """Return the file or folder that holds it, made or fetched first where that is possible.
 
         Raises:
-            CorpusError: it is not.
+            CorpusError: It is neither there nor can it be made.
         """
         if path := self.find():
             return path
         raise CorpusError(f"no {self.name} corpus in {self.folder} or where DATA_PATH points: expected {self.wanted}")
 
     def vocabulary(self) -> tuple[str, ...] | None:
-        """Give the word of each token, padding first; None where the problem's words are the corpus'."""
+        """Return the text of each token, padding first; None where the vocabulary is the problem's."""
         return None
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Name of each class."""
+        return self.problem.labels
+
+    def narrowed(self) -> SequenceDescription:
+        """Return the description of the problem on this corpus: lengths, vocabulary, labels and distribution."""
+        problem, longest, own = self.problem, self.data.length[1], self.vocabulary()
+        declared = tuple(length for length in problem.length.declared if length < longest)
+        limits = LengthLimits(minimum=problem.length.minimum, maximum=longest, declared=(*declared, longest))
+        tokens = {} if own is None else {"vocabulary": own, "pattern": WORD}
+        corpus = {"labels": self.labels, "distribution": self.description()}
+        return problem.model_copy(update={"length": limits, **corpus, **tokens})
+
     def description(self) -> str:
-        """Say what a network learns from, in the words of a card."""
+        """Describe what a network learns from, for the card."""
         return f"{self.about}; sequences of up to {self.data.length[1]} tokens"
 
     @abstractmethod
     def read(self) -> Splits:
-        """Give the samples.
+        """Return the samples.
 
         Raises:
-            CorpusError: there are fewer than wanted.
+            CorpusError: There are fewer than requested.
         """
 
 
 def spell(text: bytes, longest: int) -> Tokens:
-    """Give the tokens of a text's first bytes."""
+    """Return the tokens of a text's first bytes."""
     return np.frombuffer(text[:longest], dtype=np.uint8).astype(np.uint16) + 1
 
 
 def deal(pools: Mapping[str, Sequence[Document]], data: SequenceData, seed: int) -> Splits:
-    """Give each split so many documents of its pool, at random; pools that are the same one are shared out.
+    """Draw the documents of each split from its pool; splits with the same pool share no document.
+
+    Args:
+        pools: Documents by split.
+        data: How many are drawn, and their lengths.
+        seed: Seed of the draw.
 
     Raises:
-        CorpusError: a pool is too small.
+        CorpusError: A pool is too small.
     """
     rng, splits = np.random.default_rng(seed), {}
     left: dict[int, Iterator[Document]] = {}
@@ -110,13 +132,13 @@ def deal(pools: Mapping[str, Sequence[Document]], data: SequenceData, seed: int)
 
 
 def shuffled(documents: Sequence[Document], shortest: int, rng: np.random.Generator) -> list[Document]:
-    """Give those that are long enough in a random order."""
+    """Return the documents that are long enough, in a random order."""
     long = [document for document in documents if len(document[0]) >= max(1, shortest)]
-    return [long[place] for place in rng.permutation(len(long))]
+    return [long[index] for index in rng.permutation(len(long))]
 
 
 def take(documents: Iterable[Document], count: int, split: str) -> list[Document]:
-    """Give the next `count` documents."""
+    """Return the next `count` documents."""
     taken = list(islice(documents, count))
     if len(taken) < count:
         raise CorpusError(f"expected {count} documents for data.{split} but only {len(taken)} are left")
@@ -124,11 +146,11 @@ def take(documents: Iterable[Document], count: int, split: str) -> list[Document
 
 
 def classified(documents: Sequence[Document], longest: int) -> Sequences:
-    """Give documents as samples."""
+    """Return documents as samples."""
     tokens = tuple(spell(text, longest) for text, _ in documents)
     return Sequences((tokens,), labels(label for _, label in documents))
 
 
 def labels(classes: Iterable[int]) -> tuple[NDArray[np.int64], ...]:
-    """Give classes as labels of whole samples."""
+    """Return classes as labels of whole samples."""
     return tuple(np.array(one, dtype=np.int64) for one in classes)

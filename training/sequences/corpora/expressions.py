@@ -1,4 +1,4 @@
-"""Corpora of ListOps: takes a recipe's data, gives expressions with their values, generated or published."""
+"""Corpora of ListOps: generated and published expressions with their values."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from training.sequences.corpora.corpus import SPLITS, Corpus, CorpusError, Splits, labels
-from training.sequences.corpora.listops import Expression, draw, value
-from training.sequences.problem import LISTOPS
-from training.sequences.recipe import SequenceData
+from training.sequences.corpora.grammar import Expression, draw, value
 from training.sequences.samples import Sequences
+from training.sequences.sequence_data import SequenceData
+from training.sequences.sequence_description import SequenceDescription
 
 VERSION = 1
 """Raised whenever the same seed would give other expressions."""
 
 SHARD = 200
-"""Expressions of a file: what an interrupted run has to draw again."""
+"""Expressions per file, which an interrupted run has to draw again."""
 
 
 class GeneratedExpressions(Corpus):
-    """Expressions by the published rules, no two alike, kept in files of some hundred.
+    """Expressions by the published rules, no two alike, kept in files of `SHARD` each.
 
     File `k` of a split is drawn from a stream of its own, (seed, split, k), and leaves out what earlier files hold. So
-    the expressions are the same however often the work was interrupted; the folder is named by all they depend on.
+    interruptions do not change the expressions. The folder's name holds everything that they depend on.
     """
 
     name = "generated"
     about = "expressions drawn by the rules of Long Range Arena's generator"
-    labels = LISTOPS.labels
     wanted = "nothing"
     paths = ()
 
@@ -44,7 +43,7 @@ class GeneratedExpressions(Corpus):
         return True
 
     def prepare(self) -> Path:
-        path, seen = self.folder / place(self.data, self.seed), set[bytes]()
+        path, seen = self.folder / folder_name(self.data, self.seed), set[bytes]()
         path.mkdir(parents=True, exist_ok=True)
         total = sum(getattr(self.data, split) for split in SPLITS)
         with tqdm(total=total, desc=path.name, unit="expression", disable=not self.progress) as bar:
@@ -66,40 +65,52 @@ class PublishedExpressions(Corpus):
 
     name = "lra"
     about = "the published files basic_{train,val,test}.tsv of Long Range Arena"
-    labels = LISTOPS.labels
     wanted = "basic_train.tsv, basic_val.tsv and basic_test.tsv of Long Range Arena in listops/"
     paths = ("listops/basic_train.tsv", "lra_release/lra_release/listops-1000/basic_train.tsv")
 
     def read(self) -> Splits:
         path, files = self.prepare(), {"train": "train", "validation": "val", "test": "test"}
         return {
-            split: first(path.with_name(f"basic_{suffix}.tsv"), getattr(self.data, split), self.data)
+            split: first(path.with_name(f"basic_{suffix}.tsv"), getattr(self.data, split), self.data, self.problem)
             for split, suffix in files.items()
         }
 
 
-def place(data: SequenceData, seed: int) -> str:
-    """Name the folder of generated expressions."""
+def folder_name(data: SequenceData, seed: int) -> str:
+    """Return the name of the folder of generated expressions."""
     counts = "-".join(str(getattr(data, split)) for split in SPLITS)
     return f"listops-{data.length[0]}-{data.length[1]}-{counts}-seed{seed}-v{VERSION}"
 
 
 def shards(data: SequenceData) -> Iterator[tuple[str, int, int]]:
-    """Give split, number and size of every file, in the order in which they are made."""
+    """Return split, number and size of every file, in the order in which they are made."""
     for split in SPLITS:
         for start in range(0, wanted := getattr(data, split), SHARD):
             yield split, start // SHARD, min(SHARD, wanted - start)
 
 
 def stream(data: SequenceData, seed: int, split: str, number: int) -> Iterator[Expression]:
-    """Give the endless expressions that a file is taken from."""
+    """Draw the expressions of a file without end.
+
+    Args:
+        data: Lengths of the expressions.
+        seed: Seed of all files.
+        split: Split of the file.
+        number: Number of the file in its split.
+    """
     rng = Random(f"{seed} {split} {number}")  # noqa: S311 -- reproducible, not secret
     while True:
         yield draw(rng, *data.length)
 
 
 def distinct(expressions: Iterator[Expression], count: int, seen: set[bytes]) -> list[Expression]:
-    """Give the first `count` that are neither seen nor alike."""
+    """Return the first `count` different expressions that have not been seen.
+
+    Args:
+        expressions: The stream.
+        count: How many.
+        seen: Digests of the expressions of earlier files.
+    """
     found: dict[bytes, Expression] = {}
     for expression in expressions:
         if (key := digest(expression)) not in seen:
@@ -110,7 +121,7 @@ def distinct(expressions: Iterator[Expression], count: int, seen: set[bytes]) ->
 
 
 def digest(expression: Expression) -> bytes:
-    """Give what tells expressions apart."""
+    """Return the digest of an expression."""
     return hashlib.blake2b(expression.tobytes(), digest_size=16).digest()
 
 
@@ -130,26 +141,36 @@ def read(path: Path) -> list[Expression]:
 
 
 def files(path: Path, split: str) -> list[Path]:
-    """Give a split's files in order."""
+    """Return a split's files in order."""
     return sorted(path.glob(f"{split}-*.npz"))
 
 
 def evaluated(expressions: list[Expression]) -> Sequences:
-    """Give expressions with their values."""
+    """Return expressions with their values."""
     return Sequences((tuple(expressions),), labels(map(value, expressions)))
 
 
-def first(path: Path, count: int, data: SequenceData) -> Sequences:
-    """Give the first expressions of a published file that keep to the lengths, with the values it states."""
+def first(path: Path, count: int, data: SequenceData, problem: SequenceDescription) -> Sequences:
+    """Return the first expressions of a published file within the limits of length, with the values it states.
+
+    Args:
+        path: The file.
+        count: How many.
+        data: Lengths.
+        problem: The vocabulary.
+
+    Raises:
+        CorpusError: The file holds fewer.
+    """
     low, high = data.length
     with path.open(newline="") as file:
-        rows = ((parse(row["Source"]), int(row["Target"])) for row in csv.DictReader(file, delimiter="\t"))
+        rows = ((parse(row["Source"], problem), int(row["Target"])) for row in csv.DictReader(file, delimiter="\t"))
         found = list(islice(((tokens, label) for tokens, label in rows if low < len(tokens) < high), count))
     if len(found) < count:
         raise CorpusError(f"expected {count} expressions of {low} to {high} tokens in {path} but got {len(found)}")
     return Sequences((tuple(tokens for tokens, _ in found),), labels(label for _, label in found))
 
 
-def parse(text: str) -> Expression:
-    """Give the tokens of an expression as published: ( ( ( [MAX 2 ) 9 ) ] ), round brackets saying nothing."""
-    return np.array(LISTOPS.encode(text.replace("(", " ").replace(")", " ")), dtype=np.uint8)
+def parse(text: str, problem: SequenceDescription) -> Expression:
+    """Return the tokens of a published expression, such as ( ( ( [MAX 2 ) 9 ) ] ); round brackets are ignored."""
+    return np.array(problem.encode(text.replace("(", " ").replace(")", " ")), dtype=np.uint8)

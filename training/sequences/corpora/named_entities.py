@@ -1,4 +1,4 @@
-r"""Corpora of named entities: takes the user's copy of one, gives its sentences, and a label for every word of each.
+r"""Corpora of sentences with a label for every word: which kind of named entity it is part of.
 
 .. code-block:: text
 
@@ -23,8 +23,8 @@ import numpy as np
 from training.published.published import VARIABLE
 from training.sequences.corpora.corpus import Corpus, CorpusError, Splits
 from training.sequences.corpora.letters import learned
-from training.sequences.problem import PADDING
 from training.sequences.samples import Sequences
+from training.sequences.sequence_description import PADDING
 
 NOTHING = "O"  # the label of words that are part of no entity
 
@@ -33,7 +33,7 @@ Sentence = list[tuple[str, str]]  # words and labels
 
 
 class Source(NamedTuple):
-    """Where a corpus is, and in which columns of its lines."""
+    """The file of a corpus, and the columns of its lines."""
 
     file: str
     word: int
@@ -50,10 +50,16 @@ SOURCES: dict[CorpusName, Source] = {
 
 
 def read(corpus: CorpusName, count: int, longest: int, folder: Path = Path("data")) -> list[Sentence]:
-    """Give the first so many sentences that are not too long.
+    """Return the first `count` sentences that are not too long.
+
+    Args:
+        corpus: Name of the corpus.
+        count: How many sentences.
+        longest: Most words of a sentence.
+        folder: Where the file is looked for, after the folder that DATA_PATH names.
 
     Raises:
-        CorpusError: the file is not there, holds fewer, or has a line of another form.
+        CorpusError: The file is missing, holds fewer, or has a line of another form.
     """
     source = SOURCES[corpus]
     path = find(source, folder)
@@ -66,7 +72,11 @@ def read(corpus: CorpusName, count: int, longest: int, folder: Path = Path("data
 
 
 def find(source: Source, folder: Path) -> Path:
-    """Give a corpus' file."""
+    """Return the file of a corpus.
+
+    Raises:
+        CorpusError: It is missing.
+    """
     folders = [Path(user), folder] if (user := os.environ.get(VARIABLE)) else [folder]
     if path := next((each / source.file for each in folders if (each / source.file).is_file()), None):
         return path
@@ -74,31 +84,57 @@ def find(source: Source, folder: Path) -> Path:
 
 
 def parse(lines: Iterable[str], source: Source, path: Path) -> Iterator[Sentence]:
-    """Give the sentences of lines; what is between two has no letters."""
+    """Return the sentences of lines; lines without letters separate them.
+
+    Args:
+        lines: The lines of the file.
+        source: Its columns.
+        path: Its path, for error messages.
+
+    Raises:
+        CorpusError: A line has too few columns.
+    """
     for full, group in groupby(enumerate(lines, 1), lambda line: bool(line[1].strip())):
         if full and (words := [line for line in group if not line[1].startswith("# ")]):
             yield [columns(line, source, f"{path}, line {number}") for number, line in words]
 
 
-def columns(line: str, source: Source, place: str) -> tuple[str, str]:
-    """Give the word and the label of a line."""
+def columns(line: str, source: Source, location: str) -> tuple[str, str]:
+    """Return the word and the label of a line.
+
+    Args:
+        line: The line.
+        source: Its columns.
+        location: File and line number, for the error message.
+
+    Raises:
+        CorpusError: The line has too few columns.
+    """
     cells = line.rstrip("\n").split("\t")
     if len(cells) <= source.label:
-        raise CorpusError(f"{place}: expected {source.label + 1} columns with tabs between them but got {line[:40]!r}")
+        raise CorpusError(
+            f"{location}: expected {source.label + 1} columns with tabs between them but got {line[:40]!r}"
+        )
     return cells[source.word], cells[source.label]
 
 
 class NamedEntities(Corpus):
-    """The first sentences of a corpus, all of which are learned; nothing is held out."""
+    """The first sentences of a corpus; nothing is held out."""
 
     name: ClassVar[CorpusName]
+    kinds: ClassVar[tuple[str, ...]]  # of entities
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A word begins an entity of a kind, is inside one, or is part of none."""
+        return (NOTHING, *(f"{position}-{kind}" for kind in self.kinds for position in "BI"))
 
     def vocabulary(self) -> tuple[str, ...]:
-        """Give the words in the order in which they occur."""
+        """Return the words in the order in which they occur."""
         return (PADDING, *dict.fromkeys(word for sentence in self.sentences() for word, _ in sentence))
 
     def sentences(self) -> list[Sentence]:
-        """Give the sentences that are learned."""
+        """Return the sentences that are learned."""
         return read(self.name, self.data.train, self.data.length[1], self.folder)
 
     def read(self) -> Splits:
@@ -108,17 +144,12 @@ class NamedEntities(Corpus):
         return learned(Sequences((tokens,), labels), self.data.validation, self.data.test)
 
 
-def spans(*kinds: str) -> tuple[str, ...]:
-    """Give the labels of words that begin an entity of a kind, are further inside one, or part of none."""
-    return (NOTHING, *(f"{place}-{kind}" for kind in kinds for place in "BI"))
-
-
 class Wnut17(NamedEntities):
     """Names in tweets."""
 
     name = "wnut17"
     about = SOURCES["wnut17"].about
-    labels = spans("corporation", "creative-work", "group", "location", "person", "product")
+    kinds = ("corporation", "creative-work", "group", "location", "person", "product")
     wanted = SOURCES["wnut17"].file
     paths = (SOURCES["wnut17"].file,)
 
@@ -128,6 +159,6 @@ class UnerEnglish(NamedEntities):
 
     name = "uner_en_ewt"
     about = SOURCES["uner_en_ewt"].about
-    labels = spans("LOC", "ORG", "PER")
+    kinds = ("LOC", "ORG", "PER")
     wanted = SOURCES["uner_en_ewt"].file
     paths = (SOURCES["uner_en_ewt"].file,)

@@ -1,4 +1,4 @@
-"""Corpora of film reviews: takes the user's copy of one, gives reviews by bytes and whether they are favourable."""
+"""Corpora of film reviews with a label each: favourable or not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from training.sequences.corpora.corpus import SPLITS, Corpus, Document, Splits, deal
-from training.sequences.problem import TEXT
 
 
 class MovieReviews(Corpus):
@@ -14,7 +13,6 @@ class MovieReviews(Corpus):
 
     name = "movie_reviews"
     about = "2,000 film reviews in lower case (polarity data set 2.0, Pang & Lee, 2004; CC BY 4.0)"
-    labels = TEXT.labels
     wanted = "movie_reviews.zip of NLTK's data (packages/corpora) in text/"
     paths = ("text/movie_reviews.zip", "movie_reviews.zip")
 
@@ -30,7 +28,6 @@ class Imdb(Corpus):
 
     name = "imdb"
     about = "50,000 film reviews (IMDb, Maas et al., 2011)"
-    labels = TEXT.labels
     wanted = "the folder aclImdb of the Large Movie Review Dataset"
     paths = ("aclImdb", "text/aclImdb")
 

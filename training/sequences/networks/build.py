@@ -12,20 +12,20 @@ from training.nn.attention.feature_maps import FeatureMap
 from training.sequences.networks.classifier import Classifier, ClassifierConfig
 from training.sequences.networks.matcher import Matcher, MatcherConfig
 from training.sequences.networks.memoriser import Memoriser, MemoriserConfig
-from training.sequences.problem import SequenceProblem
+from training.sequences.sequence_description import SequenceDescription
 
 NetworkConfig = Annotated[ClassifierConfig | MatcherConfig | MemoriserConfig, Field(discriminator="kind")]
 Network = Classifier | Matcher | Memoriser
 
 #: The one registry that turns a config into a network.
-NETWORKS: dict[type[BaseModel], Callable[[Any, SequenceProblem], Network]] = {
+NETWORKS: dict[type[BaseModel], Callable[[Any, SequenceDescription], Network]] = {
     ClassifierConfig: Classifier,
     MatcherConfig: Matcher,
     MemoriserConfig: lambda config, problem: Memoriser(config, len(problem.vocabulary), len(problem.labels)),
 }
 
 
-def build(config: BaseModel, problem: SequenceProblem) -> Network:
+def build(config: BaseModel, problem: SequenceDescription) -> Network:
     """Build the network that `config` describes for a problem, with fresh weights."""
     return NETWORKS[type(config)](config, problem)
 

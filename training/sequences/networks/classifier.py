@@ -13,7 +13,7 @@ from torch import nn
 
 from training.nn.shapes import Logits, Numbers
 from training.sequences.networks.tower import Tower, TowerConfig
-from training.sequences.problem import SequenceProblem
+from training.sequences.sequence_description import SequenceDescription
 
 
 class ClassifierConfig(TowerConfig):
@@ -25,7 +25,7 @@ class ClassifierConfig(TowerConfig):
 class Classifier(nn.Module):
     """See the module's picture; the problem tells the numbers of words and labels."""
 
-    def __init__(self, config: ClassifierConfig, problem: SequenceProblem) -> None:
+    def __init__(self, config: ClassifierConfig, problem: SequenceDescription) -> None:
         super().__init__()
         self.config = config
         self.tower = Tower(config, len(problem.vocabulary))

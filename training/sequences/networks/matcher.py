@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from training.nn.shapes import Logits
 from training.sequences.networks.tower import Tower, TowerConfig
-from training.sequences.problem import SequenceProblem
+from training.sequences.sequence_description import SequenceDescription
 
 First = Integer[Tensor, "batch first"]
 Second = Integer[Tensor, "batch second"]
@@ -36,7 +36,7 @@ class MatcherConfig(TowerConfig):
 class Matcher(nn.Module):
     """See the module's picture; the problem tells the numbers of words and labels."""
 
-    def __init__(self, config: MatcherConfig, problem: SequenceProblem) -> None:
+    def __init__(self, config: MatcherConfig, problem: SequenceDescription) -> None:
         super().__init__()
         self.config = config
         self.tower = Tower(config, len(problem.vocabulary))

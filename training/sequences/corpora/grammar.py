@@ -1,4 +1,4 @@
-"""ListOps: takes a random stream, gives nested expressions over digits as tokens, and the value of any expression.
+"""The grammar of ListOps: random nested expressions over digits, and their values.
 
 The rules of Long Range Arena's generator (Tay et al., ICLR 2021, arXiv 2011.04006; after Nangia & Bowman, 2018, arXiv
 1804.06028): below the greatest depth, where the root has depth 1, a node is a list with probability 1/4, else a digit,
@@ -15,13 +15,13 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from training.sequences.problem import LISTOPS
+from training.sequences.sequence_description import PADDING
 
 NESTED = 0.25  # probability of a list
 DEPTH = 10
 ARGUMENTS = 10
 
-#: What each operator makes of its arguments.
+#: The value of each operator for the values of its arguments.
 OPERATORS: dict[str, Callable[[Sequence[int]], int]] = {
     "[MIN": min,
     "[MAX": max,
@@ -30,7 +30,8 @@ OPERATORS: dict[str, Callable[[Sequence[int]], int]] = {
 }
 CLOSE = "]"
 
-TOKEN = {word: number for number, word in enumerate(LISTOPS.vocabulary)}
+VOCABULARY = (PADDING, *OPERATORS, CLOSE, *"0123456789")
+TOKEN = {text: number for number, text in enumerate(VOCABULARY)}
 DIGIT = TOKEN["0"]  # the token of digit d is DIGIT + d
 LISTS = [TOKEN[operator] for operator in OPERATORS]
 
@@ -38,9 +39,14 @@ Expression = NDArray[np.uint8]
 
 
 def draw(rng: Random, minimum: int, maximum: int) -> Expression:
-    """Give the tokens of a random expression with minimum < length < maximum.
+    """Return the tokens of a random expression with minimum < length < maximum.
 
-    One that has grown too long is given up at once, which changes nothing in what is drawn otherwise.
+    An expression that has grown too long is discarded at once, which does not change what is drawn otherwise.
+
+    Args:
+        rng: The random stream.
+        minimum: Length that is too short.
+        maximum: Length that is too long.
     """
     while True:
         tokens: list[int] = []
@@ -50,7 +56,14 @@ def draw(rng: Random, minimum: int, maximum: int) -> Expression:
 
 
 def grow(tokens: list[int], rng: Random, maximum: int, depth: int = 1) -> None:
-    """Append a random node of a depth, unless the expression is too long already."""
+    """Append a random node, unless the expression is too long already.
+
+    Args:
+        tokens: The expression so far, which is extended.
+        rng: The random stream.
+        maximum: Length that is too long.
+        depth: Depth of the node.
+    """
     if len(tokens) >= maximum:
         return
     if depth == DEPTH or rng.random() > NESTED:
@@ -67,32 +80,40 @@ def value(tokens: Sequence[int] | Expression) -> int:
     """Evaluate an expression.
 
     Raises:
-        ValueError: it is none; the message says what is wrong where.
+        ValueError: The tokens are no expression; the message says what is wrong where.
     """
-    lists: list[tuple[str, list[int]]] = [("", [])]  # those that are open, the whole first
-    for place, token in enumerate(tokens):
-        word = LISTOPS.vocabulary[token]
-        if word in OPERATORS:
-            lists.append((word, []))
-        elif word != CLOSE:
-            lists[-1][1].append(digit(word, place))
+    lists: list[tuple[str, list[int]]] = [("", [])]  # the open lists, the whole expression first
+    for index, token in enumerate(tokens):
+        text = VOCABULARY[token]
+        if text in OPERATORS:
+            lists.append((text, []))
+        elif text != CLOSE:
+            lists[-1][1].append(digit(text, index))
         else:
-            close(lists, place)
+            close(lists, index)
     if len(lists) > 1 or len(lists[0][1]) != 1:
         raise ValueError(f"expected one whole expression but got {len(lists) - 1} open lists and {lists[0][1]}")
     return lists[0][1][0]
 
 
-def digit(word: str, place: int) -> int:
-    """Give a digit's value."""
-    if not word.isdecimal():
-        raise ValueError(f"expected an operator, a digit or ] as token {place} but got {word!r}")
-    return int(word)
+def digit(text: str, index: int) -> int:
+    """Return the value of a digit.
+
+    Raises:
+        ValueError: The token is no digit.
+    """
+    if not text.isdecimal():
+        raise ValueError(f"expected an operator, a digit or ] as token {index} but got {text!r}")
+    return int(text)
 
 
-def close(lists: list[tuple[str, list[int]]], place: int) -> None:
-    """Put the value of the innermost list where it stands."""
+def close(lists: list[tuple[str, list[int]]], index: int) -> None:
+    """Replace the innermost open list by its value.
+
+    Raises:
+        ValueError: There is no open list, or it has no arguments.
+    """
     operator, values = lists.pop()
     if not lists or not values:
-        raise ValueError(f"expected an open list with arguments before the ] at token {place}")
+        raise ValueError(f"expected an open list with arguments before the ] at token {index}")
     lists[-1][1].append(OPERATORS[operator](values))
