@@ -34,10 +34,8 @@ app.command()(memorise)
 console = Console(stderr=True)
 
 RecipeName = Annotated[str, typer.Argument(help="A recipe: a name such as darcy-quick, or a TOML file.")]
-Overrides = Annotated[
-    list[str] | None, typer.Option("--set", help="Change one key, e.g. --set fit.epochs=3. Repeatable.")
-]
-DataFolder = Annotated[Path, typer.Option("--data", help="Where generated samples are kept.")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", help="Change one key: --set fit.epochs=3. Repeatable.")]
+DataFolder = Annotated[Path, typer.Option("--data", help="The folder of the samples.")]
 
 
 @app.command()
@@ -46,10 +44,16 @@ def fit(
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/<model>-<preset> by default.")] = None,
     data: DataFolder = Path("data"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last finished epoch.")] = False,
-    init: Annotated[Path | None, typer.Option(help="A checkpoint folder to start the weights from.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue after the last finished epoch.")] = False,
+    init: Annotated[Path | None, typer.Option(help="A checkpoint folder to take the initial weights from.")] = None,
 ) -> None:
-    """Train a recipe: generate what data is missing, fit, measure, write the checkpoint."""
+    """Train a recipe: generate samples, fit, write the checkpoint, measure it.
+
+    The run's folder becomes a checkpoint folder. metrics.csv in it has one row
+    per epoch. An interrupted run continues with --resume.
+
+    python -m training fit darcy-quick --set fit.epochs=20 --set data.train=500
+    """
     chosen = config.read(config.find(recipe), overrides)
     folder = run.train(chosen, out or Path("runs") / chosen.name, data, resume=resume, init=init)
     console.print(figures(checkpoint.load(folder).card, chosen.name))
@@ -58,33 +62,39 @@ def fit(
 
 @app.command()
 def data(recipe: RecipeName, overrides: Overrides = None, folder: DataFolder = Path("data")) -> None:
-    """Generate a recipe's samples, complete what was interrupted, or find or fetch its corpus."""
+    """Generate or complete the samples of a recipe, or find or fetch its corpus.
+
+    python -m training data darcy-laptop
+    """
     typer.echo(run.workload(config.read(config.find(recipe), overrides), folder).prepare())
 
 
 @app.command()
 def evaluate(
-    folder: Annotated[Path, typer.Argument(help="A checkpoint folder, e.g. checkpoints/darcy.")],
+    folder: Annotated[Path, typer.Argument(help="A checkpoint folder, such as checkpoints/darcy.")],
     grid: Annotated[int | None, typer.Option(help="Points per axis; every measurable grid by default.")] = None,
     noise: Annotated[
         float | None,
-        typer.Option(help="Noise on the input, in units of its deviation by point; the trained levels by default."),
+        typer.Option(help="Noise on the input, in units of its deviation; the trained levels by default."),
     ] = None,
     data: DataFolder = Path("data"),
-    write: Annotated[bool, typer.Option("--write", help="Put the figures into the checkpoint's card.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write the figures here.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Write the figures into the checkpoint's card.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
     pictures: Annotated[
         Path | None,
-        typer.Option(help="A folder to draw best, median and worst field into, on the finest trained grid."),
+        typer.Option(help="A folder for pictures of the best, median and worst sample on the finest trained grid."),
     ] = None,
 ) -> None:
     """Measure a checkpoint on its test set, beside the classical solver.
 
-    Errors are relative: L2 (mean, median, worst), that of the gradient, and
-    Darcy's in the energy norm, the two last as means. Times are medians a field
-    in milliseconds of processor time: of the network, not exported, alone and
-    in batches of eight, and of the classical solver, for which OMP_NUM_THREADS=1
-    is fair. It solves every test field, but three where it takes seconds each.
+    Errors are relative: L2 (mean, median, worst), that of the gradient (mean),
+    and for Darcy that in the energy norm (mean). Times are medians per field in
+    milliseconds of processor time: of the network before its export, alone and
+    in batches of eight, and of the classical solver; OMP_NUM_THREADS=1 makes
+    them comparable. The solver runs on every test field, or on three where it
+    takes seconds for each.
+
+    python -m training evaluate checkpoints/darcy --grid 141 --pictures pictures
     """
     if write and (grid or noise is not None):
         raise typer.BadParameter("a card holds every grid at the trained levels of noise", param_hint="--write")
@@ -102,7 +112,13 @@ def evaluate(
 
 
 def show(folder: Path, card: dict[str, Any], json: Path | None) -> None:
-    """Print figures, and write them to a file if there is one."""
+    """Print figures, and write them to a file if there is one.
+
+    Args:
+        folder: The checkpoint folder.
+        card: The figures.
+        json: The file.
+    """
     if json:
         json.parent.mkdir(parents=True, exist_ok=True)
         write_json(json, card)
@@ -110,14 +126,24 @@ def show(folder: Path, card: dict[str, Any], json: Path | None) -> None:
 
 
 def figures(card: dict[str, Any], name: str) -> Table:
-    """Lay out what was measured: errors of fields, or accuracies of labels."""
+    """Lay out a card's figures: errors of fields, or accuracies of labels."""
     if "accuracy" in card:
         return label_table(card, f"{name}: accuracy")
     return rich_table(card, f"{name}: relative errors on the test set")
 
 
 def draw(work: Workload[Any], found: checkpoint.Checkpoint, scope: Scope, folder: Path) -> None:
-    """Draw pictures; their library comes with the development environment only."""
+    """Draw pictures; their library is part of the development environment only.
+
+    Args:
+        work: The workload of the checkpoint's recipe.
+        found: The checkpoint.
+        scope: What is drawn.
+        folder: Where.
+
+    Raises:
+        BadParameter: The library is missing.
+    """
     try:
         work.draw_pictures(found.operator, found.problem, scope, folder)
     except ModuleNotFoundError as error:
@@ -129,19 +155,19 @@ def draw(work: Workload[Any], found: checkpoint.Checkpoint, scope: Scope, folder
 def ablate(
     recipe: RecipeName,
     vary: Annotated[
-        list[str], typer.Option("--vary", help="A key and values to try, such as operator.steps=0,4. Repeatable.")
+        list[str], typer.Option("--vary", help="A key and its values: --vary operator.steps=0,4. Repeatable.")
     ],
     overrides: Overrides = None,
-    out: Annotated[Path, typer.Option(help="Where the rows' runs are kept; finished ones are not repeated.")] = Path(
+    out: Annotated[Path, typer.Option(help="The folder of the runs; finished ones are not repeated.")] = Path(
         "runs/ablation"
     ),
     data: DataFolder = Path("data"),
-    json: Annotated[Path | None, typer.Option(help="Write all rows here, after each one.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write all rows to this file, after each one.")] = None,
 ) -> None:
-    """Train a recipe, then once more for every change, and print what each is worth.
+    """Train a recipe, then once more for every change of a key, and print the errors.
 
-    Errors are those of 100 training fields that no row was trained on. One
-    training a row: differences of a few per cent are chance.
+    Errors are those of the validation samples. Each row is one training, so
+    differences of a few per cent are chance.
 
     python -m training ablate darcy-ablation --vary operator.steps=0,4 --vary fit.h1=0
     """
@@ -152,7 +178,7 @@ def ablate(
         console.print(f"{row.change}: {row.relative_l2}")
         if json:
             ablation.write(plan, rows, json)
-    table = Table(*ablation.HEADER, title=f"{recipe}: what a change does to the error on validation fields")
+    table = Table(*ablation.HEADER, title=f"{recipe}: effect of each change on the error of validation samples")
     for cells in ablation.cells(rows):
         table.add_row(*cells)
     Console().print(table)
@@ -198,7 +224,7 @@ def import_reference(
     out: Annotated[Path, typer.Option(help="The checkpoint folder to write.")],
     settings: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE.json", help="The network's constructor arguments, in its own words."),
+        typer.Option("--config", metavar="FILE.json", help="The network's constructor arguments, as JSON."),
     ] = None,
     normaliser: Annotated[
         Path | None,
@@ -212,20 +238,22 @@ def import_reference(
     ] = None,
     grid: Annotated[int | None, typer.Option(min=3, help="Points per axis of the fields it was trained on.")] = None,
     whole_model: Annotated[
-        bool, typer.Option("--whole-model", help="FILE.pt is a pickled model; nothing of it is run.")
+        bool, typer.Option("--whole-model", help="FILE.pt is a pickled model; none of its code is run.")
     ] = False,
 ) -> None:
-    """Turn a checkpoint of the published implementation (scaomath/galerkin-transformer) into one of this project.
+    """Convert a checkpoint of the published implementation (scaomath/galerkin-transformer).
 
-    Keys and shapes tell widths, heads, layers, norms and the decoder. They do
-    not tell activations, the attention's type within its family, or the grids:
-    put these into --config, such as {"attention_type": "galerkin",
-    "subsample_nodes": 3, "subsample_attn": 10}. What is still open is the
-    example's default and listed as assumed.
+    Keys and shapes determine widths, heads, layers, norms and the decoder. They
+    do not determine activations, the attention's type within its family, or the
+    grids: pass these by --config, such as {"attention_type": "galerkin",
+    "subsample_nodes": 3, "subsample_attn": 10}. Everything else has the
+    example's default and is listed as assumed.
 
     Files of darcy and darcy_inverse lack the normalisers, without which the
-    answers mean nothing. Give them by --normaliser, or --data to compute them
-    from training samples; with --data the error is measured, too.
+    outputs are meaningless. Pass them by --normaliser, or pass --data to compute
+    them from training samples; with --data the error is measured, too.
+
+    python -m training import-reference darcy.pt --example darcy --data darcy.h5 --out imported/darcy
     """
     imported = reference.import_reference(
         reference.Request(file, example, settings, normaliser, data, grid, whole_model)
@@ -239,7 +267,7 @@ def import_reference(
 
 
 def main() -> None:
-    """Run the commands; what the user can mend is told in one line."""
+    """Run the commands; errors that the user can correct are printed as one line."""
     try:
         app()
     except (

@@ -1,4 +1,4 @@
-"""The command `python -m training memorise`: takes experiments by name, prints tables, writes JSON and a picture."""
+"""The command `python -m training memorise`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from training.memorisation.table import tables
 
 def memorise(
     experiments: Annotated[
-        list[str] | None, typer.Argument(help=f"Of {', '.join(EXPERIMENTS)}; all by default.")
+        list[str] | None, typer.Argument(help=f"Any of {', '.join(EXPERIMENTS)}; all by default.")
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="The folder of the rows, <experiment>.json; what is there is not run again.")
+        Path, typer.Option(help="The folder of the rows, <experiment>.json; rows in it are not computed again.")
     ] = Path("docs/memorisation"),
-    plot: Annotated[Path | None, typer.Option(help="Draw all experiments here, such as x.png.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw all experiments into this file.")] = None,
 ) -> None:
-    """Measure what one layer of rank-1 attention learns by heart, beside hardmax, full rank and a constructed head.
+    """Measure what one layer of rank-1 attention memorises, beside hardmax, full rank and a constructed head.
 
-    Sequences are random sets of words with random labels, unless the
-    experiment says otherwise; `entities` reads WNUT-17 and UNER English-EWT,
-    which the user has where DATA_PATH points. A run that is interrupted goes on
-    where it stopped. Twenty minutes of one core, all in all.
+    Sequences are random sets of tokens with random labels, unless the
+    experiment says otherwise; `entities` reads WNUT-17 and UNER English-EWT
+    from the folder that DATA_PATH names. An interrupted command continues where
+    it stopped. All experiments take twenty minutes of one core.
+
+    python -m training memorise sequences --out runs/memorisation --plot memorisation.png
     """
     wanted = experiments or list(EXPERIMENTS)
     if unknown := [name for name in wanted if name not in EXPERIMENTS]:
@@ -44,14 +46,18 @@ def memorise(
 
 
 def measured(experiment: str, folder: Path) -> Record:
-    """Run what is missing of an experiment, with a bar."""
+    """Run the missing trials of an experiment, with a bar."""
     trials = list(EXPERIMENTS[experiment]())
     with tqdm(total=len(trials), desc=experiment, disable=None) as bar:
         return complete(experiment, trials, folder / f"{experiment}.json", bar.update)
 
 
 def picture(records: Sequence[Record], target: Path) -> None:
-    """Draw the records; the library for it comes with the development environment only."""
+    """Draw the records; the library is part of the development environment only.
+
+    Raises:
+        BadParameter: The library is missing.
+    """
     try:
         from training.memorisation.plot import draw  # noqa: PLC0415 -- training itself needs no matplotlib
     except ModuleNotFoundError as error:

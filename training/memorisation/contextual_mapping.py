@@ -1,4 +1,4 @@
-r"""One head of rank 1 that knows its context: takes sequences, gives weights under which no two contexts look alike.
+r"""The construction of one attention head of rank 1 whose outputs differ for different contexts.
 
 A map q of sequences is a contextual mapping if all outputs are bounded, :math:`|q(X)_k| \le r`, and those of different
 tokens, or of one token in sequences of different tokens, are apart, :math:`|q(X)_k - q(X')_l| > \delta`. Kajitsuka &
@@ -49,7 +49,7 @@ Vocabulary = Float[Tensor, "word channel"]
 
 
 class Separation(NamedTuple):
-    """How far the tokens of all sequences are from the origin and from each other."""
+    """Distances of the tokens of all sequences from the origin and from each other."""
 
     shortest: float  # r_min
     longest: float  # r_max
@@ -57,11 +57,11 @@ class Separation(NamedTuple):
 
 
 class ContextualMapping(NamedTuple):
-    """The weights, and what they promise."""
+    """The weights, and the bounds that they guarantee."""
 
     attention: LowRankAttention
     radius: float  # r, the bound of all outputs
-    log_distance: float  # ln delta, as delta may be too small for a number; -inf where nothing is promised
+    log_distance: float  # ln delta, as delta may underflow; -inf without a guarantee
 
 
 def separation(sequences: Sequences) -> Separation:
@@ -77,17 +77,17 @@ def separation(sequences: Sequences) -> Separation:
 def contextual_mapping(
     sequences: Sequences, *, score_gap: float | None = None, draws: int = 4096, generator: torch.Generator | None = None
 ) -> ContextualMapping:
-    r"""Build the head that tells the contexts of these sequences apart.
+    r"""Build the head that distinguishes the contexts of these sequences.
 
     Args:
-        sequences: of distinct tokens each, none of them 0, in float64 if the distances are to be seen.
-        score_gap: the smallest distance of two scores of a token, :math:`4\ln n + 6` by default. Less promises no
-            distance, but in practice gives a far larger one: exponents shrink with it.
-        draws: directions to choose the projection from.
-        generator: of the draws.
+        sequences: Sequences of distinct tokens, none of them 0; in float64 where small distances matter.
+        score_gap: Smallest distance of two scores of a token, :math:`4\ln n + 6` by default. A smaller gap guarantees
+            no distance, but gives a larger one in practice, because exponents shrink with it.
+        draws: Number of directions to choose the projection from.
+        generator: Generator of the directions.
 
     Raises:
-        ValueError: a sequence repeats a token, a token is 0, or there are fewer than two different tokens.
+        ValueError: A sequence repeats a token, a token is 0, or there are fewer than two different tokens.
     """
     expect_distinct(sequences)
     proven = 4 * math.log(sequences.shape[1]) + 6
@@ -111,7 +111,13 @@ def contextual_mapping(
 
 
 def projection(words: Vocabulary, draws: int, generator: torch.Generator | None) -> Float[Tensor, " channel"]:
-    """Give the unit vector, of so many random ones, under which scores can be told apart at the smallest range."""
+    """Return the best of several random unit vectors: it separates scores at the smallest range.
+
+    Args:
+        words: The different tokens.
+        draws: Number of random vectors.
+        generator: Their generator.
+    """
     directions = torch.randn(words.shape[1], draws, dtype=words.dtype, generator=generator)
     directions = directions / directions.norm(dim=0)
     y = words @ directions
@@ -120,17 +126,21 @@ def projection(words: Vocabulary, draws: int, generator: torch.Generator | None)
 
 
 def smallest_gap(y: Float[Tensor, "word ..."]) -> Tensor:
-    """Give the smallest distance of two entries along the first axis, which is left out."""
+    """Return the smallest distance of two entries along the first axis."""
     return y.sort(dim=0).values.diff(dim=0).amin(dim=0)
 
 
 def vocabulary(sequences: Sequences) -> Vocabulary:
-    """Give the different tokens of all sequences."""
+    """Return the different tokens of all sequences."""
     return sequences.flatten(0, 1).unique(dim=0)
 
 
 def expect_distinct(sequences: Sequences) -> None:
-    """Raise a ValueError if the theorem's conditions are not met."""
+    """Check the conditions of the theorem.
+
+    Raises:
+        ValueError: They are not met.
+    """
     for index, sequence in enumerate(sequences):
         if len(different := sequence.unique(dim=0)) < len(sequence):
             raise ValueError(
@@ -142,7 +152,7 @@ def expect_distinct(sequences: Sequences) -> None:
 
 
 def hidden_from_hardmax(channels: int) -> Sequences:
-    r"""Give two sequences that no hardmax attention tells apart at the two tokens that they share.
+    r"""Return two sequences that no hardmax attention distinguishes at the two tokens that they share.
 
     Tokens 1, 2, 5, 6 and 1, 3, 4, 6 times one vector: scores are monotone along a line, so that the largest is one of
     the common ends, or all are equal, and so are the means (our example for the paper's Theorem 1, which holds for any

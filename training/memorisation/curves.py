@@ -1,4 +1,4 @@
-"""What is seen: takes an experiment's rows, gives curves over what was varied, the seeds of a point together."""
+"""Curves of an experiment: figures over the varied quantity, with the seeds of each point together."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ ALONE = "words without context"
 
 
 class Point(NamedTuple):
-    """Values of all seeds at one place."""
+    """Values of all seeds at one abscissa."""
 
     x: int
     values: tuple[float, ...]
 
     @property
     def mean(self) -> float:
-        """The mean of all seeds."""
+        """Mean of all seeds."""
         return sum(self.values) / len(self.values)
 
 
 class Axis(NamedTuple):
-    """What an experiment varies."""
+    """The varied quantity of an experiment: its name, its value in a row, and the label of the row's curve."""
 
     name: str
     x: Callable[[Row], int]
@@ -32,27 +32,27 @@ class Axis(NamedTuple):
 
 
 def data(name: str) -> Callable[[Row], int]:
-    """Give what reads a number of the data."""
+    """Return a function that reads a number of the data."""
     return lambda row: int(getattr(row.trial.data, name))
 
 
 def sizes(name: str) -> Callable[[Row], int]:
-    """Give what reads a size of the network."""
+    """Return a function that reads a size of the network."""
     return lambda row: int(getattr(row.trial.network, name))
 
 
 def form(row: Row) -> str:
-    """Name a row by its attention."""
+    """Return the attention of a row."""
     return row.trial.form
 
 
 def kind(row: Row) -> str:
-    """Name a row by its attention, whatever its rank."""
+    """Return the attention of a row without its rank."""
     return row.trial.form.partition(",")[0]
 
 
 def corpus(row: Row) -> str:
-    """Name a row by its corpus."""
+    """Return the corpus of a row."""
     return row.trial.data.corpus if isinstance(row.trial.data, NamedEntities) else row.trial.data.kind
 
 
@@ -72,7 +72,14 @@ AXES = {
 def curves(
     experiment: str, rows: Sequence[Row], value: Callable[[Row], float], label: Callable[[Row], str] | None = None
 ) -> dict[str, list[Point]]:
-    """Give each label's points from left to right; labels are the experiment's own unless others are asked for."""
+    """Return the points of each curve from left to right, by the label of the curve.
+
+    Args:
+        experiment: Name of the experiment.
+        rows: Its rows.
+        value: The ordinate.
+        label: Label of a row's curve; the experiment's own by default.
+    """
     axis, found = AXES[experiment], dict[str, dict[int, list[float]]]()
     for row in rows:
         found.setdefault((label or axis.label)(row), {}).setdefault(axis.x(row), []).append(value(row))
@@ -80,17 +87,17 @@ def curves(
 
 
 def floors(record: Record) -> dict[str, list[Point]]:
-    """Give what the best map of words without context has right; nothing where that is no matter of the abscissa."""
+    """Return the accuracy without context; no curves where it does not depend on the abscissa."""
     if record.experiment in {"function", "width"}:
         return {}
     return curves(record.experiment, record.rows, lambda row: row.alone, floor)
 
 
 def floor(row: Row) -> str:
-    """Name the data of a row."""
+    """Return the label of the curve without context."""
     return f"{corpus(row)}: {ALONE}" if isinstance(row.trial.data, NamedEntities) else ALONE
 
 
 def height(row: Row) -> float:
-    """Give what a curve shows: the share of labels that is memorised, or a function's error."""
+    """Return the figure of a row: the share of memorised labels, or the error of a function."""
     return row.tokens if row.error is None else row.error

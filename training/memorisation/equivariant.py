@@ -1,9 +1,9 @@
-r"""A function of sets: takes the sizes of a network, gives how well it fits a permutation equivariant function.
+r"""A permutation equivariant function of sets, and how well a network fits it.
 
 .. math::
     f(X)_k = \min_{j\ne k} |x_k - x_j|, \qquad X \in [0, 1]^n,
 
-each number's distance to its nearest neighbour: continuous, equivariant, and not to be guessed from the number alone.
+each number's distance to its nearest neighbour: continuous, equivariant, and not a function of the number alone.
 One layer of rank-1 attention between two feed-forward nets approximates every such function (Kajitsuka & Sato, ICLR
 2024, arXiv 2307.14023, Theorem on universal approximation); how fast is not said. The numbers are lifted linearly to
 the channels; training sets are fresh at every step, so errors are those on unseen sets.
@@ -21,14 +21,14 @@ from training.memorisation.stack import side_by_side, stack
 from training.memorisation.trial import Row, Sets, Trial
 from training.sequences.networks.memoriser import MemoriserConfig, OneLayer
 
-SETS = 4096  # measured on
+SETS = 4096  # sets of the test
 BATCH = 256
 
 Numbers = Float[Tensor, "*batch number"]
 
 
 class SetFunction(nn.Module):
-    """Give a number for every number of a set."""
+    """Map every number of a set to a number."""
 
     def __init__(self, config: MemoriserConfig) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class SetFunction(nn.Module):
 
 
 def nearest(numbers: Numbers) -> Numbers:
-    """Give each number's distance to its nearest neighbour."""
+    """Return each number's distance to its nearest neighbour."""
     distances = (numbers[..., None] - numbers[..., None, :]).abs()
     return (distances + torch.eye(numbers.shape[-1]) * 2).amin(dim=-1)
 
@@ -70,10 +70,10 @@ def fit(trials: Sequence[Trial]) -> list[Row]:
 
 
 def sizes(trial: Trial) -> int:
-    """Give the numbers of a set.
+    """Return how many numbers a set has.
 
     Raises:
-        TypeError: the trial is of something else.
+        TypeError: The trial has other data.
     """
     if not isinstance(trial.data, Sets):
         raise TypeError(f"expected a function of sets but got {trial.data.kind}")

@@ -1,4 +1,4 @@
-"""All that is tried: takes the name of an experiment, gives its trials, few enough for minutes of one core."""
+"""The experiments and their trials."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from training.sequences.networks.memoriser import MemoriserConfig
 
 SEEDS = range(2)
 SEQUENCES = (8, 16, 32, 64, 96)
-CHANNELS, HIDDEN, FULL = 16, 128, 16  # of a network that is not said to have others
+CHANNELS, HIDDEN, FULL = 16, 128, 16  # default sizes of a network, and its full rank
 
 
 def network(channels: int = CHANNELS, hidden: int = HIDDEN, rank: int = 1, *, hard: bool = False) -> MemoriserConfig:
-    """Give the sizes of a network."""
+    """Return the sizes of a network.
+
+    Args:
+        channels: Features of a token.
+        hidden: Width of the feed-forward nets.
+        rank: Rank of the attention.
+        hard: Attend by hardmax.
+    """
     return MemoriserConfig(channels=channels, hidden=hidden, rank=rank, hard=hard)
 
 
@@ -25,7 +32,7 @@ RANK_ONE = (network(), network(hard=True))
 
 
 def by_sequences() -> Iterator[Trial]:
-    """More and more sequences, of every form."""
+    """Vary the number of sequences, for every form of attention."""
     for seed, sequences in product(SEEDS, SEQUENCES):
         data = RandomSets(sequences=sequences)
         yield from (Trial(data=data, network=form, seed=seed) for form in FORMS)
@@ -33,19 +40,19 @@ def by_sequences() -> Iterator[Trial]:
 
 
 def by_length() -> Iterator[Trial]:
-    """Longer and longer sequences of the same words."""
+    """Vary the length of the sequences."""
     for seed, length, form in product(SEEDS, (2, 3, 4, 6, 8), RANK_ONE):
         yield Trial(data=RandomSets(length=length), network=form, seed=seed)
 
 
 def by_words() -> Iterator[Trial]:
-    """A larger and larger vocabulary."""
+    """Vary the size of the vocabulary."""
     for seed, words, form in product(SEEDS, (8, 10, 16, 32, 64), RANK_ONE):
         yield Trial(data=RandomSets(words=words), network=form, seed=seed)
 
 
 def by_channels() -> Iterator[Trial]:
-    """Larger and larger embeddings; kept fixed for the constructed head."""
+    """Vary the size of the embeddings, which are not trained for the constructed head."""
     for seed, channels, hard in product(SEEDS, (1, 2, 4, 8, 16), (False, True)):
         yield Trial(network=network(channels=channels, hard=hard), seed=seed)
         if not hard:
@@ -53,25 +60,25 @@ def by_channels() -> Iterator[Trial]:
 
 
 def by_rank() -> Iterator[Trial]:
-    """Higher and higher ranks, at twice the sequences that rank 1 takes with ease."""
+    """Vary the rank, with twice as many sequences as rank 1 memorises easily."""
     for seed, rank, hard in product(SEEDS, (1, 2, 4, 16), (False, True)):
         yield Trial(data=RandomSets(sequences=64), network=network(rank=rank, hard=hard), seed=seed)
 
 
 def by_width() -> Iterator[Trial]:
-    """Wider and wider feed-forward nets for all numbers of sequences: what memory costs in parameters, at best."""
+    """Vary the width of the feed-forward nets for several numbers of sequences: parameters per memorised pair."""
     for seed, sequences, hidden in product(range(4), SEQUENCES[:4], (4, 16, 64, 256)):
         yield Trial(data=RandomSets(sequences=sequences), network=network(hidden=hidden), seed=seed)
 
 
 def counterexample() -> Iterator[Trial]:
-    """Two sequences that no hardmax tells apart at their common tokens, for every rank."""
+    """Vary the rank on two sequences that no hardmax attention distinguishes at their common tokens."""
     for seed, rank, hard in product(SEEDS, (1, 4, FULL), (False, True)):
         yield Trial(data=CounterExample(), network=network(rank=rank, hard=hard), seed=seed, steps=300)
 
 
 def entities() -> Iterator[Trial]:
-    """More and more sentences of two corpora."""
+    """Vary the number of sentences of two corpora."""
     for corpus, sentences, hard in product(SOURCES, (100, 300, 1000), (False, True)):
         yield Trial(
             data=NamedEntities(corpus=corpus, sentences=sentences),
@@ -82,12 +89,12 @@ def entities() -> Iterator[Trial]:
 
 
 def function() -> Iterator[Trial]:
-    """Wider and wider nets for a permutation equivariant function."""
+    """Vary the width of the nets for a permutation equivariant function."""
     for hidden, (rank, hard), seed in product((4, 16, 64, 256), ((1, False), (1, True), (FULL, False)), SEEDS):
         yield Trial(data=Sets(), network=network(hidden=hidden, rank=rank, hard=hard), seed=seed, steps=600)
 
 
-#: Every experiment by its name.
+#: The trials of every experiment.
 EXPERIMENTS: dict[str, Callable[[], Iterator[Trial]]] = {
     "counterexample": counterexample,
     "sequences": by_sequences,

@@ -1,4 +1,4 @@
-"""What is trained: takes a trial and its sequences, gives a fresh memoriser, and says which of its weights learn."""
+"""The network of a trial: a new memoriser, and which of its weights are trained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINE = 0.2  # length of the counter-example's vector: its tokens are 0.2 to 1.2 
 
 
 def network(trial: Trial, data: Pairs) -> Memoriser:
-    """Build a trial's network with weights drawn from its seed, or constructed."""
+    """Build the network of a trial with weights drawn from its seed, or constructed."""
     torch.manual_seed(trial.seed)
     built = Memoriser(trial.network, data.words, data.classes)
     with torch.no_grad():
@@ -24,12 +24,12 @@ def network(trial: Trial, data: Pairs) -> Memoriser:
             construct(built, data.tokens)
         if isinstance(trial.data, CounterExample):
             built.embedding.weight[data.tokens] = LINE * directions(trial.network.channels)
-            see_tokens_as_they_are(built)
+            keep_tokens(built)
     return built
 
 
 def learning(trial: Trial) -> tuple[str, ...]:
-    """Say how the names of those parameters begin that are trained."""
+    """Return prefixes of the names of the parameters that are trained."""
     if trial.constructed:
         return ("layer.second.",)
     return ("layer.attention.", "layer.second.") if isinstance(trial.data, CounterExample) else ("",)
@@ -38,9 +38,9 @@ def learning(trial: Trial) -> tuple[str, ...]:
 def construct(built: Memoriser, tokens: Tensor) -> None:
     r"""Put a contextual mapping of random embeddings into a network.
 
-    The projection v is the theorem's. Its scores, which would be hundreds apart, are brought down to `SHARPNESS`, and
-    what it adds to tokens is scaled up by `STRETCH`, so that float32 and Adam can tell contexts apart. Both were chosen
-    by trial: sharper scores, between 1 and 16, were memorised worse.
+    The projection v is the theorem's. Its scores, which would be hundreds apart, are scaled down to `SHARPNESS`, and
+    its output is scaled up by `STRETCH`, so that float32 and Adam can distinguish contexts. Both values were chosen by
+    trial: with sharper scores, between 1 and 16, fewer labels were memorised.
     """
     built.embedding.weight.normal_()
     mapping = contextual_mapping(built.embedding.weight.double()[tokens]).attention
@@ -51,15 +51,15 @@ def construct(built: Memoriser, tokens: Tensor) -> None:
     head.key.weight.copy_(v)
     head.value.weight.copy_(v)
     head.output.weight.copy_(STRETCH * v.T / y.std())
-    see_tokens_as_they_are(built)
+    keep_tokens(built)
 
 
 def directions(channels: int) -> Tensor:
-    """Give the counter-example's tokens, multiples 1 to 6 of a unit vector."""
+    """Return the tokens of the counter-example, multiples 1 to 6 of a unit vector."""
     return (hidden_from_hardmax(channels) / channels**0.5).float()
 
 
-def see_tokens_as_they_are(built: Memoriser) -> None:
-    """Let the first feed-forward net add nothing."""
+def keep_tokens(built: Memoriser) -> None:
+    """Set the last layer of the first feed-forward net to 0, so that it adds nothing to tokens."""
     for parameter in built.layer.first[-1].parameters():
         parameter.zero_()

@@ -1,4 +1,4 @@
-"""What is memorised: takes the description of a data set, gives its sequences by number, every token with a label."""
+"""The sequences of a trial, with a label for every token."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from training.memorisation.trial import CounterExample, NamedEntities, RandomSets, Trial
 from training.sequences.corpora import named_entities
-from training.sequences.samples import UNLABELLED
+from training.sequences.samples import UNLABELLED, pad
 
 Sequences = Int[Tensor, "sequence token"]
 
@@ -24,17 +23,17 @@ class Pairs(NamedTuple):
 
     tokens: Sequences
     labels: Sequences
-    words: int  # different tokens, padding among them
+    words: int  # number of different tokens, including padding
     classes: int
-    nothing: int | None = None  # the label of words that are part of no entity
+    nothing: int | None = None  # the label of tokens that are part of no entity
 
 
 def pairs(trial: Trial) -> Pairs:
-    """Draw or read what a trial memorises.
+    """Draw or read the sequences of a trial.
 
     Raises:
-        ValueError: there are not so many different sets.
-        CorpusError: the corpus is not there, or has fewer sentences.
+        ValueError: There are fewer different sets than requested, or the trial has no labelled sequences.
+        CorpusError: The corpus is missing, or has fewer sentences.
     """
     match trial.data:
         case RandomSets():
@@ -48,9 +47,13 @@ def pairs(trial: Trial) -> Pairs:
 
 
 def random_sets(data: RandomSets, seed: int) -> Pairs:
-    """Draw different sets of words, and labels without any rule."""
+    """Draw different sets of tokens, and random labels.
+
+    Raises:
+        ValueError: There are fewer different sets.
+    """
     if (possible := math.comb(data.words, data.length)) < data.sequences:
-        raise ValueError(f"expected at most {possible} sets of {data.length} of {data.words} words: {data.sequences}")
+        raise ValueError(f"expected at most {possible} sets of {data.length} of {data.words} tokens: {data.sequences}")
     rng = np.random.default_rng([seed, data.sequences, data.length, data.words])
     tokens = np.array([rng.permutation(chosen) for chosen in distinct(data, rng)])
     labels = rng.integers(data.labels, size=tokens.shape)
@@ -58,7 +61,7 @@ def random_sets(data: RandomSets, seed: int) -> Pairs:
 
 
 def distinct(data: RandomSets, rng: np.random.Generator) -> list[tuple[int, ...]]:
-    """Draw the sets, as sorted words from 1 on."""
+    """Draw the sets, as sorted token numbers from 1."""
     found: dict[tuple[int, ...], None] = {}
     while len(found) < data.sequences:
         found[tuple(sorted((1 + rng.permutation(data.words)[: data.length]).tolist()))] = None
@@ -66,30 +69,22 @@ def distinct(data: RandomSets, rng: np.random.Generator) -> list[tuple[int, ...]
 
 
 def sentences(data: NamedEntities) -> Pairs:
-    """Number the words and labels of a corpus in the order in which they occur; the commonest label is `nothing`."""
+    """Read a corpus, and number its words and labels in the order in which they occur."""
     corpus = named_entities.read(data.corpus, data.sentences, data.length)
     words = numbered(word for sentence in corpus for word, _ in sentence)
     labels = numbered(label for sentence in corpus for _, label in sentence)
-    tokens = padded([[1 + words[word] for word, _ in sentence] for sentence in corpus], 0)
-    classes = padded([[labels[label] for _, label in sentence] for sentence in corpus], UNLABELLED)
+    tokens = pad([np.array([1 + words[word] for word, _ in sentence]) for sentence in corpus], 0)
+    classes = pad([np.array([labels[label] for _, label in sentence]) for sentence in corpus], UNLABELLED)
     return Pairs(tokens, classes, 1 + len(words), len(labels), labels[named_entities.NOTHING])
 
 
-def numbered(words: Iterable[str]) -> dict[str, int]:
-    """Give each different word the next number."""
-    return {word: number for number, word in enumerate(dict.fromkeys(words))}
-
-
-def padded(rows: list[list[int]], value: int) -> Sequences:
-    """Stack rows, filled up behind."""
-    filled: NDArray[np.int64] = np.full((len(rows), max(map(len, rows))), value)
-    for target, row in zip(filled, rows, strict=True):
-        target[: len(row)] = row
-    return torch.from_numpy(filled)
+def numbered(texts: Iterable[str]) -> dict[str, int]:
+    """Number different texts in their order."""
+    return {text: number for number, text in enumerate(dict.fromkeys(texts))}
 
 
 def alone(data: Pairs) -> float:
-    """Give the share of labels that the best map of words without context has right."""
+    """Return the accuracy of the best map from single tokens to labels, which ignores the context."""
     seen = data.labels != UNLABELLED
     counts = torch.zeros(data.words, data.classes).index_put_(
         (data.tokens[seen], data.labels[seen]), torch.ones(()), accumulate=True

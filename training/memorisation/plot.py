@@ -1,4 +1,4 @@
-"""For the eye: takes records, draws what is memorised over what was varied, a panel for each experiment."""
+"""A picture of all experiments, with one panel each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 from training.memorisation.curves import AXES, curves, floors, height
 from training.memorisation.record import Record
 
-#: Okabe and Ito's colours, told apart by every kind of sight, with a marker for each.
+#: The colours of Okabe and Ito, which are distinguishable with any colour vision, and a marker for each.
 STYLE = (
     ("#0072B2", "o"),
     ("#D55E00", "D"),
@@ -22,11 +22,11 @@ STYLE = (
     ("#E69F00", "^"),
     ("#56B4E9", "P"),
 )
-#: Forms look alike in all panels.
+#: Styles of the forms of attention, equal in all panels.
 FIRST = {"softmax": 0, "hardmax": 1, "softmax, rank 1": 0, "hardmax, rank 1": 1, "constructed softmax, rank 1": 4}
 FULL = {"softmax, full rank": 2, "hardmax, full rank": 3}
 COLUMNS = 3
-#: What is not random sets of words says so.
+#: Subjects of experiments on other data than random sets.
 SUBJECTS = {
     "counterexample": "the counter-example memorised",
     "entities": "named entities memorised",
@@ -35,7 +35,7 @@ SUBJECTS = {
 
 
 def draw(records: Sequence[Record], target: Path) -> None:
-    """Write the picture in the format that the file's name ends with."""
+    """Write the picture; the suffix of the file's name decides the format."""
     mpl.use("agg")
     lines = -(-len(records) // COLUMNS)
     figure, grid = plt.subplots(lines, COLUMNS, figsize=(14, 5 * lines), layout="constrained", squeeze=False)
@@ -49,7 +49,7 @@ def draw(records: Sequence[Record], target: Path) -> None:
 
 
 def panel(axis: Axes, record: Record) -> None:
-    """Draw one experiment: means of all seeds as lines, the range between them as bands."""
+    """Draw one experiment: means of all seeds as lines, their ranges as bands."""
     for number, (label, points) in enumerate(curves(record.experiment, record.rows, height).items()):
         colour, marker = STYLE[(FIRST | FULL).get(label.split(": ")[-1], number) % len(STYLE)]
         x = [point.x for point in points]
@@ -72,7 +72,7 @@ def panel(axis: Axes, record: Record) -> None:
 
 
 def dress(axis: Axes, record: Record) -> None:
-    """Label a panel; the ticks are the places that were measured."""
+    """Label a panel; the ticks are the measured values."""
     function, name = record.experiment == "function", AXES[record.experiment].name
     axis.set_title(f"{SUBJECTS.get(record.experiment, 'memorised')} by {name}", fontsize=11)
     axis.set_xlabel(name)

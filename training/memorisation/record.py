@@ -1,4 +1,4 @@
-"""What was found: takes an experiment's rows, keeps them in a JSON file to which an interrupted run adds."""
+"""The rows of an experiment in a JSON file, which an interrupted run continues."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Record(BaseModel):
 def complete(
     experiment: str, trials: Sequence[Trial], path: Path, progress: Callable[[int], object] = lambda _: None
 ) -> Record:
-    """Run those trials of which the file has no row yet, and write it after each group.
+    """Run the trials that have no row in the file yet, and write the file after each group.
 
     Args:
-        experiment: its name.
-        trials: all of it, whose rows are kept in this order.
-        path: the file; rows of other trials in it are dropped.
-        progress: told the number of trials done whenever there are more.
+        experiment: Name of the experiment.
+        trials: All its trials; rows are kept in this order.
+        path: The file; rows of other trials in it are dropped.
+        progress: Is called with the number of trials before each group of them runs.
     """
     done = {row.trial: row for row in read(path)}
     for group in stack.groups([trial for trial in trials if trial not in done]):
@@ -48,7 +48,7 @@ def run(group: Sequence[Trial]) -> list[Row]:
 
 
 def read(path: Path) -> tuple[Row, ...]:
-    """Give the rows of a file, none if there is no file."""
+    """Return the rows of a file, none if there is no file."""
     return Record.model_validate_json(path.read_text()).rows if path.exists() else ()
 
 
@@ -56,5 +56,5 @@ def write(record: Record, path: Path) -> None:
     """Write a record aside and rename it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}")
-    aside.write_text(record.model_dump_json().replace('{"trial"', '\n{"trial"') + "\n")  # a line for a row
+    aside.write_text(record.model_dump_json().replace('{"trial"', '\n{"trial"') + "\n")  # one line per row
     aside.replace(path)

@@ -1,7 +1,7 @@
-"""Many networks of one size trained at once: takes trials, gives their rows.
+"""Training of many networks of one size at once.
 
-Small networks cost what their operations cost to start, so those of different data and seeds are stacked and go through
-every operation together. They share nothing: each has its weights, its loss, and Adam's moments elementwise.
+The time of small networks is the start of their operations. So networks of different data and seeds are stacked, and
+every operation runs on all of them. They are independent: each has its own weights, loss and moments of Adam.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from training.memorisation.pairs import Pairs, alone, pairs
 from training.memorisation.trial import NamedEntities, RandomSets, Row, Trial
 from training.sequences.samples import UNLABELLED
 
-CHUNK = 256  # sequences answered at once when all is learned
+CHUNK = 256  # sequences of a forward pass after the training
 
 State = dict[str, Tensor]  # weights by name, the networks' along the first axis
 
 
 def groups(trials: Sequence[Trial]) -> Iterator[list[Trial]]:
-    """Give together what can be stacked: trials that differ in seeds, and in how many random sets of which words."""
+    """Group the trials that can be stacked: they differ in seeds, and in number and length of random sets only."""
     found: dict[Trial, list[Trial]] = {}
     for trial in trials:
         data = RandomSets(labels=trial.data.labels) if isinstance(trial.data, RandomSets) else trial.data
@@ -34,16 +34,16 @@ def groups(trials: Sequence[Trial]) -> Iterator[list[Trial]]:
 
 
 def memorise(trials: Sequence[Trial]) -> list[Row]:
-    """Train one group and measure what it has learned."""
+    """Train one group and return its rows."""
     data = [pairs(trial) for trial in trials]
     networks = [network(trial, each) for trial, each in zip(trials, data, strict=True)]
     tokens, labels = together([each.tokens for each in data], 0), together([each.labels for each in data], UNLABELLED)
     state, run = stack(networks), side_by_side(networks[0])
     train(trials[0], state, run, tokens, labels)
     with torch.no_grad():
-        answers = torch.cat([run(state, chunk).argmax(dim=-1) for chunk in tokens.split(CHUNK, dim=1)], dim=1)
+        found = torch.cat([run(state, chunk).argmax(dim=-1) for chunk in tokens.split(CHUNK, dim=1)], dim=1)
     sizes = [sum(weight.numel() for weight in each.parameters()) for each in networks]
-    return [row(*each) for each in zip(trials, data, answers, sizes, strict=True)]
+    return [row(*each) for each in zip(trials, data, found, sizes, strict=True)]
 
 
 def together(tensors: Sequence[Tensor], value: int) -> Tensor:
@@ -56,33 +56,41 @@ def together(tensors: Sequence[Tensor], value: int) -> Tensor:
 
 
 def stack(networks: Sequence[nn.Module]) -> State:
-    """Give the weights of all networks; of smaller vocabularies, the embeddings are filled up."""
+    """Return the weights of all networks; embeddings of smaller vocabularies are filled up."""
     states = [each.state_dict() for each in networks]
     return {name: together([state[name] for state in states], 0) for name in states[0]}
 
 
 def side_by_side(network: nn.Module) -> Callable[[State, Tensor], Tensor]:
-    """Give what applies a stack of such networks, each to its own input."""
+    """Return a function that applies a stack of such networks, each to its own input."""
     return vmap(lambda state, inputs: functional_call(network, state, (inputs,)))
 
 
 def train(trial: Trial, state: State, run: Callable[[State, Tensor], Tensor], tokens: Tensor, labels: Tensor) -> None:
-    """Fit all networks by Adam, in place, until every label is right or the steps are done."""
+    """Fit all networks by Adam, in place, until every label is right or the steps are done.
+
+    Args:
+        trial: Steps, batch and rate, which all networks share.
+        state: Weights of all networks.
+        run: Applies them.
+        tokens: Sequences `[network, sequence, token]`.
+        labels: Their labels.
+    """
     learn = [weight.requires_grad_() for name, weight in state.items() if name.startswith(learning(trial))]
     optimiser = torch.optim.Adam(learn, lr=trial.rate, fused=True)
     for step, batch in enumerate(batches(trial, tokens.shape[1])):
         optimiser.param_groups[0]["lr"] = trial.rate * min(1.0, 2 * (1 - step / trial.steps))
-        asked = labels[:, batch]
+        expected = labels[:, batch]
         logits = run(state, tokens[:, batch])
-        if trial.batch is None and hits(logits.argmax(dim=-1), asked).sum() == (asked != UNLABELLED).sum():
+        if trial.batch is None and hits(logits.argmax(dim=-1), expected).sum() == (expected != UNLABELLED).sum():
             break
         optimiser.zero_grad(set_to_none=True)
-        loss(logits, asked).backward()
+        loss(logits, expected).backward()
         optimiser.step()
 
 
 def batches(trial: Trial, sequences: int) -> Iterator[Tensor | slice]:
-    """Give the sequences of every step: all, or in passes of random order."""
+    """Return the sequences of every step: all, or parts of passes in random order."""
     if trial.batch is None:
         yield from [slice(None)] * trial.steps
         return
@@ -90,19 +98,26 @@ def batches(trial: Trial, sequences: int) -> Iterator[Tensor | slice]:
 
 
 def loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Give the sum of all networks' mean cross-entropies."""
+    """Return the sum of all networks' mean cross-entropies."""
     each = functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none").view(labels.shape)
     return (each.sum(dim=(1, 2)) / (labels != UNLABELLED).sum(dim=(1, 2))).sum()
 
 
-def hits(answers: Tensor, labels: Tensor) -> Tensor:
-    """Say which labels are right; padding is not."""
-    return (answers == labels) & (labels != UNLABELLED)
+def hits(found: Tensor, labels: Tensor) -> Tensor:
+    """Return which labels are right; padding is not."""
+    return (found == labels) & (labels != UNLABELLED)
 
 
-def row(trial: Trial, data: Pairs, answers: Tensor, parameters: int) -> Row:
-    """Count what one network has right."""
-    right = answers[: data.labels.shape[0], : data.labels.shape[1]] == data.labels
+def row(trial: Trial, data: Pairs, found: Tensor, parameters: int) -> Row:
+    """Count the labels that one network has right.
+
+    Args:
+        trial: The trial.
+        data: Its sequences.
+        found: Labels that the network gives, `[sequence, token]`.
+        parameters: Number of its parameters.
+    """
+    right = found[: data.labels.shape[0], : data.labels.shape[1]] == data.labels
     seen = data.labels != UNLABELLED
     named = seen & (data.labels != data.nothing)
     return Row(
@@ -117,5 +132,5 @@ def row(trial: Trial, data: Pairs, answers: Tensor, parameters: int) -> Row:
 
 
 def share(right: Tensor) -> float:
-    """Give the share of what is right."""
+    """Return the share of true entries."""
     return round(right.double().mean().item(), 4)

@@ -1,4 +1,4 @@
-"""For the eye: takes a record, gives tables of what is memorised, a column for everything that is varied."""
+"""Tables of an experiment, with one column per value of the varied quantity."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.memorisation.trial import Row
 
 
 class Cells(NamedTuple):
-    """A table before it is drawn, or written to a page."""
+    """Title, header and rows of a table."""
 
     what: str
     header: tuple[str, ...]
@@ -21,7 +21,7 @@ class Cells(NamedTuple):
 
 
 def tables(record: Record) -> Iterator[Table]:
-    """Draw all of an experiment's tables."""
+    """Return all tables of an experiment for a terminal."""
     for what, header, rows in cells(record):
         table = Table(*header, title=f"{record.experiment}: {what}")
         for row in rows:
@@ -30,7 +30,7 @@ def tables(record: Record) -> Iterator[Table]:
 
 
 def cells(record: Record) -> Iterator[Cells]:
-    """Give the labels and whole sequences that are right, or the errors; and what memory costs in parameters."""
+    """Return all tables of an experiment."""
     yield lay_out(record, "error, %" if record.experiment == "function" else "labels memorised, %", height)
     if record.experiment != "function":
         yield lay_out(record, "sequences memorised whole, %", lambda row: row.sequences)
@@ -41,22 +41,28 @@ def cells(record: Record) -> Iterator[Cells]:
 
 
 def lay_out(record: Record, what: str, value: Callable[[Row], float]) -> Cells:
-    """Give curves as rows: means of all seeds in percent, with the least and the largest where they differ."""
+    """Return curves as rows: means of all seeds in per cent, with least and greatest value where they differ.
+
+    Args:
+        record: The experiment.
+        what: Title of the table.
+        value: Figure of a row.
+    """
     found = curves(record.experiment, record.rows, value) | (floors(record) if value is height else {})
-    places = sorted({point.x for points in found.values() for point in points})
+    abscissae = sorted({point.x for points in found.values() for point in points})
     known = {(label, point.x): cell(point) for label, points in found.items() for point in points}
-    rows = [(label, *(known.get((label, x), "") for x in places)) for label in found]
-    return Cells(what, (AXES[record.experiment].name, *map(str, places)), rows)
+    rows = [(label, *(known.get((label, x), "") for x in abscissae)) for label in found]
+    return Cells(what, (AXES[record.experiment].name, *map(str, abscissae)), rows)
 
 
 def cell(point: Point) -> str:
-    """Give the mean and the range."""
+    """Return mean and range of a point."""
     low, high = min(point.values), max(point.values)
     return f"{100 * point.mean:.1f}" + (f" ({100 * low:.0f}-{100 * high:.0f})" if low < high else "")
 
 
 def least(rows: Sequence[Row]) -> Cells:
-    """Give the smallest network by pairs: the theorem says that weights exist, so that one seed shows what it says."""
+    """Return the smallest network by number of pairs: the theorem states that weights exist, so one seed suffices."""
     once, always = smallest(rows, any), smallest(rows, all)
     found = [
         (str(pairs), *(each for size in (once[pairs], always[pairs]) for each in shares(size, pairs))) for pairs in once
@@ -66,12 +72,12 @@ def least(rows: Sequence[Row]) -> Cells:
 
 
 def shares(parameters: int | None, pairs: int) -> tuple[str, str]:
-    """Give a size, and what of it falls to a pair."""
+    """Return the number of parameters, and that per pair."""
     return (f"{parameters:,}", f"{parameters / pairs:.0f}") if parameters else ("-", "-")
 
 
 def smallest(rows: Sequence[Row], enough: Callable[[Iterable[bool]], bool]) -> dict[int, int | None]:
-    """Give the parameters of the smallest network that memorised all pairs with enough seeds, by their number."""
+    """Return the parameters of the smallest network that memorised all pairs with enough seeds, by number of pairs."""
     whole: dict[int, dict[int, list[bool]]] = {}
     for row in rows:
         whole.setdefault(row.pairs, {}).setdefault(row.parameters, []).append(row.tokens == 1)

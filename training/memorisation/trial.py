@@ -1,4 +1,4 @@
-"""What is tried: takes nothing, gives the data and sizes of one run, and the row of what came of it."""
+"""A trial of memorisation, and its row of figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
 class RandomSets(BaseModel):
-    """Different sets of distinct words in random order, with a random label for every word of each."""
+    """Different sets of distinct tokens in random order, with a random label for every token of each."""
 
     model_config = FROZEN
 
@@ -25,7 +25,7 @@ class RandomSets(BaseModel):
 
 
 class CounterExample(BaseModel):
-    """Two sequences on a line whose common ends have other labels in each; see `hidden_from_hardmax`."""
+    """Two sequences on a line whose common ends have different labels; see `hidden_from_hardmax`."""
 
     model_config = FROZEN
 
@@ -33,7 +33,7 @@ class CounterExample(BaseModel):
 
 
 class NamedEntities(BaseModel):
-    """The first sentences of a corpus that are no longer than `length`, with the entity that each word is part of."""
+    """The first sentences of a corpus up to `length` words, with the entity that each word is part of."""
 
     model_config = FROZEN
 
@@ -56,16 +56,16 @@ Data = Annotated[RandomSets | CounterExample | NamedEntities | Sets, Field(discr
 
 
 class Trial(BaseModel):
-    """One run.
+    """One training.
 
     Attributes:
-        data: what is to be learned.
-        network: its sizes.
-        constructed: keep embedding and attention as they are constructed, and train the last feed-forward net alone.
-        seed: of data and weights.
-        steps: of Adam; fewer if all is memorised before.
-        batch: sequences of a step; all by default.
-        rate: of Adam; falls to 0 over the second half of the steps.
+        data: What is learned.
+        network: Sizes of the network.
+        constructed: Construct embedding and attention, and train the last feed-forward net only.
+        seed: Seed of data and weights.
+        steps: Steps of Adam; fewer if everything is memorised before.
+        batch: Sequences of a step; all by default.
+        rate: Learning rate, which falls to 0 over the second half of the steps.
     """
 
     model_config = FROZEN
@@ -80,7 +80,7 @@ class Trial(BaseModel):
 
     @property
     def form(self) -> str:
-        """Attention in words."""
+        """Name of the attention."""
         if self.constructed:
             return "constructed softmax, rank 1"
         rank = "full rank" if self.network.rank == self.network.channels else f"rank {self.network.rank}"
@@ -88,17 +88,17 @@ class Trial(BaseModel):
 
 
 class Row(BaseModel):
-    """What came of a trial.
+    """Figures of a trial.
 
     Attributes:
-        trial: what was tried.
-        parameters: of the network, kept fixed or not.
-        pairs: labels to be learned.
-        tokens: share of them that are right.
-        sequences: share of the sequences that are right in every token.
-        alone: share of the labels that the best map of words without context has right.
-        entities: share of the words inside entities that are right, for corpora.
-        error: root mean square over the function's standard deviation, for functions.
+        trial: The trial.
+        parameters: Number of the network's parameters, trained or not.
+        pairs: Number of labels.
+        tokens: Share of labels that are right.
+        sequences: Share of sequences of which every label is right.
+        alone: Share of labels that the best map of single tokens has right.
+        entities: Share of labels inside entities that are right, for corpora.
+        error: Root mean square error over the function's standard deviation, for functions.
     """
 
     model_config = FROZEN

@@ -154,7 +154,7 @@ def test_a_kernel_adds_less_than_a_tenth_to_a_published_network(attention: str, 
     def parameters(kind: str) -> int:
         with torch.device("meta"):
             chosen = recipe(f"{problem.name}-paper").operator
-            built = build(chosen.model_copy(update={"attention": kind, "places": "learned"}), problem)
+            built = build(chosen.model_copy(update={"attention": kind, "positions": "learned"}), problem)
         return sum(parameter.numel() for parameter in built.parameters())
 
     assert parameters("softmax") <= parameters(attention) < 1.1 * parameters("softmax")
@@ -162,7 +162,7 @@ def test_a_kernel_adds_less_than_a_tenth_to_a_published_network(attention: str, 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_a_gradient_reaches_every_parameter(pooling: str) -> None:
-    classify = network(LISTOPS, attention="kernel-aoglu3", pooling=pooling, places="learned").train()
+    classify = network(LISTOPS, attention="kernel-aoglu3", pooling=pooling, positions="learned").train()
     loss = cross_entropy(classify(*questions(LISTOPS, 40 - 1 + (pooling == "mean"))), torch.tensor([3, 7]))
     loss.backward()
     assert [name for name, each in classify.named_parameters() if each.grad is None or not each.grad.any()] == []

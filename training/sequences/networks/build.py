@@ -1,4 +1,4 @@
-"""Takes a sequence network's config and its problem, gives the network: tokens in, logits out."""
+"""Build a sequence network from its config and its problem."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
-from torch import Tensor, nn
 
-from training.nn.attention.feature_maps import FeatureMap
 from training.sequences.networks.classifier import Classifier, ClassifierConfig
 from training.sequences.networks.matcher import Matcher, MatcherConfig
 from training.sequences.networks.memoriser import Memoriser, MemoriserConfig
@@ -17,7 +15,7 @@ from training.sequences.sequence_description import SequenceDescription
 NetworkConfig = Annotated[ClassifierConfig | MatcherConfig | MemoriserConfig, Field(discriminator="kind")]
 Network = Classifier | Matcher | Memoriser
 
-#: The one registry that turns a config into a network.
+#: How each config becomes a network.
 NETWORKS: dict[type[BaseModel], Callable[[Any, SequenceDescription], Network]] = {
     ClassifierConfig: Classifier,
     MatcherConfig: Matcher,
@@ -28,8 +26,3 @@ NETWORKS: dict[type[BaseModel], Callable[[Any, SequenceDescription], Network]] =
 def build(config: BaseModel, problem: SequenceDescription) -> Network:
     """Build the network that `config` describes for a problem, with fresh weights."""
     return NETWORKS[type(config)](config, problem)
-
-
-def orthogonality(network: nn.Module) -> Tensor | float:
-    """Give the penalty of all kernels in a network; see `FeatureMap.orthogonality`."""
-    return sum((each.orthogonality() for each in network.modules() if isinstance(each, FeatureMap)), 0.0)

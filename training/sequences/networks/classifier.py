@@ -1,4 +1,4 @@
-"""The classifier: takes the tokens of sequences, gives the logits of each sequence's class.
+"""The classifier maps the tokens of a sequence to the logits of its class.
 
 .. code-block:: text
 
@@ -23,7 +23,12 @@ class ClassifierConfig(TowerConfig):
 
 
 class Classifier(nn.Module):
-    """See the module's picture; the problem tells the numbers of words and labels."""
+    """Classify sequences; see the diagram of the module.
+
+    Args:
+        config: The sizes.
+        problem: Numbers of tokens and labels.
+    """
 
     def __init__(self, config: ClassifierConfig, problem: SequenceDescription) -> None:
         super().__init__()
@@ -32,4 +37,5 @@ class Classifier(nn.Module):
         self.head = nn.Linear(config.channels, len(problem.labels))
 
     def forward(self, tokens: Numbers) -> Logits:
+        """Return logits `[batch, label]` of tokens `[batch, length]`, padded by 0."""
         return self.head(self.tower(tokens))

@@ -1,12 +1,12 @@
-"""The matcher: takes pairs of sequences, gives the logits of how they belong together.
+"""The matcher maps the tokens of two sequences to the logits of their relation.
 
 .. code-block:: text
 
-    first, second [B, L], [B, M] -> one tower, alone for each -> u, v [B, C]
+    first, second [B, L], [B, M] -> the same tower for each -> u, v [B, C]
       -> [u, v, |u - v|, u v] -> hidden layer -> logits [B, labels]
 
-The towers never see one another (Tay et al., ICLR 2021, arXiv 2011.04006, section 2.2.3), so documents can be compared
-by vectors that were computed once.
+Neither sequence attends to the other (Tay et al., ICLR 2021, arXiv 2011.04006, section 2.2.3), so the vector of a
+document can be computed once and compared with many others.
 """
 
 from __future__ import annotations
@@ -34,7 +34,12 @@ class MatcherConfig(TowerConfig):
 
 
 class Matcher(nn.Module):
-    """See the module's picture; the problem tells the numbers of words and labels."""
+    """Classify pairs of sequences; see the diagram of the module.
+
+    Args:
+        config: The sizes.
+        problem: Numbers of tokens and labels.
+    """
 
     def __init__(self, config: MatcherConfig, problem: SequenceDescription) -> None:
         super().__init__()
@@ -47,9 +52,10 @@ class Matcher(nn.Module):
         )
 
     def forward(self, first: First, second: Second) -> Logits:
+        """Return logits `[batch, label]` of two batches of tokens, padded by 0."""
         return self.head(compare(self.tower(first), self.tower(second)))
 
 
 def compare(u: Float[Tensor, "batch channel"], v: Float[Tensor, "batch channel"]) -> Float[Tensor, "batch _"]:
-    """Give what a pair of vectors is judged by."""
+    """Return the features of a pair of vectors: both, their distance and their product."""
     return torch.cat([u, v, (u - v).abs(), u * v], dim=-1)

@@ -1,4 +1,4 @@
-r"""A network that learns labels by heart: takes tokens by number, gives a score for every label of every token.
+r"""The memoriser maps tokens to a score for every label of every token, and learns labels by heart.
 
 .. math::
     x = E_t, \qquad z = \mathrm{Attn}(x + F_1(x)), \qquad \mathrm{scores} = F_2(z),
@@ -28,16 +28,16 @@ class MemoriserConfig(BaseModel):
     """Sizes of a memoriser.
 
     Attributes:
-        channels: features of a token.
-        hidden: of the two feed-forward nets.
-        rank: of the attention; `channels` for a full head.
-        hard: attend by hardmax, with which most contexts look alike.
+        channels: Features of a token.
+        hidden: Width of the two feed-forward nets.
+        rank: Rank of the attention; `channels` for a full head.
+        hard: Attend by hardmax, which maps most contexts to the same output.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    inputs: ClassVar[int] = 1  # sequences that one answer is about
-    length: ClassVar[float] = math.inf  # most tokens of a sequence, as it knows no places
+    inputs: ClassVar[int] = 1  # sequences of an input
+    length: ClassVar[float] = math.inf  # most tokens of a sequence, as positions are not embedded
 
     kind: Literal["memoriser"] = "memoriser"
     channels: PositiveInt = 16
@@ -50,8 +50,8 @@ class OneLayer(nn.Module):
     """Attention between two feed-forward nets, on tokens as they are: see the module's formula.
 
     Args:
-        config: the sizes.
-        outputs: features of an answer.
+        config: The sizes.
+        outputs: Features of an output token.
     """
 
     def __init__(self, config: MemoriserConfig, outputs: int) -> None:
@@ -61,17 +61,17 @@ class OneLayer(nn.Module):
         self.second = feedforward(config.channels, config.hidden, outputs)
 
     def forward(self, tokens: Tokens, mask: Mask | None = None) -> Outputs:
-        """Give an answer for every token; a mask, `[batch, 1, token]` for padding, is true where a token is seen."""
+        """Return the outputs of every token; a mask, `[batch, 1, token]` for padding, is true where a token is seen."""
         return self.second(self.attention(tokens + self.first(tokens), mask))
 
 
 class Memoriser(nn.Module):
-    """Tell a token's label from the token and the set of those around it.
+    """Score the labels of a token from the token and the set of the other tokens.
 
     Args:
-        config: the sizes.
-        vocabulary: number of different tokens, 0 among them, which is padding and is not seen.
-        labels: number of different labels.
+        config: The sizes.
+        vocabulary: Number of different tokens, including 0, which is padding and is masked.
+        labels: Number of different labels.
     """
 
     def __init__(self, config: MemoriserConfig, vocabulary: int, labels: int) -> None:
@@ -82,9 +82,16 @@ class Memoriser(nn.Module):
         self.layer = OneLayer(config, labels)
 
     def forward(self, tokens: Numbers) -> Logits:
+        """Return scores `[batch, length, label]` of tokens `[batch, length]`, padded by 0."""
         return self.layer(self.embedding(tokens), (tokens != 0)[:, None])
 
 
 def feedforward(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """Give a net of one hidden layer."""
+    """Return a net of one hidden layer.
+
+    Args:
+        inputs: Input features.
+        hidden: Features of the hidden layer.
+        outputs: Output features.
+    """
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
