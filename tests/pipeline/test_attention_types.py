@@ -48,13 +48,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def small(problem: str, attention: str) -> config.Recipe:
-    """Give the tiny recipe of a problem, made smaller still, with another attention."""
+    """Return the tiny recipe of a problem, made smaller still, with another attention."""
     chosen = [f"{part}.{key}={value}" for part, keys in SETTINGS[problem].items() for key, value in keys.items()]
     return config.read(config.find(f"{problem}-tiny"), [*chosen, f"operator.attention={attention}"])
 
 
 def mean_field_error(recipe: config.Recipe, data: Path) -> float:
-    """Give the error on the test set of always answering the training fields' mean."""
+    """Return the error on the test set of the training fields' mean as the only prediction."""
     [path], [points] = data.glob(f"{recipe.problem}-*.h5"), recipe.data.grids
     mean = torch.from_numpy(read(path, "train", recipe.data.train, points).outputs).mean(0)
     truth = torch.from_numpy(read(path, "test", recipe.data.test, points).outputs)

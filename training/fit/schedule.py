@@ -1,4 +1,4 @@
-r"""The learning rate: takes the number of the batch, gives the share of the highest rate.
+r"""Schedules of the learning rate, as shares of the highest rate by the number of the batch.
 
 .. math::
     \text{reciprocal-sqrt:}\quad \min(t/w,\ \sqrt{w/t}), \qquad
@@ -18,13 +18,13 @@ Share = Callable[[int], float]
 
 
 def reciprocal_sqrt(warmup: int, total: int) -> Share:
-    """Give the published schedule."""
-    del total  # it has no end
+    """Return the published schedule, which does not depend on the total."""
+    del total
     return lambda done: min((done + 1) / warmup, math.sqrt(warmup / (done + 1)))
 
 
 def cosine(warmup: int, total: int) -> Share:
-    """Give one that ends at 0; a warm-up longer than the run is cut short."""
+    """Return a schedule that ends at 0; a warm-up longer than half of the run is cut short."""
     warmup = min(warmup, max(1, total // 2))
 
     def share(done: int) -> float:
@@ -35,5 +35,5 @@ def cosine(warmup: int, total: int) -> Share:
     return share
 
 
-#: The one registry that turns a recipe's word into a schedule.
+#: Schedules by their names in recipes.
 SCHEDULES: dict[str, Callable[[int, int], Share]] = {"reciprocal-sqrt": reciprocal_sqrt, "cosine": cosine}

@@ -69,7 +69,7 @@ class Task(pl.LightningModule, ABC, Generic[Batch]):
         """Return the optimiser and its schedule."""
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Return the epoch's batches; the trainer asks again at every epoch."""
+        """Return the epoch's batches; the trainer calls this at every epoch."""
         return DataLoader(Epoch(self.order, self.current_epoch, self.draw), batch_size=None)
 
     def val_dataloader(self) -> DataLoader[Batch]:

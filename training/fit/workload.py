@@ -59,7 +59,7 @@ class Workload(ABC, Generic[R]):
 
     @property
     def average(self) -> float:
-        """Decay per step of the weights' exponential mean, which is kept in their place; 0 for none."""
+        """Decay per step of the weights' exponential mean, which is kept instead of them; 0 for none."""
         return 0.0
 
     @abstractmethod

@@ -1,1 +1,1 @@
-"""Takes sequences of tokens with labels, gives networks that classify a sequence, or say how two belong together."""
+"""Sequences of tokens with labels: problems, corpora, and networks that classify sequences, pairs or tokens."""

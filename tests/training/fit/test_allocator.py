@@ -1,4 +1,4 @@
-"""Memory that is kept is not asked of the kernel again."""
+"""Freed memory is kept in the process and not requested from the kernel again."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p
 
 def step():
-    place = ctypes.c_void_p(library.malloc({MEBIBYTES} * 2**20))
-    library.memset(place, 1, {MEBIBYTES} * 2**20)
-    library.free(place)
+    address = ctypes.c_void_p(library.malloc({MEBIBYTES} * 2**20))
+    library.memset(address, 1, {MEBIBYTES} * 2**20)
+    library.free(address)
 
 step()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -28,13 +28,13 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def faults(word: str) -> int:
-    """Give how many pages equal steps had to ask for."""
-    command = [sys.executable, "-c", PROGRAM, word]
+def faults(setting: str) -> int:
+    """Return how many pages were requested in equal steps."""
+    command = [sys.executable, "-c", PROGRAM, setting]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def test_a_step_finds_the_pages_of_the_one_before() -> None:
+def test_a_step_reuses_the_pages_of_the_previous_one() -> None:
     pages = STEPS * MEBIBYTES * 2**20 // 4096
     assert faults("kept") < pages / 10
-    assert faults("given back") > pages / 2
+    assert faults("default") > pages / 2

@@ -1,4 +1,4 @@
-"""Memorisation: what is drawn keeps to the theorem, what is stacked stays apart, what is written is not run again."""
+"""Memorisation: draws meet the theorem's conditions, stacked networks are independent, written rows are kept."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WEB = "# sent_id = 1\n# text = in Rome\n1\tin\tO\t-\t-\n2\tRome\tB-LOC\t-\tann\n
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Both corpora as a user may have them, made up."""
+    """Artificial files of both corpora."""
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "wnut17_train.conll").write_text(TWEETS)
     (tmp_path / "text" / "uner_en_ewt-ud-dev.iob2").write_text(WEB)
@@ -69,7 +69,7 @@ def test_random_sets_are_different_sets_of_different_words() -> None:
         pairs(Trial(data=RandomSets(sequences=21, length=3, words=6)))
 
 
-def test_a_word_alone_tells_its_commonest_label() -> None:
+def test_the_best_map_without_context_gives_the_commonest_label() -> None:
     tokens, labels = torch.tensor([[1, 2, 3], [1, 2, 0]]), torch.tensor([[0, 1, 1], [1, 1, UNLABELLED]])
     assert alone(Pairs(tokens, labels, 4, 2)) == pytest.approx(4 / 5)
 
@@ -81,7 +81,7 @@ def test_only_what_can_be_stacked_is_trained_together() -> None:
 
 
 def test_networks_in_a_stack_share_nothing() -> None:
-    """Of other numbers of sequences, lengths and words, each learns what it learns alone."""
+    """Networks with different numbers of sequences, lengths and tokens learn in a stack as they do alone."""
     kinds = (RandomSets(sequences=6), RandomSets(sequences=9, length=4, words=12))
     trials = [Trial(data=data, network=SMALL, seed=seed, steps=4) for seed, data in enumerate(kinds)]
 
@@ -102,7 +102,7 @@ def test_networks_in_a_stack_share_nothing() -> None:
         assert (found - begun.layer.attention.query.weight).abs().max() > 1e-3
 
 
-def test_a_constructed_head_tells_all_contexts_apart_and_is_kept() -> None:
+def test_a_constructed_head_separates_all_contexts_and_is_not_trained() -> None:
     trial = Trial(data=RandomSets(sequences=16), constructed=True, steps=3)
     data = pairs(trial)
     built = network(trial, data)
@@ -120,7 +120,7 @@ def test_a_constructed_head_tells_all_contexts_apart_and_is_kept() -> None:
 
 @pytest.mark.parametrize("rank", [1, 16])
 def test_hardmax_fails_on_the_counter_example_where_softmax_does_not(rank: int) -> None:
-    """Two of eight labels are those of a common end in the other sequence."""
+    """Two of eight labels belong to a common end of the other sequence."""
     found = {}
     for hard in (False, True):
         sizes = MemoriserConfig(hidden=128, rank=rank, hard=hard)
@@ -130,17 +130,17 @@ def test_hardmax_fails_on_the_counter_example_where_softmax_does_not(rank: int) 
     assert found[True] <= 0.75
 
 
-def test_what_is_written_is_not_run_again(tmp_path: Path) -> None:
+def test_written_rows_are_not_computed_again(tmp_path: Path) -> None:
     trials = [Trial(network=SMALL, seed=seed, steps=2, constructed=seed == 2) for seed in range(3)]
-    path, told = tmp_path / "x.json", list[int]()
+    path, counts = tmp_path / "x.json", list[int]()
     first = record.complete("sequences", trials[:2], path)
     assert [row.trial for row in first.rows] == trials[:2]
-    whole = record.complete("sequences", trials, path, told.append)
-    assert told == [1]
+    whole = record.complete("sequences", trials, path, counts.append)
+    assert counts == [1]
     assert whole.rows[:2] == first.rows
     assert Record.model_validate_json(path.read_text()) == whole
-    assert record.complete("sequences", trials, path, told.append) == whole
-    assert told == [1]
+    assert record.complete("sequences", trials, path, counts.append) == whole
+    assert counts == [1]
 
 
 def test_the_least_network_is_the_smallest_that_succeeded_often_enough() -> None:
@@ -165,7 +165,7 @@ def test_curves_gather_seeds() -> None:
 
 
 def test_published_figures_are_those_of_the_experiments(tmp_path: Path) -> None:
-    """Every row that the code asks for is there, so that the command only prints and draws, and the claims hold."""
+    """The files have every row, so that the command only prints and draws, and the claims hold."""
     for name in EXPERIMENTS:
         (tmp_path / f"{name}.json").write_bytes((FIGURES / f"{name}.json").read_bytes())
     result = CliRunner().invoke(app, ["memorise", "--out", str(tmp_path), "--plot", str(tmp_path / "x.png")])
@@ -184,9 +184,9 @@ def test_published_figures_are_those_of_the_experiments(tmp_path: Path) -> None:
 
 def test_the_page_holds_the_tables_of_its_files() -> None:
     page, found = memorisation.PAGE.read_text(), memorisation.tables(memorisation.FOLDER)
-    places = re.findall("<!-- table: (.*) -->", page)
-    assert {name.partition(":")[0] for name in places} == EXPERIMENTS.keys()
-    for name in places:
+    names = re.findall("<!-- table: (.*) -->", page)
+    assert {name.partition(":")[0] for name in names} == EXPERIMENTS.keys()
+    for name in names:
         lines = [f"| {' | '.join(cells)} |\n" for cells in (found[name].header, *found[name].rows)]
         assert all(line in page for line in lines)
 
@@ -226,7 +226,7 @@ def test_sentences_of_both_forms_are_read() -> None:
     assert (row.pairs, row.tokens, row.entities) == (7, 1.0, 1.0)
 
 
-def test_a_corpus_that_is_amiss_is_told(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_a_corpus_file_name_the_line(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CorpusError, match=r"expected 4 sentences of up to 9 words .* but got 3"):
         named_entities.read("wnut17", 4, 9)
     (library / "text" / "wnut17_train.conll").write_text("a\tO\nb O\n")
@@ -238,7 +238,7 @@ def test_a_corpus_that_is_amiss_is_told(library: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("library")
-def test_a_recipe_on_a_corpus_brings_its_words() -> None:
+def test_a_recipe_on_a_corpus_has_its_vocabulary() -> None:
     recipe = chosen("data.corpus=wnut17", "data.train=2", "data.validation=1", "data.test=2", "data.length=[0,9]")
     problem, splits = corpora.load(recipe, Path("nowhere"))
     assert problem.answer == "token"
@@ -269,6 +269,6 @@ def test_the_tiny_recipe_memorises_all_and_leaves_a_checkpoint(tmp_path: Path) -
     found = checkpoint.load(run.train(chosen(), tmp_path / "memoriser", tmp_path))
     assert found.card["accuracy"][0]["accuracy"] == 1
     tokens = torch.tensor([[1, 2, 3, 0, 0]], dtype=torch.int32)
-    answer: Callable[..., torch.Tensor] = found.operator
-    assert answer(tokens).shape == (1, 5, 4)
-    torch.testing.assert_close(answer(tokens)[:, :3], answer(tokens[:, :3]))
+    network: Callable[..., torch.Tensor] = found.operator
+    assert network(tokens).shape == (1, 5, 4)
+    torch.testing.assert_close(network(tokens)[:, :3], network(tokens[:, :3]))

@@ -30,15 +30,15 @@ PUBLISHED = [
 ]
 
 
-def words(expression: Expression) -> list[str]:
-    return [LISTOPS.vocabulary[token] for token in expression]
+def texts(expression: Expression) -> list[str]:
+    return [LISTOPS.vocabulary[number] for number in expression]
 
 
 def recursive(text: list[str]) -> int:
-    """Evaluate by descent; takes the words of one expression off the list."""
-    word = text.pop(0)
-    if word.isdecimal():
-        return int(word)
+    """Evaluate by descent; removes the tokens of one expression from the list."""
+    token = text.pop(0)
+    if token.isdecimal():
+        return int(token)
     arguments = []
     while text[0] != "]":
         arguments.append(recursive(text))
@@ -48,20 +48,20 @@ def recursive(text: list[str]) -> int:
         "[MAX": max(arguments),
         "[MED": int(np.median(arguments)),
         "[SM": int(np.sum(arguments) % 10),
-    }[word]
+    }[token]
 
 
 def lists(expression: Expression) -> list[tuple[str, int, int]]:
-    """Give operator, depth and number of arguments of every list."""
+    """Return operator, depth and number of arguments of every list."""
     found, stack = [], [["", 0]]
-    for word in words(expression):
-        if word == "]":
+    for text in texts(expression):
+        if text == "]":
             operator, arguments = stack.pop()
             found.append((operator, len(stack), arguments))
         else:
             stack[-1][1] += 1
-            if word in {"[MIN", "[MAX", "[MED", "[SM"}:
-                stack.append([word, 0])
+            if text in {"[MIN", "[MAX", "[MED", "[SM"}:
+                stack.append([text, 0])
     return found
 
 
@@ -70,7 +70,7 @@ def test_published_samples_have_their_values(text: str, expected: int) -> None:
     assert value(parse(text, LISTOPS)) == expected
 
 
-def test_there_are_fifteen_words_and_padding() -> None:
+def test_there_are_fifteen_tokens_and_padding() -> None:
     assert len(LISTOPS.vocabulary) == 16
     assert LISTOPS.labels == tuple("0123456789")
 
@@ -79,7 +79,7 @@ def test_there_are_fifteen_words_and_padding() -> None:
 @settings(max_examples=40, deadline=None)
 def test_two_evaluators_agree(seed: int) -> None:
     expression = draw(Random(seed), 5, 200)  # noqa: S311 -- reproducible, not secret
-    rest = words(expression)
+    rest = texts(expression)
     assert value(expression) == recursive(rest)
     assert rest == []
 
@@ -91,7 +91,7 @@ def test_lengths_keep_to_the_limits_and_depths_to_ten(low: int, high: int) -> No
         expression = draw(rng, low, high)
         found = lists(expression)
         assert low < len(expression) < high
-        assert len(expression) == sum(word.isdecimal() for word in words(expression)) + 2 * len(found)
+        assert len(expression) == sum(token.isdecimal() for token in texts(expression)) + 2 * len(found)
         assert max(depth for _, depth, _ in found) <= 9  # so that digits lie at depth 10 at most
         assert {arguments for _, _, arguments in found} <= set(range(2, 11))
 
@@ -112,17 +112,17 @@ def test_nodes_are_drawn_by_the_published_probabilities() -> None:
 
 def test_a_digit_is_as_probable_as_any() -> None:
     rng = Random(3)  # noqa: S311 -- reproducible, not secret
-    digits = Counter(word for _ in range(30) for word in words(draw(rng, 100, 300)) if word.isdecimal())
+    digits = Counter(token for _ in range(30) for token in texts(draw(rng, 100, 300)) if token.isdecimal())
     np.testing.assert_allclose(np.array([*digits.values()]) / digits.total(), 0.1, atol=0.02)
 
 
 @pytest.mark.parametrize("text", ["[MAX 2 9", "1 2", "[MAX ]", "2 ]", "]", ""])
-def test_what_is_no_expression_has_no_value(text: str) -> None:
+def test_an_incomplete_expression_has_no_value(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         value(LISTOPS.encode(text))
 
 
-def test_a_text_with_other_words_is_refused_with_their_place() -> None:
+def test_a_text_with_other_tokens_is_refused_with_their_position() -> None:
     with pytest.raises(ValueError, match=r"at character 7 but got 'x'"):
         LISTOPS.encode("[MAX 2 x ]")
 

@@ -1,4 +1,4 @@
-"""The memoriser learns by heart what its hardmax twin cannot."""
+"""The memoriser memorises labels that it cannot memorise with hardmax."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from training.sequences.networks.memoriser import Memoriser, MemoriserConfig
 
 #: Eight sets of three of five tokens: with hardmax a token sees at most one other at a time, so contexts merge.
 SEQUENCES = 1 + torch.tensor(list(itertools.combinations(range(5), 3)))[:8]
-WORDS = 6
+VOCABULARY = 6
 
 
 def remembered(labels: Tensor, *, hard: bool, steps: int = 300) -> float:
-    """Train until every label is right, and tell what part is."""
-    network = Memoriser(MemoriserConfig(hidden=128, hard=hard), WORDS, 2)
+    """Train until every label is right, and return the share of right labels."""
+    network = Memoriser(MemoriserConfig(hidden=128, hard=hard), VOCABULARY, 2)
     optimiser = torch.optim.Adam(network.parameters(), lr=1e-2)
     right = torch.zeros(())
     for _ in range(steps):
@@ -41,8 +41,8 @@ def test_rank_one_softmax_memorises_where_hardmax_fails(seed: int) -> None:
 
 
 @pytest.mark.parametrize("hard", [False, True])
-def test_order_and_padding_are_of_no_account(hard: bool) -> None:
-    network, order = Memoriser(MemoriserConfig(hard=hard), WORDS, 4), torch.tensor([2, 0, 1])
+def test_order_and_padding_change_nothing(hard: bool) -> None:
+    network, order = Memoriser(MemoriserConfig(hard=hard), VOCABULARY, 4), torch.tensor([2, 0, 1])
     scores = network(SEQUENCES)
     torch.testing.assert_close(network(SEQUENCES[:, order]), scores[:, order])
     torch.testing.assert_close(network(functional.pad(SEQUENCES, (0, 4)))[:, :3], scores)

@@ -1,4 +1,4 @@
-"""Networks on sequences: blind to padding, cheap kernels, corpora as they come, and runs that learn and resume."""
+"""Networks on sequences mask padding, corpora are read, and runs learn and resume."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def network(problem: SequenceDescription, **options: Any) -> torch.nn.Module:
     return build(chosen, problem).eval()
 
 
-def questions(problem: SequenceDescription, *lengths: int) -> tuple[Tensor, ...]:
-    words = len(problem.vocabulary)
-    return tuple(torch.randint(1, words, (2, length), dtype=torch.int32) for length in lengths)
+def tokens_of(problem: SequenceDescription, *lengths: int) -> tuple[Tensor, ...]:
+    size = len(problem.vocabulary)
+    return tuple(torch.randint(1, size, (2, length), dtype=torch.int32) for length in lengths)
 
 
 def text_of(tokens: np.ndarray[Any, Any]) -> str:
@@ -103,19 +103,19 @@ def test_padding_changes_nothing(attention: str, pooling: str) -> None:
     if attention == "causal" and pooling == "cls":
         pytest.skip("the first of causal tokens sees itself alone, and is refused")
     classify = network(LISTOPS, attention=attention, pooling=pooling)
-    tokens = questions(LISTOPS, 20)[0]
-    answer = classify(tokens)
-    assert answer.shape == (2, 10)
-    torch.testing.assert_close(classify(padded(tokens, 13)), answer, rtol=1e-4, atol=1e-5)
+    tokens = tokens_of(LISTOPS, 20)[0]
+    logits = classify(tokens)
+    assert logits.shape == (2, 10)
+    torch.testing.assert_close(classify(padded(tokens, 13)), logits, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("attention", ["softmax", "kernel-oglu2"])
 def test_a_matcher_pads_each_side_alone(attention: str) -> None:
-    match, (first, second) = network(MATCHING, attention=attention), questions(MATCHING, 12, 30)
-    answer = match(first, second)
-    assert answer.shape == (2, 2)
-    torch.testing.assert_close(match(padded(first, 9), padded(second, 2)), answer, rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(match(second, first), answer)
+    match, (first, second) = network(MATCHING, attention=attention), tokens_of(MATCHING, 12, 30)
+    logits = match(first, second)
+    assert logits.shape == (2, 2)
+    torch.testing.assert_close(match(padded(first, 9), padded(second, 2)), logits, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(match(second, first), logits)
 
 
 @pytest.mark.parametrize("attention", UNABLE)
@@ -141,7 +141,7 @@ def test_a_recipe_that_cannot_be_is_refused(override: str, message: str) -> None
 def test_a_kernel_becomes_causal_by_a_word() -> None:
     """What follows a token is of no account to it, so the mean over a part is that of the part alone."""
     options = {"attention": "kernel-elu", "pooling": "mean", "causal": True, "layers": 2}
-    [tokens], tower = questions(LISTOPS, 20), network(LISTOPS, **options).tower
+    [tokens], tower = tokens_of(LISTOPS, 20), network(LISTOPS, **options).tower
     seen: list[Tensor] = []
     tower.norm.register_forward_hook(lambda _, __, output: seen.append(output))
     tower(tokens), tower(tokens[:, :7])
@@ -163,7 +163,7 @@ def test_a_kernel_adds_less_than_a_tenth_to_a_published_network(attention: str, 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_a_gradient_reaches_every_parameter(pooling: str) -> None:
     classify = network(LISTOPS, attention="kernel-aoglu3", pooling=pooling, positions="learned").train()
-    loss = cross_entropy(classify(*questions(LISTOPS, 40 - 1 + (pooling == "mean"))), torch.tensor([3, 7]))
+    loss = cross_entropy(classify(*tokens_of(LISTOPS, 40 - 1 + (pooling == "mean"))), torch.tensor([3, 7]))
     loss.backward()
     assert [name for name, each in classify.named_parameters() if each.grad is None or not each.grad.any()] == []
 
@@ -324,17 +324,17 @@ def test_the_floor_is_the_commonest_training_label() -> None:
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("data")
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, shelf: Path) -> Callable[[], Path]:
-    """The tiny run of expressions, made when it is first asked for."""
+def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[], Path]:
+    """The tiny run of expressions, made at its first use."""
     folder = tmp_path_factory.mktemp("runs") / "listops-tiny"
 
     def run() -> Path:
-        return folder if folder.exists() else train(recipe("listops-tiny"), folder, shelf)
+        return folder if folder.exists() else train(recipe("listops-tiny"), folder, data)
 
     return run
 
@@ -361,29 +361,29 @@ def test_a_tiny_run_on_bytes_leaves_a_checkpoint(name: str, library: Path, tmp_p
     assert found.card["accuracy"][0]["sequences"] == 20
 
 
-def test_an_interrupted_run_resumes_to_the_same_weights(shelf: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_to_the_same_weights(data: Path, tmp_path: Path) -> None:
     chosen = recipe(
         "listops-tiny", "fit.epochs=3", "fit.steps=4", "fit.batch=8", "fit.keep=best", "operator.dropout=0.1"
     )
-    whole = train(chosen, tmp_path / "whole", shelf)
+    whole = train(chosen, tmp_path / "whole", data)
 
-    work, run = workload(chosen, shelf), RunFolder(tmp_path / "broken")
+    work, run = workload(chosen, data), RunFolder(tmp_path / "broken")
     check(work, run)
     fit(work.task(), work, run, run.open(chosen, resume=False))
     (run.state / "epoch=2.ckpt").unlink()  # as if it had been killed in the last epoch
-    resumed = train(chosen, tmp_path / "broken", shelf, resume=True)
+    resumed = train(chosen, tmp_path / "broken", data, resume=True)
     assert [int(row["epoch"]) for row in runlog.read(resumed / "metrics.csv")] == [0, 1, 2]
     expected, found = (checkpoint.load(folder).operator.state_dict() for folder in (whole, resumed))
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
-def test_the_commands_measure_sequences(trained: Callable[[], Path], shelf: Path, tmp_path: Path) -> None:
+def test_the_commands_measure_sequences(trained: Callable[[], Path], data: Path, tmp_path: Path) -> None:
     folder, into = trained(), tmp_path / "figures.json"
-    told = CliRunner().invoke(app, ["evaluate", str(folder), "--data", str(shelf), "--json", str(into)])
-    assert told.exit_code == 0, told.output
-    assert "commonest label" in told.output
+    result = CliRunner().invoke(app, ["evaluate", str(folder), "--data", str(data), "--json", str(into)])
+    assert result.exit_code == 0, result.output
+    assert "commonest label" in result.output
     assert json.loads(into.read_text())["accuracy"] == checkpoint.load(folder).card["accuracy"]
-    refused = CliRunner().invoke(app, ["evaluate", str(folder), "--data", str(shelf), "--grid", "85"])
+    refused = CliRunner().invoke(app, ["evaluate", str(folder), "--data", str(data), "--grid", "85"])
     assert refused.exit_code == 2
 
 

@@ -20,7 +20,7 @@ from training.sequences.sequence_description import LengthLimits, SequenceDescri
 Splits = Mapping[str, Sequences]  # train, validation, test
 Document = tuple[bytes, int]  # a text and its class
 
-WORD = r"\S+"  # matches the tokens of a corpus that brings its own vocabulary
+PATTERN = r"\S+"  # matches the tokens of a corpus that brings its own vocabulary
 SPLITS = ("test", "validation", "train")
 
 
@@ -90,7 +90,7 @@ class Corpus(ABC):
         problem, longest, own = self.problem, self.data.length[1], self.vocabulary()
         declared = tuple(length for length in problem.length.declared if length < longest)
         limits = LengthLimits(minimum=problem.length.minimum, maximum=longest, declared=(*declared, longest))
-        tokens = {} if own is None else {"vocabulary": own, "pattern": WORD}
+        tokens = {} if own is None else {"vocabulary": own, "pattern": PATTERN}
         corpus = {"labels": self.labels, "distribution": self.description()}
         return problem.model_copy(update={"length": limits, **corpus, **tokens})
 
