@@ -43,7 +43,7 @@ class Example(Document):
     """`GET /v1/models/{model}/example`: inputs that can be posted to `predict`, with the truth where it is known."""
 
     inputs: dict[str, NestedList]
-    outputs: dict[str, NestedList] | None = Field(
+    outputs: dict[str, NestedList | float] | None = Field(
         default=None, description="The true outputs for these inputs; absent for an input that was just sampled."
     )
 
