@@ -1,4 +1,4 @@
-"""The stage's commands: `python -m training {fit,data,evaluate,ablate,compare,import-reference,profile,memorise}`."""
+"""The stage's commands: `python -m training {fit,data,evaluate,ablate,import-reference,memorise}`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks import comparison
-from benchmarks.profiling.command import profile, split
-from benchmarks.profiling.measure import ProfileError
 from training import ablation, checkpoint
 from training.evaluation.table import rich_table
 from training.files import write_json
@@ -29,7 +26,6 @@ from training.sequences.accuracy import rich_table as label_table
 from training.sequences.corpora.corpus import CorpusError
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
-app.command()(profile)
 app.command()(memorise)
 console = Console(stderr=True)
 
@@ -185,39 +181,6 @@ def ablate(
 
 
 @app.command()
-def compare(
-    recipe: RecipeName,
-    attention: Annotated[str, typer.Option(help="Types to train, such as softmax,kernel-softplus,kernel-oglu2.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each type: other weights, other orders.")] = 1,
-    overrides: Overrides = None,
-    out: Annotated[Path, typer.Option(help="Where the runs are kept.")] = Path("runs/comparison"),
-    data: DataFolder = Path("data"),
-    json: Annotated[
-        Path | None, typer.Option(help="Write all rows here, after each one; those it holds are not trained again.")
-    ] = None,
-) -> None:
-    """Train a recipe with each type of attention, and print what they reach and what they cost.
-
-    All rows share the samples. A step is forward and backward on the first
-    batch, in the threads' own time, which other programs do not lengthen; its
-    memory is what tensors hold at the peak beyond weights and input.
-
-    python -m training compare listops-quick --attention softmax,kernel-oglu2 --seeds 3 --json listops.json
-    """
-    plan = comparison.Plan(config.find(recipe), tuple(overrides or ()), tuple(split(attention)), seeds)
-    rows = comparison.known(plan, json) if json else []
-    for row in comparison.compare(plan, rows, out, data):
-        rows.append(row)
-        console.print(f"{row.attention}, seed {row.seed}: {row.metric} {row.score}")
-        if json:
-            comparison.write(plan, rows, json)
-    table = Table(*comparison.HEADER, title=f"{recipe}: attention types on the same samples")
-    for cells in comparison.cells(rows):
-        table.add_row(*cells)
-    Console().print(table)
-
-
-@app.command()
 def import_reference(
     file: Annotated[Path, typer.Argument(metavar="FILE.pt", help="A state dict that the reference's scripts saved.")],
     example: Annotated[Example, typer.Option(help="Which of the reference's examples the file comes from.")],
@@ -274,7 +237,6 @@ def main() -> None:
         config.RecipeError,
         checkpoint.CheckpointError,
         ReferenceImportError,
-        ProfileError,
         CorpusError,
         RunError,
     ) as error:
