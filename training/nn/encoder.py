@@ -42,7 +42,6 @@ class EncoderConfig(BaseModel):
     attention: AttentionType = "galerkin"
     attention_norm: AttentionNorm = "layer"
     attention_dropout: float = 0.0
-    dropout_in_evaluation: bool = False  # the attention's dropout only, as in the published measurements
     causal: bool = False  # tokens attend to themselves and their predecessors only; for kernels
     norm: Norm = "pre"
     eps: float = 1e-5  # of all norms
@@ -211,7 +210,6 @@ def encoder_layer(config: EncoderConfig, coordinates: int, local: nn.Module | No
         diagonal=config.diagonal,
         symmetric=config.symmetric,
         dropout=config.attention_dropout,
-        dropout_in_evaluation=config.dropout_in_evaluation,
         **({"causal": True} if config.causal else {}),
     )
     return EncoderLayer(

@@ -43,7 +43,6 @@ class BurgersConfig(EncoderConfig):
     kind: Literal["burgers"] = "burgers"
     tokens: int = 256  # T
     patch: int = 1  # points of the initial velocity per token, P; it is rougher than the final one
-    potential: bool = True  # tokens also hold the potential at their points
     odd: bool = False  # in evaluation, average over the input and its mirror image
     band: int = 128  # wave numbers of both resamplings, as far as the grids resolve them
     channels: int = 64  # features of a token, C
@@ -74,9 +73,9 @@ class BurgersOperator(Operator):
     def __init__(self, config: BurgersConfig) -> None:
         super().__init__()
         self.config = config
-        points, width = config.tokens * config.patch, config.patch * (2 if config.potential else 1)
+        points = config.tokens * config.patch
         self.input_normaliser, self.output_normaliser = Normaliser(), Normaliser()
-        self.lift = nn.Linear(width + 2, config.channels)
+        self.lift = nn.Linear(2 * config.patch + 2, config.channels)
         self.register_buffer("positions", circle_positions(config.tokens), persistent=False)
         self.register_buffer("integral", antiderivative(points), persistent=False)
         self.encoder = encoder_stack(
@@ -115,7 +114,7 @@ class BurgersOperator(Operator):
     def predict_once(self, initial: Line) -> Features:
         """Return the same by one pass of the network."""
         positions = self.positions.to(initial.dtype)
-        fields = [initial, initial @ self.integral] if self.config.potential else [initial]
+        fields = (initial, initial @ self.integral)
         patches = [values.unflatten(1, (self.config.tokens, self.config.patch)) for values in fields]
         tokens = self.lift(torch.cat([*patches, positions.expand(initial.shape[0], -1, -1)], dim=-1))
         for layer in self.encoder:

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -142,15 +140,6 @@ def test_repeating_every_token_changes_nothing(kind: str, tokens: Tensor, positi
     torch.testing.assert_close(doubled[:, ::2], attention(tokens, positions=positions))
 
 
-@given(tokens=st.integers(1, 200), seen=st.integers(0, 199))
-@settings(max_examples=20, deadline=None)
-def test_causal_attention_does_not_look_ahead(tokens: int, seen: int) -> None:
-    seen = min(seen, tokens - 1)
-    attention, x = build("causal", coordinates=0), torch.randn(1, tokens, C, dtype=torch.float64)
-    changed = torch.cat([x[:, : seen + 1], torch.randn(1, tokens - seen - 1, C, dtype=torch.float64)], dim=1)
-    torch.testing.assert_close(attention(changed)[:, : seen + 1], attention(x)[:, : seen + 1], rtol=1e-5, atol=1e-7)
-
-
 @pytest.mark.parametrize("kind", ["fourier", "causal"])
 def test_both_brackets_give_the_same(kind: str) -> None:
     """A mask that hides nothing forbids the linear form and keeps the output. The tokens fill three causal blocks."""
@@ -232,11 +221,6 @@ def test_queries_and_keys_may_differ_in_number_and_position(kind: str, tokens: T
     torch.testing.assert_close(permuted, output)
 
 
-def test_causal_attention_needs_a_key_for_every_query(tokens: Tensor, positions: Tensor) -> None:
-    with pytest.raises(ValueError, match="as many keys as queries but got 7, 11"):
-        build("causal")(tokens, tokens[:, :7], positions=positions, key_positions=positions[:7])
-
-
 @pytest.mark.parametrize("coordinates", [1, 3, 5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_positions_are_of_any_dimension_and_kind(kind: str, coordinates: int, tokens: Tensor) -> None:
@@ -260,22 +244,15 @@ def test_a_weight_multiplies_the_inputs_of_queries_and_keys(kind: str, tokens: T
     torch.testing.assert_close(attention(tokens, positions=positions, weight=weight), expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_dropout_is_off_in_evaluation_unless_the_reference_is_imitated(
-    kind: str, tokens: Tensor, positions: Tensor
-) -> None:
-    plain, dropped, imitated = (
-        build(kind),
-        build(kind, dropout=0.5),
-        build(kind, dropout=0.5, dropout_in_evaluation=True),
-    )
+@pytest.mark.parametrize("kind", [*KINDS, "kernel-glu1"])
+def test_dropout_keeps_the_mean_and_is_off_in_evaluation(kind: str, tokens: Tensor, positions: Tensor) -> None:
+    plain, dropped = build(kind), build(kind, dropout=0.5)
     expected = plain(tokens, positions=positions)
-    assert not torch.allclose(dropped(tokens, positions=positions), expected)
-    torch.testing.assert_close(dropped.eval()(tokens, positions=positions), expected)
-    passes = torch.stack([imitated.eval()(tokens, positions=positions) for _ in range(500)])
-    assert not torch.allclose(passes[0], passes[1])
+    passes = dropped(tokens.repeat(500, 1, 1), positions=positions).unflatten(0, (500, B))
     error = passes.std(dim=0) / math.sqrt(len(passes))
+    assert not torch.allclose(passes[0], passes[1])
     assert ((passes.mean(dim=0) - expected).abs() <= 5 * error + 1e-9).all()
+    torch.testing.assert_close(dropped.eval()(tokens, positions=positions), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)

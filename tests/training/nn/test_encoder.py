@@ -123,7 +123,6 @@ def test_a_config_decides_everything_about_a_layer() -> None:
         attention="softmax",
         attention_norm="instance",
         attention_dropout=0.5,
-        dropout_in_evaluation=True,
         norm="post",
         eps=1e-3,
         gain=0.5,
@@ -139,7 +138,7 @@ def test_a_config_decides_everything_about_a_layer() -> None:
     attention = layer.attention
     assert isinstance(attention, SoftmaxAttention)
     assert type(attention.first_norm).__name__ == "HeadInstanceNorm"
-    assert (attention.rate, attention.eval().rate, attention.coordinates) == (0.5, 0.5, 2)
+    assert (attention.rate, attention.eval().rate, attention.coordinates) == (0.5, 0.0, 2)
     assert attention.first_norm.eps == layer.norm1.eps == config.eps
     assert torch.equal(attention.query.weight, attention.query.weight.T)
     assert (layer.post, layer.minus, layer.local) == (True, True, None)

@@ -21,7 +21,7 @@ from training.nn.encoder import EncoderConfig, EncoderLayer, encoder_stack
 
 B, N, C, H, P = 2, 70, 16, 2, 1  # two blocks of causal attention
 FIXED = {"kernel-elu", "kernel-random"}
-ORTHOGONAL = ["kernel-orthogonal", "kernel-oglu1", "kernel-oglu2", "kernel-oglu3", "kernel-aoglu3"]
+ORTHOGONAL = ["kernel-orthogonal", "kernel-aoglu3"]  # with one matrix, and with several and factored gates
 #: channels, heads, hidden features of the FFN: layers of the published ListOps, text and matching networks
 PUBLISHED = [(512, 8, 1024), (256, 4, 1024), (128, 4, 512)]
 
@@ -267,17 +267,6 @@ def test_every_kind_trains_in_an_encoder(kind: Any) -> None:
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0]
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_dropout_keeps_the_mean_and_is_off_in_evaluation(causal: bool, tokens: Tensor, positions: Tensor) -> None:
-    plain, dropped = (build("kernel-glu1", causal=causal, dropout=rate) for rate in (0.0, 0.5))
-    expected = plain(tokens, positions=positions)
-    passes = torch.stack([dropped(tokens, positions=positions) for _ in range(500)])
-    error = passes.std(dim=0) / math.sqrt(len(passes))
-    assert not torch.allclose(passes[0], passes[1])
-    assert ((passes.mean(dim=0) - expected).abs() <= 5 * error + 1e-9).all()
-    torch.testing.assert_close(dropped.eval()(tokens, positions=positions), expected)
 
 
 def test_causal_kernels_need_a_key_for_every_query(tokens: Tensor) -> None:

@@ -87,7 +87,6 @@ class HeadAttention(nn.Module):
         diagonal: float = 1e-2,
         symmetric: bool = False,
         dropout: float = 0.0,
-        dropout_in_evaluation: bool = False,
     ) -> None:
         super().__init__()
         if channels % heads:
@@ -96,7 +95,7 @@ class HeadAttention(nn.Module):
             )
         self.heads, self.coordinates = heads, coordinates
         self.width = channels // heads + coordinates  # of a head in the mixing, w
-        self.dropout, self.dropout_in_evaluation = dropout, dropout_in_evaluation
+        self.dropout = dropout
         self.query, self.key, self.value = (projection(channels, gain, diagonal, symmetric) for _ in range(3))
         self.first_norm, self.second_norm = (head_norm(norm, heads, channels // heads, eps) for _ in range(2))
         self.output = nn.Linear(channels + heads * coordinates, channels) if coordinates else nn.Identity()
@@ -181,7 +180,7 @@ class HeadAttention(nn.Module):
     @property
     def rate(self) -> float:
         """The dropout rate in the current mode."""
-        return self.dropout if self.training or self.dropout_in_evaluation else 0.0
+        return self.dropout if self.training else 0.0
 
     def drop(self, matrix: Matrices) -> Matrices:
         return functional.dropout(matrix, self.rate, training=True) if self.rate else matrix
