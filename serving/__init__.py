@@ -1,1 +1,1 @@
-"""Takes a model repository and arrays in physical units, gives solution grids: a Triton, and the gateway before it."""
+"""Serve a model repository: a gateway for arrays in physical units, and the Triton that runs the models."""

@@ -11,24 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-import uvicorn
 import uvloop
 from pydantic import ValidationError
 from rich.console import Console
 
-from serving.app import create_app
 from serving.auth import key_file, keys
-from serving.http.connection import configuration
+from serving.gateway import Gateway
 from serving.observability import log, telemetry
 from serving.settings import Settings
 from serving.startup_error import StartupError
-from serving.triton.client import TritonInference
-from serving.triton.preflight import free
 from serving.triton.server import TritonServer, TritonServerError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
-    from types import FrameType
 
 logger = logging.getLogger(__name__)
 console = Console(stderr=True)
@@ -84,69 +79,11 @@ def key(
     typer.echo(secret)
 
 
-class Gateway(uvicorn.Server):
-    """The gateway's application on its port; it shuts down in order, and leaves Triton's end to its caller.
-
-    Args:
-        settings: The operator's choices.
-
-    Raises:
-        StartupError: Its port is in use.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        if not free(settings.host, settings.port):
-            raise StartupError(f"port {settings.port} is in use: set PETROV_PORT, or --port, to a free one")
-        if settings.grpc_port and not free(settings.host, settings.grpc_port):
-            raise StartupError(f"port {settings.grpc_port} is in use: set PETROV_GRPC_PORT to a free one, or to 0")
-        tritons = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_addresses]
-        app = create_app(settings, *tritons)
-        super().__init__(configuration(app, settings))
-        self.settings = settings
-        self.state = app.state
-        self.service = app.state.service
-        self.loop = asyncio.get_running_loop()
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signal handlers are called
-        """Shut down on a signal; uvicorn's own handler would raise the signal again before Triton has drained."""
-        self.loop.call_soon_threadsafe(self.shut_down)
-
-    def shut_down(self) -> None:
-        """Make readiness false, and stop listening `notice_seconds` later."""
-        self.service.drain()
-        self.loop.call_later(self.settings.notice_seconds, self._stop_listening)
-
-    def _stop_listening(self) -> None:
-        self.should_exit = True
-        if self.state.grpc is not None:  # both sides finish side by side
-            self.finishing = asyncio.create_task(self.state.grpc.stop())
-
-    async def run_here(self) -> None:
-        """Serve until it is shut down."""
-        announcing = asyncio.create_task(self._announce())
-        try:
-            await self.serve()
-        finally:
-            announcing.cancel()
-
-    async def _announce(self) -> None:
-        """Log the service's address and, once they are ready, its models."""
-        url = f"http://{self.settings.host}:{self.settings.port}"
-        grpc = f" and speaks gRPC on port {self.settings.grpc_port}" if self.settings.grpc_port else ""
-        while not self.started:  # noqa: ASYNC110 - uvicorn has a flag, no event
-            await asyncio.sleep(0.05)
-        logger.info("Petrov listens on %s%s, and loads its models …", url, grpc)
-        while not self.service.catalogue.readiness().ready:  # noqa: ASYNC110 - a log line may be late
-            await asyncio.sleep(0.1)
-        names = ", ".join(model.name for model in self.service.catalogue.models())
-        logger.info("Ready: %s. Documentation: %s/docs", names, url)
-
-
 def _settings(**options: object) -> Settings:
     try:
         return Settings.model_validate({name: value for name, value in options.items() if value is not None})
     except ValidationError as error:
-        faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+        faults = (f"PETROV_{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in error.errors())
         raise typer.BadParameter("; ".join(faults)) from error
 
 
@@ -170,7 +107,7 @@ def _until_done(service: Coroutine[Any, Any, None]) -> None:
 
 
 async def _alone(settings: Settings) -> None:
-    await Gateway(settings).run_here()
+    await Gateway(settings).run_until_shut_down()
 
 
 async def _with_triton(settings: Settings) -> None:
@@ -179,7 +116,7 @@ async def _with_triton(settings: Settings) -> None:
     running = asyncio.create_task(_run_triton(triton))
     running.add_done_callback(lambda _: server.shut_down())
     try:
-        await server.run_here()
+        await server.run_until_shut_down()
     finally:
         await triton.stop()
         await running

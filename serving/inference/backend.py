@@ -1,7 +1,7 @@
 """What the gateway needs of inference servers: named batches in, named batches out.
 
 `InferenceBackend` is one server; `serving.triton.client` implements it. `BackendPool` is several of them as one, and
-`Availability` is told when they or a version disappear.
+`Availability` receives the news that they or a version have disappeared.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class BackendPool(Protocol):
 
 
 class Availability(Protocol):
-    """What is told, between two looks of the catalogue, that servers or versions have disappeared."""
+    """The receiver of the news, between two looks of the catalogue, that servers or versions have disappeared."""
 
     def lost(self) -> None:
         """Forget every version: no server responds."""

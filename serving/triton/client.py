@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 SPLIT = "Inference-Header-Content-Length"
 _ENVELOPE_BYTES = 2**20
-_PROBE_SECONDS = 3.0  # Triton answers requests for its index and metadata from memory
+_PROBE_SECONDS = 3.0  # index and metadata are in Triton's memory
 _SUFFIX = re.compile(r"__\d+$")
 
 
@@ -160,7 +160,7 @@ def _outputs(reply: Reply) -> dict[str, NDArray[Any]]:
 
 
 def _unreadable(model: str, version: int, reply: Reply, error: Exception) -> ModelFailed:
-    """Log what was found in place of the protocol's JSON, and return the problem for the caller."""
+    """Log what was found instead of the protocol's JSON, and return the problem for the caller."""
     found = (reply.head or reply.data)[:80]
     logger.warning("triton: %s version %d: reply cannot be read (%r): %r", model, version, error, found)
     return ModelFailed(f'the inference server\'s reply for "{model}" version {version} cannot be read')

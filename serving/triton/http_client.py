@@ -1,10 +1,11 @@
 """HTTP requests to one Triton, by aiohttp: bodies of array buffers out, replies with their arrays' bytes in.
 
-Compared with a client of our own on `httptools`, aiohttp costs 0.2 ms per request of 141 x 141 values.
+A client of our own on `httptools` was 0.2 ms faster per request of 141 x 141 values, at 270 lines.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,8 +65,6 @@ class HttpClient:
     async def request(self, method: str, path: str, headers: Mapping[str, str], body: Sequence[Buffer] = ()) -> Reply:
         """Send a request and read the whole reply.
 
-        A request that met a connection which Triton had just closed is sent once more: Triton's calls are repeatable.
-
         Args:
             method: HTTP method.
             path: Path of the URL, already quoted.
@@ -80,16 +79,24 @@ class HttpClient:
             ConnectionError: The address cannot be reached, or the connection ended before the reply did.
         """
         try:
-            try:
-                return await self._exchange(method, path, headers, body)
-            except aiohttp.ServerDisconnectedError:
-                return await self._exchange(method, path, headers, body)
+            return await self._send_repeatedly(method, path, headers, body)
         except aiohttp.ClientResponseError as error:
             raise InvalidReplyError(f"the reply is not HTTP: {error.message}") from error
+        except asyncio.IncompleteReadError as error:
+            raise InvalidReplyError(f"header {self._split} is larger than the reply") from error
         except aiohttp.ClientError as error:
             raise ConnectionError(str(error)) from error
 
-    async def _exchange(self, method: str, path: str, headers: Mapping[str, str], body: Sequence[Buffer]) -> Reply:
+    async def _send_repeatedly(
+        self, method: str, path: str, headers: Mapping[str, str], body: Sequence[Buffer]
+    ) -> Reply:
+        """Send a request, once more if its kept connection turns out to be closed: Triton's calls are repeatable."""
+        try:
+            return await self._send(method, path, headers, body)
+        except aiohttp.ServerDisconnectedError:
+            return await self._send(method, path, headers, body)
+
+    async def _send(self, method: str, path: str, headers: Mapping[str, str], body: Sequence[Buffer]) -> Reply:
         session = self._session = self._session or _session()
         data = _Buffers(body) if body else None
         async with session.request(method, self._url(path), headers=headers, data=data) as response:

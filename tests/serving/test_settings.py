@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from pydantic import ValidationError
+from typer.testing import CliRunner
 
+from serving.__main__ import commands
 from serving.settings import Settings
 
 
@@ -46,6 +48,12 @@ def test_an_absurd_time_is_refused_by_name(name: str, value: str) -> None:
 def test_an_absurd_limit_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(ValidationError, match=name):
         Settings.model_validate({name: value})
+
+
+def test_the_command_names_the_variable_of_an_absurd_value() -> None:
+    done = CliRunner().invoke(commands, ["gateway"], env={"PETROV_RECEIVE_SECONDS": "inf"})
+    assert done.exit_code == 2
+    assert "PETROV_RECEIVE_SECONDS" in done.output
 
 
 def test_settings_cannot_be_changed_and_unknown_ones_are_refused() -> None:

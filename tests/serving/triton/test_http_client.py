@@ -219,6 +219,13 @@ async def test_a_connection_that_does_not_carry_http_is_closed() -> None:
         await asyncio.wait_for(server.disconnected.wait(), 10)
 
 
+async def test_a_head_that_is_longer_than_a_chunked_body_is_refused() -> None:
+    short = b"HTTP/1.1 200 OK\r\nHead-Bytes: 5\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nwh\r\n0\r\n\r\n"
+    async with serving(always(short)) as (_, client):
+        with pytest.raises(InvalidReplyError, match="larger than the reply"):
+            await client.request("GET", "/", {})
+
+
 @pytest.mark.parametrize("count", ["14", "-1", "x"])
 async def test_a_head_that_does_not_fit_the_body_is_refused(count: str) -> None:
     async with serving(always(REPLY.replace(b"-Bytes: 5", b"-Bytes: " + count.encode()))) as (_, client):
