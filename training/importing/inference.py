@@ -74,10 +74,8 @@ def infer(example: Example, state: State, given: dict[str, Any]) -> Inference:
     inferred = from_shapes(Shapes(state), axes) | ({} if axes == 1 or convolutional else {"downscaler_size": None})
     stated = normalised(given)
     refuse_contradictions(inferred, stated, state)
-    guessed = {name: value for name, value in assume(example, state, inferred).items() if stated.get(name) is None}
-    a = validate(
-        guessed | {name: v for name, v in stated.items() if v is not None} | inferred, "the file and the config"
-    )
+    guessed = {name: value for name, value in assume(example, state, inferred).items() if name not in stated}
+    a = validate(guessed | stated | inferred, "the file and the config")
     compare(expected_entries(a, axes, convolutional=convolutional), state)
     shown = {name: value for name, value in guessed.items() if matters(name, a, axes)}
     return Inference(a, axes, convolutional, inferred, given, shown)
@@ -219,12 +217,10 @@ def refuse_contradictions(inferred: dict[str, Any], stated: dict[str, Any], stat
     Raises:
         ReferenceImportError: There is one; the message names all.
     """
-    pairs = [
-        (name, stated[name], value) for name, value in inferred.items() if name in stated and stated[name] != value
+    contradicted = [
+        name for name, value in inferred.items() if stated.get(name, value) != value and has_effect(name, inferred)
     ]
-    faults = [
-        f"{name} is {given!r} but the file has {found!r}" for name, given, found in pairs if has_effect(name, inferred)
-    ]
+    faults = [f"{name} is {stated[name]!r} but the file has {inferred[name]!r}" for name in contradicted]
     if family := family_fault(stated.get("attention_type"), state):
         faults.append(family)
     if faults:
