@@ -16,7 +16,7 @@ from training.files import write_json
 from training.fit import run
 from training.fit.folder import RunError, RunFolder
 from training.fit.workload import Scope, ScopeError, Workload
-from training.importing import reference
+from training.importing import provenance, reference
 from training.importing.arguments import Example
 from training.importing.errors import ReferenceImportError
 from training.importing.summary import summary
@@ -225,7 +225,7 @@ def import_reference(
     console.print(summary(imported))
     for row in imported.card["errors"]:
         console.print(f"relative L2 error {row['relative_l2']} on {row['fields']} test fields, points {row['grid']}")
-    console.print(f"{reference.CAVEAT}\n\nnext: python -m training evaluate {out}\n      python -m export {out}")
+    console.print(f"{provenance.CAVEAT}\n\nnext: python -m training evaluate {out}\n      python -m export {out}")
     typer.echo(out)
 
 

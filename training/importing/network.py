@@ -157,6 +157,5 @@ def silu_by_default(name: str | None) -> Activation:
 
 def squares(sizes: Sizes) -> dict[str, Any]:
     """Return rows and columns of every grid."""
-    named = {name: getattr(sizes, name) for name in ("grid", "down_middle", "tokens", "up_middle")}
-    named["output"] = sizes.answer
+    named = {name: getattr(sizes, name) for name in ("grid", "down_middle", "tokens", "up_middle", "output")}
     return {name: None if side is None else (side, side) for name, side in named.items()}

@@ -24,7 +24,7 @@ class Sizes:
         down_middle: Inside the downscaler; None if there is none.
         tokens: The grid of the tokens.
         up_middle: Inside the upscaler; None if there is none.
-        answer: The grid of the output.
+        output: The grid of the output.
         assumed: The sides that follow from the defaults of the examples alone.
     """
 
@@ -32,7 +32,7 @@ class Sizes:
     down_middle: int | None
     tokens: int
     up_middle: int | None
-    answer: int
+    output: int
     assumed: dict[str, int]
 
 
@@ -88,8 +88,8 @@ def resolve(a: Arguments, given: dict[str, Any], known: Known, *, inverse: bool,
     }
     tokens = agreed("the tokens' grid", coarse) or FINEST // a.subsample_attn + 1
     assumed |= {} if any(coarse.values()) else {"tokens": tokens}
-    answer = tokens if inverse else grid
-    return Sizes(grid, between(down, grid, tokens), tokens, up_middle(up, grid, tokens, inverse), answer, assumed)
+    output = tokens if inverse else grid
+    return Sizes(grid, between(down, grid, tokens), tokens, up_middle(up, grid, tokens, inverse), output, assumed)
 
 
 def agreed(what: str, sources: dict[str, int | None]) -> int | None:

@@ -102,7 +102,7 @@ def foreign_names(path: Path) -> list[str]:
     """Return the names of classes and functions that a file needs and torch does not allow; libraries come last."""
     try:
         names = get_unsafe_globals_in_checkpoint(path)
-    except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError):  # not of the zip format
+    except Exception:  # noqa: BLE001 - not of the zip format, or damaged in any way: `load` says so
         return []
     return sorted(names, key=lambda name: (name.startswith(LIBRARIES), name))
 

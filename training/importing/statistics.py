@@ -125,31 +125,56 @@ def of(fields: NDArray[Any]) -> Statistics:
     return Statistics(fields.mean(0, dtype=np.float64), fields.std(0, dtype=np.float64) + EPSILON)
 
 
-def samples(path: Path, split: store.Split, most: int, problem: str, grid: int, answer: int) -> Samples:
-    """Read the first samples of a split as the reference has them: strided, and for the inverse problem pooled twice.
+def samples(path: Path, split: store.Split, most: int, problem: str, grid: int, output: int) -> Samples:
+    """Read samples as the reference has them: strided, and for the inverse problem pooled twice.
+
+    Args:
+        path: Samples in this project's layout.
+        split: Their split.
+        most: The largest number of samples.
+        problem: The problem's name.
+        grid: Points per axis of the inputs.
+        output: Points per axis of the outputs of an inverse problem.
+
+    Returns:
+        The first samples of the split.
 
     Raises:
-        ReferenceImportError: the file cannot be read, is another problem's, or cannot be strided to the grid.
+        ReferenceImportError: The file cannot be read, is another problem's, or cannot be strided to the grid.
     """
     try:
         with store.opened(path) as file:
             count = min(store.finished(file, split), most)
         if not count:
-            raise ValueError(f"there are no finished samples in {split}")  # noqa: TRY301 - one refusal for all faults
+            raise ValueError(f"there are no finished samples in {split}")  # noqa: TRY301 - one error for all faults
         wanted = PROBLEMS[problem]
         found = store.read(path, split, count, grid, problem=wanted.source)
         if wanted.source is wanted:
             return found
-        # Without an output grid of its own: these outputs are pooled already.
+        # Without a fixed output grid: these outputs are pooled already.
         pooled = replace(wanted, description=wanted.description.model_copy(update={"output_grid": None}))
-        outputs = coarse(path, split, count, problem, grid, answer)
+        outputs = pooled_twice(path, split, count, problem, (grid, output))
         return replace(found, inputs=found.outputs, outputs=outputs, problem=pooled)
     except (OSError, ValueError, KeyError) as error:
         raise ReferenceImportError(f"{path}: expected samples of {problem} but {error}") from error
 
 
-def coarse(path: Path, split: store.Split, count: int, problem: str, grid: int, answer: int) -> NDArray[np.float32]:
-    """Average the finest outputs to the native grid and from there to the answer's."""
+def pooled_twice(
+    path: Path, split: store.Split, count: int, problem: str, sides: tuple[int, int]
+) -> NDArray[np.float32]:
+    """Average the finest outputs to the native grid, and from there to the output's grid.
+
+    Args:
+        path: Samples in this project's layout.
+        split: Their split.
+        count: The number of samples.
+        problem: The inverse problem's name.
+        sides: Points per axis of both grids.
+
+    Returns:
+        The outputs [sample, row, column], in physical units.
+    """
+    native, output = ((side, side) for side in sides)
     with store.opened(path) as file:
         fields = file[split][only_pair(PROBLEMS[problem].description).output.name]
-        return np.stack([block_mean(block_mean(fields[i], (grid,) * 2), (answer,) * 2) for i in range(count)])
+        return np.stack([block_mean(block_mean(fields[i], native), output) for i in range(count)])
