@@ -99,7 +99,13 @@ class PlaneLoss:
         return 2 * average(K * gradient.square()) + self.epsilon
 
     def roughness(self, prediction: Plane, gradient: Gradient, K: Float[Tensor, "batch row column 1"]) -> PerSample:
-        """Return r of each sample, the distance of the differences of p from g."""
+        """Return r of each sample, the distance of the differences of p from g.
+
+        Args:
+            prediction: p, of shape `[batch, row, column]`.
+            gradient: g, of shape `[batch, row, column, 2]`.
+            K: The coefficient, of shape `[batch, row, column, 1]`.
+        """
         error = inner(K) * (inner(gradient) - central(prediction, self.h))
         return self.gamma * self.h * average(error.square()) / self.energy(gradient, K)
 

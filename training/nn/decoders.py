@@ -140,7 +140,13 @@ class PointwiseDecoder(nn.Module):
 
 
 def build_join(config: CommonConfig, inputs: int, dimensions: int) -> tuple[JoinCoordinates | None, int]:
-    """Return the layer that joins the coordinates, or None, and the number of features after it."""
+    """Return the layer that joins the coordinates, or None, and the number of features after it.
+
+    Args:
+        config: The options.
+        inputs: The number of channels in.
+        dimensions: The number of axes.
+    """
     if not config.coordinates:
         return None, inputs
     width = config.joined or inputs
@@ -148,7 +154,14 @@ def build_join(config: CommonConfig, inputs: int, dimensions: int) -> tuple[Join
 
 
 def spectral_layer(config: SpectralDecoderConfig, inputs: int, outputs: int, dimensions: int) -> SpectralConv:
-    """Return one layer of a spectral decoder, with the initial scale of the reference project."""
+    """Return one layer of a spectral decoder, with the initial scale of the reference project.
+
+    Args:
+        config: The options.
+        inputs: The number of channels in.
+        outputs: The number of channels out.
+        dimensions: The number of axes.
+    """
     return SpectralConv(
         inputs,
         outputs,

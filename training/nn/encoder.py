@@ -161,6 +161,13 @@ class EncoderLayer(nn.Module):
         return self.feedforward(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
 
     def add(self, tokens: Tokens, branch: Callable[[Tokens], Tokens], norm: nn.Module) -> Tokens:
+        """Return the tokens plus a branch, normalised before the branch or after the sum.
+
+        Args:
+            tokens: The tokens, of shape `[batch, token, channel]`.
+            branch: The mixing or the FFN.
+            norm: The norm of the branch.
+        """
         if self.post:
             return norm(tokens + self.dropout(branch(tokens)))
         return tokens + self.dropout(branch(norm(tokens)))

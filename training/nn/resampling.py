@@ -94,7 +94,15 @@ def interpolate(x: Channels, size: tuple[int, int]) -> Features:
 def convolution(
     inputs: int, outputs: int, *, bias: bool = True, activation: Activation = "silu", dropout: float = 0.0
 ) -> nn.Sequential:
-    """Return a 3 x 3 convolution that keeps the grid, followed by dropout and an activation."""
+    """Return a 3 x 3 convolution that keeps the grid, followed by dropout and an activation.
+
+    Args:
+        inputs: The number of channels in.
+        outputs: The number of channels out.
+        bias: Whether the convolution has a bias.
+        activation: The activation.
+        dropout: The dropout rate. It is 0 in evaluation.
+    """
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, padding=1, bias=bias), Dropout(dropout), build_activation(activation)
     )

@@ -40,21 +40,43 @@ CONVOLUTION = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 def bases(points: Points, modes: Waves, dtype: torch.dtype) -> tuple[Basis, Basis]:
-    """Return cos and sin of 2 pi j k / n for the indices j = 0..n-1 in `points` and the wave numbers k in `modes`."""
+    """Return cos and sin of 2 pi j k / n for all points of a line.
+
+    Args:
+        points: The indices j = 0..n-1.
+        modes: The wave numbers k.
+        dtype: The dtype of the results.
+
+    Returns:
+        Cosines and sines, each of shape `[point, mode]`.
+    """
     return waves(points, modes, points[-1:] + 1, dtype)
 
 
 def waves(points: Points, modes: Waves, n: Int[Tensor, " 1"], dtype: torch.dtype) -> tuple[Basis, Basis]:
-    """Return cos and sin of 2 pi j k / n for any indices j in `points` and the wave numbers k in `modes`.
+    """Return cos and sin of 2 pi j k / n for any points.
 
-    Both have the shape `[point, mode]`.
+    Args:
+        points: The indices j.
+        modes: The wave numbers k.
+        n: The number of points of the line, of shape `[1]`.
+        dtype: The dtype of the results.
+
+    Returns:
+        Cosines and sines, each of shape `[point, mode]`.
     """
     angle = (2 * math.pi) * (torch.remainder(points[:, None] * modes, n).to(dtype) / n.to(dtype))
     return torch.cos(angle), torch.sin(angle)
 
 
 def hermitian(points: Points, modes: Waves, dtype: torch.dtype) -> Weight:
-    """Return how often the whole spectrum holds each mode of the half spectrum: zero and Nyquist once, others twice."""
+    """Return how often the whole spectrum holds each mode of the half spectrum: zero and Nyquist once, others twice.
+
+    Args:
+        points: The indices 0..n-1 of the line.
+        modes: The wave numbers of the half spectrum.
+        dtype: The dtype of the result.
+    """
     return torch.where((modes > 0) & (2 * modes <= points[-1:]), 2, 1).to(dtype)
 
 
@@ -102,7 +124,16 @@ def blocks(points: Points) -> tuple[Indices, Indices]:
 
 
 def analyse(x: Line, points: Points, modes: Waves) -> tuple[Spectrum, Spectrum]:
-    """Return the sums of x cos and x sin over the line for each wave number."""
+    """Return the sums of x cos and x sin over the line for each wave number.
+
+    Args:
+        x: The functions, of shape `[batch, point]`.
+        points: The indices 0..n-1 of the line.
+        modes: The wave numbers.
+
+    Returns:
+        Both sums, each of shape `[batch, mode]`.
+    """
     starts, steps = blocks(points)
     rows = functional.pad(x, (0, BLOCK - 1))[:, starts[:, None] + steps]
     (cos, sin), basis = rotations(points, modes, x.dtype)
@@ -111,7 +142,17 @@ def analyse(x: Line, points: Points, modes: Waves) -> tuple[Spectrum, Spectrum]:
 
 
 def synthesise(even: Spectrum, odd: Spectrum, points: Points, modes: Waves) -> Float[Tensor, "batch _"]:
-    """Return the sum of even cos + odd sin over the wave numbers at each point."""
+    """Return the sum of even cos + odd sin over the wave numbers at each point.
+
+    Args:
+        even: The coefficients of the cosines, of shape `[batch, mode]`.
+        odd: The coefficients of the sines, of the same shape.
+        points: The indices 0..n-1 of the line.
+        modes: The wave numbers.
+
+    Returns:
+        The functions, of shape `[batch, point]`.
+    """
     (cos, sin), basis = rotations(points, modes, even.dtype)
     even, odd = even[:, None], odd[:, None]
     rows = torch.cat([even * cos + odd * sin, odd * cos - even * sin], dim=-1) @ basis.T
@@ -119,7 +160,13 @@ def synthesise(even: Spectrum, odd: Spectrum, points: Points, modes: Waves) -> F
 
 
 def rotations(points: Points, modes: Waves, dtype: torch.dtype) -> tuple[tuple[Rotation, Rotation], Rotation]:
-    """Return cos and sin at the blocks' starts, and cos and sin at the steps, concatenated."""
+    """Return cos and sin at the blocks' starts, and cos and sin at the steps, concatenated.
+
+    Args:
+        points: The indices 0..n-1 of the line.
+        modes: The wave numbers.
+        dtype: The dtype of the results.
+    """
     (starts, steps), n = blocks(points), points[-1:] + 1
     return waves(starts, modes, n, dtype), torch.cat(waves(steps, modes, n, dtype), dim=-1)
 
@@ -212,14 +259,26 @@ class Axis(NamedTuple):
 
 
 def half_axis(points: Points, modes: int, dtype: torch.dtype) -> Axis:
-    """Return the axis of the half spectrum, wave numbers 0..modes-1. Modes that the grid does not resolve weigh 0."""
+    """Return the axis of the half spectrum, wave numbers 0..modes-1. Modes that the grid does not resolve weigh 0.
+
+    Args:
+        points: The indices 0..n-1 of the axis.
+        modes: The number of wave numbers.
+        dtype: The dtype of the basis.
+    """
     waves, n = torch.arange(modes, device=points.device), points[-1:] + 1
     weight = hermitian(points, waves, dtype) * (2 * waves <= n).to(dtype) / n.to(dtype)
     return Axis(*bases(points, waves, dtype), weight)
 
 
 def full_axis(points: Points, modes: int, dtype: torch.dtype) -> Axis:
-    """Return an axis of the whole spectrum, wave numbers -modes..modes-1. At most one of equal aliases has a weight."""
+    """Return an axis of the whole spectrum, wave numbers -modes..modes-1. At most one of equal aliases has a weight.
+
+    Args:
+        points: The indices 0..n-1 of the axis.
+        modes: The number of nonnegative wave numbers.
+        dtype: The dtype of the basis.
+    """
     waves, n = torch.arange(-modes, modes, device=points.device), points[-1:] + 1
     held = torch.clamp(torch.div(n, 2, rounding_mode="floor") + 1, max=modes)
     weight = ((waves >= -held) & (waves < n - held)).to(dtype) / n.to(dtype)
@@ -261,7 +320,16 @@ def transform(x: Channels, axes: Sequence[Axis]) -> tuple[Tensor, Tensor]:
 
 
 def inverse(real: Tensor, imaginary: Tensor, axes: Sequence[Axis]) -> Features:
-    """Transform `[..., last mode, ..., first mode]` back to `[..., *points]` and keep the real part."""
+    """Transform back and keep the real part.
+
+    Args:
+        real: The real part of the spectrum, of shape `[..., last mode, ..., first mode]`.
+        imaginary: Its imaginary part.
+        axes: The axes, in the order of the result.
+
+    Returns:
+        The features, of shape `[..., *points]`.
+    """
     scaled = [(axis.cos * axis.weight, axis.sin * axis.weight) for axis in axes]
     *others, (last_cos, last_sin) = scaled
     for position, (cos, sin) in zip(range(len(axes), 1, -1), others, strict=True):
@@ -270,7 +338,17 @@ def inverse(real: Tensor, imaginary: Tensor, axes: Sequence[Axis]) -> Features:
 
 
 def complex_linear(real: Tensor, imaginary: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Multiply the complex last axis by the complex matrix cos + i sin, of shape `[out, in]`, in one real product."""
+    """Multiply the complex last axis by the complex matrix cos + i sin, in one real product.
+
+    Args:
+        real: The real part, of shape `[..., in]`.
+        imaginary: The imaginary part.
+        cos: The real part of the matrix, of shape `[out, in]`.
+        sin: Its imaginary part.
+
+    Returns:
+        Real and imaginary part, each of shape `[..., out]`.
+    """
     matrix = torch.cat([torch.cat([cos, -sin], dim=-1), torch.cat([sin, cos], dim=-1)], dim=-2)
     product, half = functional.linear(torch.cat([real, imaginary], dim=-1), matrix), cos.shape[0]
     return product[..., :half], product[..., half:]  # `chunk` would freeze an exported grid
@@ -281,6 +359,12 @@ def published_deviation(inputs: int, outputs: int, modes: int, dimensions: int) 
 
     It is Xavier's normal rule for the tensor [in, out, \*modes, 2] with the gain 1/(in out) on a line and
     :math:`\sqrt{in + out}/(in\,out)` on a plane and in space.
+
+    Args:
+        inputs: The number of channels in.
+        outputs: The number of channels out.
+        modes: The number of wave numbers per axis.
+        dimensions: The number of axes.
     """
     gain = (1 if dimensions == 1 else math.sqrt(inputs + outputs)) / (inputs * outputs)
     return gain * math.sqrt(2 / ((inputs + outputs) * 2 * modes**dimensions))

@@ -49,7 +49,11 @@ class DarcyInverseConfig(EncoderConfig):
 
     @model_validator(mode="after")
     def blocks_fit(self) -> DarcyInverseConfig:
-        """Refuse blocks outside the working grid."""
+        """Refuse blocks outside the working grid.
+
+        Raises:
+            ValueError: The last block lies outside.
+        """
         if (self.tokens - 1) * self.block >= self.working:
             raise ValueError(
                 f"expected tokens such that {self.tokens} blocks of {self.block} points cover working = {self.working}"

@@ -57,7 +57,11 @@ class PlaneTransformerConfig(EncoderConfig):
 
     @model_validator(mode="after")
     def sizes_fit(self) -> PlaneTransformerConfig:
-        """Refuse sizes that differ where there is no scaler, and more modes than the output's grid resolves."""
+        """Refuse sizes that differ where there is no scaler, and more modes than the output's grid resolves.
+
+        Raises:
+            ValueError: The sizes do not fit.
+        """
         if self.down_middle is None and self.tokens != self.grid:
             raise ValueError(f"without down_middle, expected tokens to be the grid {self.grid} but got {self.tokens}")
         if self.up_middle is None and self.output != self.tokens:

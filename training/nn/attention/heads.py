@@ -153,12 +153,23 @@ class HeadAttention(nn.Module):
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def normalise(self, Q: Mixed, K: Mixed, V: Mixed) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the heads, two of the three normalised; see `pairwise`.
+
+        Args:
+            Q: The queries, of shape `[batch, head, token, width]`.
+            K: The keys, of shape `[batch, head, source, width]`.
+            V: The values, of the shape of `K`.
+        """
         if self.pairwise:
             return self.first_norm(Q), self.second_norm(K), V
         return Q, self.first_norm(K), self.second_norm(V)
 
     def prepend(self, positions: Positions | None, x: Heads) -> Mixed:
-        """Prepend the coordinates to the features of every head."""
+        """Prepend the coordinates to the features of every head.
+
+        Raises:
+            ValueError: The positions have another number of coordinates than the layer.
+        """
         found = 0 if positions is None else positions.shape[-1]
         if not tracing() and found != self.coordinates:
             raise ValueError(f"expected positions of {self.coordinates} coordinates but got {found}")

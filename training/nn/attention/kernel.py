@@ -99,7 +99,14 @@ class KernelAttention(HeadAttention):
         return mixed.to(V.dtype)
 
     def weigh(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
-        """Return the weighted means of the values; `Q` and `K` are positive features."""
+        """Return the weighted means of the values.
+
+        Args:
+            Q: Positive features of the queries, of shape `[batch, head, token, feature]`.
+            K: Positive features of the keys, of shape `[batch, head, source, feature]`.
+            V: The values, of shape `[batch, head, source, width]`.
+            mask: See `forward`.
+        """
         if mask is not None and (tracing() or mask.shape[-2] == 1):  # traced graphs have masks of padding only
             K, mask = zero_padding(K, mask), None
         if mask is not None or (self.causal and self.rate):
@@ -110,7 +117,14 @@ class KernelAttention(HeadAttention):
         return weighted_mean(Q @ self.drop(k.transpose(-2, -1) @ V), Q @ k.sum(dim=-2).unsqueeze(-1), Q)
 
     def by_pairs(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
-        """Return the same means by the n x n matrix of weights."""
+        """Return the same means by the n x n matrix of weights.
+
+        Args:
+            Q: See `weigh`.
+            K: See there.
+            V: See there.
+            mask: See there.
+        """
         scores = Q @ K.transpose(-2, -1) / K.shape[-2]
         if self.causal:
             scores = scores.tril()
