@@ -1,4 +1,4 @@
-"""An installed package adds an operator by entry point, which recipes then name, build and save."""
+"""An installed package adds an operator and an attention by entry point, which recipes then name, build and save."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from training.nn import HeadAttention
 from training.operators import Operator, OperatorKind
 
 
@@ -43,6 +44,13 @@ class Sum(Operator):
 
 
 OPERATOR = OperatorKind("sum", SumConfig, Sum)
+
+
+class MeanAttention(HeadAttention):
+    pairwise = False
+
+    def mix(self, Q, K, V, mask):
+        return V.mean(dim=-2, keepdim=True).expand_as(Q)
 """
 USE = """
 import json, sys, torch
@@ -56,23 +64,27 @@ operator = build(read.operator)
 operator.fit_normalisers(torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2, 3))
 found = operator(torch.ones(1, 2), torch.ones(1, 2))
 saved = type(read).model_validate_json(read.model_dump_json())
-print(json.dumps([list(OPERATORS)[-1], found.tolist(), read.model_dump(mode="json")["operator"], saved == read]))
+mean = recipe.read(recipe.find("darcy-tiny"), ["operator.attention=mean"])
+kind = type(build(mean.operator).encoder[0].attention).__name__
+print(json.dumps([kind, list(OPERATORS)[-1], found.tolist(), read.model_dump(mode="json")["operator"], saved == read]))
 """
 
 
-def test_an_operator_of_another_package_is_named_in_a_recipe(tmp_path: Path) -> None:
-    """Its two inputs arrive as two tensors."""
+def test_an_operator_and_an_attention_of_another_package_are_named_in_recipes(tmp_path: Path) -> None:
+    """The two inputs of the operator are two tensors."""
     (tmp_path / "outside.py").write_text(f"import torch\n{PACKAGE}")
     info = tmp_path / "outside-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[petrov.operators]\nsum = outside:OPERATOR\n")
+    (info / "entry_points.txt").write_text(
+        "[petrov.operators]\nsum = outside:OPERATOR\n[petrov.attention]\nmean = outside:MeanAttention\n"
+    )
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
     done = subprocess.run(
         [sys.executable, "-c", USE], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path}
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == ["sum", [[6.0, 6.0]], {"kind": "sum", "scale": 3.0}, True]
+    assert json.loads(done.stdout) == ["MeanAttention", "sum", [[6.0, 6.0]], {"kind": "sum", "scale": 3.0}, True]
 
 
 @pytest.mark.parametrize(
