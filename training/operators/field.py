@@ -1,0 +1,256 @@
+r"""The general operator: any fields and numbers on a line, a plane or in space, to any fields on the same grid.
+
+.. code-block:: text
+
+    inputs [B, (component), *grid] per field, parameters [B] per number
+      -> logarithm of positive quantities that span decades -> standardise -> one array of channels
+      -> carry to the working grid [B, C, *F] -> join coordinates and parameters -> convolution: detail [B, D, *F]
+      -> patches -> tokens [B, T, C] -> L encoder layers (global attention and a local stencil)
+      -> patches back [B, D, *F] -> join the detail -> spectral layers with residuals -> channels of the outputs
+      -> standard units -> carry to the requested grid -> exponential of logarithms
+    outputs [B, (component), *grid] per field
+
+The working grid is that of the training data, on which both transfers are the identity; every other grid is
+interpolated to it and from it, so the same weights accept any grid. Periodic axes are closed everywhere: in stencils,
+transforms, positions and transfers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import PositiveInt, model_validator
+from torch import Tensor, nn
+
+from training.nn.boundary import CONVOLUTION, BoundaryConv, BoundarySpectralConv
+from training.nn.encoder import EncoderConfig, encoder_stack
+from training.nn.normaliser import Normaliser
+from training.nn.transfer import AxisRule, Rule, transfer
+
+Scale = Literal["linear", "log"]
+
+
+class FieldConfig(EncoderConfig):
+    """Sizes of a general operator.
+
+    Attributes:
+        input_components: Per input field the number of components, 0 for a scalar field.
+        input_scales: Per input field whether it enters by its logarithm.
+        parameter_scales: Likewise per parameter.
+        output_components: Per output field the number of components, 0 for a scalar field.
+        output_scales: Per output field whether its logarithm is learned.
+        periodic: Per axis whether its ends meet.
+        points: Per axis where its points lie.
+        working: Points per axis of the working grid.
+        patch: Points of the working grid along one side of a token.
+        detail: Channels on the working grid.
+        modes: Wave numbers of the spectral layers per axis; the period of an axis that is not periodic is twice its length.
+        spectral: Number of spectral layers.
+    """
+
+    kind: Literal["field"] = "field"
+    input_components: tuple[int, ...]
+    input_scales: tuple[Scale, ...]
+    parameter_scales: tuple[Scale, ...] = ()
+    output_components: tuple[int, ...]
+    output_scales: tuple[Scale, ...]
+    periodic: tuple[bool, ...]
+    points: tuple[Rule, ...]
+    working: tuple[PositiveInt, ...]
+    patch: PositiveInt = 4
+    channels: int = 64
+    heads: int = 4
+    layers: int = 4
+    feedforward: int = 128
+    local: int = 3
+    detail: PositiveInt = 32
+    modes: PositiveInt = 12
+    spectral: PositiveInt = 2
+
+    @model_validator(mode="after")
+    def check_lengths(self) -> FieldConfig:
+        """Require one entry per field and per axis."""
+        for first, second in (
+            ("input_components", "input_scales"),
+            ("output_components", "output_scales"),
+            ("periodic", "points"),
+            ("periodic", "working"),
+        ):
+            if len(getattr(self, first)) != len(getattr(self, second)):
+                raise ValueError(f"expected as many {second} as {first}")
+        return self
+
+    @property
+    def rules(self) -> list[AxisRule]:
+        """Where the points of each axis lie."""
+        return [AxisRule(rule, closed) for rule, closed in zip(self.points, self.periodic, strict=True)]
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Tokens per axis."""
+        return tuple(-(-side // self.patch) for side in self.working)
+
+
+class FieldOperator(nn.Module):
+    """See the module's picture; `config` fixes every size."""
+
+    coordinates: Tensor
+    positions: Tensor
+
+    def __init__(self, config: FieldConfig) -> None:
+        super().__init__()
+        self.config = config
+        axes, detail = len(config.periodic), config.detail
+        inputs, outputs = channels(config.input_components), channels(config.output_components)
+        self.input_normaliser = Normaliser((inputs, *(1,) * axes))
+        self.output_normaliser = Normaliser((outputs, *(1,) * axes))
+        self.parameter_normaliser = Normaliser((len(config.parameter_scales),)) if config.parameter_scales else None
+        self.register_buffer("coordinates", mesh(config.working, config.periodic), persistent=False)
+        positions = mesh(config.tokens, config.periodic).flatten(1).T
+        self.register_buffer("positions", positions, persistent=False)
+        convolution = CONVOLUTION[axes]
+        joined = inputs + len(config.parameter_scales) + len(self.coordinates)
+        self.lift = nn.Sequential(BoundaryConv(joined, detail, config.periodic), nn.SiLU())
+        self.patch = convolution(detail, config.channels, config.patch, config.patch)
+        self.encoder = encoder_stack(config, positions.shape[1], lambda: TokenStencil(config))
+        self.unpatch = nn.Linear(config.channels, detail * config.patch**axes)
+        self.join = convolution(2 * detail, detail, 1)
+        self.spectral = nn.ModuleList(
+            BoundarySpectralConv(detail, detail, config.modes, config.periodic) for _ in range(config.spectral)
+        )
+        self.head = nn.Sequential(convolution(detail, 2 * detail, 1), nn.SiLU(), convolution(2 * detail, outputs, 1))
+
+    @torch.no_grad()
+    def fit_normalisers(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        """Take the statistics of training samples.
+
+        Args:
+            inputs: The fields `[sample, (component), *grid]`, then the parameters `[sample]`.
+            outputs: The fields `[sample, (component), *grid]`.
+        """
+        fields, numbers = self.split(inputs)
+        self.input_normaliser.fit(fields)
+        self.output_normaliser.fit(stack(outputs, self.config.output_components, self.config.output_scales))
+        if self.parameter_normaliser is not None and numbers is not None:
+            self.parameter_normaliser.fit(numbers)
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Map input fields and parameters to output fields, all in physical units."""
+        fields, numbers = self.split(inputs)
+        detail = self.lift(self.features(fields, numbers))
+        mixed = self.join(torch.cat([self.global_path(detail), detail], dim=1))
+        for layer in self.spectral:
+            mixed = mixed + layer(mixed)
+        sides = [torch.arange(side, device=fields.device) for side in fields.shape[2:]]
+        standard = transfer(self.head(mixed), sides, self.config.rules)
+        return self.outputs(self.output_normaliser.inverse(standard))
+
+    def split(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """Return the fields as channels `[batch, channel, *grid]`, and the parameters `[batch, parameter]`."""
+        count = len(self.config.input_components)
+        fields = stack(inputs[:count], self.config.input_components, self.config.input_scales)
+        if len(inputs) == count:
+            return fields, None
+        scaled = (
+            scale(x.flatten(), kind) for x, kind in zip(inputs[count:], self.config.parameter_scales, strict=True)
+        )
+        return fields, torch.stack(list(scaled), dim=1)
+
+    def features(self, fields: Tensor, numbers: Tensor | None) -> Tensor:
+        """Return standardised fields, coordinates and parameters on the working grid."""
+        sides = [torch.arange(side, device=fields.device) for side in self.config.working]
+        parts = [transfer(self.input_normaliser(fields), sides, self.config.rules)]
+        parts.append(self.coordinates.to(fields.dtype).expand(fields.shape[0], *self.coordinates.shape))
+        if numbers is not None and self.parameter_normaliser is not None:
+            standard = self.parameter_normaliser(numbers)
+            spread = standard.reshape(*standard.shape, *(1,) * len(self.config.working))
+            parts.append(spread.expand(*standard.shape, *self.config.working))
+        return torch.cat(parts, dim=1)
+
+    def global_path(self, detail: Tensor) -> Tensor:
+        """Mix the detail `[B, D, *F]` globally as tokens."""
+        tokens = self.patch(self.fill(detail)).flatten(2).transpose(1, 2)
+        for layer in self.encoder:
+            tokens = layer(tokens, self.positions.to(tokens.dtype))
+        return self.crop(unpatch(self.unpatch(tokens), self.config.tokens, self.config.patch))
+
+    def fill(self, detail: Tensor) -> Tensor:
+        """Extend every axis to whole patches, around the circle or by zeros."""
+        for axis, (side, tokens, closed) in enumerate(self.extents(), start=2):
+            missing = tokens * self.config.patch - side
+            more = detail.narrow(axis, 0, missing)
+            detail = torch.cat([detail, more if closed else torch.zeros_like(more)], dim=axis) if missing else detail
+        return detail
+
+    def crop(self, x: Tensor) -> Tensor:
+        """Take away what `fill` has added."""
+        for axis, side in enumerate(self.config.working, start=2):
+            x = x.narrow(axis, 0, side)
+        return x
+
+    def extents(self) -> list[tuple[int, int, bool]]:
+        """Return points, tokens and whether the ends meet, per axis."""
+        return list(zip(self.config.working, self.config.tokens, self.config.periodic, strict=True))
+
+    def outputs(self, fields: Tensor) -> tuple[Tensor, ...]:
+        """Separate the output fields from the channels `[batch, channel, *grid]`."""
+        found, start = [], 0
+        for components, kind in zip(self.config.output_components, self.config.output_scales, strict=True):
+            part = fields[:, start] if components == 0 else fields[:, start : start + components]
+            found.append(torch.exp(part) if kind == "log" else part)
+            start += max(1, components)
+        return tuple(found)
+
+
+class TokenStencil(nn.Module):
+    """Convolve every channel over the token grid, with each axis' own boundary."""
+
+    def __init__(self, config: FieldConfig) -> None:
+        super().__init__()
+        self.grid = config.tokens
+        self.convolution = BoundaryConv(
+            config.channels, config.channels, config.periodic, config.local, config.channels
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.convolution(tokens.transpose(1, 2).unflatten(2, self.grid)).flatten(2).transpose(1, 2)
+
+
+def unpatch(tokens: Tensor, sides: Sequence[int], patch: int) -> Tensor:
+    """Lay out tokens `[batch, token, channel * patch**axes]` as `[batch, channel, *grid]`."""
+    axes = len(sides)
+    x = tokens.transpose(1, 2).unflatten(2, tuple(sides)).unflatten(1, (-1, *(patch,) * axes))
+    order = [0, 1, *(place for axis in range(axes) for place in (2 + axes + axis, 2 + axis))]
+    x = x.permute(order)
+    return x.reshape(x.shape[0], x.shape[1], *(side * patch for side in sides))
+
+
+def mesh(sides: Sequence[int], periodic: Sequence[bool]) -> Tensor:
+    """Return two coordinates per axis `[2 axes, *grid]`: the point on the circle, or place and distance to the ends."""
+    rows = []
+    for axis, (side, closed) in enumerate(zip(sides, periodic, strict=True)):
+        s = (torch.arange(side) + 0.5) / side
+        angle = 2 * math.pi * s
+        shape = [side if other == axis else 1 for other in range(len(sides))]
+        pair = (torch.cos(angle), torch.sin(angle)) if closed else (2 * s - 1, 4 * s * (1 - s))
+        rows += [row.reshape(shape).expand(*sides) for row in pair]
+    return torch.stack(rows)
+
+
+def stack(fields: Sequence[Tensor], components: Sequence[int], scales: Sequence[Scale]) -> Tensor:
+    """Join fields `[batch, (component), *grid]` as channels `[batch, channel, *grid]`, on their scales."""
+    parts = zip(fields, components, scales, strict=True)
+    return torch.cat([scale(x if count else x[:, None], kind) for x, count, kind in parts], dim=1)
+
+
+def scale(x: Tensor, kind: Scale) -> Tensor:
+    """Return a quantity or its logarithm."""
+    return torch.log(x) if kind == "log" else x
+
+
+def channels(components: Sequence[int]) -> int:
+    """Count the channels of fields."""
+    return sum(max(1, count) for count in components)
