@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from training.recipes.recipe import AnyRecipe
+    from training.recipes.recipe import FileRecipe
 
 REPEATS = 5  # timed steps, of which the median is kept
 
@@ -56,7 +56,7 @@ class Plan:
     attention: tuple[str, ...]
     seeds: int = 1
 
-    def recipes(self) -> dict[tuple[str, int], AnyRecipe]:
+    def recipes(self) -> dict[tuple[str, int], FileRecipe]:
         """Return the recipe of every row, by type and seed.
 
         Raises:
@@ -95,7 +95,7 @@ def compare(plan: Plan, known: Sequence[Row], folder: Path, data: Path) -> Itera
             yield measure(kind, recipe, folder / f"{recipe.name}-{kind}-{seed}", data)
 
 
-def measure(kind: str, recipe: AnyRecipe, folder: Path, data: Path) -> Row:
+def measure(kind: str, recipe: FileRecipe, folder: Path, data: Path) -> Row:
     """Train one recipe with a type of attention, and return its row.
 
     Args:
@@ -129,7 +129,7 @@ def reached(card: dict[str, Any]) -> tuple[str, float, float | None]:
     return "relative_l2", card["errors"][0]["relative_l2"], None
 
 
-def step(recipe: AnyRecipe, data: Path) -> Callable[[], Tensor]:
+def step(recipe: FileRecipe, data: Path) -> Callable[[], Tensor]:
     """Return the function that computes the loss of the first batch."""
     task = run.workload(recipe, data, progress=False).task()
     batch = next(iter(task.train_dataloader()))

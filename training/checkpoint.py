@@ -25,6 +25,7 @@ from training.operators import Operator, build
 from training.problems.description import Description
 from training.problems.problem import Problem
 from training.problems.registry import with_code
+from training.recipes.own import OwnRecipe
 from training.recipes.recipe import AnyRecipe, Recipe
 from training.sequences.networks import build as networks
 from training.sequences.sequence_description import SequenceDescription
@@ -83,6 +84,15 @@ class OperatorCheckpoint(Checkpoint):
 
 
 @dataclass(frozen=True)
+class OwnCheckpoint(Checkpoint):
+    """A checkpoint of a general operator that was trained on a user's data."""
+
+    operator: Operator
+    recipe: OwnRecipe
+    problem: Problem
+
+
+@dataclass(frozen=True)
 class SequenceCheckpoint(Checkpoint):
     """A checkpoint of a network that labels sequences."""
 
@@ -117,7 +127,7 @@ def describe(problem: Problem | SequenceDescription) -> Description | SequenceDe
     return problem.description if isinstance(problem, Problem) else problem
 
 
-def load(folder: Path) -> OperatorCheckpoint | SequenceCheckpoint:
+def load(folder: Path) -> OperatorCheckpoint | OwnCheckpoint | SequenceCheckpoint:
     """Rebuild the network of a checkpoint folder.
 
     Raises:
@@ -129,11 +139,20 @@ def load(folder: Path) -> OperatorCheckpoint | SequenceCheckpoint:
         network = networks.build(recipe.operator, problem)
         restore(network, folder / WEIGHTS)
         return SequenceCheckpoint(network.eval(), recipe, problem, read_json(folder / CARD), digest(folder))
-    if isinstance(recipe, Recipe) and isinstance(problem, Description):
+    if isinstance(recipe, (Recipe, OwnRecipe)) and isinstance(problem, Description):
         operator = build(recipe.operator)
         restore(operator, folder / WEIGHTS)
-        return OperatorCheckpoint(operator.eval(), recipe, with_code(problem), read_json(folder / CARD), digest(folder))
+        return of_fields(recipe, operator.eval(), with_code(problem), read_json(folder / CARD), digest(folder))
     raise CheckpointError(f"{folder / CONFIG}: expected a recipe for {problem.name} but found one for {recipe.problem}")
+
+
+def of_fields(
+    recipe: Recipe | OwnRecipe, operator: Operator, problem: Problem, card: dict[str, Any], digest: str
+) -> OperatorCheckpoint | OwnCheckpoint:
+    """Return the checkpoint of an operator, of the class that its recipe decides."""
+    if isinstance(recipe, OwnRecipe):
+        return OwnCheckpoint(operator, recipe, problem, card, digest)
+    return OperatorCheckpoint(operator, recipe, problem, card, digest)
 
 
 def load_operator(folder: Path) -> OperatorCheckpoint:
@@ -143,7 +162,7 @@ def load_operator(folder: Path) -> OperatorCheckpoint:
         CheckpointError: As `load`, or the checkpoint is one of sequences.
     """
     found = load(folder)
-    if isinstance(found, SequenceCheckpoint):
+    if not isinstance(found, OperatorCheckpoint):
         raise CheckpointError(f"{folder}: expected a checkpoint of fields but found one of {found.problem.name}")
     return found
 

@@ -20,10 +20,12 @@ from training.fit import log
 from training.fit.allocator import keep_freed_memory
 from training.fit.fields import FieldWorkload
 from training.fit.folder import RunError, RunFolder, expect_room, state_bytes
+from training.fit.own import OwnWorkload
 from training.fit.progress import progress
 from training.fit.sequences import SequenceWorkload
 from training.fit.task import Task
 from training.fit.workload import Scope, Workload
+from training.recipes.own import OwnRecipe
 from training.recipes.recipe import AnyRecipe, Recipe
 from training.sequences.sequence_recipe import SequenceRecipe
 
@@ -37,7 +39,11 @@ EXPECTED_WARNINGS = (
 MISSING = "missing"  # the card's key for figures that have not been measured
 
 #: The workload of each kind of recipe.
-WORKLOADS: dict[type[BaseModel], type[Workload[Any]]] = {Recipe: FieldWorkload, SequenceRecipe: SequenceWorkload}
+WORKLOADS: dict[type[BaseModel], type[Workload[Any]]] = {
+    Recipe: FieldWorkload,
+    SequenceRecipe: SequenceWorkload,
+    OwnRecipe: OwnWorkload,
+}
 
 
 def workload(recipe: AnyRecipe, data: Path, *, progress: bool = True) -> Workload[Any]:

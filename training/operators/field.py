@@ -29,6 +29,7 @@ from training.nn.boundary import CONVOLUTION, BoundaryConv, BoundarySpectralConv
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.normaliser import Normaliser
 from training.nn.transfer import AxisRule, Rule, transfer
+from training.operators.operator import Operator, OperatorKind
 
 Scale = Literal["linear", "log"]
 
@@ -47,7 +48,7 @@ class FieldConfig(EncoderConfig):
         working: Points per axis of the working grid.
         patch: Points of the working grid along one side of a token.
         detail: Channels on the working grid.
-        modes: Wave numbers of the spectral layers per axis; the period of an axis that is not periodic is twice its length.
+        modes: Wave numbers of the spectral layers per axis; the period of an axis with ends is twice its length.
         spectral: Number of spectral layers.
     """
 
@@ -94,8 +95,24 @@ class FieldConfig(EncoderConfig):
         return tuple(-(-side // self.patch) for side in self.working)
 
 
-class FieldOperator(nn.Module):
-    """See the module's picture; `config` fixes every size."""
+class FieldOperator(Operator):
+    """See the diagram of the module. The config fixes every size.
+
+    Example:
+        >>> config = FieldConfig(
+        ...     input_components=(0, 2),
+        ...     input_scales=("log", "linear"),
+        ...     output_components=(0,),
+        ...     output_scales=("linear",),
+        ...     periodic=(False, True),
+        ...     points=("nodes", "left"),
+        ...     working=(12, 16),
+        ... )
+        >>> FieldOperator(config)(torch.ones(3, 10, 20), torch.zeros(3, 2, 10, 20)).shape
+        torch.Size([3, 10, 20])
+    """
+
+    config: FieldConfig
 
     coordinates: Tensor
     positions: Tensor
@@ -124,21 +141,18 @@ class FieldOperator(nn.Module):
         self.head = nn.Sequential(convolution(detail, 2 * detail, 1), nn.SiLU(), convolution(2 * detail, outputs, 1))
 
     @torch.no_grad()
-    def fit_normalisers(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        """Take the statistics of training samples.
-
-        Args:
-            inputs: The fields `[sample, (component), *grid]`, then the parameters `[sample]`.
-            outputs: The fields `[sample, (component), *grid]`.
-        """
-        fields, numbers = self.split(inputs)
+    def fit_normalisers(self, *tensors: Tensor) -> None:
+        """Take the statistics of training samples: inputs `[sample, (component), *grid]`, parameters, then outputs."""
+        count = len(self.config.input_components) + len(self.config.parameter_scales)
+        outputs = tensors[count:]
+        fields, numbers = self.split(tensors[:count])
         self.input_normaliser.fit(fields)
         self.output_normaliser.fit(stack(outputs, self.config.output_components, self.config.output_scales))
         if self.parameter_normaliser is not None and numbers is not None:
             self.parameter_normaliser.fit(numbers)
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Map input fields and parameters to output fields, all in physical units."""
+    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Map input fields and parameters to output fields, in physical units: one tensor, or a tuple of several."""
         fields, numbers = self.split(inputs)
         detail = self.lift(self.features(fields, numbers))
         mixed = self.join(torch.cat([self.global_path(detail), detail], dim=1))
@@ -146,7 +160,8 @@ class FieldOperator(nn.Module):
             mixed = mixed + layer(mixed)
         sides = [torch.arange(side, device=fields.device) for side in fields.shape[2:]]
         standard = transfer(self.head(mixed), sides, self.config.rules)
-        return self.outputs(self.output_normaliser.inverse(standard))
+        outputs = self.outputs(self.output_normaliser.inverse(standard))
+        return outputs[0] if len(outputs) == 1 else outputs
 
     def split(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
         """Return the fields as channels `[batch, channel, *grid]`, and the parameters `[batch, parameter]`."""
@@ -254,3 +269,6 @@ def scale(x: Tensor, kind: Scale) -> Tensor:
 def channels(components: Sequence[int]) -> int:
     """Count the channels of fields."""
     return sum(max(1, count) for count in components)
+
+
+OPERATOR = OperatorKind("field", FieldConfig, FieldOperator)

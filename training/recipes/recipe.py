@@ -23,6 +23,7 @@ from pydantic import (
 
 from training.operators import OperatorConfig
 from training.problems.registry import PROBLEMS
+from training.recipes.own import OwnRecipe
 from training.sequences.sequence_problem import SEQUENCES
 from training.sequences.sequence_recipe import SequenceRecipe
 
@@ -126,7 +127,8 @@ class Recipe(BaseModel):
         return f"{self.model}-{self.preset}"
 
 
-AnyRecipe = Recipe | SequenceRecipe
+FileRecipe = Recipe | SequenceRecipe
+AnyRecipe = FileRecipe | OwnRecipe
 
 
 def find(recipe: str) -> Path:
@@ -142,7 +144,7 @@ def find(recipe: str) -> Path:
     raise RecipeError(f"no recipe {recipe!r}: expected a TOML file or one of {known}")
 
 
-def read(path: Path, overrides: list[str] | None = None) -> AnyRecipe:
+def read(path: Path, overrides: list[str] | None = None) -> FileRecipe:
     """Read a recipe, apply `a.b=c` overrides (values in TOML syntax) and the environment's SEED.
 
     Raises:
@@ -171,7 +173,7 @@ def read_fields(path: Path, overrides: list[str] | None = None) -> Recipe:
     return recipe
 
 
-def validate(document: dict[str, Any], source: str) -> AnyRecipe:
+def validate(document: dict[str, Any], source: str) -> FileRecipe:
     """Turn a document into the recipe of its problem.
 
     Raises:

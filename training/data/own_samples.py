@@ -1,0 +1,126 @@
+"""A user's samples as training reads them: one HDF5 file with a chunk per field, made in one pass of checks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from training.files import replacing
+from training.problems.own.checks import Summary, check, remarks
+from training.problems.own.columns import Column, names, open_columns
+from training.problems.own.problem_file import ProblemFile, data_files
+
+STATISTICS = ("minimum", "maximum", "mean", "deviation")
+
+
+def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
+    """Check a user's files and copy what training reads into one file, unless that was done before.
+
+    The file's name tells the problem file's tensors and the names, sizes and times of the data files, so a change of
+    any of them makes a new one.
+
+    Args:
+        problem: The problem file.
+        folder: The folder that its file names are relative to.
+        data: The folder of samples.
+
+    Returns:
+        The samples' file.
+
+    Raises:
+        ProblemFileError: A data file is missing.
+        ReadError: A data file cannot be read.
+        DataError: The data do not fit the problem file.
+    """
+    paths = data_files(problem, folder)
+    data.mkdir(parents=True, exist_ok=True)
+    path = data / f"own-{problem.name}-{digest(problem, paths)}.h5"
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            with replacing(path) as aside, open_columns(problem, paths) as columns:
+                write(problem, columns, aside)
+    return path
+
+
+def digest(problem: ProblemFile, paths: Sequence[Path]) -> str:
+    """Return what tells one set of samples from another."""
+    parts = problem.model_dump_json(include={"data", "inputs", "parameters", "outputs", "axes", "time"})
+    states = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+    return hashlib.sha256(f"{parts}{states}".encode()).hexdigest()[:12]
+
+
+def write(problem: ProblemFile, columns: dict[str, Column], path: Path) -> None:
+    """Check all values and write them as float32, with a summary per tensor."""
+    with h5py.File(path, "w", locking=False) as file:
+        for name, column in columns.items():
+            shape = (column.samples, *column.shape)
+            file.create_dataset(name, shape, np.float32, chunks=(1, *column.shape) if column.shape else None)
+
+        def sink(name: str, start: int, values: NDArray[np.float32]) -> None:
+            file[name][start : start + len(values)] = values
+
+        found = check(problem, columns, sink)
+        for name, summary in found.items():
+            file[name].attrs.update({key: getattr(summary, key) for key in STATISTICS})
+        file.attrs["remarks"] = "\n".join(remarks(problem, columns, found))
+
+
+@dataclass(frozen=True)
+class OwnSamples:
+    """The samples of a prepared file.
+
+    Attributes:
+        path: The file.
+        problem: The problem file.
+    """
+
+    path: Path
+    problem: ProblemFile
+
+    @cached_property
+    def file(self) -> h5py.File:
+        """The open file."""
+        return h5py.File(self.path, "r", locking=False)
+
+    @property
+    def count(self) -> int:
+        """The number of all samples."""
+        return len(self.file[names(self.problem)[0]])
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """The numbers of training, validation and test samples."""
+        return self.problem.data.counts(self.count)
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """Points per axis."""
+        shape = self.file[next(iter(self.problem.outputs))].shape
+        return tuple(shape[len(shape) - len(self.problem.axes) :])
+
+    def statistic(self, name: str, key: str) -> float:
+        """Return the minimum, maximum, mean or deviation of all values of a tensor."""
+        return float(self.file[name].attrs[key])
+
+    def read(self, rows: NDArray[Any] | slice) -> dict[str, NDArray[np.float32]]:
+        """Read samples: numbers in ascending order, or a slice."""
+        return {name: self.file[name][rows] for name in names(self.problem)}
+
+    def split(self, name: str) -> slice:
+        """Return where the samples of a split lie: `train`, `validation` or `test`."""
+        train, validation, test = self.counts
+        ends = {"train": (0, train), "validation": (train, train + validation)}
+        start, stop = ends.get(name, (train + validation, train + validation + test))
+        return slice(start, stop)
+
+
+__all__ = ["OwnSamples", "Summary", "prepare"]

@@ -1,0 +1,150 @@
+"""Presets for a user's data: sizes of the network from the grid, and epochs from the time that a step takes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import torch
+
+from training.data.own_samples import OwnSamples
+from training.fit.own import OwnBatch, OwnTask, as_batch
+from training.operators import build
+from training.operators.field import FieldConfig, Scale
+from training.problems.own.from_file import describe
+from training.problems.own.problem_file import AxisSection, FieldSection
+from training.problems.problem import Problem
+from training.recipes.own import OwnFit, OwnRecipe
+
+DECADES = 30.0
+"""A positive quantity whose largest value is this many times its least enters by its logarithm."""
+TOKENS = {1: 256, 2: 400, 3: 512}
+"""About how many tokens a grid is cut into, by the number of axes."""
+TRIALS = 4
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How large and how long.
+
+    Attributes:
+        seconds: Of training; the epochs are chosen to fill them.
+        channels: Features of a token.
+        layers: Encoder layers.
+        detail: Channels on the working grid.
+        modes: Wave numbers per axis, by the number of axes.
+        most: Most epochs.
+    """
+
+    seconds: float
+    channels: int
+    layers: int
+    detail: int
+    modes: dict[int, int]
+    most: int
+
+
+PRESETS = {
+    "tiny": Preset(8.0, 16, 1, 8, {1: 8, 2: 6, 3: 4}, 20),
+    "quick": Preset(480.0, 64, 4, 32, {1: 32, 2: 16, 3: 8}, 500),
+    "laptop": Preset(5400.0, 96, 6, 48, {1: 48, 2: 20, 3: 10}, 1500),
+}
+
+
+def recipe(samples: OwnSamples, name: str, seed: int | None = None) -> OwnRecipe:
+    """Write the recipe of a preset for prepared samples.
+
+    Args:
+        samples: The samples.
+        name: A name of `PRESETS`.
+        seed: The problem file's by default.
+
+    Raises:
+        ValueError: There is no such preset.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"expected a preset among {', '.join(PRESETS)} but got {name!r}")
+    problem, preset = samples.problem, PRESETS[name]
+    operator = network(samples, preset)
+    fit = OwnFit(epochs=1, batch=min(16, max(1, samples.counts[0] // 8)), average=0.99 if name != "tiny" else 0.0)
+    epochs = affordable(samples, operator, fit, preset)
+    return OwnRecipe(
+        model=problem.name,
+        preset=name,
+        problem=problem,
+        samples=samples.path.name,
+        seed=problem.seed if seed is None else seed,
+        operator=operator,
+        fit=fit.model_copy(update={"epochs": epochs}),
+    )
+
+
+def network(samples: OwnSamples, preset: Preset) -> FieldConfig:
+    """Choose the sizes of a network."""
+    problem, sides = samples.problem, samples.sides
+    axes = list(problem.axes.values())
+    patch = next(size for size in count(1) if np.prod([-(-side // size) for side in sides]) <= TOKENS[len(sides)])
+    return FieldConfig(
+        input_components=components(problem.inputs),
+        input_scales=scales(samples, problem.inputs),
+        parameter_scales=tuple(
+            "log" if samples.statistic(name, "minimum") > 0 and spread(samples, name) > DECADES else "linear"
+            for name in problem.parameters
+        ),
+        output_components=components(problem.outputs),
+        output_scales=scales(samples, problem.outputs),
+        periodic=tuple(axis.boundary == "periodic" for axis in axes),
+        points=tuple(axis.points for axis in axes),
+        working=sides,
+        patch=patch,
+        channels=preset.channels,
+        layers=preset.layers,
+        feedforward=2 * preset.channels,
+        detail=preset.detail,
+        modes=min(preset.modes[len(sides)], *(modes(side, axis) for side, axis in zip(sides, axes, strict=True))),
+    )
+
+
+def modes(side: int, axis: AxisSection) -> int:
+    """Return the most wave numbers that an axis resolves."""
+    return side // 2 + 1 if axis.boundary == "periodic" else side
+
+
+def components(sections: dict[str, FieldSection]) -> tuple[int, ...]:
+    """Return the number of components per field, 0 for a scalar."""
+    return tuple(len(section.components) for section in sections.values())
+
+
+def scales(samples: OwnSamples, sections: dict[str, FieldSection]) -> tuple[Scale, ...]:
+    """Choose the logarithm for positive fields that span decades."""
+    return tuple(
+        "log" if section.positive and spread(samples, name) > DECADES else "linear"
+        for name, section in sections.items()
+    )
+
+
+def spread(samples: OwnSamples, name: str) -> float:
+    """Return the ratio of a positive tensor's largest value to its least."""
+    return samples.statistic(name, "maximum") / samples.statistic(name, "minimum")
+
+
+def affordable(samples: OwnSamples, operator: FieldConfig, fit: OwnFit, preset: Preset) -> int:
+    """Return the epochs that fill a preset's time, from the time of a few steps."""
+    description = describe(samples.problem, samples.sides, samples.counts[0])
+    task = OwnTask(build(operator), fit, 0, samples, Problem(description=description))
+    batch = as_batch(samples, slice(0, fit.batch))
+    task.operator.fit_normalisers(*batch.inputs, *batch.outputs)
+    times = [step(task, batch) for _ in range(TRIALS)][1:]
+    return int(np.clip(preset.seconds / (float(np.median(times)) * max(1, task.order.steps)), 1, preset.most))
+
+
+def step(task: OwnTask, batch: OwnBatch) -> float:
+    """Return the seconds of one forward and backward pass and one update."""
+    optimiser = torch.optim.AdamW(task.network.parameters(), lr=1e-5)
+    started = time.perf_counter()
+    task.loss(batch).backward()
+    optimiser.step()
+    optimiser.zero_grad()
+    return time.perf_counter() - started

@@ -1,0 +1,65 @@
+"""Recipes of problems from a user's file: written by a preset from the data, and kept in the checkpoint."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from training.operators import OperatorConfig
+from training.problems.own.problem_file import ProblemFile
+
+FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+class OwnFit(BaseModel):
+    """How to train: AdamW under a one-cycle schedule on the relative L2 error, averaged over the outputs.
+
+    Attributes:
+        epochs: Passes over the training samples.
+        batch: Samples of a batch.
+        learning_rate: The highest rate.
+        weight_decay: Of AdamW.
+        clip: Largest norm of a gradient.
+        average: Decay per step of the exponential mean of the weights that is kept; 0 for none.
+        keep: The last epoch's weights, or those of the least validation error.
+    """
+
+    model_config = FROZEN
+
+    epochs: PositiveInt
+    batch: PositiveInt
+    learning_rate: PositiveFloat = 2e-3
+    weight_decay: NonNegativeFloat = 1e-4
+    clip: PositiveFloat = 1.0
+    average: NonNegativeFloat = 0.0
+    keep: Literal["last", "best"] = "best"
+
+
+class OwnRecipe(BaseModel):
+    """Everything that decides a training run on a user's data.
+
+    Attributes:
+        model: The problem file's name.
+        preset: `tiny`, `quick` or `laptop`.
+        problem: The problem file.
+        samples: Name of the prepared samples in the data folder; see `training.data.own_samples`.
+        seed: Of weights and orders.
+        operator: The network.
+        fit: How to train.
+    """
+
+    model_config = FROZEN
+
+    model: str
+    preset: str
+    problem: ProblemFile
+    samples: str
+    seed: NonNegativeInt = 1127802
+    operator: OperatorConfig
+    fit: OwnFit
+
+    @property
+    def name(self) -> str:
+        """The run's name, also of its folder under `runs/`."""
+        return f"{self.model}-{self.preset}"
