@@ -122,14 +122,15 @@ class FieldOperator(Operator):
         self.config = config
         axes, detail = len(config.periodic), config.detail
         inputs, outputs = channels(config.input_components), channels(config.output_components)
-        self.input_normaliser = Normaliser((inputs, *(1,) * axes))
-        self.output_normaliser = Normaliser((outputs, *(1,) * axes))
-        self.parameter_normaliser = Normaliser((len(config.parameter_scales),)) if config.parameter_scales else None
+        self.input_normaliser = ChannelNormaliser((inputs, *(1,) * axes))
+        self.output_normaliser = ChannelNormaliser((outputs, *(1,) * axes))
+        numbers = len(config.parameter_scales)
+        self.parameter_normaliser = ChannelNormaliser((numbers,)) if numbers else None
         self.register_buffer("coordinates", mesh(config.working, config.periodic), persistent=False)
         positions = mesh(config.tokens, config.periodic).flatten(1).T
         self.register_buffer("positions", positions, persistent=False)
         convolution = CONVOLUTION[axes]
-        joined = inputs + len(config.parameter_scales) + len(self.coordinates)
+        joined = inputs + numbers + len(self.coordinates)
         self.lift = nn.Sequential(BoundaryConv(joined, detail, config.periodic), nn.SiLU())
         self.patch = convolution(detail, config.channels, config.patch, config.patch)
         self.encoder = encoder_stack(config, positions.shape[1], lambda: TokenStencil(config))
@@ -218,6 +219,18 @@ class FieldOperator(Operator):
             found.append(torch.exp(part) if kind == "log" else part)
             start += max(1, components)
         return tuple(found)
+
+
+class ChannelNormaliser(Normaliser):
+    """Standardise every channel by itself, however unlike the channels' units are; one that never varies is shifted."""
+
+    @torch.no_grad()
+    def fit(self, fields: Tensor) -> None:
+        """Take mean and deviation per channel from samples `[sample, channel, *grid]`."""
+        over = [axis for axis in range(fields.ndim) if axis != 1]
+        deviation, mean = torch.std_mean(fields.double(), dim=over, correction=0)
+        self.mean.copy_(mean.reshape(self.mean.shape))
+        self.deviation.copy_(torch.where(deviation > 0, deviation, 1).reshape(self.deviation.shape))
 
 
 class TokenStencil(nn.Module):

@@ -1,0 +1,95 @@
+"""A user's file becomes a trained checkpoint that needs the file no more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from training import checkpoint
+from training.data.own_samples import OwnSamples, prepare
+from training.fit.preset import PRESETS, network, recipe
+from training.fit.run import train
+from training.problems.own.columns import DataError
+from training.problems.own.problem_file import ProblemFile
+from training.recipes.own import OwnRecipe
+
+SIDES = (12, 16)
+
+
+def problem(**changes: object) -> ProblemFile:
+    document: dict[str, object] = {
+        "name": "heat",
+        "data": {"files": ["heat.h5"]},
+        "inputs": {"k": {"positive": True}, "f": {"components": ["x", "y"]}},
+        "parameters": {"wind": {}},
+        "outputs": {"temperature": {"key": "T"}},
+        "axes": {"row": {"boundary": "wall"}, "column": {"boundary": "periodic", "length": 2.0}},
+    }
+    return ProblemFile.model_validate(document | changes)
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> OwnSamples:
+    rng = np.random.default_rng(0)
+    k = 10 ** rng.uniform(-2, 2, (40, *SIDES))
+    f, wind = rng.standard_normal((40, 2, *SIDES)), rng.random(40)
+    with h5py.File(tmp_path / "heat.h5", "w") as file:
+        file["k"], file["f"], file["wind"] = k, f, wind
+        file["T"] = np.log(k) + f[:, 0] + wind[:, None, None] + 3
+    chosen = problem()
+    return OwnSamples(prepare(chosen, tmp_path, tmp_path / "data"), chosen)
+
+
+def short(samples: OwnSamples) -> OwnRecipe:
+    """The tiny preset with a fixed number of epochs, whatever else the machine does."""
+    made = recipe(samples, "tiny")
+    return made.model_copy(update={"fit": made.fit.model_copy(update={"epochs": 6})})
+
+
+def test_samples_are_prepared_once_and_split_in_order(samples: OwnSamples, tmp_path: Path) -> None:
+    assert samples.counts == (32, 4, 4)
+    assert samples.sides == SIDES
+    written = samples.path.stat().st_mtime_ns
+    assert prepare(problem(), tmp_path, tmp_path / "data") == samples.path
+    assert samples.path.stat().st_mtime_ns == written
+    with h5py.File(tmp_path / "heat.h5") as file:
+        assert np.allclose(samples.read(samples.split("validation"))["temperature"], file["T"][32:36], rtol=1e-6)
+
+
+@pytest.mark.usefixtures("samples")
+def test_bad_data_leave_no_samples(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "heat.h5", "r+") as file:
+        file["T"][17, 3, 5] = np.nan
+    before = sorted(path.name for path in (tmp_path / "data").glob("*.h5"))
+    with pytest.raises(DataError, match=r"'T' is nan at sample 17, index \(3, 5\)"):
+        prepare(problem(), tmp_path, tmp_path / "data")
+    assert sorted(path.name for path in (tmp_path / "data").glob("*.h5")) == before
+
+
+def test_sizes_follow_from_the_data(samples: OwnSamples) -> None:
+    config = network(samples, PRESETS["quick"])
+    assert config.input_components == (0, 2)
+    assert config.input_scales == ("log", "linear")  # k spans four decades
+    assert config.periodic == (False, True)
+    assert config.working == SIDES
+
+
+def test_a_run_learns_and_leaves_a_checkpoint_that_needs_no_file(samples: OwnSamples, tmp_path: Path) -> None:
+    folder = train(short(samples), tmp_path / "run", samples.path.parent)
+    rows = [float(line.split(",")[2]) for line in (folder / "metrics.csv").read_text().splitlines()[1:]]
+    assert rows[-1] < rows[0]
+    samples.file.close()
+    for path in tmp_path.rglob("*.h5"):
+        path.unlink()
+    found = checkpoint.load(folder)
+    assert found.card["errors"][0]["grid"] == list(SIDES)
+    assert found.card["errors"][0]["fields"] == 4
+    assert str(tmp_path) not in json.dumps(found.card) + (folder / checkpoint.CONFIG).read_text()
+    assert isinstance(found, checkpoint.OwnCheckpoint)
+    output = found.operator(torch.ones(2, 9, 20), torch.zeros(2, 2, 9, 20), torch.ones(2))
+    assert output.shape == (2, 9, 20)

@@ -1,0 +1,95 @@
+"""The general operator: any fields, numbers, axes and grids; physical units; closed where an axis is periodic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from training.operators.field import FieldConfig, FieldOperator, unpatch
+
+SMALL = {"channels": 8, "heads": 2, "layers": 1, "feedforward": 16, "detail": 4, "modes": 3, "spectral": 1}
+HEAT = FieldConfig(
+    input_components=(0, 2),
+    input_scales=("log", "linear"),
+    parameter_scales=("linear",),
+    output_components=(0, 3),
+    output_scales=("linear", "log"),
+    periodic=(False, True),
+    points=("cells", "left"),
+    working=(10, 14),
+    **SMALL,
+)
+
+
+def plain(axes: int, **changes: Any) -> FieldConfig:
+    one: dict[str, Any] = {
+        "input_components": (0,),
+        "input_scales": ("linear",),
+        "output_components": (0,),
+        "output_scales": ("linear",),
+        "periodic": (True,) * axes,
+        "points": ("left",) * axes,
+        "working": (8, 9, 10)[:axes],
+    }
+    return FieldConfig(**one | SMALL | changes)
+
+
+def samples(batch: int, *sides: int) -> list[Tensor]:
+    return [torch.rand(batch, *sides) + 0.1, torch.randn(batch, 2, *sides), torch.rand(batch)]
+
+
+@pytest.mark.parametrize("sides", [(10, 14), (7, 31), (40, 12)])
+def test_several_fields_and_a_number_become_several_fields_on_any_grid(sides: tuple[int, int]) -> None:
+    scalar, vector = FieldOperator(HEAT)(*samples(3, *sides))
+    assert scalar.shape == (3, *sides)
+    assert vector.shape == (3, 3, *sides)
+    assert (vector > 0).all()  # its logarithm is what the network gives
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_one_to_three_axes(axes: int) -> None:
+    operator, sides = FieldOperator(plain(axes)), (11, 6, 7)[:axes]
+    assert operator(torch.randn(2, *sides)).shape == (2, *sides)
+
+
+def test_units_of_inputs_do_not_matter_once_statistics_are_taken() -> None:
+    """K in other units is a shift of its logarithm; the output scales with its own statistics."""
+    inputs, outputs = samples(6, 10, 14), [torch.randn(6, 10, 14), torch.rand(6, 3, 10, 14) + 1]
+    results = []
+    for factor in (1.0, 1000.0):
+        torch.manual_seed(0)
+        operator = FieldOperator(HEAT).double()
+        scaled = [factor * inputs[0], factor * inputs[1], factor * inputs[2]]
+        operator.fit_normalisers(*(x.double() for x in scaled), factor * outputs[0].double(), outputs[1].double())
+        results.append(operator(*(x.double() for x in scaled))[0] / factor)
+    assert torch.allclose(*results, rtol=1e-5, atol=1e-6)
+
+
+def test_every_parameter_gets_a_gradient() -> None:
+    operator = FieldOperator(HEAT)
+    sum(output.square().sum() for output in operator(*samples(2, 10, 14))).backward()
+    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in operator.parameters())
+
+
+def test_the_same_network_on_a_finer_grid_answers_nearly_the_same() -> None:
+    operator = FieldOperator(plain(1, working=(32,))).eval()
+    x = torch.arange(64) / 64
+    fine = torch.sin(2 * torch.pi * x)[None]
+    with torch.inference_mode():
+        coarse = operator(fine[:, ::2])
+        assert torch.allclose(operator(fine)[:, ::2], coarse, atol=0.05 * float(coarse.abs().max()))
+
+
+def test_patches_are_laid_out_where_they_came_from() -> None:
+    x = torch.arange(24.0).reshape(1, 1, 4, 6)
+    tokens = x.unfold(2, 2, 2).unfold(3, 2, 2).reshape(1, 6, 4)  # the channels of a token are its points
+    assert torch.equal(unpatch(tokens, (2, 3), 2), x)
+
+
+def test_unequal_numbers_of_entries_are_refused() -> None:
+    with pytest.raises(ValidationError, match="as many input_scales as input_components"):
+        plain(1, input_scales=("linear", "log"))
