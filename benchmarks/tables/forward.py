@@ -17,6 +17,7 @@ from benchmarks.baselines.interleaving import Measured, Side, interleave
 from benchmarks.baselines.process import Baseline
 from benchmarks.profiling.growth import exponent
 from benchmarks.repository import newest_graph
+from physics.norms import relative_l2
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -167,9 +168,7 @@ def errors(found: list[Measured], folder: Path, truth: NDArray[Any]) -> dict[str
 
 def relative(output: NDArray[Any], expected: NDArray[Any]) -> float:
     """Return the mean over the fields of the relative L2 difference."""
-    norms = (np.linalg.norm(x.reshape(len(x), -1), axis=1) for x in (output - expected, expected))
-    difference, size = norms
-    return float(np.mean(difference / size))
+    return float(relative_l2(output, expected).mean())
 
 
 def document(found: list[Cell]) -> dict[str, Any]:
