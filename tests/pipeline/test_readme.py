@@ -118,8 +118,8 @@ def test_every_target_of_make_exists() -> None:
 def options() -> dict[str, dict[str, list[str]]]:
     """Return the options of every command by package, from a process without the shape checks of the tests."""
     code = (
-        "import json, typer.main, benchmarks.__main__, serving.__main__, training.commands\n"
-        "apps = {'training': training.commands.app, 'benchmarks': benchmarks.__main__.app,"
+        "import json, typer.main, benchmarks.commands, serving.__main__, training.commands\n"
+        "apps = {'training': training.commands.app, 'benchmarks': benchmarks.commands.app,"
         " 'serving': serving.__main__.commands}\n"
         "print(json.dumps({package: {name: [option for parameter in command.params for option in parameter.opts]"
         " for name, command in typer.main.get_command(app).commands.items()} for package, app in apps.items()}))"
