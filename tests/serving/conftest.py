@@ -32,7 +32,7 @@ class Toy:
     def certificate(self) -> dict[str, Any]:
         return self._document("certificate.json")
 
-    def answer(self, array: NDArray[Any]) -> NDArray[Any]:
+    def output(self, array: NDArray[Any]) -> NDArray[Any]:
         batch = np.asarray(array, np.float32)
         return self.compute(batch) if batch.ndim == 3 else self.compute(batch[None])[0]
 

@@ -133,9 +133,9 @@ def test_a_model_predicts_from_a_file(gateway: Gateway, toy: Toy, shape: tuple[i
     array = np.random.default_rng(7).uniform(3, 12, shape)
     response = httpx2.post(path, content=save({"coefficient": array}), headers=MEDIA)
     assert (response.status_code, response.headers["content-type"]) == (200, safetensors.MEDIA_TYPE)
-    np.testing.assert_allclose(load(response.content)["solution"], toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(load(response.content)["solution"], toy.output(array), rtol=1e-5)
     listed = httpx2.post(path, content=save({"coefficient": array}), headers={**MEDIA, "Accept": JSON})
-    np.testing.assert_allclose(np.array(listed.json()["outputs"]["solution"]), toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(np.array(listed.json()["outputs"]["solution"]), toy.output(array), rtol=1e-5)
 
 
 def test_a_bad_file_is_a_problem(gateway: Gateway, toy: Toy) -> None:

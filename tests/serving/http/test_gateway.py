@@ -67,7 +67,7 @@ def test_npy_answers_in_the_rank_of_the_question(
     response = http.post(path, content=npy(array), headers=NPY)
     answer = loaded(response)
     assert answer.dtype == np.dtype("<f4")
-    np.testing.assert_allclose(answer, toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(answer, toy.output(array), rtol=1e-5)
     assert response.headers["petrov-model"] == toy.name
     assert int(response.headers["petrov-version"]) == 1
 
@@ -76,26 +76,26 @@ def test_json_answers_as_it_was_asked(http: httpx2.Client, path: str, toy: Toy) 
     array = permeability(2, 23, 25)
     lists = http.post(path, content=_question(array), headers=JSON).json()
     assert (lists["model"], lists["version"]) == (toy.name, 1)
-    np.testing.assert_allclose(np.array(lists["outputs"][OUTPUT]), toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(np.array(lists["outputs"][OUTPUT]), toy.output(array), rtol=1e-5)
     coded = http.post(path, content=_question(base64_array(array)), headers=JSON).json()["outputs"][OUTPUT]
     answer = np.frombuffer(base64.b64decode(coded["base64"]), coded["dtype"]).reshape(coded["shape"])
-    np.testing.assert_allclose(answer, toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(answer, toy.output(array), rtol=1e-5)
 
 
 def test_accept_chooses_the_answer(http: httpx2.Client, path: str, toy: Toy) -> None:
     array = permeability(25, 25)
     listed = http.post(path, content=npy(array), headers={**NPY, "Accept": "application/json"}).json()
-    np.testing.assert_allclose(np.array(listed["outputs"][OUTPUT]), toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(np.array(listed["outputs"][OUTPUT]), toy.output(array), rtol=1e-5)
     headers = {**JSON, "Accept": "application/x-npy"}
     raw = http.post(path, content=_question(array), headers=headers)
-    np.testing.assert_allclose(loaded(raw), toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(loaded(raw), toy.output(array), rtol=1e-5)
 
 
 def test_a_large_batch_comes_back_in_order(http: httpx2.Client, path: str, toy: Toy) -> None:
     count = 25  # three batches of the model's eight, and one more
     array = np.broadcast_to(np.arange(1, count + 1, dtype=np.float32)[:, None, None], (count, 22, 22))
     answer = loaded(http.post(path, content=npy(array), headers=NPY))
-    np.testing.assert_allclose(answer, toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(answer, toy.output(array), rtol=1e-5)
 
 
 def test_models_describe_themselves(http: httpx2.Client, toy: Toy) -> None:
@@ -162,7 +162,7 @@ def test_a_bad_request_names_the_place_and_the_next_succeeds(
     assert re.search(words, problem["detail"]), problem["detail"]
     if status == 422:
         assert problem["where"]["array"]
-    np.testing.assert_allclose(loaded(http.post(path, content=npy(array), headers=NPY)), toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(loaded(http.post(path, content=npy(array), headers=NPY)), toy.output(array), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_an_example_can_be_posted_as_it_is(http: httpx2.Client, path: str, toy: 
     assert array.shape == (25, 25)
     np.testing.assert_array_equal(array, loaded(http.get(url, headers={"Accept": "application/x-npy"})))
     answer = http.post(path, content=document.content, headers=JSON).json()["outputs"][OUTPUT]
-    np.testing.assert_allclose(np.array(answer), toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(np.array(answer), toy.output(array), rtol=1e-5)
 
 
 def test_the_reference_is_the_classical_answer(http: httpx2.Client, toy: Toy) -> None:

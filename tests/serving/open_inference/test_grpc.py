@@ -86,7 +86,7 @@ def test_a_triton_client_is_answered(triton_client: Any, toy: Toy, dtype: str, v
     array = permeability(20, 21, 23).astype(dtype)  # cut into the model's batches of eight, as over HTTP
     outputs = [tritonclient.grpc.InferRequestedOutput(OUTPUT)]
     result = triton_client.infer(toy.name, [tensor(array)], version, outputs, request_id="mine")
-    np.testing.assert_allclose(result.as_numpy(OUTPUT), toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(result.as_numpy(OUTPUT), toy.output(array), rtol=1e-5)
     response = result.get_response()
     assert (response.id, response.model_name, response.model_version) == ("mine", toy.name, "1")
 
@@ -96,7 +96,7 @@ async def test_the_asynchronous_client_is_answered(address: str, toy: Toy) -> No
     async with tritonclient.grpc.aio.InferenceServerClient(address) as client:
         assert await client.is_model_ready(toy.name)
         result = await client.infer(toy.name, [tensor(array)])
-    np.testing.assert_allclose(result.as_numpy(OUTPUT), toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(result.as_numpy(OUTPUT), toy.output(array), rtol=1e-5)
 
 
 @pytest.mark.parametrize("field", ["fp32_contents", "fp64_contents"])
@@ -110,7 +110,7 @@ def test_typed_contents_are_read(stub: Any, toy: Toy, field: str) -> None:
     }
     response = stub.ModelInfer(question(array, model_name=toy.name, inputs=[given], raw_input_contents=[]))
     answer = np.frombuffer(response.raw_output_contents[0], "<f4").reshape(response.outputs[0].shape)
-    np.testing.assert_allclose(answer, toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(answer, toy.output(array), rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [petrov_client.GrpcClient, petrov_client.AsyncGrpcClient])
@@ -124,7 +124,7 @@ async def test_our_own_clients_are_answered(address: str, toy: Toy, kind: Any) -
         async with kind(address) as client:
             assert toy.name in [info.name for info in await client.models()]
             answer = await client.predict(toy.name, array)
-    np.testing.assert_allclose(answer, toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(answer, toy.output(array), rtol=1e-5)
 
 
 def test_our_client_is_told_what_is_wrong(address: str, toy: Toy) -> None:

@@ -77,7 +77,7 @@ def test_a_triton_client_finds_its_way(triton_client: Any, toy: Toy) -> None:
 def test_a_triton_client_is_answered(triton_client: Any, toy: Toy, binary: bool, dtype: str, version: str) -> None:
     array = permeability(20, 21, 23).astype(dtype)  # cut into the model's batches of eight, as on /v1
     result = triton_client.infer(toy.name, [tensor(array, binary=binary)], version, request_id="mine")
-    np.testing.assert_allclose(result.as_numpy(OUTPUT), toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(result.as_numpy(OUTPUT), toy.output(array), rtol=1e-5)
     response = result.get_response()
     assert (response["id"], response["model_name"], response["model_version"]) == ("mine", toy.name, "1")
 
@@ -88,7 +88,7 @@ def test_a_triton_client_chooses_how_the_output_comes(triton_client: Any, toy: T
     outputs = [tritonclient.http.InferRequestedOutput(OUTPUT, binary_data=binary)]
     result = triton_client.infer(toy.name, [tensor(array)], outputs=outputs)
     assert ("data" in result.get_output(OUTPUT)) is not binary
-    np.testing.assert_allclose(result.as_numpy(OUTPUT), toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(result.as_numpy(OUTPUT), toy.output(array), rtol=1e-5)
 
 
 async def test_the_asynchronous_client_is_answered(address: str, toy: Toy) -> None:
@@ -96,7 +96,7 @@ async def test_the_asynchronous_client_is_answered(address: str, toy: Toy) -> No
     async with tritonclient.http.aio.InferenceServerClient(address) as client:
         assert await client.is_model_ready(toy.name)
         result = await client.infer(toy.name, [tensor(array, kind=tritonclient.http.aio)])
-        np.testing.assert_allclose(result.as_numpy(OUTPUT), toy.answer(array), rtol=1e-5)
+        np.testing.assert_allclose(result.as_numpy(OUTPUT), toy.output(array), rtol=1e-5)
         with pytest.raises(InferenceServerException, match=r"\[0,0,0\] is -1.0; a permeability must be positive"):
             await client.infer(toy.name, [tensor(-np.ones_like(array), kind=tritonclient.http.aio)])
 
@@ -141,7 +141,7 @@ def test_a_field_without_a_batch_comes_back_without(http: httpx2.Client, toy: To
     [output] = response["outputs"]
     assert "id" not in response
     assert output["shape"] == [21, 23]
-    np.testing.assert_allclose(np.reshape(output["data"], (21, 23)), toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(np.reshape(output["data"], (21, 23)), toy.output(array), rtol=1e-5)
 
 
 def test_data_may_be_nested_and_some_binary(http: httpx2.Client, toy: Toy) -> None:
@@ -155,7 +155,7 @@ def test_data_may_be_nested_and_some_binary(http: httpx2.Client, toy: Toy) -> No
     [output] = json.loads(response.content[:end])["outputs"]
     assert output["parameters"] == {"binary_data_size": array.nbytes}
     answer = np.frombuffer(response.content[end:], "<f4").reshape(output["shape"])
-    np.testing.assert_allclose(answer, toy.answer(array), rtol=1e-5)
+    np.testing.assert_allclose(answer, toy.output(array), rtol=1e-5)
 
 
 ONES = np.ones((1, 8, 8), np.float32)
