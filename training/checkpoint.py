@@ -31,11 +31,12 @@ from training.sequences.networks import build as networks
 from training.sequences.sequence_description import SequenceDescription
 from training.sequences.sequence_recipe import SequenceRecipe
 from training.software import Software, current
+from training.user_error import UserError
 
 WEIGHTS, CONFIG, CARD = "weights.safetensors", "config.json", "card.json"
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError):
     """A folder is no checkpoint: the message names the file, what was expected and what was found."""
 
 

@@ -1,4 +1,7 @@
-"""The stage's commands: `python -m training {fit,data,evaluate,ablate,import-reference,memorise}`."""
+"""Train, measure and import models.
+
+python -m training fit darcy-quick
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,15 @@ from training import ablation, checkpoint
 from training.evaluation.table import rich_table
 from training.files import write_json
 from training.fit import run
-from training.fit.folder import RunError, RunFolder
+from training.fit.folder import RunFolder
 from training.fit.workload import Scope, ScopeError, Workload
 from training.importing import provenance, reference
 from training.importing.arguments import Example
-from training.importing.errors import ReferenceImportError
 from training.importing.summary import summary
 from training.memorisation.command import memorise
 from training.recipes import recipe as config
 from training.sequences.accuracy import rich_table as label_table
-from training.sequences.corpora.corpus import CorpusError
+from training.user_error import UserError
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command()(memorise)
@@ -233,12 +235,6 @@ def main() -> None:
     """Run the commands; errors that the user can correct are printed as one line."""
     try:
         app()
-    except (
-        config.RecipeError,
-        checkpoint.CheckpointError,
-        ReferenceImportError,
-        CorpusError,
-        RunError,
-    ) as error:
+    except UserError as error:
         console.print(Text(str(error), "red"))
         raise SystemExit(1) from error

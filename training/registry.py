@@ -10,10 +10,12 @@ from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from typing import Generic, TypeVar
 
+from training.user_error import UserError
+
 Item = TypeVar("Item")
 
 
-class UnknownNameError(ValueError):
+class UnknownNameError(UserError):
     """No object has the requested name; the message lists the known names."""
 
 

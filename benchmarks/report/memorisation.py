@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.report import markdown
+from training.memorisation.cells import Cells, cells
 from training.memorisation.experiments import EXPERIMENTS
 from training.memorisation.record import Record
-from training.memorisation.table import Cells, cells
 
 PAGE, FOLDER = Path("docs/memorisation.md"), Path("docs/memorisation")
 

@@ -25,6 +25,7 @@ from training.data import published, store
 from training.data.store import Array, Layout
 from training.files import replacing
 from training.problems.problem import Problem
+from training.user_error import UserError
 
 VERSION = 1
 """Raised whenever the same seed would give other samples."""
@@ -60,7 +61,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.mesh < 2 or min(self.train, self.validation, self.test, self.seed) < 0:
-            raise ValueError(
+            raise UserError(
                 f"expected at least 2 mesh points and no negative number but got {self.mesh} points, {self.stored}, "
                 f"seed {self.seed}"
             )
@@ -147,7 +148,7 @@ def _check(request: Request, file: h5py.File, path: Path) -> None:
     expected = {"problem": request.problem.name, "mesh": request.mesh, "seed": request.seed, "version": VERSION}
     for name, value in expected.items():
         if (found := file.attrs.get(name)) != value:
-            raise ValueError(f"expected {name} {value} but found {found} in {path}: move it away or use another folder")
+            raise UserError(f"expected {name} {value} but found {found} in {path}: move it away or use another folder")
 
 
 def _fill(request: Request, path: Path, workers: int, progress: bool) -> None:

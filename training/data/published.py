@@ -10,6 +10,7 @@ from training.data.store import Layout
 from training.files import replacing
 from training.problems.problem import Problem
 from training.published.published import Published, Stream
+from training.user_error import UserError
 
 STREAMS: tuple[Stream, ...] = ("train", "test")
 
@@ -54,7 +55,7 @@ def _write(path: Path, problem: Problem, published: Published, stream: Stream, c
                 store.allocate(file.create_group(stream), Layout(description, points, counts, {}), counts[stream])
             stored = file[stream][quantity.name]
             if fields.shape != stored.shape:
-                raise ValueError(
+                raise UserError(
                     f"expected {stored.shape} but got {fields.shape} for {quantity.name}, {stream}, "
                     f"in {published.files}"
                 )

@@ -28,6 +28,7 @@ from training.data.pair import only_pair
 from training.problems.description import Description
 from training.problems.problem import Problem
 from training.problems.registry import PROBLEMS
+from training.user_error import UserError
 
 Split = Literal["train", "validation", "test"]
 STREAMS: dict[Split, str] = {"train": "train", "validation": "train", "test": "test"}
@@ -130,7 +131,7 @@ def read(
         pair, group = only_pair(wanted.description), file[stream]
         steps = strides(wanted.description, group[pair.output.name].shape[1], points)
         if ready < count:
-            raise ValueError(f"expected {count} samples in {split} of {path} but {ready} are there: prepare them first")
+            raise UserError(f"expected {count} samples in {split} of {path} but {ready} are there: prepare them first")
         inputs = _strided(group[pair.input.name], rows, steps)
         outputs = _outputs(group[pair.output.name], rows, steps, wanted.description)
         slopes = _slopes(group[pair.output.name], rows, steps) if gradients else None
@@ -184,15 +185,13 @@ def strides(description: Description, mesh: int, points: Points) -> tuple[int, .
     """
     sides = points if isinstance(points, tuple) else (points,) * len(description.axes)
     if len(sides) != len(description.axes):
-        raise ValueError(
-            f"expected points for the axes {description.axis_names} of {description.name} but got {points}"
-        )
+        raise UserError(f"expected points for the axes {description.axis_names} of {description.name} but got {points}")
     return tuple(_stride(description, index, mesh, side) for index, side in enumerate(sides))
 
 
 def _stride(description: Description, index: int, mesh: int, points: int) -> int:
     if points not in (sizes := grids(description, mesh, index)):
-        raise ValueError(f"cannot stride {mesh} points of {description.name} to {points}; possible are {sizes}")
+        raise UserError(f"cannot stride {mesh} points of {description.name} to {points}; possible are {sizes}")
     end = description.axes[index].far_ends
     return (mesh - end) // (points - end)
 
@@ -307,7 +306,7 @@ def _requested(file: h5py.File, problem: Problem | None) -> Problem:
     if problem is None:
         return PROBLEMS[stored]
     if problem.source.name != stored:
-        raise ValueError(f"expected samples of {problem.name} but {file.filename} holds those of {stored}")
+        raise UserError(f"expected samples of {problem.name} but {file.filename} holds those of {stored}")
     return problem
 
 

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.recipes.recipe import AnyRecipe, RecipeError
+from training.user_error import UserError
 
 STATES = 3  # saved states at once: the two newest, and the one that is being written
 COPIES = 5  # what a state holds of each parameter at most: itself, Adam's two moments, the mean, and the best epoch's
 RESERVE = 64 * 2**20  # bytes for everything else
 
 
-class RunError(ValueError):
+class RunError(UserError):
     """A run cannot start or be completed: the message names the folder, what was expected and what was found."""
 
 

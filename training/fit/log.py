@@ -9,6 +9,8 @@ from typing import Any
 
 import lightning.pytorch as pl
 
+from training.files import replacing
+
 
 class RunLog(pl.Callback):
     """Append one row per epoch to `path`; rows of epochs that are about to be repeated are dropped first.
@@ -45,12 +47,10 @@ class RunLog(pl.Callback):
 
     def write(self, rows: list[dict[str, Any]]) -> None:
         """Replace the file in one step."""
-        aside = self.path.with_name(f".{self.path.name}")
-        with aside.open("w", newline="") as file:
+        with replacing(self.path) as aside, aside.open("w", newline="") as file:
             writer = csv.DictWriter(file, self.columns)
             writer.writeheader()
             writer.writerows(rows)
-        aside.replace(self.path)
 
 
 def read(path: Path) -> list[dict[str, str]]:

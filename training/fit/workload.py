@@ -14,12 +14,13 @@ from training.fit.task import Metric, Task
 from training.problems.problem import Problem
 from training.recipes.recipe import AnyRecipe
 from training.sequences.sequence_description import SequenceDescription
+from training.user_error import UserError
 
 R = TypeVar("R", bound=AnyRecipe)
 N = TypeVar("N", bound=nn.Module)
 
 
-class ScopeError(ValueError):
+class ScopeError(UserError):
     """Networks of this kind cannot be measured in the requested way."""
 
 

@@ -1,6 +1,6 @@
 """Memorisation: which share of the labels of random sequences a network of one attention layer learns by heart.
 
-`trial` describes a training and its row of figures, `pairs` draws or reads sequences, `network` builds what is trained,
-`stack` trains many networks at once, `equivariant` fits a function, `experiments` lists all trials, `record` keeps the
-rows, and `curves`, `table`, `plot` and `command` show them.
+`trial` describes a training and its row of figures, `pairs` draws or reads sequences, `initial` builds the networks,
+`stack` trains many at once, `equivariant` fits a function, `experiments` lists all trials, `record` keeps the rows,
+`curves`, `cells` and `panels` make tables and a picture of them, and `command` is the command.
 """

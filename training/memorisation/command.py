@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from tqdm import tqdm
 
+from training.memorisation.cells import tables
 from training.memorisation.experiments import EXPERIMENTS
 from training.memorisation.record import Record, complete
-from training.memorisation.table import tables
 
 
 def memorise(
@@ -59,7 +59,7 @@ def picture(records: Sequence[Record], target: Path) -> None:
         BadParameter: The library is missing.
     """
     try:
-        from training.memorisation.plot import draw  # noqa: PLC0415 -- training itself needs no matplotlib
+        from training.memorisation.panels import draw  # noqa: PLC0415 -- training itself needs no matplotlib
     except ModuleNotFoundError as error:
         message = f"it needs {error.name}, which is not installed: pip install {error.name}"
         raise typer.BadParameter(message, param_hint="--plot") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from pydantic import BaseModel
 
+from training.files import write_text
 from training.memorisation import equivariant, stack
 from training.memorisation.trial import FROZEN, Row, Sets, Trial
 
@@ -53,8 +54,6 @@ def read(path: Path) -> tuple[Row, ...]:
 
 
 def write(record: Record, path: Path) -> None:
-    """Write a record aside and rename it."""
+    """Write a record, with one line per row."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}")
-    aside.write_text(record.model_dump_json().replace('{"trial"', '\n{"trial"') + "\n")  # one line per row
-    aside.replace(path)
+    write_text(path, record.model_dump_json().replace('{"trial"', '\n{"trial"') + "\n")

@@ -14,7 +14,7 @@ from torch.func import functional_call, vmap
 from torch.nn import functional
 
 from training.fit.order import rows
-from training.memorisation.network import learning, network
+from training.memorisation.initial import learning, network
 from training.memorisation.pairs import Pairs, alone, pairs
 from training.memorisation.trial import NamedEntities, RandomSets, Row, Trial
 from training.sequences.samples import UNLABELLED

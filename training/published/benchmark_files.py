@@ -16,6 +16,7 @@ import numpy as np
 from scipy.io import loadmat, whosmat
 
 from training.published.published import Array, Stream, data_folder
+from training.user_error import UserError
 
 
 @dataclass(frozen=True)
@@ -96,5 +97,5 @@ def shape(path: Path, name: str) -> tuple[int, ...]:
     else:
         shapes = {key: tuple(size) for key, size, _ in whosmat(path)}
     if name not in shapes:
-        raise ValueError(f"expected an array {name!r} in {path.name} but found {', '.join(sorted(shapes))}")
+        raise UserError(f"expected an array {name!r} in {path.name} but found {', '.join(sorted(shapes))}")
     return shapes[name]

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from training.published.published import Array, Stream, data_folder
+from training.user_error import UserError
 
 WHEEL = "neuraloperator-0.3.0-*.whl"
 FOLDER = Path(".third_party")
@@ -68,7 +69,7 @@ def find() -> Path:
     for wheel in (wheel for folder in folders for wheel in sorted(folder.glob(WHEEL))):
         return wheel
     searched = " or ".join(map(str, folders))
-    raise ValueError(
+    raise UserError(
         f"expected {WHEEL} in {searched}: .venv/bin/pip download --no-deps neuraloperator==0.3.0 -d {FOLDER}"
     )
 
@@ -91,6 +92,6 @@ def read(wheel: zipfile.ZipFile, member: str, shape: tuple[int, ...]) -> tuple[A
     with zipfile.ZipFile(io.BytesIO(wheel.read(name))) as saved:
         storages = {len(stored): stored for stored in (saved.read(f"archive/data/{key}") for key in (0, 1))}
     if set(storages) != {numbers, 4 * numbers}:
-        raise ValueError(f"expected {numbers} bytes and as many float32 in {name} but found {sorted(storages)} bytes")
+        raise UserError(f"expected {numbers} bytes and as many float32 in {name} but found {sorted(storages)} bytes")
     material = np.frombuffer(storages[numbers], np.uint8).reshape(shape, order="F").astype(np.float32)
     return material, np.frombuffer(storages[4 * numbers], "<f4").reshape(shape, order="F")

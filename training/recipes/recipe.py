@@ -26,12 +26,13 @@ from training.problems.registry import PROBLEMS
 from training.recipes.own import OwnRecipe
 from training.sequences.sequence_problem import SEQUENCES
 from training.sequences.sequence_recipe import SequenceRecipe
+from training.user_error import UserError
 
 RECIPES = Path(__file__).parent
 FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
-class RecipeError(ValueError):
+class RecipeError(UserError):
     """A recipe cannot be read: the message names the file, the key and what was expected there."""
 
 

@@ -15,13 +15,13 @@ from training import checkpoint
 from training.commands import app
 from training.fit import run
 from training.memorisation import equivariant, record, stack
+from training.memorisation.cells import smallest
 from training.memorisation.curves import curves, height
 from training.memorisation.equivariant import SetFunction, nearest
 from training.memorisation.experiments import EXPERIMENTS
-from training.memorisation.network import learning, network
+from training.memorisation.initial import learning, network
 from training.memorisation.pairs import Pairs, alone, pairs
 from training.memorisation.record import Record
-from training.memorisation.table import smallest
 from training.memorisation.trial import CounterExample, NamedEntities, RandomSets, Row, Sets, Trial
 from training.recipes import recipe as config
 from training.sequences.corpora import load as corpora

@@ -22,7 +22,6 @@ from training import checkpoint
 from training.commands import app
 from training.fit import log as runlog
 from training.fit.folder import RunFolder
-from training.fit.order import Order
 from training.fit.run import check, fit, train, workload
 from training.fit.schedule import cosine, reciprocal_sqrt
 from training.nn.attention import ATTENTION
@@ -190,14 +189,6 @@ def test_bytes_are_tokens_one_higher() -> None:
 def test_a_problem_keeps_its_words_apart(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SequenceDescription.model_validate(LISTOPS.model_dump() | change)
-
-
-def test_batches_follow_one_another_whatever_the_epochs() -> None:
-    found = [rows for epoch in range(2) for _, rows in Order(10, batch=4, steps=5, seed=3).epoch(epoch)]
-    order = np.concatenate(found).tolist()
-    assert len(found) == 10
-    assert all(sorted(order[start : start + 10]) == list(range(10)) for start in range(0, 40, 10))
-    assert len({tuple(order[start : start + 10]) for start in range(0, 40, 10)}) == 4
 
 
 def test_labels_of_tokens_are_padded_and_left_out() -> None:

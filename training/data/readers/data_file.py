@@ -13,10 +13,12 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from training.user_error import UserError
+
 Rows = Callable[[int, int], NDArray[Any]]
 
 
-class ReadError(ValueError):
+class ReadError(UserError):
     """A data file cannot be read: the message names the file and says what was expected and what was found."""
 
 

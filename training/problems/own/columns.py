@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from training.data.readers import DataFile, LazyArray, ReadError, open_file
 from training.problems.own.problem_file import FieldSection, ParameterSection, ProblemFile
+from training.user_error import UserError
 
 NUMERIC = "fiub"
 """Kinds of dtype that become float32."""
 
 
-class DataError(ValueError):
+class DataError(UserError):
     """Data do not fit their problem file: the message names file, array and, where there is one, sample and index."""
 
 

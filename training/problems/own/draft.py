@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from training.data.readers import DataFile, LazyArray
 from training.problems.own.columns import NUMERIC
 from training.problems.own.problem_file import AXES
+from training.user_error import UserError
 
 INPUTS = frozenset(
     [
@@ -73,7 +74,7 @@ SCANNED = 1 << 30
 """Bytes of one array that are read to see whether it is positive."""
 
 
-class DraftError(ValueError):
+class DraftError(UserError):
     """A problem file cannot be drafted: the message says what was looked for and what there is."""
 
 

@@ -20,6 +20,8 @@ from pydantic import (
     model_validator,
 )
 
+from training.user_error import UserError
+
 NAME = r"^[a-z][a-z0-9_]*$"
 Name = Annotated[str, Field(pattern=NAME, max_length=48)]
 Format = Literal["auto", "npy", "npz", "hdf5", "mat", "pt", "zarr", "netcdf", "pdebench", "well"]
@@ -29,7 +31,7 @@ AXES = 3
 """The most axes of a grid."""
 
 
-class ProblemFileError(ValueError):
+class ProblemFileError(UserError):
     """A problem file cannot be used: the message names the file, the key, what was expected and what was found."""
 
 

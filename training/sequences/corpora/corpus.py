@@ -16,6 +16,7 @@ from training.published.published import VARIABLE
 from training.sequences.samples import Sequences, Tokens
 from training.sequences.sequence_data import SequenceData
 from training.sequences.sequence_description import LengthLimits, SequenceDescription
+from training.user_error import UserError
 
 Splits = Mapping[str, Sequences]  # train, validation, test
 Document = tuple[bytes, int]  # a text and its class
@@ -24,7 +25,7 @@ PATTERN = r"\S+"  # matches the tokens of a corpus that brings its own vocabular
 SPLITS = ("test", "validation", "train")
 
 
-class CorpusError(ValueError):
+class CorpusError(UserError):
     """A corpus is missing or too small: the message says what is expected where, and where it comes from."""
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from training.files import replacing
 from training.sequences.corpora.corpus import SPLITS, Corpus, CorpusError, Splits, labels
 from training.sequences.corpora.grammar import Expression, draw, value
 from training.sequences.samples import Sequences
@@ -126,11 +127,10 @@ def digest(expression: Expression) -> bytes:
 
 
 def write(path: Path, expressions: list[Expression]) -> None:
-    """Write a file aside and rename it."""
-    aside = path.with_name(f".{path.name}")
+    """Write a file, which is there as a whole or not at all."""
     ends = np.cumsum([len(expression) for expression in expressions])
-    np.savez_compressed(aside, tokens=np.concatenate(expressions), ends=ends)
-    aside.replace(path)
+    with replacing(path) as aside, aside.open("wb") as file:
+        np.savez_compressed(file, tokens=np.concatenate(expressions), ends=ends)
 
 
 def read(path: Path) -> list[Expression]:

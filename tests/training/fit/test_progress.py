@@ -1,0 +1,59 @@
+"""A run reports its epochs, and is refused before it starts where it could not end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from training.fit.folder import RunError, RunFolder, expect_room, state_bytes
+from training.fit.progress import line
+from training.fit.run import train
+from training.recipes import recipe as config
+
+ROWS = [
+    {"epoch": 0, "loss": "4e-1", "relative_l2": "3e-1", "rate": "1e-3", "seconds": "30.0"},
+    {"epoch": 1, "loss": "2e-1", "relative_l2": "1e-1", "rate": "1e-3", "seconds": "50.0"},
+]
+
+
+def test_a_line_states_epoch_errors_and_the_time_left() -> None:
+    expected = "epoch 2 of 5: loss 2.000e-01, validation relative_l2 1.000e-01, 50.0 s, 0:02:00 left"
+    assert line(ROWS, 5) == expected
+
+
+def test_there_is_a_line_per_epoch_without_a_terminal(tmp_path: Path) -> None:
+    counts = ("data.train=8", "data.validation=4", "data.test=4", "fit.epochs=2", "fit.steps=1", "fit.batch=4")
+    command = [sys.executable, "-m", "training", "fit", "memoriser-tiny", "--out", tmp_path / "run", "--data", tmp_path]
+    done = subprocess.run(
+        [*command, *(part for count in counts for part in ("--set", count))], check=True, capture_output=True, text=True
+    )
+    assert [each for each in done.stderr.splitlines() if each.startswith("epoch ")][1].startswith("epoch 2 of 2: loss ")
+
+
+def test_a_full_disk_is_reported_before_anything_is_generated(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"expected \d+ MB of free disk space but found"):
+        expect_room(tmp_path, 2**62)
+    recipe = config.read(config.find("burgers-tiny"), ["data.train=100_000_000_000"])
+    with pytest.raises(RunError, match="free disk space"):
+        train(recipe, tmp_path / "run", tmp_path / "data")
+    assert not any((tmp_path / "data").iterdir())
+    assert state_bytes(10**9) > 4 * 10**9
+
+
+def test_a_folder_that_cannot_be_made_is_reported_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-m", "training", "fit", "memoriser-tiny", "--out", tmp_path / "file" / "run"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ | {"COLUMNS": "400"})
+    assert done.returncode == 1
+    assert done.stderr.strip() == f"{tmp_path}/file/run: expected a folder that can be made but found: Not a directory"
+
+
+def test_a_recipe_without_validation_samples_is_refused(tmp_path: Path) -> None:
+    recipe = config.read(config.find("burgers-tiny"), ["data.validation=0"])
+    with pytest.raises(config.RecipeError, match=r"expected data\.validation of at least 1 but found 0"):
+        train(recipe, tmp_path / "run", tmp_path / "data")
+    assert not RunFolder(tmp_path / "run").path.exists()
