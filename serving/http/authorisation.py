@@ -6,7 +6,7 @@ A route declares its scope beside its path:
     @requires(Scope.INFER)
     async def list_models(...)
 
-Where keys are required, a route without a declaration exists for nobody: forgetting it closes the route.
+Where keys are required, a route without a declaration is 404 for every key: forgetting it closes the route.
 """
 
 from __future__ import annotations

@@ -1,42 +1,42 @@
 /**
- * The service's public interface, as any program would use it: paths in, documents and fields out.
+ * The service's public interface, used as any program would use it: documents and fields from its paths.
  *
- * Addresses are relative to the page, so that the service works behind a proxy that puts it under a path. The key stays
- * in this module's memory and goes into one header.
+ * Addresses are relative to the page, so that the service works behind a proxy under any path. The key is held in this
+ * module's memory only and is sent in one header.
  */
 
 import { MEDIA_TYPE, decode, encode } from "./npy.js";
 
-const MOST_VALUES = 2 ** 24; // 64 MiB of an answer
+const MAX_VALUES = 2 ** 24; // 64 MiB of a response
 let key = "";
 
-/** What the service answers when it does not do what was asked (RFC 9457), or that it cannot be reached. */
+/** An error of the service (RFC 9457), or that it cannot be reached. */
 export class Problem extends Error {
   constructor({ kind, title, detail, status = 0, wait = null }) {
     super(detail);
     Object.assign(this, { kind, title, detail, status, wait });
   }
 
-  /** Whether the service is not there now, and will be again. */
+  /** Whether the service is unavailable and is expected to return. */
   get passing() {
     return ["unreachable", "triton-unavailable", "model-not-ready"].includes(this.kind);
   }
 
-  /** Whether the service has too much to do just now: seconds to wait are in `wait`. */
+  /** Whether the service is overloaded; `wait` has the seconds to wait. */
   get busy() {
     return !this.passing && (this.status === 503 || this.status === 429);
   }
 }
 
-export function useKey(given) {
-  key = given;
+export function useKey(value) {
+  key = value;
 }
 
 export function hasKey() {
   return key !== "";
 }
 
-/** The address of a path, for people to copy. */
+/** Return the full address of a path. */
 export function address(path) {
   return new URL(path, document.baseURI).href;
 }
@@ -57,22 +57,22 @@ export function model(name) {
   return json(paths.model(name));
 }
 
-/** An input of the training distribution. */
+/** Return an input of the training distribution. */
 export async function example(name, seed, points, signal) {
   return field(await call(paths.example(name, seed, points), { headers: { Accept: MEDIA_TYPE }, signal }));
 }
 
-/** What the model answers to a field, or to a batch of them, and who it was. */
+/** Return the model's output for a field or a batch, the time it took, and the version that was used. */
 export function predict(name, version, input, signal) {
-  return ask(paths.predict(name, version), input, signal);
+  return post(paths.predict(name, version), input, signal);
 }
 
-/** What the classical solver answers to the same question. */
+/** Return the classical solution for the same input. */
 export function reference(name, input, signal) {
-  return ask(paths.reference(name), input, signal);
+  return post(paths.reference(name), input, signal);
 }
 
-/** Whether every model is loaded and warm, and if not why. */
+/** Return whether every model is loaded and warm and, if not, why. */
 export async function readiness() {
   try {
     const response = await fetch("health/ready", { cache: "no-store" });
@@ -82,7 +82,7 @@ export async function readiness() {
   }
 }
 
-async function ask(path, input, signal) {
+async function post(path, input, signal) {
   const start = performance.now();
   const headers = { "Content-Type": MEDIA_TYPE, Accept: MEDIA_TYPE };
   const response = await call(path, { method: "POST", headers, body: encode(input), signal });
@@ -92,7 +92,7 @@ async function ask(path, input, signal) {
 }
 
 async function field(response) {
-  return decode(await response.arrayBuffer(), MOST_VALUES);
+  return decode(await response.arrayBuffer(), MAX_VALUES);
 }
 
 async function json(path) {
@@ -106,7 +106,7 @@ async function call(path, options) {
     response = await fetch(path, { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem({ kind: "unreachable", title: "The service cannot be reached", detail: "It does not answer" });
+    throw new Problem({ kind: "unreachable", title: "The service cannot be reached", detail: "It does not respond" });
   }
   if (!response.ok) throw await problem(response);
   return response;

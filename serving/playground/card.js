@@ -1,48 +1,48 @@
-/** A model's card in, what the page may offer and should say about it out. No model is known here by name. */
+/** What the page offers for a model and says about it, from its card. No model is known here by name. */
 
-import { readable, takesWords } from "./words.js";
+import { readable, takesText } from "./vocabulary.js";
 
-/** Why the page cannot ask a model; null if it can. */
+/** Return why the page does not support a model; null if it does. */
 export function unsupported(card) {
   const { inputs, outputs, grid, vocabulary } = card;
-  if (takesWords(card)) return readable(vocabulary) ? null : "has words that a browser cannot tell apart";
-  if (inputs.length !== 1 || outputs.length !== 1) return "takes or gives several arrays";
-  if (inputs[0].dtype !== "FP32" || outputs[0].dtype !== "FP32") return "takes no fields of numbers";
-  if (![2, 3].includes(inputs[0].axes.length) || outputs[0].axes.length !== inputs[0].axes.length) return "has other axes than a curve or a picture";
+  if (takesText(card)) return readable(vocabulary) ? null : "has a vocabulary that a browser cannot tokenise";
+  if (inputs.length !== 1 || outputs.length !== 1) return "has several inputs or outputs";
+  if (inputs[0].dtype !== "FP32" || outputs[0].dtype !== "FP32") return "takes no fields of floating-point numbers";
+  if (![2, 3].includes(inputs[0].axes.length) || outputs[0].axes.length !== inputs[0].axes.length) return "is neither a curve nor a picture";
   return grid.axes.length === inputs[0].axes.length - 1 ? null : "has no grid";
 }
 
-/** Curve or picture: the number of axes beside the batch. */
+/** Return the number of axes beside the batch: 1 for a curve, 2 for a picture. */
 export function dimensions(card) {
   return card.grid.axes.length;
 }
 
 /**
- * The model that computes what this one is asked about from what this one answers, if it is served.
+ * Return the served model whose output is the input of this one, and whose input is its output.
  *
- * Of such a pair the forward one is the one that is cheaper to solve classically.
+ * The forward model of such a pair is the one that is cheaper to solve classically.
  */
 export function forwardOf(card, cards) {
   const [input, output] = [card.inputs[0].name, card.outputs[0].name];
-  const turned = (other) => other.outputs[0].name === input && other.inputs[0].name === output;
-  return cards.find((other) => turned(other) && dimensions(other) === dimensions(card) && cost(other) < cost(card));
+  const inverts = (other) => other.outputs[0].name === input && other.inputs[0].name === output;
+  return cards.find((other) => inverts(other) && dimensions(other) === dimensions(card) && cost(other) < cost(card));
 }
 
-/** The least published time of a classical solution, in milliseconds. */
+/** Return the shortest published time of a classical solution, in milliseconds. */
 function cost(card) {
   return Math.min(...card.classical.map((row) => row.milliseconds));
 }
 
-const AT_ONCE = 20_000; // points that are answered while one draws
-const FEW = 1024; // points of a curve: more are not seen
+const INTERACTIVE = 20_000; // points that are predicted while the user draws
+const VISIBLE = 1024; // points of a curve that a screen shows
 
-/** The grid to begin with: the largest declared one that is answered at once. */
+/** Return the first grid: the largest declared one that is predicted without delay. */
 export function firstGrid(card) {
-  const fitting = card.grid.declared.filter((points) => points <= FEW && points ** dimensions(card) <= AT_ONCE);
+  const fitting = card.grid.declared.filter((points) => points <= VISIBLE && points ** dimensions(card) <= INTERACTIVE);
   return fitting.at(-1) ?? card.grid.declared[0];
 }
 
-/** Whether the fields that the model knows have no mean: its answers to others are not to be trusted. */
+/** Return whether the training fields have zero mean: predictions for other fields are not reliable. */
 export function zeroMean(card) {
   return /\bzero mean\b/i.test(card.training.distribution ?? "");
 }
@@ -51,17 +51,17 @@ export function periodic(card) {
   return /\bperiodic\b/i.test(card.boundary);
 }
 
-/** Points per axis as people write them: 141 × 141. */
+/** Return points per axis as text: 141 × 141. */
 export function gridText(shape) {
   return shape.join(" × ");
 }
 
-/** The published errors on a grid, at the nearest published level of noise (0 to 1); undefined if there are none. */
+/** Return the published errors on a grid, at the nearest published level of noise (0 to 1); undefined if there are none. */
 export function measured(card, shape, noise = 0) {
   return nearestNoise(card.errors.filter((row) => String(row.grid) === String(shape)), noise);
 }
 
-/** The published figures of the classical solver on a grid, or on the published grid that is nearest in size. */
+/** Return the published figures of the classical solver on a grid, or on the published grid that is nearest in size. */
 export function classical(card, shape, noise = 0) {
   const size = (grid) => grid.reduce((product, points) => product * points, 1);
   const distance = (row) => Math.abs(Math.log(size(row.grid) / size(shape)));
@@ -75,9 +75,9 @@ function nearestNoise(rows, noise) {
 }
 
 /**
- * Where each block of a coarser answer lies, as `fields.blockMeans` wants it.
+ * Return where each block of a coarser output lies, as `fields.blockMeans` takes it.
  *
- * The card says it in words: "block j of 36 covers the cells 12j-4 to 12j+7 of the 421"; blocks are equal where it does
+ * The card says it in a sentence: "block j of 36 covers the cells 12j-4 to 12j+7 of the 421"; blocks are equal where it does
  * not. Grid points span the first to the last cell.
  */
 export function blockExtent(card) {
@@ -89,11 +89,11 @@ export function blockExtent(card) {
 }
 
 /**
- * What to trust, in sentences.
+ * Return how far the request is covered by published errors, in sentences.
  *
  * @param {object} card
- * @param {number[]} shape Of the input.
- * @param {{kind: string}} origin Where the input is from.
+ * @param {number[]} shape Shape of the input.
+ * @param {{kind: string}} origin Origin of the input.
  * @returns {{good: boolean, text: string}[]}
  */
 export function trust(card, shape, origin) {
@@ -109,8 +109,8 @@ function onGrid(card, shape) {
 }
 
 function fromDistribution(card, { kind }) {
-  const words = card.training.distribution;
-  if (!words) return null;
-  if (kind === "example") return { good: true, text: `The field is drawn from the training distribution: ${words}.` };
-  return { good: false, text: `The field is your own. The published errors are those of: ${words}.` };
+  const distribution = card.training.distribution;
+  if (!distribution) return null;
+  if (kind === "example") return { good: true, text: `The field is drawn from the training distribution: ${distribution}.` };
+  return { good: false, text: `The field is your own. The published errors are those of: ${distribution}.` };
 }

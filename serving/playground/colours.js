@@ -1,8 +1,8 @@
 /**
- * Numbers in, colours out: maps whose lightness rises evenly, so that equal steps of a value look equal.
+ * Colour maps whose lightness rises evenly, so that equal steps of a value look equal.
  *
- * They are paths in OKLCh (Ottosson 2020): lightness linear along the map, hue turning, chroma as large as the path asks
- * for and sRGB can show. A diverging map has the lightness of the page in its middle and is even on both sides.
+ * They are paths in OKLCh (Ottosson 2020): lightness linear along the map, hue turning, chroma as large as the path states
+ * and sRGB can show. A diverging map has the lightness of the page in its middle and is even on both sides.
  */
 
 const STEPS = 256;

@@ -1,6 +1,6 @@
-/** Fields in, fields and numbers out: the little arithmetic that the page does itself. A field is `{shape, data}`. */
+/** The arithmetic on fields that the page does itself. A field is `{shape, data}`. */
 
-/** A field of one value. */
+/** Return a field of one value. */
 export function full(shape, value) {
   return { shape, data: new Float32Array(shape.reduce((product, size) => product * size, 1)).fill(value) };
 }
@@ -9,7 +9,7 @@ export function copy({ shape, data }) {
   return { shape, data: data.slice() };
 }
 
-/** Least and largest finite value; [0, 0] if there is none. */
+/** Return the least and the largest finite value; [0, 0] if there is none. */
 export function range(...fields) {
   let [low, high] = [Infinity, -Infinity];
   for (const { data } of fields)
@@ -47,15 +47,15 @@ export function resized(field, shape) {
   const result = full(shape, 0);
   for (let r = 0; r < rows; r++)
     for (let c = 0; c < columns; c++) {
-      const [row, column] = [place(r, rows, height), place(c, columns, width)];
+      const [row, column] = [scaled(r, rows, height), scaled(c, columns, width)];
       result.data[r * columns + c] =
         shape.length === 2 ? field.data[Math.round(row) * width + Math.round(column)] : between(field.data, column);
     }
   return result;
 }
 
-/** Where point `i` of `points` lies among `others` that span the same range. */
-function place(i, points, others) {
+/** Return the position of point `i` of `points` among `others` that span the same range. */
+function scaled(i, points, others) {
   return points === 1 ? 0 : (i * (others - 1)) / (points - 1);
 }
 
@@ -65,7 +65,7 @@ function between(data, at) {
 }
 
 /**
- * Means over blocks, for a model that answers on a coarser grid than it asks for.
+ * Means over blocks, for a model whose output has a coarser grid than its input.
  *
  * @param {{shape: number[], data: Float32Array}} field On any grid.
  * @param {number[]} shape Blocks per axis.

@@ -1,5 +1,5 @@
 /**
- * The .npy format: bytes of a stranger in, a field out; a field in, bytes out.
+ * The .npy format: a field from the bytes of a file, and a field as such bytes.
  *
  * A field is `{shape, data}`: points per axis and a Float32Array in C order. Nothing is allocated before the header's
  * shape agrees with the length of the file. Format: numpy.lib.format, versions 1 to 3.
@@ -7,7 +7,7 @@
 
 export const MEDIA_TYPE = "application/x-npy";
 const MAGIC = "\x93NUMPY";
-const LONGEST_HEADER = 10_000;
+const MAX_HEADER = 10_000;
 
 const READERS = {
   f4: [4, "getFloat32"], f8: [8, "getFloat64"],
@@ -16,7 +16,7 @@ const READERS = {
 };
 
 /**
- * The array in an .npy file.
+ * Return the array in an .npy file.
  *
  * @param {ArrayBuffer} file The whole file.
  * @param {number} most The most values that it may hold.
@@ -61,7 +61,7 @@ function header(file, view) {
   if (file.byteLength < start || String.fromCharCode(...new Uint8Array(file, 0, 6)) !== MAGIC)
     throw new Error("this is not an .npy file");
   const length = start === 10 ? view.getUint16(8, true) : view.getUint32(8, true);
-  if (length > LONGEST_HEADER || file.byteLength < start + length) throw new Error("the .npy header is cut off or too long");
+  if (length > MAX_HEADER || file.byteLength < start + length) throw new Error("the .npy header is cut off or too long");
   return [new TextDecoder("latin1").decode(new Uint8Array(file, start, length)), start + length];
 }
 
@@ -81,9 +81,9 @@ function sizes(text) {
 /** The values of an array in Fortran order, in C order. */
 function transposed(data, shape) {
   const strides = shape.map((_, axis) => shape.slice(0, axis).reduce((product, size) => product * size, 1));
-  return data.map((_, place) => {
+  return data.map((_, index) => {
     let from = 0;
-    for (let axis = shape.length - 1, rest = place; axis >= 0; axis--) {
+    for (let axis = shape.length - 1, rest = index; axis >= 0; axis--) {
       from += (rest % shape[axis]) * strides[axis];
       rest = Math.floor(rest / shape[axis]);
     }

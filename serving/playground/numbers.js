@@ -1,4 +1,4 @@
-/** Numbers in, their text out: three digits, no noise. */
+/** Numbers as text of three digits. */
 
 const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
@@ -24,7 +24,7 @@ export function percent(share) {
   return `${Number((100 * share).toPrecision(2))} %`;
 }
 
-/** Milliseconds as people say them: 38 ms, 1.2 s. */
+/** A duration in the unit that fits: 38 ms, 1.2 s. */
 export function duration(milliseconds) {
   if (milliseconds < 1000) return `${Math.max(1, Math.round(milliseconds))} ms`;
   return `${Number((milliseconds / 1000).toPrecision(2))} s`;

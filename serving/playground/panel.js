@@ -1,11 +1,11 @@
-/** A `<figure>` and a field in, a picture or a curve with title, scale and reading out. */
+/** A `<figure>` that shows a field as a picture or a curve, with title, scale and the value under the pointer. */
 
 import { ends } from "./numbers.js";
 import { Curve } from "./curve.js";
 import { Picture } from "./picture.js";
 
 export class Panel {
-  /** @param {HTMLElement} figure Empty; its `data-role` says what it is for. */
+  /** @param {HTMLElement} figure An empty figure; its `data-role` is its purpose. */
   constructor(figure) {
     figure.append(document.getElementById("panel").content.cloneNode(true));
     this.figure = figure;
@@ -33,39 +33,39 @@ export class Panel {
   /**
    * @param {{shape: number[], data: Float32Array}} field
    * @param {[number, number]} range The values at the ends of the scale.
-   * @param {object} [rival] A second curve, drawn behind the first.
+   * @param {object} [baseline] A second curve, drawn behind the first.
    */
-  show(field, range, rival = null) {
+  show(field, range, baseline = null) {
     this.field = field;
-    this.rival = rival;
+    this.baseline = baseline;
     this.figure.dataset.state = "fresh";
     const [low, high] = ends(range);
     this.#part(".scale .low").textContent = low;
     this.#part(".scale .high").textContent = high;
-    this.view.show(field, range, rival);
+    this.view.show(field, range, baseline);
     this.view.label(`${this.title}, ${field.shape.join(" by ")} points, scale from ${low} to ${high}`);
     this.#paintRamp();
   }
 
-  /** What is shown belongs to an earlier question. */
+  /** Mark what is shown as outdated. */
   age() {
     if (this.field) this.figure.dataset.state = "stale";
   }
 
-  /** Nothing to show; `words` say why. */
-  clear(words) {
+  /** Show nothing but the reason. */
+  clear(reason) {
     this.field = null;
     this.figure.dataset.state = "empty";
-    this.#part(".view").dataset.words = words;
+    this.#part(".view").dataset.reason = reason;
     this.#part(".reading").textContent = "";
   }
 
-  /** The value at a place, as shares of the axes; null takes it away. */
-  read(place) {
-    const text = place && this.field ? this.view.reading(this.field, place, this.rival) : "";
+  /** Show the value at a position, in shares of the axes; null hides it. */
+  read(position) {
+    const text = position && this.field ? this.view.reading(this.field, position, this.baseline) : "";
     this.#part(".reading").textContent = text;
-    this.#part(".reading").dataset.side = place && place[0] > 0.5 ? "top" : "bottom"; // never under the pointer
-    this.view?.mark(text ? place : null);
+    this.#part(".reading").dataset.side = position && position[0] > 0.5 ? "top" : "bottom"; // never under the pointer
+    this.view?.mark(text ? position : null);
   }
 
   #paintRamp() {

@@ -1,5 +1,5 @@
 /**
- * Pointer and keys on the input's view in, changes of the field out: a brush on a picture, a pull on a curve.
+ * Draws on the input's view with pointer and keys: a brush on a picture, a pull on a curve.
  *
  * Keys: the arrows move the brush, Space paints, Shift with them paints along; on a curve left and right move along it,
  * up and down pull. `[` and `]` change the size, `x` swaps the two values.
@@ -11,17 +11,17 @@ const STEP = 0.02; // of a side, for one press of an arrow
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 export class Pen {
-  #place = [0.5, 0.5];
-  #stroke = null; // on a curve: where the pull began, and the curve then
+  #position = [0.5, 0.5];
+  #stroke = null; // on a curve: where the pull began, and the curve at that time
 
   /**
-   * @param {HTMLElement} surface What is drawn on.
-   * @param {object} desk Its view and field, the brush (`size` as a share, `value`, `other`), the manner of `bump`, and what to
-   *     call: `begin()` before a stroke, `changed(done)` while and after it, `moved(place)`, `swap()`, `grow(sign)`.
+   * @param {HTMLElement} surface The element that is drawn on.
+   * @param {object} host Its view and field, the brush (`size` as a share, `value`, `other`), the options of `bump`, and what to
+   *     call: `begin()` before a stroke, `changed(done)` while and after it, `moved(position)`, `swap()`, `grow(sign)`.
    */
-  constructor(surface, desk) {
+  constructor(surface, host) {
     this.surface = surface;
-    this.desk = desk;
+    this.host = host;
     surface.setAttribute("role", "application");
     surface.tabIndex = 0;
     const on = (type, act) => surface.addEventListener(type, act.bind(this));
@@ -32,56 +32,56 @@ export class Pen {
     on("keydown", this.#key);
     on("keyup", this.#released);
     on("blur", this.#left);
-    on("focus", () => this.desk.moved(this.#place));
+    on("focus", () => this.host.moved(this.#position));
     on("contextmenu", (event) => event.preventDefault());
   }
 
   #down(event) {
-    if (event.button > 2 || !this.desk.field) return;
+    if (event.button > 2 || !this.host.field) return;
     try {
       this.surface.setPointerCapture(event.pointerId);
     } catch {
-      // the pointer is gone already
+      // the pointer has already left
     }
-    this.#place = this.desk.view.place(event);
+    this.#position = this.host.view.position(event);
     this.#begin();
     this.erasing = event.button === 2 || event.shiftKey;
-    this.#apply(this.#place);
+    this.#apply(this.#position);
   }
 
   #move(event) {
     if (!this.#stroke) return;
-    for (const part of event.getCoalescedEvents?.() ?? [event]) this.#apply(this.desk.view.place(part));
-    this.desk.moved(this.#place);
+    for (const part of event.getCoalescedEvents?.() ?? [event]) this.#apply(this.host.view.position(part));
+    this.host.moved(this.#position);
   }
 
   #up() {
     if (!this.#stroke) return;
     this.#stroke = null;
-    this.desk.changed(true);
+    this.host.changed(true);
   }
 
   #left() {
     this.#up();
-    this.desk.moved(null);
+    this.host.moved(null);
   }
 
   #begin() {
-    this.desk.begin();
-    this.#stroke = { field: copy(this.desk.field), place: this.#place, range: this.desk.view.range };
+    this.host.begin();
+    this.#stroke = { field: copy(this.host.field), position: this.#position, range: this.host.view.range };
   }
 
-  #apply(place) {
-    if (this.desk.view.dimensions === 2) this.#paint(place);
-    else this.#pull(place);
-    this.#place = place;
-    this.desk.changed(false);
+  #apply(position) {
+    if (this.host.view.dimensions === 2) this.#paint(position);
+    else this.#pull(position);
+    this.#position = position;
+    this.host.changed(false);
   }
 
-  /** Discs from the last place to this one, so close that they make a line. */
+  /** Paint discs from the last position to this one, close enough to make a line. */
   #paint([row, column]) {
-    const { size, value, other, field } = this.desk;
-    const [fromRow, fromColumn] = this.#place;
+    const { size, value, other, field } = this.host;
+    const [fromRow, fromColumn] = this.#position;
     const steps = Math.max(1, Math.ceil(Math.hypot(row - fromRow, column - fromColumn) / (size / 3)));
     for (let step = 1; step <= steps; step++) {
       const share = step / steps;
@@ -90,17 +90,17 @@ export class Pen {
     }
   }
 
-  /** The curve as the pull began, raised by what the pointer has moved since. */
+  /** Raise the curve of the start of the pull by the distance that the pointer has moved. */
   #pull([down]) {
-    const { field, view, size } = this.desk;
-    const { field: before, place } = this.#stroke;
+    const { field, view, size } = this.host;
+    const { field: before, position } = this.#stroke;
     field.data.set(before.data);
-    bump(field, place[1], size / 2, view.value(down) - view.value(place[0]), this.desk);
+    bump(field, position[1], size / 2, view.value(down) - view.value(position[0]), this.host);
   }
 
   #key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || !this.desk.field) return;
-    const acts = { " ": () => this.#tap(), x: () => this.desk.swap(), X: () => this.desk.swap(), "[": () => this.desk.grow(-1), "]": () => this.desk.grow(1) };
+    if (event.ctrlKey || event.metaKey || event.altKey || !this.host.field) return;
+    const acts = { " ": () => this.#tap(), x: () => this.host.swap(), X: () => this.host.swap(), "[": () => this.host.grow(-1), "]": () => this.host.grow(1) };
     if (ARROWS[event.key]) this.#arrow(ARROWS[event.key], event.shiftKey);
     else if (acts[event.key]) acts[event.key]();
     else return;
@@ -109,25 +109,25 @@ export class Pen {
 
   #arrow([down, across], painting) {
     const within = (share) => Math.min(1, Math.max(0, share));
-    const next = [within(this.#place[0] + STEP * down), within(this.#place[1] + STEP * across)];
-    if (this.desk.view.dimensions === 1 && down) this.#nudge(-down);
-    else if (painting && this.desk.view.dimensions === 2) this.#tap(next);
-    else this.#place = next;
-    this.desk.moved(this.#place);
+    const next = [within(this.#position[0] + STEP * down), within(this.#position[1] + STEP * across)];
+    if (this.host.view.dimensions === 1 && down) this.#nudge(-down);
+    else if (painting && this.host.view.dimensions === 2) this.#tap(next);
+    else this.#position = next;
+    this.host.moved(this.#position);
   }
 
-  #tap(place = this.#place) {
-    if (this.desk.view.dimensions === 1) return;
+  #tap(position = this.#position) {
+    if (this.host.view.dimensions === 1) return;
     this.erasing = false;
     if (!this.#stroke) this.#begin();
-    this.#apply(place);
+    this.#apply(position);
   }
 
   #nudge(sign) {
-    const { field, view, size } = this.desk;
+    const { field, view, size } = this.host;
     if (!this.#stroke) this.#begin();
-    bump(field, this.#place[1], size / 2, sign * STEP * (view.range[1] - view.range[0]), this.desk);
-    this.desk.changed(false);
+    bump(field, this.#position[1], size / 2, sign * STEP * (view.range[1] - view.range[0]), this.host);
+    this.host.changed(false);
   }
 
   #released(event) {

@@ -1,4 +1,4 @@
-/** A field on two axes in, a canvas with one pixel a point out; the style sheet scales it without smoothing. */
+/** A field on two axes as a canvas with one pixel per point, which the style sheet scales without smoothing. */
 
 import { colour } from "./colours.js";
 import { short } from "./numbers.js";
@@ -33,8 +33,8 @@ export class Picture {
     this.canvas.setAttribute("aria-label", text);
   }
 
-  /** Shares (row, column) of the sides at a pointer. */
-  place(event) {
+  /** Return the position of a pointer as shares (row, column) of the sides. */
+  position(event) {
     const box = this.canvas.getBoundingClientRect();
     const within = (share) => Math.min(1, Math.max(0, share));
     return [within((event.clientY - box.top) / box.height), within((event.clientX - box.left) / box.width)];
@@ -45,10 +45,10 @@ export class Picture {
     return `row ${row}, column ${column}: ${short(data[row * columns + column])}`;
   }
 
-  mark(place) {
-    this.cross.hidden = !place;
-    if (!place) return;
-    Object.assign(this.cross.style, { top: `${100 * place[0]}%`, left: `${100 * place[1]}%` });
+  mark(position) {
+    this.cross.hidden = !position;
+    if (!position) return;
+    Object.assign(this.cross.style, { top: `${100 * position[0]}%`, left: `${100 * position[1]}%` });
     if (this.brush) Object.assign(this.cross.style, { width: `${100 * this.brush}%`, height: `${100 * this.brush}%` });
   }
 }

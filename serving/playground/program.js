@@ -1,19 +1,19 @@
-/** What was just asked in, the same as a program out: with curl, and with the Python client. */
+/** The last request as a program: with curl, and with the Python client. */
 
 import { address, hasKey, paths } from "./api.js";
 
 /**
  * @param {"curl" | "python"} language
- * @param {object} asked `model`, `version` (null for the newest), `input`, `output` (names), `points` per axis, `seed`
+ * @param {object} request `model`, `version` (null for the newest), `input`, `output` (names), `points` per axis, `seed`
  *     (null if the field is not an example), and `classical`; of a text `model`, `version`, `input`, `text` and `tokens`.
  */
-export function program(language, asked) {
-  if (asked.tokens) return language === "curl" ? curlWords(asked) : pythonWords(asked);
-  return language === "curl" ? curl(asked) : python(asked);
+export function program(language, request) {
+  if (request.tokens) return language === "curl" ? curlText(request) : pythonText(request);
+  return language === "curl" ? curl(request) : python(request);
 }
 
-function curl(asked) {
-  const { model, version, input, output, points, seed } = asked;
+function curl(request) {
+  const { model, version, input, output, points, seed } = request;
   const key = curlKey();
   const post = (path, file) =>
     `curl${key} --data-binary @${input}.npy -H 'Content-Type: application/x-npy' \\\n  '${address(path)}' -o ${file}.npy`;
@@ -21,16 +21,16 @@ function curl(asked) {
   return [
     ...(seed === null ? [`# ${input}.npy: “Download input”`] : [fetched]),
     post(paths.predict(model, version), output),
-    ...(asked.classical ? [post(paths.reference(model), "classical")] : []),
+    ...(request.classical ? [post(paths.reference(model), "classical")] : []),
   ].join("\n");
 }
 
-function curlWords({ model, version, input, tokens }) {
+function curlText({ model, version, input, tokens }) {
   const body = JSON.stringify({ inputs: { [input]: tokens } });
   return `curl${curlKey()} -H 'Content-Type: application/json' \\\n  -d '${body}' \\\n  '${address(paths.predict(model, version))}'`;
 }
 
-function pythonWords({ model, version, text }) {
+function pythonText({ model, version, text }) {
   const which = version ? `, version=${version}` : "";
   return `${imports()}from petrov_client import Client
 

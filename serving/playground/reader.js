@@ -1,10 +1,10 @@
-/** A text that a person writes in, the question out; and a model's labels in, bars out. */
+/** The text of a model of sequences: its tokens as the input, and its labels as bars. */
 
 import { duration, percent } from "./numbers.js";
-import { decode, encode, example } from "./words.js";
+import { decode, encode, example } from "./vocabulary.js";
 
-const MOST_BUTTONS = 40; // of words: more are typed
-const MOST_LABELS = 10; // that are shown
+const MAX_BUTTONS = 40; // of symbols: larger vocabularies are typed
+const MAX_LABELS = 10; // shown
 
 export class Reader {
   #card = null;
@@ -12,58 +12,58 @@ export class Reader {
 
   /**
    * @param {HTMLElement} section
-   * @param {() => void} changed Called when there is another question.
+   * @param {() => void} changed Called when the input has changed.
    */
   constructor(section, changed) {
     this.section = section;
     this.changed = changed;
-    this.area.addEventListener("input", () => this.#understand());
+    this.area.addEventListener("input", () => this.#parse());
   }
 
   get area() {
     return this.#part("textarea");
   }
 
-  /** The tokens of the text as an array, or null where it is no question. */
+  /** The tokens of the text as an array, or null where it is no valid input. */
   get tokens() {
     return this.#read.length ? { shape: [this.#read.length], data: Int32Array.from(this.#read, ({ token }) => token) } : null;
   }
 
-  /** Turn to a model; `keep` leaves the text. */
+  /** Open a model; `keep` leaves the text. */
   open(card, keep) {
     this.#card = card;
     if (!keep) this.area.value = example(card);
-    this.area.maxLength = 16 * card.grid.maximum + 16; // longer ones have too many words
-    this.#offerWords();
+    this.area.maxLength = 16 * card.grid.maximum + 16; // longer texts have too many tokens
+    this.#offerSymbols();
     this.#facts();
-    this.#understand();
+    this.#parse();
   }
 
-  /** Show what the model answers, or that there is no answer. */
-  show(answer) {
-    this.section.dataset.state = answer ? "fresh" : "stale";
-    if (!answer) return;
+  /** Show the response of the model, or that there is none. */
+  show(response) {
+    this.section.dataset.state = response ? "fresh" : "stale";
+    if (!response) return;
     const { vocabulary } = this.#card;
     const count = vocabulary.labels.length;
-    const choices = Array.from({ length: answer.output.data.length / count }, (_, row) => decode(vocabulary.labels, answer.output.data.subarray(row * count, (row + 1) * count)));
-    this.#part("[data-fact=time]").textContent = duration(answer.milliseconds);
+    const choices = Array.from({ length: response.output.data.length / count }, (_, row) => decode(vocabulary.labels, response.output.data.subarray(row * count, (row + 1) * count)));
+    this.#part("[data-fact=time]").textContent = duration(response.milliseconds);
     vocabulary.answer === "token" ? this.#showTokens(choices) : this.#showSequence(choices[0]);
   }
 
-  /** A word about the question. */
-  say(words, fault = false) {
-    this.#part("#text-hint").textContent = words;
-    this.area.setAttribute("aria-invalid", fault);
+  /** Show a remark about the text. */
+  say(text, invalid = false) {
+    this.#part("#text-hint").textContent = text;
+    this.area.setAttribute("aria-invalid", invalid);
   }
 
-  #understand() {
+  #parse() {
     this.#read = [];
     const { vocabulary, grid } = this.#card;
     try {
       const read = encode(vocabulary, this.area.value);
-      if (read.length > grid.maximum) throw new Error(`${read.length} words: the model takes ${grid.maximum} at most.`);
+      if (read.length > grid.maximum) throw new Error(`${read.length} tokens; the model takes at most ${grid.maximum}.`);
       this.#read = read;
-      this.say(read.length ? `${read.length} of at most ${grid.maximum} words` : "Write words of the model, or press them.");
+      this.say(read.length ? `${read.length} of at most ${grid.maximum} tokens` : "Type symbols of the vocabulary, or press their buttons.");
     } catch (error) {
       this.say(error.message, true);
     }
@@ -73,15 +73,15 @@ export class Reader {
 
   #showSequence([first, ...others]) {
     this.#part("[role=status]").textContent = `${first.label}, with a probability of ${percent(first.share)}`;
-    this.#bars([first, ...others].slice(0, MOST_LABELS).map(({ label, share }) => [label, "", share]));
+    this.#bars([first, ...others].slice(0, MAX_LABELS).map(({ label, share }) => [label, "", share]));
   }
 
   #showTokens(choices) {
     this.#part("[role=status]").textContent = choices.map(([{ label }]) => label).join(" ");
-    this.#bars(choices.map(([{ label, share }], i) => [this.#read[i].word, label, share]));
+    this.#bars(choices.map(([{ label, share }], i) => [this.#read[i].symbol, label, share]));
   }
 
-  /** Rows of a name, what it is called, and how sure that is. */
+  /** Show rows of a name, its label and the probability. */
   #bars(rows) {
     const made = rows.map(([name, label, share]) => {
       const row = document.createElement("li");
@@ -96,44 +96,44 @@ export class Reader {
     this.#part("ol").dataset.labelled = this.#card.vocabulary.answer;
   }
 
-  #offerWords() {
-    const words = this.#card.vocabulary.pattern === null ? [] : this.#card.vocabulary.words.slice(1);
-    const made = (words.length <= MOST_BUTTONS ? words : []).map((word) => {
-      const button = element("button", word, "quiet");
+  #offerSymbols() {
+    const symbols = this.#card.vocabulary.pattern === null ? [] : this.#card.vocabulary.words.slice(1);
+    const made = (symbols.length <= MAX_BUTTONS ? symbols : []).map((symbol) => {
+      const button = element("button", symbol, "quiet");
       button.type = "button";
-      button.addEventListener("click", () => this.#insert(word));
+      button.addEventListener("click", () => this.#insert(symbol));
       return button;
     });
     const back = element("button", "⌫", "quiet");
     back.type = "button";
-    back.setAttribute("aria-label", "Take the last word away");
-    back.addEventListener("click", () => this.#write(this.#read.slice(0, -1).map(({ word }) => word).join(" ")));
+    back.setAttribute("aria-label", "Remove the last symbol");
+    back.addEventListener("click", () => this.#write(this.#read.slice(0, -1).map(({ symbol }) => symbol).join(" ")));
     this.#part("[role=group]").replaceChildren(...made, ...(made.length ? [back] : []));
   }
 
-  #insert(word) {
+  #insert(symbol) {
     const { selectionStart, selectionEnd, value } = this.area;
     const [before, after] = [value.slice(0, selectionStart).trimEnd(), value.slice(selectionEnd).trimStart()];
-    const head = `${before}${before && " "}${word}`;
+    const head = `${before}${before && " "}${symbol}`;
     this.#write(`${head}${after && " "}${after}`, head.length);
   }
 
-  #write(text, place = text.length) {
+  #write(text, caret = text.length) {
     this.area.value = text;
-    this.area.setSelectionRange(place, place);
-    this.#understand();
+    this.area.setSelectionRange(caret, caret);
+    this.#parse();
   }
 
-  /** What the card says of the model. */
+  /** Show the published figures of the model. */
   #facts() {
     const { accuracy = [], training, vocabulary } = this.#card;
     const [row] = accuracy;
-    this.#part("h2").textContent = vocabulary.answer === "token" ? "The label of every word" : "The label of the text";
+    this.#part("h2").textContent = vocabulary.answer === "token" ? "The label of every token" : "The label of the text";
     this.#part("[data-fact=accuracy]").textContent = row ? percent(row.accuracy) : "–";
     this.#part("[data-fact=accuracy-note]").textContent = row ? `of ${row.sequences} ${row.split} sequences` : "not published";
     this.#part("[data-fact=majority]").textContent = row ? percent(row.majority) : "–";
     this.#part("[data-fact=labels]").textContent = vocabulary.labels.length;
-    this.#part("[data-fact=training]").textContent = training.distribution ? `The accuracy is that of: ${training.distribution}.` : "";
+    this.#part("[data-fact=training]").textContent = training.distribution ? `The accuracy was measured on: ${training.distribution}.` : "";
   }
 
   #part(selector) {

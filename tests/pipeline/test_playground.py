@@ -1,4 +1,4 @@
-"""The playground in a real browser, before the released models: what a person does there, and what it must never do."""
+"""The playground in a real browser with the released models: what a user does there, and what it must never do."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def service(
     run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
 ) -> Iterator[Gateway]:
     """The released models, served; `make test` has exported them."""
-    assert browser.is_connected()  # asked for first: without it nothing is started
+    assert browser.is_connected()  # requested first: without it nothing is started
     repository = tmp_path_factory.mktemp("playground") / "model_repository"
     for name in (FORWARD, INVERSE, CURVE, EXPRESSION, LETTERS):
         shutil.copytree(ROOT / "model_repository" / name, repository / name)
@@ -80,7 +80,7 @@ def service(
 
 
 class Visit:
-    """A person before a page: what they see, and what must not happen behind it."""
+    """A user at the page: what they see, and errors and foreign requests, which must not happen."""
 
     def __init__(self, browser: Browser, url: str, **look: Any) -> None:
         look = {"viewport": {"width": 1440, "height": 900}, **look}
@@ -88,15 +88,15 @@ class Visit:
         self.context.set_default_timeout(PATIENCE)
         self.page: Page = self.context.new_page()
         self.errors: list[str] = []
-        self.strangers: list[str] = []
-        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        self.foreign: list[str] = []
+        self.page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda asked: None if self._ours(asked.url, url) else self.strangers.append(asked.url))
+        self.page.on("request", lambda sent: None if self._own(sent.url, url) else self.foreign.append(sent.url))
         self.page.goto(url)
 
     @staticmethod
-    def _ours(asked: str, url: str) -> bool:
-        return asked.startswith((f"{url}/", f"blob:{url}/", "data:"))
+    def _own(requested: str, url: str) -> bool:
+        return requested.startswith((f"{url}/", f"blob:{url}/", "data:"))
 
     @property
     def sentence(self) -> Locator:
@@ -111,18 +111,18 @@ class Visit:
     def choose(self, model: str) -> None:
         self.page.select_option("#model", model)
 
-    def settled(self, words: str) -> str:
-        """The sentence, once it has these words and belongs to what is shown."""
-        expect(self.sentence).to_contain_text(words)
+    def settled(self, part: str) -> str:
+        """Return the sentence once it contains a part and belongs to what is shown."""
+        expect(self.sentence).to_contain_text(part)
         expect(self.panel("difference")).to_have_attribute("data-state", "fresh")
         return self.sentence.inner_text()
 
-    def labelled(self, words: str) -> str:
-        """What is said of the text, once it has these words and belongs to what is written."""
-        words_section = self.page.locator("#words")
-        expect(words_section.get_by_role("status")).to_contain_text(words)
-        expect(words_section).to_have_attribute("data-state", "fresh")
-        return words_section.get_by_role("status").inner_text()
+    def labelled(self, part: str) -> str:
+        """Return the label of the text once it contains a part and belongs to what is written."""
+        section = self.page.locator("#sequence")
+        expect(section.get_by_role("status")).to_contain_text(part)
+        expect(section).to_have_attribute("data-state", "fresh")
+        return section.get_by_role("status").inner_text()
 
     def drag(self, start: tuple[float, float], *stops: tuple[float, float]) -> None:
         """Press at a share (right, down) of the input's view, move over the stops and let go."""
@@ -152,7 +152,7 @@ def _within(box: FloatRect, share: tuple[float, float]) -> tuple[float, float]:
 
 @pytest.fixture
 def visit(browser: Browser, service: Gateway) -> Iterator[Callable[..., Visit]]:
-    """Opens the page; afterwards nothing may have failed, and nobody else may have been asked."""
+    """Open the page; afterwards there are neither errors nor requests to other hosts."""
     visits: list[Visit] = []
 
     def opened(**look: Any) -> Visit:
@@ -163,7 +163,7 @@ def visit(browser: Browser, service: Gateway) -> Iterator[Callable[..., Visit]]:
     for each in visits:
         each.context.close()
         assert each.errors == []
-        assert each.strangers == []
+        assert each.foreign == []
 
 
 def npy(array: np.ndarray) -> bytes:
@@ -172,7 +172,7 @@ def npy(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-#: What is no field to draw on, and the words that say so.
+#: Files that are no field to draw on, and a part of the message.
 REFUSED = {
     b"\x89PNG" + bytes(100): "not an .npy file",
     npy(np.array(["a", "b"])): "plain numbers",
@@ -192,36 +192,36 @@ def per_cent(text: str) -> float:
 
 
 @contextmanager
-def told(service: Gateway, model: str) -> Iterator[tuple[Client, ModelInfo]]:
-    """The client and what it is told of a model."""
+def connected(service: Gateway, model: str) -> Iterator[tuple[Client, ModelInfo]]:
+    """Yield the client and its description of a model."""
     with Client(service.url) as client:
         yield client, client.model(model)
 
 
 def predicted(service: Gateway, model: str, field: np.ndarray) -> np.ndarray:
-    answer = httpx2.post(
+    response = httpx2.post(
         f"{service.url}/v1/models/{model}/predict",
         content=npy(field),
         headers={"Content-Type": "application/x-npy"},
         timeout=60,
     )
-    found: np.ndarray = np.load(io.BytesIO(answer.raise_for_status().content))
+    found: np.ndarray = np.load(io.BytesIO(response.raise_for_status().content))
     return found
 
 
-def test_the_page_may_run_nothing_but_its_own(service: Gateway) -> None:
+def test_the_page_may_load_nothing_from_elsewhere(service: Gateway) -> None:
     with httpx2.Client(base_url=service.url) as http:
         page = http.get("/", headers={"Accept": "text/html"})
         assert page.headers["content-type"] == "text/html; charset=utf-8"
         linked = re.findall(r'(?:src|href)="(playground/[^"]+)"', page.text)
         for path in ["", *linked, *(f"playground/{module.name}" for module in FOLDER.glob("*.js"))]:
-            answer = http.get(f"/{path}").raise_for_status()
-            policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
+            response = http.get(f"/{path}").raise_for_status()
+            policy = dict(part.split(" ", 1) for part in response.headers["content-security-policy"].split("; "))
             assert policy["default-src"] == "'none'"
             assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
-            again = http.get(f"/{path}", headers={"If-None-Match": answer.headers["etag"]})
+            again = http.get(f"/{path}", headers={"If-None-Match": response.headers["etag"]})
             assert (again.status_code, again.content) == (304, b"")
-        for path in ("none.js", "index.html", "..%2fpages.py", "%2e%2e/pages.py"):
+        for path in ("none.js", "..%2fapp.py", "%2e%2e/app.py"):
             assert http.get(f"/playground/{path}").status_code == 404
 
 
@@ -304,8 +304,8 @@ def test_a_curve_is_dragged(visit: Callable[..., Visit], service: Gateway) -> No
     expect(person.page.locator("#error")).to_have_text(re.compile("%"))
     person.picture("curve-light")
     after = person.download("#download-input")
-    place = round(0.3 * after.size)
-    assert after[place] - before[place] > 0.1
+    middle = round(0.3 * after.size)
+    assert after[middle] - before[middle] > 0.1
     assert after.mean() == pytest.approx(before.mean(), abs=1e-4)  # as in the training distribution
     np.testing.assert_array_equal(person.download("#download-output"), predicted(service, CURVE, after))
     person.surface().focus()
@@ -330,9 +330,9 @@ def test_a_field_is_uploaded(visit: Callable[..., Visit], service: Gateway) -> N
 def test_what_is_no_field_is_refused_with_a_reason(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.settled("they differ by")
-    for content, words in REFUSED.items():
+    for content, part in REFUSED.items():
         person.page.set_input_files("#file", {"name": "mine.npy", "mimeType": "", "buffer": content})
-        expect(person.page.get_by_role("alert")).to_contain_text(words)
+        expect(person.page.get_by_role("alert")).to_contain_text(part)
     person.page.get_by_role("button", name="Dismiss").click()
     expect(person.page.get_by_role("alert")).to_be_hidden()
 
@@ -346,7 +346,7 @@ def test_the_gateways_reason_is_shown(visit: Callable[..., Visit]) -> None:
     expect(person.page.get_by_role("alert")).to_contain_text("must be positive")
     expect(person.page.get_by_role("alert")).to_contain_text("coefficient[4,7] is -2.0")
     person.picture("refused")
-    person.errors.clear()  # the browser itself writes down the 422
+    person.errors.clear()  # the browser itself logs the 422
     person.page.click("#random")
     person.settled("they differ by")
     expect(person.page.get_by_role("alert")).to_be_hidden()
@@ -408,17 +408,17 @@ def test_a_text_is_labelled(visit: Callable[..., Visit], service: Gateway, tmp_p
     person.settled("they differ by")
     person.choose(EXPRESSION)
     person.labelled("with a probability of")
-    person.picture("words-light")
+    person.picture("text-light")
     area = person.page.get_by_role("textbox", name="Text")
-    with told(service, EXPRESSION) as (client, model):
+    with connected(service, EXPRESSION) as (client, model):
         assert model.encode(area.input_value()).size > 4  # the card's own example
         area.fill("[SM 5 8")
         person.page.get_by_role("button", name="]", exact=True).click()
         assert area.input_value() == "[SM 5 8 ]"
         choice = model.decode(client.predict(EXPRESSION, model.encode("[SM 5 8 ]")))
-    said = person.labelled(f"{choice.label}, with a probability of")
-    assert per_cent(said.split()[-2]) == pytest.approx(choice.probability, rel=0.1)
-    assert person.page.locator("#words li b").all_inner_texts()[:2] == [choice.label, choice.runner_up]
+    shown = person.labelled(f"{choice.label}, with a probability of")
+    assert per_cent(shown.split()[-2]) == pytest.approx(choice.probability, rel=0.1)
+    assert person.page.locator("#sequence li b").all_inner_texts()[:2] == [choice.label, choice.runner_up]
     tokens = person.download("#download-input")
     assert (tokens.dtype, tokens.tolist()) == (np.int32, model.encode("[SM 5 8 ]").tolist())
     assert person.download("#download-output").shape == (len(model.vocabulary.labels),)
@@ -431,35 +431,35 @@ def test_a_text_is_labelled(visit: Callable[..., Visit], service: Gateway, tmp_p
     assert repr(choice) in done.stdout.decode()
 
 
-def test_what_is_no_text_of_the_model_is_told(visit: Callable[..., Visit]) -> None:
+def test_a_text_outside_the_vocabulary_is_explained(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.choose(EXPRESSION)
     person.labelled("with a probability of")
     area, hint = person.page.get_by_role("textbox", name="Text"), person.page.locator("#text-hint")
     area.fill("[SM five 8 ]")
-    expect(hint).to_contain_text("“five” at character 5 is no word of the model")
+    expect(hint).to_contain_text("“five” at character 5 is not in the vocabulary")
     expect(area).to_have_attribute("aria-invalid", "true")
-    person.picture("words-refused")
+    person.picture("text-refused")
     area.fill("7 " * 49)
-    expect(hint).to_contain_text("49 words: the model takes 48 at most")
+    expect(hint).to_contain_text("49 tokens; the model takes at most 48")
     area.fill("")
-    expect(hint).to_contain_text("Write words of the model")
-    expect(person.page.locator("#words")).to_have_attribute("data-state", "stale")
+    expect(hint).to_contain_text("Type symbols of the vocabulary")
+    expect(person.page.locator("#sequence")).to_have_attribute("data-state", "stale")
     person.choose(FORWARD)
     person.settled("they differ by")
 
 
-def test_every_word_is_labelled(visit: Callable[..., Visit], service: Gateway) -> None:
+def test_every_token_is_labelled(visit: Callable[..., Visit], service: Gateway) -> None:
     person = visit(color_scheme="dark")
     person.choose(LETTERS)
     area = person.page.get_by_role("textbox", name="Text")
-    with told(service, LETTERS) as (client, model):
+    with connected(service, LETTERS) as (client, model):
         text = area.input_value()
         choices = model.decode(client.predict(LETTERS, model.encode(text)))
     person.labelled(" ".join(choice.label for choice in choices))
     person.picture("letters-dark")
-    shown = [row.split("\n")[:2] for row in person.page.locator("#words li").all_inner_texts()]
-    assert [word for word, _ in shown] == text.split()
+    shown = [row.split("\n")[:2] for row in person.page.locator("#sequence li").all_inner_texts()]
+    assert [symbol for symbol, _ in shown] == text.split()
     assert [label for _, label in shown] == [choice.label for choice in choices]
 
 
@@ -482,7 +482,7 @@ def test_a_key_opens_the_page(
         expect(person.page.locator("#key")).to_be_visible()
         person.page.fill("#key", "wrong")
         person.page.press("#key", "Enter")
-        expect(banner).to_contain_text("not known here. Put yours into the field")
+        expect(banner).to_contain_text("is unknown. Enter a key in the field")
         person.picture("key-wrong")
         person.page.fill("#key", "open-sesame")
         person.page.press("#key", "Enter")
@@ -492,11 +492,11 @@ def test_a_key_opens_the_page(
         assert "open-sesame" not in person.page.content() + person.page.inner_text("#program")
         assert "$PETROV_API_KEY" in person.page.inner_text("#program")
         assert all("401" in error for error in person.errors), person.errors
-        assert person.strangers == []
+        assert person.foreign == []
         person.context.close()
 
 
-def test_a_lost_triton_is_told_and_comes_back(visit: Callable[..., Visit], service: Gateway) -> None:
+def test_a_lost_triton_is_reported_until_it_is_back(visit: Callable[..., Visit], service: Gateway) -> None:
     person = visit()
     person.settled("they differ by")
     triton(service.settings).kill()

@@ -1,21 +1,21 @@
-/** Questions faster than answers in, one running at a time out: when it is done the newest waiting question is next. */
+/** Runs work one at a time: requests that arrive meanwhile collapse into one, which runs next. */
 
-export class Latest {
+export class Scheduler {
   #controller = null;
   #waiting = null;
   #timer = 0;
 
   /**
-   * @param {(signal: AbortSignal) => Promise<void>} work Asks the question as it stands when it is called.
-   * @param {(error: Error) => void} failed Told of anything but an abort.
+   * @param {(signal: AbortSignal) => Promise<void>} work Does the work for the state at the time of the call.
+   * @param {(error: Error) => void} failed Called with any error but an abort.
    */
   constructor(work, failed) {
     this.work = work;
     this.failed = failed;
   }
 
-  /** Ask soon; after `pause` milliseconds without another call. */
-  ask(pause = 0) {
+  /** Run the work after `pause` milliseconds without another call. */
+  schedule(pause = 0) {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.#start(), pause);
   }
@@ -28,10 +28,10 @@ export class Latest {
     this.#controller = null;
   }
 
-  /** Abort what runs and ask anew. */
+  /** Abort what runs and schedule it again. */
   restart(pause = 0) {
     this.cancel();
-    this.ask(pause);
+    this.schedule(pause);
   }
 
   async #start() {
@@ -47,7 +47,7 @@ export class Latest {
     } finally {
       if (this.#controller === controller) {
         this.#controller = null;
-        if (this.#waiting) this.ask();
+        if (this.#waiting) this.schedule();
         this.#waiting = null;
       }
     }

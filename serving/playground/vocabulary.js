@@ -1,11 +1,11 @@
-/** A model's vocabulary and a text in, tokens out; logits in, labels and their probabilities out. */
+/** Encodes a text as tokens of a model's vocabulary, and decodes logits as labels with their probabilities. */
 
-/** Whether a model takes a text: its words and its labels are on its card. */
-export function takesWords({ vocabulary, inputs, outputs }) {
+/** Return whether a model takes a text: its card has the vocabulary and the labels. */
+export function takesText({ vocabulary, inputs, outputs }) {
   return Boolean(vocabulary) && inputs.length === 1 && outputs.length === 1 && inputs[0].dtype === "INT32" && outputs[0].dtype === "FP32";
 }
 
-/** Whether a browser can cut a text into these words. */
+/** Return whether a browser can split a text into these symbols. */
 export function readable({ pattern }) {
   try {
     return pattern === null || Boolean(matcher(pattern));
@@ -15,22 +15,22 @@ export function readable({ pattern }) {
 }
 
 /**
- * The numbers of a text's words.
+ * Return the tokens of a text.
  *
  * @param {{words: string[], pattern: string | null}} vocabulary Without a pattern token b + 1 is the byte b in UTF-8.
  * @param {string} text
- * @returns {{token: number, word: string}[]}
- * @throws {Error} Something in it is no word.
+ * @returns {{token: number, symbol: string}[]}
+ * @throws {Error} A part of the text is not in the vocabulary.
  */
 export function encode({ words, pattern }, text) {
-  if (pattern === null) return [...new TextEncoder().encode(text)].map((byte) => ({ token: byte + 1, word: words[byte + 1] }));
+  if (pattern === null) return [...new TextEncoder().encode(text)].map((byte) => ({ token: byte + 1, symbol: words[byte + 1] }));
   const found = [];
   let end = 0;
   for (const match of text.matchAll(matcher(pattern))) {
     checkGap(text, end, match.index);
     const token = words.indexOf(match[0], 1); // 0 is padding
-    if (token < 1) throw stranger(match[0], match.index);
-    found.push({ token, word: match[0] });
+    if (token < 1) throw unknownSymbol(match[0], match.index);
+    found.push({ token, symbol: match[0] });
     end = match.index + match[0].length;
   }
   checkGap(text, end, text.length);
@@ -38,7 +38,7 @@ export function encode({ words, pattern }, text) {
 }
 
 /**
- * The probabilities of the labels, the likeliest first.
+ * Return the probabilities of the labels, the most probable first.
  *
  * @param {string[]} labels
  * @param {Float32Array} logits One for each label.
@@ -51,7 +51,7 @@ export function decode(labels, logits) {
   return labels.map((label, i) => ({ label, share: weights[i] / sum })).sort((one, other) => other.share - one.share);
 }
 
-/** A text to begin with: the longest one that the card itself shows, else some words. */
+/** Return a first text: the longest one that the card contains, else some symbols. */
 export function example({ vocabulary, task = "", training, grid, title }) {
   if (vocabulary.pattern === null) return title;
   const known = new Set(vocabulary.words.slice(1));
@@ -66,12 +66,12 @@ function matcher(pattern) {
   return new RegExp(pattern, "gu");
 }
 
-/** Nothing but white space stands between two words. */
+/** Check that only white space separates two symbols. */
 function checkGap(text, start, end) {
   const rest = /\S+/.exec(text.slice(start, end));
-  if (rest) throw stranger(rest[0], start + rest.index);
+  if (rest) throw unknownSymbol(rest[0], start + rest.index);
 }
 
-function stranger(word, place) {
-  return new Error(`“${word.slice(0, 32)}” at character ${place + 1} is no word of the model.`);
+function unknownSymbol(symbol, index) {
+  return new Error(`“${symbol.slice(0, 32)}” at character ${index + 1} is not in the vocabulary.`);
 }

@@ -1,37 +1,37 @@
-/** Errors and the service's readiness in, a banner and the light in the header out; tells when a lost service is back. */
+/** Shows errors in a banner and the readiness of the service in the header, and reports when a lost service returns. */
 
 import { Problem, readiness } from "./api.js";
 
-const [CALM, LOST] = [10_000, 1_000]; // milliseconds between looks
-const AGAIN = "The page goes on by itself.";
-const KEY = "Put yours into the field “API key” and press Enter.";
+const [CALM, LOST] = [10_000, 1_000]; // milliseconds between two checks
+const AGAIN = "The page continues by itself.";
+const KEY = "Enter a key in the field “API key” and press Enter.";
 
-export class Trouble {
+export class Status {
   #timer = 0;
   #lost = false;
 
   /**
-   * @param {() => void} back Called when the service answers again.
-   * @param {() => string} asked The model that the page stands on.
+   * @param {() => void} back Called when the service is available again.
+   * @param {() => string} model Returns the name of the present model.
    */
-  constructor(back, asked) {
+  constructor(back, model) {
     this.back = back;
-    this.asked = asked;
+    this.model = model;
     this.banner = document.getElementById("banner");
     document.getElementById("banner-close").addEventListener("click", () => this.clear());
   }
 
-  /** Show what went wrong; if the service went away, look for it until it is back. */
+  /** Show an error; if the service is lost, check until it is back. */
   show(error) {
     const known = error instanceof Problem;
     const passing = known && error.passing;
     const advice = passing ? AGAIN : [401, 403].includes(error.status) ? KEY : "";
-    this.#say(known ? error.title : "This did not work", error.message + (advice && `. ${advice}`));
+    this.#say(known ? error.title : "Error", error.message + (advice && `. ${advice}`));
     if (passing) this.#lose();
     else this.banner.dataset.kind = "fault";
   }
 
-  /** The service answered. */
+  /** Hide the banner: the service responded. */
   clear() {
     this.#lost = false;
     this.banner.hidden = true;
@@ -45,12 +45,12 @@ export class Trouble {
 
   #seen({ ready, reason, missing = [] }) {
     this.#light(ready, ready ? "ready" : reason);
-    const concerns = !ready && (missing.length === 0 || missing.includes(this.asked()));
+    const concerns = !ready && (missing.length === 0 || missing.includes(this.model()));
     if (concerns && !this.#lost) {
       this.#say("The service is not ready", `${capital(reason)}. ${AGAIN}`);
       this.#lost = true;
       this.banner.dataset.kind = "lost";
-    } else if (this.#lost && !concerns) this.back(); // which clears the banner once it is answered
+    } else if (this.#lost && !concerns) this.back(); // which clears the banner on success
   }
 
   #lose() {
@@ -62,17 +62,17 @@ export class Trouble {
     this.#timer = setTimeout(() => this.watch(), LOST);
   }
 
-  #light(ready, words) {
+  #light(ready, text) {
     const light = document.getElementById("state");
     light.dataset.state = ready ? "ready" : "waiting";
-    light.lastElementChild.textContent = words;
+    light.lastElementChild.textContent = text;
   }
 
   #say(title, detail) {
     const texts = { "banner-title": `${title}.`, "banner-detail": detail };
     for (const [id, text] of Object.entries(texts)) {
-      const place = document.getElementById(id);
-      if (place.textContent !== text) place.textContent = text; // the same words are not announced again
+      const element = document.getElementById(id);
+      if (element.textContent !== text) element.textContent = text; // an unchanged text is not announced again
     }
     this.banner.hidden = false;
   }
