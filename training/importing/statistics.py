@@ -147,12 +147,12 @@ def samples(path: Path, split: store.Split, most: int, problem: str, grid: int, 
             count = min(store.finished(file, split), most)
         if not count:
             raise ValueError(f"there are no finished samples in {split}")  # noqa: TRY301 - one error for all faults
-        wanted = PROBLEMS[problem]
-        found = store.read(path, split, count, grid, problem=wanted.source)
-        if wanted.source is wanted:
+        requested = PROBLEMS[problem]
+        found = store.read(path, split, count, grid, problem=requested.source)
+        if requested.source is requested:
             return found
         # Without a fixed output grid: these outputs are pooled already.
-        pooled = replace(wanted, description=wanted.description.model_copy(update={"output_grid": None}))
+        pooled = replace(requested, description=requested.description.model_copy(update={"output_grid": None}))
         outputs = pooled_twice(path, split, count, problem, (grid, output))
         return replace(found, inputs=found.outputs, outputs=outputs, problem=pooled)
     except (OSError, ValueError, KeyError) as error:
