@@ -28,6 +28,7 @@ from training.recipes.own import OwnFit, OwnRecipe
 from training.recipes.recipe import RecipeError
 
 BATCH = 16  # samples of a batch that is only measured
+EXAMPLES = 8  # test samples that a checkpoint shows
 
 
 class OwnBatch(NamedTuple):
@@ -189,6 +190,11 @@ class OwnWorkload(Workload[OwnRecipe]):
             found = torch.cat([errors(network, batch) for batch in split_batches(self.samples, "test")]).double()
         row = {"grid": list(self.samples.sides), "fields": len(found)} | summary(found.numpy())
         return {"errors": [row], "classical": [], "clock": {"processor": processor()}}
+
+    def examples(self) -> dict[str, NDArray[Any]]:
+        """Return the first test samples: inputs, parameters and outputs by name."""
+        where = self.samples.split("test")
+        return {**self.samples.read(slice(where.start, min(where.start + EXAMPLES, where.stop)))}
 
     def draw_pictures(self, network: Operator, problem: Problem, scope: Scope, folder: Path) -> None:
         del network, scope, folder
