@@ -79,7 +79,7 @@ def sentences(data: NamedEntities) -> Pairs:
 
 
 def numbered(texts: Iterable[str]) -> dict[str, int]:
-    """Number different texts in their order."""
+    """Return the number of each different text, in their order."""
     return {text: number for number, text in enumerate(dict.fromkeys(texts))}
 
 

@@ -51,7 +51,7 @@ GOOD, BAD = "a good film, warm and good", "a bad film, dull and bad"
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a user may have: reviews in both forms, pairs of papers, all made up."""
+    """Write files as a user may have them: reviews in both forms, pairs of papers."""
     folder = tmp_path_factory.mktemp("library")
     (folder / "text").mkdir()
     with zipfile.ZipFile(folder / "text" / "movie_reviews.zip", "w") as archive:
@@ -321,7 +321,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[], Path]:
-    """The tiny run of expressions, made at its first use."""
+    """Return the folder of the tiny run of expressions, which is trained at its first use."""
     folder = tmp_path_factory.mktemp("runs") / "listops-tiny"
 
     def run() -> Path:
