@@ -97,7 +97,7 @@ def bearer(name: str) -> dict[str, str]:
 
 
 def infer(batch: Any, holder: str) -> dict[str, Any]:
-    """The arguments of a question to `/v2`."""
+    """Return the arguments of a request to `/v2`."""
     tensor = {"name": "coefficient", "datatype": "FP32", "shape": batch.shape, "data": batch.reshape(-1).tolist()}
     return {"url": V2, "json": {"inputs": [tensor]}, "headers": bearer(holder)}
 
@@ -158,7 +158,7 @@ def test_a_route_requires_its_scope(http: httpx2.Client, app: FastAPI) -> None:
 
 def test_a_method_requires_its_scope(keyed: Keyed) -> None:
     """Every method that the protocol has, whether the gateway offers it or not."""
-    asked: dict[str, list[str]] = {}
+    codes_of: dict[str, list[str]] = {}
     with grpc.insecure_channel(keyed.address) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         for method in service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
@@ -166,8 +166,8 @@ def test_a_method_requires_its_scope(keyed: Keyed) -> None:
                 continue  # a stream, which the gateway does not offer
             message = getattr(service_pb2, method.input_type.name)()
             codes = [_code(getattr(stub, method.name), message, name) for name in ("", "prometheus", "alice")]
-            asked[method.name] = codes
-    offered = {name: codes for name, codes in asked.items() if codes != ["UNIMPLEMENTED"] * 3}
+            codes_of[method.name] = codes
+    offered = {name: codes for name, codes in codes_of.items() if codes != ["UNIMPLEMENTED"] * 3}
     assert set(offered) == METHODS
     for name, codes in offered.items():
         refused = [code for code in codes if code in {"UNAUTHENTICATED", "PERMISSION_DENIED"}]
@@ -198,7 +198,7 @@ def test_what_is_no_key_is_refused_as_the_rules_for_bearer_tokens_say(
     assert response.headers["X-Request-Id"]
 
 
-def test_a_key_for_other_things_is_told_so(http: httpx2.Client) -> None:
+def test_a_key_without_the_scope_is_refused(http: httpx2.Client) -> None:
     response = http.get("/metrics", headers=bearer("alice"))
     assert response.status_code == 403
     assert response.json()["detail"] == 'the key "alice" is for infer, not for metrics'
@@ -211,7 +211,7 @@ ELSEWHERE = ["/v1", "/v1/models/", "/v2/repository/index", "/metrics/", "//v1/mo
 
 
 @pytest.mark.parametrize("path", ELSEWHERE)
-def test_strangers_are_not_told_what_is_there_and_what_is_not(http: httpx2.Client, path: str) -> None:
+def test_unknown_paths_are_hidden_from_callers_without_a_key(http: httpx2.Client, path: str) -> None:
     assert http.get(path).status_code == 401
     assert http.get(path, headers=bearer("root")).status_code == 404
 
@@ -252,16 +252,16 @@ def test_tritons_own_clients_send_a_key(keyed: Keyed, blur: Any) -> None:
     with tritonclient.http.InferenceServerClient(keyed.url.removeprefix("http://")) as client:
         assert client.is_server_ready()
         tensor = tritonclient.http.InferInput("coefficient", BATCH.shape, "FP32").set_data_from_numpy(BATCH)
-        answer = client.infer("blur", [tensor], headers=bearer("alice")).as_numpy("solution")
-        np.testing.assert_allclose(answer, blur(BATCH), rtol=1e-5)
+        output = client.infer("blur", [tensor], headers=bearer("alice")).as_numpy("solution")
+        np.testing.assert_allclose(output, blur(BATCH), rtol=1e-5)
         with pytest.raises(InferenceServerException, match="expected an API key") as caught:
             client.infer("blur", [tensor])
         assert caught.value.status() == "401"
     with tritonclient.grpc.InferenceServerClient(keyed.address) as client:
         assert client.is_server_ready()
         tensor = tritonclient.grpc.InferInput("coefficient", BATCH.shape, "FP32").set_data_from_numpy(BATCH)
-        answer = client.infer("blur", [tensor], headers=bearer("alice")).as_numpy("solution")
-        np.testing.assert_allclose(answer, blur(BATCH), rtol=1e-5)
+        output = client.infer("blur", [tensor], headers=bearer("alice")).as_numpy("solution")
+        np.testing.assert_allclose(output, blur(BATCH), rtol=1e-5)
         with pytest.raises(InferenceServerException, match="expected an API key") as caught:
             client.infer("blur", [tensor])
         assert caught.value.status() == "StatusCode.UNAUTHENTICATED"
@@ -269,7 +269,7 @@ def test_tritons_own_clients_send_a_key(keyed: Keyed, blur: Any) -> None:
 
 @pytest.fixture(params=["Client", "GrpcClient"])
 def connect(request: pytest.FixtureRequest, keyed: Keyed) -> Callable[..., Any]:
-    """Gives a client of ours with a key."""
+    """Return a function that makes one of our clients with a key."""
     address = keyed.address if "Grpc" in request.param else keyed.url
 
     def connected(holder: str = "", **more: Any) -> Any:
@@ -300,15 +300,15 @@ async def test_our_asynchronous_clients_send_a_key(keyed: Keyed, blur: Any) -> N
                 await client.models()
 
 
-def test_a_batch_beyond_the_burst_is_answered_and_the_next_question_waits(connect: Callable[..., Any]) -> None:
+def test_a_batch_beyond_the_burst_is_served_and_the_next_request_waits(connect: Callable[..., Any]) -> None:
     """25 fields of a rate of 25 a second with a burst of 10 leave a debt of 15; the client bears the pause."""
     with connect("slow") as client:
         assert client.predict("blur", BATCH).shape == BATCH.shape
         assert client.predict("blur", FIELD).shape == FIELD.shape
 
 
-def test_a_key_over_its_rate_is_told_when_to_go_on(keyed: Keyed, http: httpx2.Client) -> None:
-    assert http.post(**infer(BATCH, "slower")).status_code == 200  # one question goes into debt, for hours
+def test_a_key_over_its_rate_learns_when_to_retry(keyed: Keyed, http: httpx2.Client) -> None:
+    assert http.post(**infer(BATCH, "slower")).status_code == 200  # one request goes into debt, for hours
     response = http.post(**infer(FIELD[np.newaxis], "slower"))
     assert response.status_code == 429
     seconds = int(response.headers["Retry-After"])
@@ -317,12 +317,12 @@ def test_a_key_over_its_rate_is_told_when_to_go_on(keyed: Keyed, http: httpx2.Cl
     problem = http.post(V1, content=b"never read", headers={"Content-Type": "application/x-npy", **bearer("slower")})
     assert (problem.status_code, problem.json()["type"]) == (429, "urn:petrov:problem:rate-limited")
     assert http.get("/v1/models/blur", headers=bearer("slower")).status_code == 200  # only fields have a rate
-    with petrov_client.Client(keyed.url, SECRET["slower"]) as client, pytest.raises(RateLimited) as told:
+    with petrov_client.Client(keyed.url, SECRET["slower"]) as client, pytest.raises(RateLimited) as caught:
         client.predict("blur", FIELD)
-    with petrov_client.GrpcClient(keyed.address, SECRET["slower"]) as client, pytest.raises(RateLimited) as told_too:
+    with petrov_client.GrpcClient(keyed.address, SECRET["slower"]) as client, pytest.raises(RateLimited) as caught_too:
         client.predict("blur", FIELD)
-    assert 24_000 < (told.value.retry_after or 0) <= 25_000
-    assert 24_000 < (told_too.value.retry_after or 0) <= 25_000
+    assert 24_000 < (caught.value.retry_after or 0) <= 25_000
+    assert 24_000 < (caught_too.value.retry_after or 0) <= 25_000
 
 
 def test_what_cannot_be_understood_costs_nothing(http: httpx2.Client) -> None:

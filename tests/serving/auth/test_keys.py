@@ -72,7 +72,7 @@ BAD = {
     "not TOML": ("[[key]", "not TOML: "),
     "deep": ("a = " + "[" * 5000, "not TOML: "),
     "no name": (entry(name=""), r"key\.0\.name: Field required"),
-    "name of words": (entry(name='"the king"'), r"key\.0\.name: String should match"),
+    "name with a space": (entry(name='"the king"'), r"key\.0\.name: String should match"),
     "no scope": (entry(scopes="[]"), r"key\.0\.scopes: "),
     "unknown scope": (entry(scopes='["root"]'), r"key\.0\.scopes\.0: Input should be 'infer', 'metrics' or 'admin'"),
     "the key itself": (entry(sha256='"petrov_hidden"'), r"key\.0\.sha256: String should match"),

@@ -39,10 +39,10 @@ def test_asking_costs_nothing() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.floats(0, 5)), max_size=60))
-def test_the_rate_holds_over_any_time(questions: list[tuple[int, float]]) -> None:
+def test_the_rate_holds_over_any_time(requests: list[tuple[int, float]]) -> None:
     rate, burst, now, taken, excess = 7.0, 50, 0.0, 0, 0
     bucket = Bucket(rate, burst, now)
-    for count, pause in questions:
+    for count, pause in requests:
         now += pause
         if bucket.take(count, now) == 0.0:
             taken, excess = taken + count, max(0, count - burst)

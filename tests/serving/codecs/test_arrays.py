@@ -88,7 +88,7 @@ def test_truncated_at_any_offset_is_unreadable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "problem", "place"),
+    ("value", "problem", "message"),
     [
         ([[1, 2], [3]], WrongShape, r"a\[1\] has 1 entries; the ones before have 2"),
         ([[1, 2], 3], WrongShape, r"a\[1\] is a number; expected a list of 2"),
@@ -100,8 +100,8 @@ def test_truncated_at_any_offset_is_unreadable() -> None:
         (None, WrongShape, "a: expected nested lists .* got null"),
     ],
 )
-def test_the_first_odd_value_is_named(value: Any, problem: Any, place: str) -> None:
-    with pytest.raises(problem, match=place):
+def test_the_first_odd_value_is_named(value: Any, problem: Any, message: str) -> None:
+    with pytest.raises(problem, match=message):
         read(body(value))
 
 
@@ -145,7 +145,7 @@ def coded(**change: object) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("change", "problem", "words"),
+    ("change", "problem", "pattern"),
     [
         ({"base64": "????"}, UnreadableBody, r"inputs\.a\.base64"),
         ({"base64": "é"}, UnreadableBody, r"inputs\.a\.base64"),
@@ -159,11 +159,11 @@ def coded(**change: object) -> bytes:
         ({"dtype": "uint8", "shape": [8]}, None, ""),
     ],
 )
-def test_base64_says_what_is_wrong(change: dict[str, Any], problem: Any, words: str) -> None:
+def test_base64_says_what_is_wrong(change: dict[str, Any], problem: Any, pattern: str) -> None:
     if problem is None:
         assert read(coded(**change)).shape == (8,)
         return
-    with pytest.raises(problem, match=words):
+    with pytest.raises(problem, match=pattern):
         read(coded(**change))
 
 

@@ -84,7 +84,7 @@ def test_trailing_bytes_are_unreadable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("array", "word"),
+    ("array", "kind"),
     [
         (np.array([[{}]], object), "pickle"),
         (np.ones(3, complex), "complex"),
@@ -97,8 +97,8 @@ def test_trailing_bytes_are_unreadable() -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*metadata")
-def test_other_types_are_refused_by_name(array: NDArray[Any], word: str) -> None:
-    with pytest.raises(WrongDtype, match=word):
+def test_other_types_are_refused_by_name(array: NDArray[Any], kind: str) -> None:
+    with pytest.raises(WrongDtype, match=kind):
         npy.read(saved(array), "a", LIMIT)
 
 

@@ -76,7 +76,7 @@ def test_truncated_at_any_offset_is_unreadable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "problem", "words"),
+    ("body", "problem", "pattern"),
     [
         (b"", UnreadableBody, "header too small"),
         (file({}, length=2**63), UnreadableBody, "9223372036854775808 bytes long; the limit is 65536"),
@@ -108,8 +108,8 @@ def test_truncated_at_any_offset_is_unreadable() -> None:
         (file({"a": entry(0, 1001, [1001], "U8")}, bytes(1001)), BodyTooLarge, "4004 bytes as float32"),
     ],
 )
-def test_a_malformed_header_is_refused_by_name(body: bytes, problem: type[Refused], words: str) -> None:
-    with pytest.raises(problem, match=words):
+def test_a_malformed_header_is_refused_by_name(body: bytes, problem: type[Refused], pattern: str) -> None:
+    with pytest.raises(problem, match=pattern):
         safetensors.read(body, 4000)
 
 

@@ -25,29 +25,31 @@ LARGEST = 4096  # bytes of a body that is nothing
 
 
 def fields() -> st.SearchStrategy[NDArray[Any]]:
-    """Fields that `blur` takes, sequences that `tally` takes, and arrays that nobody does."""
+    """Fields that `blur` takes, sequences that `tally` takes, and arrays that no model takes."""
     numbers = st.floats(1, 2, width=32)
     good = arrays.arrays("<f4", arrays.array_shapes(min_dims=2, max_dims=3, min_side=4, max_side=6), elements=numbers)
-    words = arrays.arrays("<i4", arrays.array_shapes(min_dims=1, max_dims=2, max_side=5), elements=st.integers(1, 3))
+    sequences = arrays.arrays(
+        "<i4", arrays.array_shapes(min_dims=1, max_dims=2, max_side=5), elements=st.integers(1, 3)
+    )
     other = arrays.arrays(
         st.sampled_from(["<f4", "<i4"]), arrays.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=5)
     )
-    return good | words | other
+    return good | sequences | other
 
 
 def damaged(whole: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
     """A body that ends early, with some bytes in it that were others."""
 
     def change(body: bytes, length: float, changes: dict[int, int]) -> bytes:
-        changed = bytes(changes.get(place, byte) for place, byte in enumerate(body))
+        changed = bytes(changes.get(offset, byte) for offset, byte in enumerate(body))
         return changed[: round(length * len(body))]
 
-    places = st.dictionaries(st.integers(0, 200), st.integers(0, 255), max_size=3)
-    return st.builds(change, whole, st.just(1.0) | st.floats(0, 1), places)
+    offsets = st.dictionaries(st.integers(0, 200), st.integers(0, 255), max_size=3)
+    return st.builds(change, whole, st.just(1.0) | st.floats(0, 1), offsets)
 
 
 def as_npy(array: NDArray[Any]) -> bytes:
-    """A file of one array; ours has floating-point numbers."""
+    """A file of one array of floating-point numbers."""
     return npy.write(array.astype(np.float32))
 
 
@@ -57,7 +59,7 @@ def as_safetensors(array: NDArray[Any], name: str) -> bytes:
 
 
 def as_inference(array: NDArray[Any], name: str) -> bytes:
-    """A question of `/v2` in JSON, sent as bytes."""
+    """A request of `/v2` in JSON, sent as bytes."""
     datatype = {"f": "FP32", "i": "INT32"}[array.dtype.kind]
     tensor = {"name": name, "shape": array.shape, "datatype": datatype, "data": array.reshape(-1).tolist()}
     return json.dumps({"inputs": [tensor]}).encode()

@@ -1,4 +1,4 @@
-"""The access log: who asked for what, with what outcome; nothing of what was sent."""
+"""The access log: one entry per request, with nothing of its body."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.conftest import Gateway
 
 ROOT = Path(__file__).parents[3]
-SECRET = "petrov_very-secret"  # noqa: S105 - of nobody
+SECRET = "petrov_very-secret"  # noqa: S105 - no key of any gateway
 FIELD = np.full((16, 16), 4.25, np.float32)
 
 
@@ -50,8 +50,8 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[str], dict[str, Any]]:
 def test_a_prediction_is_a_line(gateway: Gateway, lines: Callable[[str], dict[str, Any]]) -> None:
     body = npy(FIELD)
     headers = {**NPY, "X-Request-Id": "one", "Authorization": f"Bearer {SECRET}"}
-    answer = httpx2.post(f"{gateway.url}/v1/models/blur/predict?key={SECRET}", content=body, headers=headers)
-    assert loaded(answer).shape == FIELD.shape
+    response = httpx2.post(f"{gateway.url}/v1/models/blur/predict?key={SECRET}", content=body, headers=headers)
+    assert loaded(response).shape == FIELD.shape
     line = lines("one")
     assert 0 < line.pop("seconds") < 60
     assert line.pop("time").endswith("+00:00")
@@ -65,7 +65,7 @@ def test_a_prediction_is_a_line(gateway: Gateway, lines: Callable[[str], dict[st
         "version": "1",
         "status": "200",
         "bytes_in": len(body),
-        "bytes_out": len(answer.content),
+        "bytes_out": len(response.content),
         "client": "127.0.0.1",
         "key": "",
     }
@@ -79,7 +79,7 @@ def test_a_call_over_grpc_is_such_a_line(gateway: Gateway, lines: Callable[[str]
         stub.predict("blur", FIELD)
         patch.setattr(stub, "_key", {"x-request-id": "three"})
         with pytest.raises(petrov_client.UnknownModel):
-            stub.model("nobody")
+            stub.model("missing")
     line = lines("two")
     assert (line["method"], line["route"]) == ("GRPC", "/inference.GRPCInferenceService/ModelInfer")
     assert (line["model"], line["version"], line["status"], line["client"]) == ("blur", "1", "OK", "127.0.0.1")
@@ -101,7 +101,7 @@ def test_the_protocol_of_triton_is_such_a_line(gateway: Gateway, lines: Callable
     ("path", "status", "route", "model"),
     [
         ("/v1/models/blur/predict", "400", "/v1/models/{model}/predict", "blur"),
-        ("/v1/models/nobody/predict", "404", "/v1/models/{model}/predict", "unknown"),
+        ("/v1/models/missing/predict", "404", "/v1/models/{model}/predict", "unknown"),
         (f"/{SECRET}", "404", "unknown", "unknown"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Clients that are slow on purpose: with the head of a request, between two of them, and with reading the answer."""
+"""Clients that are slow on purpose: with the head of a request, between two of them, and with reading the response."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def hasty(
     make_settings: Callable[..., Settings],
     run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
 ) -> Iterator[Gateway]:
-    """A gateway that waits for nobody longer than a second."""
+    """A gateway that waits for no client longer than a second."""
     settings = make_settings(
         triton.settings.repository, triton=triton.settings.triton_addresses, receive_seconds=1.0, request_seconds=120.0
     )
@@ -108,18 +108,18 @@ def test_requests_may_follow_one_another_at_once(hasty: Gateway) -> None:
         assert everything(wire).count(b"HTTP/1.1 200 ") == 4
 
 
-def test_an_answer_that_nobody_reads_is_dropped(hasty: Gateway) -> None:
+def test_a_response_that_is_not_read_is_dropped(hasty: Gateway) -> None:
     process = psutil.Process()
 
-    def ours() -> int:
+    def connections() -> int:
         """Connections at the gateway's port, from its side."""
         port = hasty.settings.port
         return sum(each.laddr.port == port and each.status == "ESTABLISHED" for each in process.net_connections("tcp"))
 
     file = io.BytesIO()
     np.save(file, np.ones((FIELDS, 64, 64), np.float32))
-    before = ours()
+    before = connections()
     with connection(hasty) as wire:
         wire.sendall(PREDICT + b"Content-Length: %d\r\n\r\n" % len(file.getvalue()) + file.getvalue())
         wire.recv(1)
-        wait_until(lambda: ours() <= before)
+        wait_until(lambda: connections() <= before)

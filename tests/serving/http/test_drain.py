@@ -1,4 +1,4 @@
-"""The gateway told to go while it is busy: what it has begun it finishes, and what comes later finds nobody."""
+"""The gateway on SIGTERM while it is busy: it finishes what it has begun, and later connections are refused."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ BODY = npy.write(np.ones((40, 64, 64), np.float32))
 HEADERS = {"Content-Type": npy.MEDIA_TYPE, "Connection": "close"}
 
 
-def test_sigterm_under_load_loses_no_answer(
+def test_sigterm_under_load_loses_no_response(
     triton: TritonServer, toy_repository: Path, make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    """Every client sees a whole answer or a connection that was refused; the log and the clients agree on how many."""
+    """Every client gets a whole response or a refused connection; the log and the clients agree on how many."""
     shutil.copytree(toy_repository / "blur", tmp_path / "repository" / "blur")
     settings = make_settings(tmp_path / "repository", log_format="json")
     elsewhere = triton.settings.triton_addresses[0]
-    answers, stop = list[int](), threading.Event()
+    responses, stop = list[int](), threading.Event()
 
-    def ask() -> None:
+    def send() -> None:
         while not stop.is_set():
             connection = http.client.HTTPConnection("127.0.0.1", settings.port, timeout=60)
             try:
                 connection.request("POST", "/v1/models/blur/predict", BODY, HEADERS)
                 reply = connection.getresponse()
-            except OSError:  # nobody listens any more, or had heard of us
+            except OSError:  # the gateway has stopped listening
                 stop.set()
                 return
-            assert len(reply.read()) == len(BODY)  # and not less: a cut answer raises
-            answers.append(reply.status)
+            assert len(reply.read()) == len(BODY)  # a truncated response raises
+            responses.append(reply.status)
             connection.close()
 
     with command(settings, "gateway", "--triton", elsewhere) as (service, said):
         wait_for(lambda: status(settings, "/health/ready") == 200)
         with ThreadPoolExecutor(CLIENTS) as pool:
-            asking = [pool.submit(ask) for _ in range(CLIENTS)]
-            wait_for(lambda: len(answers) > 10)
+            running = [pool.submit(send) for _ in range(CLIENTS)]
+            wait_for(lambda: len(responses) > 10)
             service.terminate()
             assert service.wait(60) == 0
-            for each in asking:
+            for each in running:
                 each.result()
     logged = [json.loads(line) for line in said.read_text().splitlines()]
     statuses = [line["status"] for line in logged if line.get("route", "").endswith("/predict")]
-    assert set(answers) == {200}
-    assert statuses == ["200"] * len(answers)
+    assert set(responses) == {200}
+    assert statuses == ["200"] * len(responses)

@@ -60,42 +60,42 @@ def base64_array(array: Array) -> dict[str, Any]:
 
 @pytest.mark.parametrize("dtype", ["<f4", "<f8", ">f8", "<f2", "<i8", "u1"])
 @pytest.mark.parametrize("shape", [(25, 31), (1, 25, 31), (3, 25, 31)])
-def test_npy_answers_in_the_rank_of_the_question(
+def test_npy_responds_in_the_rank_of_the_request(
     http: httpx2.Client, path: str, toy: Toy, shape: tuple[int, ...], dtype: str
 ) -> None:
     array = permeability(*shape).astype(dtype)
     response = http.post(path, content=npy(array), headers=NPY)
-    answer = loaded(response)
-    assert answer.dtype == np.dtype("<f4")
-    np.testing.assert_allclose(answer, toy.output(array), rtol=1e-5)
+    output = loaded(response)
+    assert output.dtype == np.dtype("<f4")
+    np.testing.assert_allclose(output, toy.output(array), rtol=1e-5)
     assert response.headers["petrov-model"] == toy.name
     assert int(response.headers["petrov-version"]) == 1
 
 
-def test_json_answers_as_it_was_asked(http: httpx2.Client, path: str, toy: Toy) -> None:
+def test_json_responds_in_the_encoding_of_the_request(http: httpx2.Client, path: str, toy: Toy) -> None:
     array = permeability(2, 23, 25)
-    lists = http.post(path, content=_question(array), headers=JSON).json()
+    lists = http.post(path, content=_body(array), headers=JSON).json()
     assert (lists["model"], lists["version"]) == (toy.name, 1)
     np.testing.assert_allclose(np.array(lists["outputs"][OUTPUT]), toy.output(array), rtol=1e-5)
-    coded = http.post(path, content=_question(base64_array(array)), headers=JSON).json()["outputs"][OUTPUT]
-    answer = np.frombuffer(base64.b64decode(coded["base64"]), coded["dtype"]).reshape(coded["shape"])
-    np.testing.assert_allclose(answer, toy.output(array), rtol=1e-5)
+    coded = http.post(path, content=_body(base64_array(array)), headers=JSON).json()["outputs"][OUTPUT]
+    output = np.frombuffer(base64.b64decode(coded["base64"]), coded["dtype"]).reshape(coded["shape"])
+    np.testing.assert_allclose(output, toy.output(array), rtol=1e-5)
 
 
-def test_accept_chooses_the_answer(http: httpx2.Client, path: str, toy: Toy) -> None:
+def test_accept_chooses_the_response(http: httpx2.Client, path: str, toy: Toy) -> None:
     array = permeability(25, 25)
     listed = http.post(path, content=npy(array), headers={**NPY, "Accept": "application/json"}).json()
     np.testing.assert_allclose(np.array(listed["outputs"][OUTPUT]), toy.output(array), rtol=1e-5)
     headers = {**JSON, "Accept": "application/x-npy"}
-    raw = http.post(path, content=_question(array), headers=headers)
+    raw = http.post(path, content=_body(array), headers=headers)
     np.testing.assert_allclose(loaded(raw), toy.output(array), rtol=1e-5)
 
 
 def test_a_large_batch_comes_back_in_order(http: httpx2.Client, path: str, toy: Toy) -> None:
     count = 25  # three batches of the model's eight, and one more
     array = np.broadcast_to(np.arange(1, count + 1, dtype=np.float32)[:, None, None], (count, 22, 22))
-    answer = loaded(http.post(path, content=npy(array), headers=NPY))
-    np.testing.assert_allclose(answer, toy.output(array), rtol=1e-5)
+    output = loaded(http.post(path, content=npy(array), headers=NPY))
+    np.testing.assert_allclose(output, toy.output(array), rtol=1e-5)
 
 
 def test_models_describe_themselves(http: httpx2.Client, toy: Toy) -> None:
@@ -112,24 +112,24 @@ def test_models_describe_themselves(http: httpx2.Client, toy: Toy) -> None:
 GRID = "grid-out-of-limits"
 BAD: dict[str, tuple[Any, dict[str, str], int, str, str]] = {
     "nan": (lambda a: npy(_with(a, np.nan)), NPY, 422, "non-finite", r"\[0,17,3\] is nan"),
-    "nan in json": (lambda a: _question(_with(a, np.nan)), JSON, 400, "unreadable-body", "column .* JSON has no NaN"),
-    "null in json": (lambda a: _question(_with(a, None)), JSON, 422, "non-finite", r"\[0,17,3\] is nan"),
+    "nan in json": (lambda a: _body(_with(a, np.nan)), JSON, 400, "unreadable-body", "column .* JSON has no NaN"),
+    "null in json": (lambda a: _body(_with(a, None)), JSON, 422, "non-finite", r"\[0,17,3\] is nan"),
     "infinite": (lambda a: npy(_with(a, np.inf)), NPY, 422, "non-finite", r"\[0,17,3\] is inf"),
     "beyond float32": (lambda a: npy(_with(a.astype(float), 1e300)), NPY, 422, "non-finite", "float32"),
     "negative": (lambda a: npy(_with(a, -2)), NPY, 422, "non-positive", r"\[0,17,3\] is -2.0; a .* must be positive"),
-    "zero": (lambda a: _question(_with(a, 0)), JSON, 422, "non-positive", r"\[0,17,3\] is 0.0"),
+    "zero": (lambda a: _body(_with(a, 0)), JSON, 422, "non-positive", r"\[0,17,3\] is 0.0"),
     "rank 1": (lambda a: npy(a[0, 0]), NPY, 422, "wrong-shape", r"but got shape \(25,\)"),
     "rank 4": (lambda a: npy(a[None]), NPY, 422, "wrong-shape", r"but got shape \(1, 2, 25, 25\)"),
     "no field": (lambda a: npy(a[:0]), NPY, 422, "wrong-shape", "at least one field"),
-    "ragged": (lambda _: _question([[1, 2], [3]]), JSON, 422, "wrong-shape", r"\[1\] has 1 entries"),
+    "ragged": (lambda _: _body([[1, 2], [3]]), JSON, 422, "wrong-shape", r"\[1\] has 1 entries"),
     "3 x 3": (lambda a: npy(a[:, :3, :3]), NPY, 422, GRID, '3 points along "row"'),
     "5000 x 5000": (lambda _: npy(np.ones((5000, 5000), "?")), NPY, 413, "body-too-large", r"\[5000, 5000\]"),
     "5000 x 25": (lambda _: npy(np.ones((5000, 25), "?")), NPY, 422, GRID, '5000 points along "row"'),
     "truncated": (lambda a: npy(a)[:-9], NPY, 400, "unreadable-body", "takes 5000 bytes, but .* holds 4991"),
-    "truncated json": (lambda a: _question(a.tolist())[:-9], JSON, 400, "unreadable-body", "line 1 column"),
+    "truncated json": (lambda a: _body(a.tolist())[:-9], JSON, 400, "unreadable-body", "line 1 column"),
     "pickled": (lambda _: npy(np.array([[{}]])), NPY, 422, "wrong-dtype", "pickle"),
     "complex": (lambda a: npy(a + 1j), NPY, 422, "wrong-dtype", "complex"),
-    "strings": (lambda _: _question([["1"]]), JSON, 422, "wrong-dtype", r"\[0,0\] is a string"),
+    "strings": (lambda _: _body([["1"]]), JSON, 422, "wrong-dtype", r"\[0,0\] is a string"),
     "empty": (lambda _: b"", NPY, 400, "unreadable-body", "not an .npy file"),
     "other input": (lambda _: b'{"inputs": {"viscosity": [1]}}', JSON, 422, "wrong-input", "viscosity"),
     "no type": (npy, {}, 415, "unsupported-media-type", "application/x-npy"),
@@ -145,21 +145,21 @@ def _with(array: Array, value: Any) -> Any:
     return changed
 
 
-def _question(array: Any) -> bytes:
+def _body(array: Any) -> bytes:
     return json.dumps({"inputs": {INPUT: array.tolist() if isinstance(array, np.ndarray) else array}}).encode()
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_request_names_the_place_and_the_next_succeeds(
+def test_a_bad_request_names_the_location_and_the_next_succeeds(
     http: httpx2.Client, path: str, toy: Toy, case: str
 ) -> None:
-    content, headers, status, kind, words = BAD[case]
+    content, headers, status, kind, pattern = BAD[case]
     array = permeability(2, 25, 25)
     response = http.post(path, content=content(array), headers=headers)
     problem = response.json()
     assert response.headers["content-type"] == "application/problem+json"
     assert (response.status_code, problem["status"], problem["type"]) == (status, status, f"urn:petrov:problem:{kind}")
-    assert re.search(words, problem["detail"]), problem["detail"]
+    assert re.search(pattern, problem["detail"]), problem["detail"]
     if status == 422:
         assert problem["where"]["array"]
     np.testing.assert_allclose(loaded(http.post(path, content=npy(array), headers=NPY)), toy.output(array), rtol=1e-5)
@@ -168,9 +168,9 @@ def test_a_bad_request_names_the_place_and_the_next_succeeds(
 @pytest.mark.parametrize(
     ("method", "url", "status", "kind"),
     [
-        ("POST", "/v1/models/nobody/predict", 404, "unknown-model"),
-        ("GET", "/v1/models/nobody", 404, "unknown-model"),
-        ("GET", "/v1/models/nobody/example", 404, "unknown-model"),
+        ("POST", "/v1/models/missing/predict", 404, "unknown-model"),
+        ("GET", "/v1/models/missing", 404, "unknown-model"),
+        ("GET", "/v1/models/missing/example", 404, "unknown-model"),
         ("GET", "/v1/models/..%2f..%2fetc", 404, "unknown-route"),
         ("POST", "/v1/models/TOY/versions/99/predict", 404, "unknown-version"),
         ("POST", "/v1/models/TOY/versions/newest/predict", 422, "invalid-parameter"),
@@ -181,7 +181,7 @@ def test_a_bad_request_names_the_place_and_the_next_succeeds(
         ("GET", "/v1/models/TOY/example?seed=-1", 422, "invalid-parameter"),
     ],
 )
-def test_what_is_not_there_is_a_problem_too(
+def test_what_does_not_exist_is_a_problem_too(
     http: httpx2.Client, toy: Toy, method: str, url: str, status: int, kind: str
 ) -> None:
     response = http.request(method, url.replace("TOY", toy.name))
@@ -263,7 +263,7 @@ def test_metrics_count_what_happened(http: httpx2.Client, path: str, toy: Toy) -
     assert grown("petrov_request_bytes_count") == 3
     for phase in ("parse", "queue", "triton", "encode"):
         assert grown("petrov_phase_duration_seconds_count", model=toy.name, grid=grid, phase=phase) == 1
-    assert sample(after, "petrov_inflight_requests") == 1  # the one that asks
+    assert sample(after, "petrov_inflight_requests") == 1  # this request itself
     assert sample(after, "petrov_build_info") == 1
     assert "surely-not-a-model" not in after
 
@@ -274,14 +274,14 @@ def test_an_example_can_be_posted_as_it_is(http: httpx2.Client, path: str, toy: 
     array = np.array(document.json()["inputs"][INPUT], np.float32)
     assert array.shape == (25, 25)
     np.testing.assert_array_equal(array, loaded(http.get(url, headers={"Accept": "application/x-npy"})))
-    answer = http.post(path, content=document.content, headers=JSON).json()["outputs"][OUTPUT]
-    np.testing.assert_allclose(np.array(answer), toy.output(array), rtol=1e-5)
+    output = http.post(path, content=document.content, headers=JSON).json()["outputs"][OUTPUT]
+    np.testing.assert_allclose(np.array(output), toy.output(array), rtol=1e-5)
 
 
-def test_the_reference_is_the_classical_answer(http: httpx2.Client, toy: Toy) -> None:
+def test_the_reference_is_the_classical_solution(http: httpx2.Client, toy: Toy) -> None:
     url = f"/v1/models/{toy.name}/reference"
     array = permeability(2, 30, 25)
-    answer = loaded(http.post(url, content=npy(array), headers=NPY))
-    np.testing.assert_allclose(answer, np.stack([darcy.solve(field) for field in array]), rtol=1e-5)
+    output = loaded(http.post(url, content=npy(array), headers=NPY))
+    np.testing.assert_allclose(output, np.stack([darcy.solve(field) for field in array]), rtol=1e-5)
     huge = http.post(url, content=npy(np.ones((2, 64, 64), "?")), headers=NPY)
     assert (huge.status_code, huge.json()["type"]) == (413, "urn:petrov:problem:body-too-large")

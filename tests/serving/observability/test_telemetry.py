@@ -159,7 +159,7 @@ def traced(
 
 @contextmanager
 def caller() -> Iterator[tuple[str, str]]:
-    """Somebody who traces; gives the ids of their trace and span."""
+    """Start a client span; yield the ids of its trace and span."""
     with TracerProvider(shutdown_on_exit=False).get_tracer("caller").start_as_current_span("caller") as span:
         context = span.get_span_context()
         yield format_trace_id(context.trace_id), format_span_id(context.span_id)
@@ -171,10 +171,10 @@ def arrived(receiver: Receiver, trace: str, *expected: tuple[str, str]) -> dict[
     return receiver.of(trace)
 
 
-def reaches_triton(receiver: Receiver, ask: Callable[[], str]) -> str:
-    """The trace of a question, asked again if Triton has lost its spans of it, as it does now and then."""
+def reaches_triton(receiver: Receiver, send: Callable[[], str]) -> str:
+    """Return the trace of a request, which is sent again if Triton has lost its spans, as happens now and then."""
     for _ in range(5):
-        trace = ask()
+        trace = send()
         with suppress(TimeoutError):
             wait_until(
                 lambda trace=trace: {(TRITON, "InferRequest"), (TRITON, "compute")} <= receiver.of(trace).keys(), 8
@@ -189,13 +189,13 @@ def test_one_trace_runs_from_the_client_to_triton(traced: Gateway, receiver: Rec
     client = petrov_client.Client(traced.url) if over == "http" else petrov_client.GrpcClient(address)
     request = ROUTE if over == "http" else INFER
 
-    def ask() -> str:
+    def send() -> str:
         with caller() as (trace, roots[trace]):
             client.predict("blur", FIELD)
         return trace
 
     with client:
-        trace = reaches_triton(receiver, ask)
+        trace = reaches_triton(receiver, send)
     spans = arrived(receiver, trace, *((GATEWAY, name) for name in (request, *PHASES)))
     assert spans[GATEWAY, request].parent == roots[trace]
     assert {spans[GATEWAY, phase].parent for phase in PHASES} == {spans[GATEWAY, request].id}
@@ -224,7 +224,7 @@ def test_what_is_refused_is_told_without_its_values(traced: Gateway, receiver: R
         with pytest.raises(petrov_client.InvalidInput, match=r"-777\.25"):
             client.predict("blur", FIELD - 781.5)
         with pytest.raises(petrov_client.UnknownModel):
-            client.predict("nobody", FIELD)
+            client.predict("missing", FIELD)
     span = arrived(receiver, trace, (GATEWAY, INFER))[GATEWAY, INFER]
     assert (span.about["rpc.response.status_code"], span.failed) == ("INVALID_ARGUMENT", False)
     assert not any(b"777.25" in body for body in receiver.bodies)
@@ -248,14 +248,14 @@ def test_a_failing_phase_is_a_fault(traced: Gateway, receiver: Receiver) -> None
 def test_a_trace_that_is_not_kept_stays_so(traced: Gateway, receiver: Receiver) -> None:
     left_out, numbers = "1" * 32, itertools.count()
 
-    def ask(trace: str, flag: str) -> str:
+    def send(trace: str, flag: str) -> str:
         headers = {**NPY, "traceparent": f"00-{trace}-{'3' * 16}-{flag}"}
         assert httpx2.post(f"{traced.url}/v1/models/blur/predict", content=npy(FIELD), headers=headers).is_success
         return trace
 
     for _ in range(3):
-        ask(left_out, "00")
-    reaches_triton(receiver, lambda: ask(f"2{next(numbers):031x}", "01"))
+        send(left_out, "00")
+    reaches_triton(receiver, lambda: send(f"2{next(numbers):031x}", "01"))
     assert receiver.of(left_out) == {}
 
 
@@ -284,11 +284,11 @@ def test_a_receiver_that_is_away_costs_no_answer(
     run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
     free_ports: Callable[[int], list[int]],
 ) -> None:
-    [nobody] = free_ports(1)
+    [closed] = free_ports(1)
     settings = make_settings(
         traced.settings.repository,
         triton=traced.settings.triton_addresses,
-        traces=f"http://127.0.0.1:{nobody}/v1/traces",
+        traces=f"http://127.0.0.1:{closed}/v1/traces",
     )
     with run_gateway(settings) as gateway, petrov_client.Client(gateway.url) as client:
         assert client.predict("blur", FIELD).shape == FIELD.shape

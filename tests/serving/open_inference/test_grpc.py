@@ -56,11 +56,11 @@ def tensor(array: NDArray[Any]) -> Any:
     return tritonclient.grpc.InferInput(INPUT, list(array.shape), datatype).set_data_from_numpy(array)
 
 
-def question(array: NDArray[Any], **change: Any) -> Any:
+def request(array: NDArray[Any], **change: Any) -> Any:
     described = {"name": INPUT, "datatype": "FP32", "shape": array.shape}
-    raw = array.astype("<f4").tobytes()
+    data = array.astype("<f4").tobytes()
     return service_pb2.ModelInferRequest(
-        **({"model_name": "blur", "inputs": [described], "raw_input_contents": [raw]} | change)
+        **({"model_name": "blur", "inputs": [described], "raw_input_contents": [data]} | change)
     )
 
 
@@ -108,9 +108,9 @@ def test_typed_contents_are_read(stub: Any, toy: Toy, field: str) -> None:
         "shape": array.shape,
         "contents": {field: array.reshape(-1).tolist()},
     }
-    response = stub.ModelInfer(question(array, model_name=toy.name, inputs=[given], raw_input_contents=[]))
-    answer = np.frombuffer(response.raw_output_contents[0], "<f4").reshape(response.outputs[0].shape)
-    np.testing.assert_allclose(answer, toy.output(array), rtol=1e-5)
+    response = stub.ModelInfer(request(array, model_name=toy.name, inputs=[given], raw_input_contents=[]))
+    output = np.frombuffer(response.raw_output_contents[0], "<f4").reshape(response.outputs[0].shape)
+    np.testing.assert_allclose(output, toy.output(array), rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [petrov_client.GrpcClient, petrov_client.AsyncGrpcClient])
@@ -119,29 +119,29 @@ async def test_our_own_clients_are_answered(address: str, toy: Toy, kind: Any) -
     if kind is petrov_client.GrpcClient:
         with kind(address) as client:
             assert toy.name in [info.name for info in client.models()]
-            answer = client.predict(toy.name, array)
+            output = client.predict(toy.name, array)
     else:
         async with kind(address) as client:
             assert toy.name in [info.name for info in await client.models()]
-            answer = await client.predict(toy.name, array)
-    np.testing.assert_allclose(answer, toy.output(array), rtol=1e-5)
+            output = await client.predict(toy.name, array)
+    np.testing.assert_allclose(output, toy.output(array), rtol=1e-5)
 
 
 def test_our_client_is_told_what_is_wrong(address: str, toy: Toy) -> None:
     with petrov_client.GrpcClient(address) as client:
         with pytest.raises(petrov_client.InvalidInput, match=r"\[0,3,2\] is -1.0; a permeability must be positive"):
             client.predict(toy.name, _with(permeability(21, 23), -1.0))
-        with pytest.raises(petrov_client.UnknownModel, match='no model "nobody"'):
-            client.model("nobody")
+        with pytest.raises(petrov_client.UnknownModel, match='no model "missing"'):
+            client.model("missing")
 
 
 ONES = np.ones((1, 8, 8), np.float32)
 PLAIN = {"name": INPUT, "datatype": "FP32", "shape": [1, 8, 8]}
 INVALID, MISSING = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
 BAD: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
-    "nobody": ({"model_name": "nobody"}, MISSING, 'no model "nobody"'),
+    "unknown model": ({"model_name": "missing"}, MISSING, 'no model "missing"'),
     "version": ({"model_version": "7"}, MISSING, "no version 7"),
-    "version of words": ({"model_version": "newest"}, INVALID, 'model version but got "newest"'),
+    "version that is no number": ({"model_version": "newest"}, INVALID, 'model version but got "newest"'),
     "no inputs": ({"inputs": []}, INVALID, '"coefficient" is missing; got none'),
     "twice": ({"inputs": [PLAIN, PLAIN]}, INVALID, "sent twice"),
     "other input": ({"inputs": [PLAIN | {"name": "viscosity"}]}, INVALID, "viscosity"),
@@ -171,12 +171,12 @@ BAD: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_question_has_a_code_and_a_sentence(stub: Any, case: str) -> None:
-    change, code, words = BAD[case]
+def test_a_bad_request_has_a_code_and_a_sentence(stub: Any, case: str) -> None:
+    change, code, pattern = BAD[case]
     with pytest.raises(grpc.RpcError) as caught:
-        stub.ModelInfer(question(ONES, **change))
-    assert (caught.value.code(), re.search(words, caught.value.details()) is not None) == (code, True), caught.value
-    assert stub.ModelInfer(question(ONES)).model_name == "blur"
+        stub.ModelInfer(request(ONES, **change))
+    assert (caught.value.code(), re.search(pattern, caught.value.details()) is not None) == (code, True), caught.value
+    assert stub.ModelInfer(request(ONES)).model_name == "blur"
 
 
 def test_noise_is_the_callers_fault(address: str) -> None:
@@ -206,12 +206,12 @@ def test_what_is_tritons_own_is_not_here(stub: Any, method: str, message: Any) -
 
 
 def test_request_ids_come_back(stub: Any) -> None:
-    _, given = stub.ModelInfer.with_call(question(ONES), metadata=(("x-request-id", "mine-1"),))
+    _, given = stub.ModelInfer.with_call(request(ONES), metadata=(("x-request-id", "mine-1"),))
     assert ("x-request-id", "mine-1") in given.trailing_metadata()
     _, replaced = stub.ServerLive.with_call(service_pb2.ServerLiveRequest(), metadata=(("x-request-id", "no good"),))
     assert re.fullmatch("[0-9a-f]{32}", dict(replaced.trailing_metadata())["x-request-id"])
     with pytest.raises(grpc.RpcError) as caught:
-        stub.ModelReady(service_pb2.ModelReadyRequest(name="nobody"), metadata=(("x-request-id", "mine-2"),))
+        stub.ModelReady(service_pb2.ModelReadyRequest(name="missing"), metadata=(("x-request-id", "mine-2"),))
     assert ("x-request-id", "mine-2") in caught.value.trailing_metadata()
 
 
@@ -220,9 +220,9 @@ def test_calls_are_measured_as_requests_are(gateway: Gateway, stub: Any, toy: To
         return httpx2.get(f"{gateway.url}/metrics").text
 
     before = text()
-    stub.ModelInfer(question(permeability(3, 16, 16), model_name=toy.name, inputs=[PLAIN | {"shape": [3, 16, 16]}]))
+    stub.ModelInfer(request(permeability(3, 16, 16), model_name=toy.name, inputs=[PLAIN | {"shape": [3, 16, 16]}]))
     with pytest.raises(grpc.RpcError):
-        stub.ModelInfer(question(ONES, model_name=toy.name, inputs=[]))
+        stub.ModelInfer(request(ONES, model_name=toy.name, inputs=[]))
     after = text()
 
     def grown(name: str, **labels: str) -> float:
@@ -234,7 +234,7 @@ def test_calls_are_measured_as_requests_are(gateway: Gateway, stub: Any, toy: To
     assert grown("petrov_fields_total", model=toy.name, grid="16x16") == 3
     assert grown("petrov_rejected_total", reason="wrong-input") == 1
     assert grown("petrov_request_bytes_count") == 2
-    assert sample(after, "petrov_inflight_requests") == 1  # the one that asks
+    assert sample(after, "petrov_inflight_requests") == 1  # this request itself
 
 
 @pytest.fixture(scope="module")
@@ -262,12 +262,12 @@ def tight_stub(tight: Gateway) -> Iterator[Any]:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         yield stub
         wait_until(lambda: stub.ServerReady(service_pb2.ServerReadyRequest()).ready)
-        assert stub.ModelInfer(question(ONES)).model_name == "blur"  # whatever a test did, the next one is answered
+        assert stub.ModelInfer(request(ONES)).model_name == "blur"  # whatever a test did, the next request is served
 
 
 def test_a_message_beyond_the_limit_is_not_received(tight_stub: Any) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        tight_stub.ModelInfer(question(ONES, raw_input_contents=[bytes(3 * MEBIBYTE)]))
+        tight_stub.ModelInfer(request(ONES, raw_input_contents=[bytes(3 * MEBIBYTE)]))
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -293,20 +293,20 @@ def silence(until: threading.Event) -> Iterator[bytes]:
 def test_the_deadlines_of_both_sides_hold(triton: TritonServer, tight: Gateway, tight_stub: Any) -> None:
     with stopped(triton.settings):
         with pytest.raises(grpc.RpcError) as caught:
-            tight_stub.ModelInfer(question(ONES), timeout=0.3)
+            tight_stub.ModelInfer(request(ONES), timeout=0.3)
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         wait_until(lambda: tight.service.admission.bytes == 0, 1.0)  # well before our own deadline
         with pytest.raises(grpc.RpcError) as caught:
-            tight_stub.ModelInfer(question(ONES))
+            tight_stub.ModelInfer(request(ONES))
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 def test_beyond_the_limit_calls_are_sent_away(triton: TritonServer, tight: Gateway, tight_stub: Any) -> None:
     with stopped(triton.settings):
-        waiting = [tight_stub.ModelInfer.future(question(ONES)) for _ in range(2)]
+        waiting = [tight_stub.ModelInfer.future(request(ONES)) for _ in range(2)]
         wait_until(lambda: tight.service.admission.bytes > 2 * ONES.nbytes, 5)
         with pytest.raises(grpc.RpcError, match="2 requests are in flight") as caught:
-            tight_stub.ModelInfer(question(ONES))
+            tight_stub.ModelInfer(request(ONES))
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
         assert int(dict(caught.value.trailing_metadata())["retry-after"]) >= 1
         for call in waiting:
@@ -324,7 +324,7 @@ def test_calls_in_flight_are_finished_at_the_end(
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         with run_gateway(settings) as gateway:
             frozen.enter_context(stopped(triton.settings))
-            call = stub.ModelInfer.future(question(ONES))
+            call = stub.ModelInfer.future(request(ONES))
             wait_until(lambda: gateway.service.admission.bytes > 0, 5)
             thawing = threading.Timer(1.0, frozen.close)
             thawing.start()
@@ -354,11 +354,11 @@ def test_zero_is_no_grpc(
         assert httpx2.get(f"{gateway.url}/v2/health/ready").status_code == 200
 
 
-def test_an_unexpected_failure_is_ours(tight: Gateway, tight_stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_failure_is_internal(tight: Gateway, tight_stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as breaking:
         breaking.setattr(tight.service.catalogue, "find", None)
         with pytest.raises(grpc.RpcError, match="the log has it under the id") as caught:
-            tight_stub.ModelInfer(question(ONES))
+            tight_stub.ModelInfer(request(ONES))
     assert caught.value.code() == grpc.StatusCode.INTERNAL
 
 

@@ -59,7 +59,7 @@ def test_a_triton_client_finds_its_way(triton_client: Any, toy: Toy) -> None:
     assert triton_client.is_model_ready(toy.name)
     assert triton_client.is_model_ready(toy.name, "1")
     assert not triton_client.is_model_ready(toy.name, "2")
-    assert not triton_client.is_model_ready("nobody")
+    assert not triton_client.is_model_ready("missing")
     assert triton_client.get_server_metadata()["name"] == "petrov"
     metadata = triton_client.get_model_metadata(toy.name)
     assert metadata == triton_client.get_model_metadata(toy.name, "1")
@@ -105,8 +105,8 @@ def test_a_triton_client_is_told_what_is_wrong(triton_client: Any, toy: Toy) -> 
     with pytest.raises(InferenceServerException, match=r"coefficient\[0,17,3\] is nan") as caught:
         triton_client.infer(toy.name, [tensor(_with(permeability(1, 25, 25), np.nan))])
     assert caught.value.status() == "422"
-    with pytest.raises(InferenceServerException, match='no model "nobody"') as caught:
-        triton_client.infer("nobody", [tensor(permeability(1, 25, 25))])
+    with pytest.raises(InferenceServerException, match='no model "missing"') as caught:
+        triton_client.infer("missing", [tensor(permeability(1, 25, 25))])
     assert caught.value.status() == "404"
     with pytest.raises(InferenceServerException, match="no version 7"):
         triton_client.get_model_metadata(toy.name, "7")
@@ -146,16 +146,16 @@ def test_a_field_without_a_batch_comes_back_without(http: httpx2.Client, toy: To
 
 def test_data_may_be_nested_and_some_binary(http: httpx2.Client, toy: Toy) -> None:
     array = permeability(1, 21, 23)
-    question = {
+    body = {
         "inputs": [described(array, data=array.tolist())],
         "parameters": {"binary_data_output": True, "priority": 3},
     }
-    response = http.post(f"/v2/models/{toy.name}/versions/1/infer", json=question)
+    response = http.post(f"/v2/models/{toy.name}/versions/1/infer", json=body)
     end = int(response.headers[JSON_BYTES])
     [output] = json.loads(response.content[:end])["outputs"]
     assert output["parameters"] == {"binary_data_size": array.nbytes}
-    answer = np.frombuffer(response.content[end:], "<f4").reshape(output["shape"])
-    np.testing.assert_allclose(answer, toy.output(array), rtol=1e-5)
+    output = np.frombuffer(response.content[end:], "<f4").reshape(output["shape"])
+    np.testing.assert_allclose(output, toy.output(array), rtol=1e-5)
 
 
 ONES = np.ones((1, 8, 8), np.float32)
@@ -206,17 +206,17 @@ BAD: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_question_is_refused_by_name(http: httpx2.Client, case: str) -> None:
-    question, status, words = BAD[case]
-    response = http.post("/v2/models/blur/infer", json=question)
+def test_a_bad_request_is_refused_by_name(http: httpx2.Client, case: str) -> None:
+    body, status, pattern = BAD[case]
+    response = http.post("/v2/models/blur/infer", json=body)
     assert (response.status_code, response.headers["content-type"]) == (status, "application/json")
     assert list(response.json()) == ["error"]
-    assert re.search(words, response.json()["error"]), response.json()
+    assert re.search(pattern, response.json()["error"]), response.json()
     assert http.post("/v2/models/blur/infer", json={"inputs": [described(ONES)]}).status_code == 200
 
 
 @pytest.mark.parametrize(
-    ("tail", "json_bytes", "status", "words"),
+    ("tail", "json_bytes", "status", "pattern"),
     [
         (ONES.tobytes()[:-1], None, 400, "but 255 bytes follow the JSON"),
         (ONES.tobytes() + b"x", None, 400, "1 bytes follow the last tensor"),
@@ -228,13 +228,13 @@ def test_a_bad_question_is_refused_by_name(http: httpx2.Client, case: str) -> No
     ],
 )
 def test_the_header_does_not_lie(
-    http: httpx2.Client, tail: bytes, json_bytes: str | None, status: int, words: str
+    http: httpx2.Client, tail: bytes, json_bytes: str | None, status: int, pattern: str
 ) -> None:
     text = json.dumps({"inputs": [described(ONES, data=None, parameters=BYTES)]}).encode()
     headers = {JSON_BYTES: json_bytes or str(len(text))}
     response = http.post("/v2/models/blur/infer", content=text + tail, headers=headers)
     assert (response.status_code, response.headers["content-type"]) == (status, "application/json")
-    assert words in response.json()["error"]
+    assert pattern in response.json()["error"]
 
 
 def test_compressed_questions_are_refused(triton_client: Any) -> None:
