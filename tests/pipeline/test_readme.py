@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 USAGE, LAYERS, ROUTES, SETTINGS = (ROOT / "docs" / f"{name}.md" for name in ("usage", "layers", "routes", "settings"))
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "clients/python/README.md", *(ROOT / "docs").rglob("*.md")]
+MODELS = ("darcy", "burgers", "listops", "memoriser")
 PRINTED = "http://127.0.0.1:8080"
 
 
@@ -37,9 +38,12 @@ def blocks(page: Path, language: str, text: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def url(serve: Any) -> Iterator[str]:
-    """Serve the released models, which `make test` has exported."""
-    with serve(ROOT / "model_repository") as service:
+def url(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve the released models that the examples use; `make test` has exported them."""
+    repository = tmp_path_factory.mktemp("readme") / "model_repository"
+    for model in MODELS:
+        shutil.copytree(ROOT / "model_repository" / model, repository / model)
+    with serve(repository) as service:
         yield service.url
 
 
