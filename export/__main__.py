@@ -25,7 +25,7 @@ def export(
     repository: Annotated[Path, typer.Option(help="The model repository.")] = Path("model_repository"),
     name: Annotated[str | None, typer.Option(help="The model's name; the folder's by default.")] = None,
 ) -> None:
-    """Publish checkpoints as the next versions of their models, in ONNX and TorchScript.
+    """Publish checkpoints as the next versions of their models, in the formats of their recipes.
 
     A checkpoint that is already published unchanged is left alone. A graph that differs from its network is refused,
     and the repository stays as it was.
@@ -45,7 +45,7 @@ def export(
 
 
 def report(one: Publication) -> None:
-    """Tell the version, and for a new one the whole comparison."""
+    """Print the version, and for a new one the whole comparison."""
     if one.new:
         console.print(table(one))
     state = "published" if one.new else "already published, left alone"
@@ -53,7 +53,7 @@ def report(one: Publication) -> None:
 
 
 def table(one: Publication) -> Table:
-    """Lay out a certificate's comparisons."""
+    """Return a certificate's comparisons as a table."""
     title = f"{one.model}: relative L2 difference to the network, at most {TOLERANCE:g} to float32"
     rows = Table("input", "float32", "float64", "largest to float32", title=title, title_justify="left")
     for line in one.certificate["comparisons"]:

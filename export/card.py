@@ -1,4 +1,4 @@
-"""Takes a checkpoint and a version number, gives `card.json`: what is answered, within which limits, how well."""
+"""The content of `card.json`: what a model computes, within which limits, and how well."""
 
 from __future__ import annotations
 
@@ -8,23 +8,36 @@ from export.signature import Signature
 from training.sequences.sequence_description import SequenceDescription
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic import BaseModel
+
     from training.checkpoint import Checkpoint
     from training.problems.description import Description
 
-#: What the training measured of operators and of networks of sequences, and the card passes on.
+#: What was measured of operators and of networks of sequences, and is copied to the card.
 MEASURED = ("training", "errors", "classical")
 COUNTED = ("training", "accuracy")
 
 
 class CardError(ValueError):
-    """A checkpoint's own card lacks what every published card has."""
+    """A checkpoint's own card lacks keys that every published card has."""
 
 
 def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict[str, Any]:
     """Compose the card of one version.
 
+    Args:
+        checkpoint: What is published.
+        model: The model's name.
+        version: The version's number.
+        format_: The format of its graph.
+
+    Returns:
+        The card.
+
     Raises:
-        CardError: the checkpoint's card does not tell how it was trained and measured.
+        CardError: The checkpoint's card does not say how it was trained and measured.
     """
     problem, signature = checkpoint.description, Signature.of(checkpoint.description)
     measured = COUNTED if isinstance(problem, SequenceDescription) else MEASURED
@@ -36,11 +49,13 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         "model": model,
         "version": version,
         "format": format_,
+        "formats": list(checkpoint.formats),
         "title": problem.title,
         "problem": problem.name,
-        **asked(problem),
-        "inputs": [signature.input.model_dump(mode="json")],
-        "outputs": [signature.output.model_dump(mode="json")],
+        **task(problem),
+        "inputs": dumped(signature.inputs),
+        **({"parameters": dumped(signature.parameters)} if signature.parameters else {}),
+        "outputs": dumped(signature.outputs),
         "grid": signature.grid.model_dump(mode="json"),
         **({"vocabulary": signature.vocabulary.model_dump(mode="json")} if signature.vocabulary else {}),
         "limits": {"batch": signature.batch},
@@ -49,13 +64,18 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
     }
 
 
-def asked(problem: Description | SequenceDescription) -> dict[str, str]:
-    """Tell what is solved: an equation and its boundary condition, or a task in words."""
+def dumped(specs: Sequence[BaseModel]) -> list[dict[str, Any]]:
+    """Return tensors as JSON."""
+    return [spec.model_dump(mode="json") for spec in specs]
+
+
+def task(problem: Description | SequenceDescription) -> dict[str, str]:
+    """Return what is solved: an equation and its boundary condition, or a task in words."""
     if isinstance(problem, SequenceDescription):
         return {"task": problem.task}
     return {"equation": problem.equation, "boundary": problem.boundary}
 
 
 def parameters(checkpoint: Checkpoint) -> int:
-    """Count what was learned."""
+    """Count the learned parameters."""
     return sum(parameter.numel() for parameter in checkpoint.operator.parameters())

@@ -1,4 +1,4 @@
-"""Takes a written graph and its comparisons, gives `certificate.json`: which bytes are proven, against what, how well.
+"""The content of `certificate.json`: which graph was compared with which network, and how closely they agree.
 
 It carries no time, so the same graph has the same certificate.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from export.parity import Comparison, Padded
 
-#: Whose arithmetic stood in the comparison.
+#: Packages whose arithmetic was compared.
 SOFTWARE = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy")
 
 
@@ -30,7 +30,18 @@ def certificate(
     card: dict[str, Any],
     padding: Sequence[Padded] | None = None,
 ) -> dict[str, Any]:
-    """Compose the certificate that lies beside `card`; `padding` is what a model of sequences is asked besides."""
+    """Compose the certificate that lies beside the card.
+
+    Args:
+        artefact: The written graph.
+        operators: How many operators of each kind it has.
+        comparisons: Its differences to the network.
+        card: The version's card.
+        padding: For models of sequences, the effect of padding.
+
+    Returns:
+        The certificate.
+    """
     return {
         **{key: card[key] for key in ("model", "version", "format")},
         "artefact": {"file": artefact.name, "sha256": sha256(artefact), "bytes": artefact.stat().st_size},
@@ -48,5 +59,5 @@ def certificate(
 
 
 def sha256(path: Path) -> str:
-    """Give the hex digest of a file."""
+    """Compute the hex digest of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

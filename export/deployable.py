@@ -1,7 +1,7 @@
-"""Takes an operator in physical units, or a classifier of tokens, gives a module that can be traced.
+"""A module that can be traced, made of an operator in physical units or of a classifier of tokens.
 
-Normalisation and the boundary factor live inside the operator, so nothing is left for the server to do; the module's
-one argument has the wire's name.
+Normalisation and the boundary factor are parts of the operator, so the server has nothing to add. The module's
+arguments have the names on the wire.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Deployable(nn.Module):
     """An operator in evaluation mode, without gradients, on the processor.
 
     Args:
-        operator: maps a field `[batch, *grid]` in physical units to another, or tokens `[batch, token]` to scores. It
+        operator: Maps fields `[batch, *grid]` in physical units to others, or tokens `[batch, token]` to scores. It
             is copied and prepared for inference: channels are padded to whole vectors, keys and values are centred.
-        argument: the input's name on the wire; Triton's PyTorch backend finds inputs by forward's argument names.
+        arguments: The inputs' names on the wire; Triton's PyTorch backend finds inputs by forward's argument names.
         dtype: float32 as deployed, or float64 to judge rounding.
     """
 
-    def __init__(self, operator: nn.Module, argument: str, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, operator: nn.Module, arguments: tuple[str, ...], dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         self.operator = copy.deepcopy(operator).to("cpu", dtype).requires_grad_(requires_grad=False)
         for module in self.operator.modules():
@@ -48,25 +48,43 @@ class Deployable(nn.Module):
                 module.pad_chain(VECTOR)
             if isinstance(module, GalerkinAttention):
                 module.prepare_inference()
-        self.forward = renamed(self.operator, argument)
+        self.forward = renamed(self.operator, arguments)
         self.eval()
 
 
-def renamed(call: Callable[[Tensor], Tensor], argument: str) -> Callable[[Tensor], Tensor]:
-    """Give a function whose signature names its one argument `argument`."""
+def renamed(call: Callable[..., Tensor], arguments: tuple[str, ...]) -> Callable[..., Tensor]:
+    """Return the function with other names for its arguments."""
 
-    def forward(asked: Tensor) -> Tensor:
-        return call(asked)
+    def forward(*tensors: Tensor) -> Tensor:
+        return call(*tensors)
 
-    parameter = inspect.Parameter(argument, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    vars(forward)["__signature__"] = inspect.Signature([parameter])
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in arguments]
+    vars(forward)["__signature__"] = inspect.Signature(parameters)
     return forward
 
 
-def example(signature: Signature) -> Tensor:
-    """Give the batch a graph is traced with: two of an unequal, small grid. Comparisons never use this shape."""
-    sides = (signature.grid.minimum + step for step in range(3, 3 + 2 * len(signature.grid.axes), 2))
-    return torch.ones(2, *sides, dtype=DTYPES[signature.input.dtype])
+def example(signature: Signature) -> tuple[Tensor, ...]:
+    """Return the batch that a graph is traced with: two on an unequal, small grid. Comparisons never use this shape."""
+    steps = range(3, 3 + 2 * len(signature.grid.axes), 2)
+    shape = (2, *(signature.grid.minimum + step for step in steps))
+    return tuple(torch.ones(sides, dtype=DTYPES[dtype]) for sides, dtype in argument_shapes(signature, shape))
+
+
+def argument_shapes(signature: Signature, shape: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
+    """Return shape and type of every argument.
+
+    Args:
+        signature: The model's signature.
+        shape: Batch and points per axis.
+    """
+    sides = dict(zip(("batch", *signature.grid.axes), shape, strict=True))
+    return [
+        (
+            tuple(fixed or sides[axis] for axis, fixed in zip(tensor.axes, tensor.shape, strict=True)),
+            tensor.dtype,
+        )
+        for tensor in signature.arguments
+    ]
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""Takes a written graph and the network it came from, gives their differences on shapes that were never traced.
+"""Differences of a written graph and its network on shapes that were never traced.
 
-For models of sequences also how far padding behind the words moves an answer, which is not at all but for rounding.
+For models of sequences also how far padding behind the words changes an output, which is only by rounding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from export.deployable import Deployable
-from export.questions import lengths, question, shapes
+from export.probes import draw, lengths, shapes
 from physics.norms import relative_l2
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 #: Largest relative L2 difference to float32 eager. Sums of a few thousand terms in another order differ by some 1e-6.
 TOLERANCE = 1e-5
 
-Graph: TypeAlias = "Callable[[NDArray[Any]], NDArray[np.float32]]"
+Graph: TypeAlias = "Callable[..., list[NDArray[np.float32]]]"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far two answers are apart: the largest entry in physical units, and the worst field in relative L2."""
+    """The difference of two outputs: the largest entry in physical units, and the worst sample in relative L2."""
 
     max_abs: float
     relative_l2: float
@@ -39,7 +39,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A graph beside float32 eager, the gate, and float64 eager, which also shows what float32 itself loses."""
+    """A graph beside float32 eager, which decides, and float64 eager, which shows the rounding of float32 itself."""
 
     shape: tuple[int, ...]
     float32: Difference
@@ -48,7 +48,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Padded:
-    """A graph's answer to sequences of a shape beside its answer to the same with `added` tokens of padding behind."""
+    """A graph's output for sequences of a shape beside that for the same with `added` tokens of padding behind."""
 
     shape: tuple[int, ...]
     added: int
@@ -61,54 +61,82 @@ class ParityError(ValueError):
 
 def compare(run: Graph, operator: nn.Module, signature: Signature) -> list[Comparison]:
     """Compare a graph with its operator over `shapes(signature)`."""
-    single = Deployable(operator, signature.input.name)
-    double = Deployable(operator, signature.input.name, torch.float64)
+    single = Deployable(operator, signature.argument_names)
+    double = Deployable(operator, signature.argument_names, torch.float64)
     return [compare_at(shape, run, single, double, signature) for shape in shapes(signature)]
 
 
 def compare_at(
     shape: tuple[int, ...], run: Graph, single: nn.Module, double: nn.Module, signature: Signature
 ) -> Comparison:
-    """Compare for one shape."""
-    asked = question(shape, signature)
-    answer = run(asked)
+    """Compare for one shape.
+
+    Args:
+        shape: Batch and points per axis.
+        run: The graph.
+        single: The network in float32.
+        double: The network in float64.
+        signature: The model's signature.
+
+    Returns:
+        The worst differences over all outputs.
+
+    Raises:
+        ParityError: An output has another shape.
+    """
+    arguments = draw(shape, signature)
+    outputs = run(*arguments)
     with torch.inference_mode():
-        eager32, eager64 = single(torch.from_numpy(asked)).numpy(), double(wide(asked)).numpy()
-    if answer.shape != eager32.shape:
-        raise ParityError(f"for the input {shape}: expected an answer {eager32.shape} but got {answer.shape}")
-    return Comparison(shape, difference(answer, eager32), difference(answer, eager64))
+        eager32 = eager(single, [torch.from_numpy(array) for array in arguments])
+        eager64 = eager(double, [wide(array) for array in arguments])
+    for output, expected in zip(outputs, eager32, strict=True):
+        if output.shape != expected.shape:
+            raise ParityError(f"for the input {shape}: expected an output {expected.shape} but got {output.shape}")
+    return Comparison(shape, worst(outputs, eager32), worst(outputs, eager64))
 
 
-def wide(asked: NDArray[Any]) -> torch.Tensor:
-    """Give the same numbers in float64, and tokens as they are."""
-    tensor = torch.from_numpy(asked)
+def eager(module: nn.Module, arguments: list[torch.Tensor]) -> list[NDArray[Any]]:
+    """Run a network that returns one tensor or a tuple of tensors."""
+    found = module(*arguments)
+    return [tensor.numpy() for tensor in (found if isinstance(found, tuple) else (found,))]
+
+
+def worst(outputs: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[Any]]) -> Difference:
+    """Return the largest differences over all outputs."""
+    found = [difference(*pair) for pair in zip(outputs, expected, strict=True)]
+    return Difference(max(one.max_abs for one in found), max(one.relative_l2 for one in found))
+
+
+def wide(array: NDArray[Any]) -> torch.Tensor:
+    """Return the same numbers in float64, and tokens as they are."""
+    tensor = torch.from_numpy(array)
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def gate(comparisons: Sequence[Comparison], tolerance: float = TOLERANCE) -> None:
-    """Let only graphs within `tolerance` of float32 eager pass.
+    """Accept only graphs within `tolerance` of float32 eager.
 
     Raises:
-        ParityError: one is farther away, or its answer is not finite.
+        ParityError: One is farther away, or its output is not finite.
     """
-    worst = max(comparisons, key=lambda one: np.nan_to_num(one.float32.relative_l2, nan=np.inf))
-    if not worst.float32.relative_l2 <= tolerance:
+    farthest = max(comparisons, key=lambda one: np.nan_to_num(one.float32.relative_l2, nan=np.inf))
+    if not farthest.float32.relative_l2 <= tolerance:
         raise ParityError(
-            f"for the input {worst.shape}: expected a relative L2 difference to float32 eager of at most {tolerance:g} "
-            f"but found {worst.float32.relative_l2:.2g}"
+            f"for the input {farthest.shape}: expected a relative L2 difference to float32 eager of at most "
+            f"{tolerance:g} but found {farthest.float32.relative_l2:.2g}"
         )
 
 
 def padding(run: Graph, signature: Signature) -> list[Padded]:
-    """Ask a graph of sequences about the same words, with and without more padding behind them."""
+    """Run a graph on the same sequences with and without more padding behind them."""
     high = signature.grid.maximum
-    batches = [question((2, length), signature) for length in lengths(signature.grid) if length < high]
+    batches = [draw((2, length), signature)[0] for length in lengths(signature.grid) if length < high]
     return [padded(run, tokens, min(high - tokens.shape[1], tokens.shape[1] + 7)) for tokens in batches]
 
 
 def padded(run: Graph, tokens: NDArray[np.int32], added: int) -> Padded:
-    """Ask about one batch twice; what is said of padding itself does not count."""
-    plain, behind = run(tokens), run(np.pad(tokens, ((0, 0), (0, added))))
+    """Run one batch twice; outputs for padding itself do not count."""
+    (plain,), (behind,) = run(tokens), run(np.pad(tokens, ((0, 0), (0, added))))
     if plain.ndim > 2:
         words = tokens[..., None] != 0
         plain, behind = np.where(words, plain, 0), np.where(words, behind[:, : tokens.shape[1]], 0)
@@ -116,20 +144,20 @@ def padded(run: Graph, tokens: NDArray[np.int32], added: int) -> Padded:
 
 
 def gate_padding(found: Sequence[Padded], tolerance: float = TOLERANCE) -> None:
-    """Let only graphs pass whose answers padding moves by no more than `tolerance`.
+    """Accept only graphs whose outputs padding changes by no more than `tolerance`.
 
     Raises:
-        ParityError: padding counts as words.
+        ParityError: Padding counts as words.
     """
     for one in found:
         if not one.difference.relative_l2 <= tolerance:
             raise ParityError(
-                f"for the input {one.shape}: expected {one.added} tokens of padding behind it to move the answer by at "
-                f"most {tolerance:g} in relative L2 but found {one.difference.relative_l2:.2g}"
+                f"for the input {one.shape}: expected {one.added} tokens of padding behind it to change the output "
+                f"by at most {tolerance:g} in relative L2 but found {one.difference.relative_l2:.2g}"
             )
 
 
-def difference(answer: NDArray[np.float32], eager: NDArray[Any]) -> Difference:
-    """Measure in float64, field by field."""
-    error = answer.astype(np.float64) - eager.astype(np.float64)
-    return Difference(max_abs=float(np.abs(error).max()), relative_l2=float(relative_l2(answer, eager).max()))
+def difference(output: NDArray[np.float32], expected: NDArray[Any]) -> Difference:
+    """Measure in float64, sample by sample."""
+    error = output.astype(np.float64) - expected.astype(np.float64)
+    return Difference(max_abs=float(np.abs(error).max()), relative_l2=float(relative_l2(output, expected).max()))

@@ -1,20 +1,19 @@
-"""Takes a checkpoint folder, gives the next version of a model in a Triton repository, or changes nothing.
+"""Publication of checkpoints as model versions in a Triton repository, each as a whole or not at all.
 
 .. code-block:: text
 
     model_repository/
-      darcy/              config.pbtxt   1/{model.onnx, card.json, certificate.json}   2/...
-      darcy_torchscript/  config.pbtxt   1/{model.pt, card.json, certificate.json}     2/...
-    .model_repository.staging/darcy/     lock, and what is not finished yet
+      darcy/              config.pbtxt   1/{model.onnx, card.json, certificate.json, examples.safetensors}   2/...
+      darcy_torchscript/  config.pbtxt   1/{model.pt, ...}   2/...
+    .model_repository.staging/darcy/     lock, and unfinished versions
 
-A version is built and proven in the staging folder and then renamed into its place, so a server that polls the
-repository sees all of it or nothing. The staging folder lies beside the repository, because Triton takes every folder
-inside for a model.
+A version is built and compared with its network in the staging folder, and then renamed into the repository, so a
+server that polls the repository sees all of it or nothing. The staging folder lies beside the repository, because
+Triton takes every folder inside for a model.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
 import shutil
@@ -22,15 +21,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock
+
 from export import parity, to_onnx, to_torchscript, triton_config
 from export.card import card
 from export.certificate import certificate, sha256
 from export.deployable import Deployable
 from export.signature import Signature
 from training import checkpoint as checkpoints
+from training import examples
+from training.files import write_json, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
     from types import ModuleType
 
@@ -43,7 +46,7 @@ FORMATS: dict[str, tuple[str, ModuleType]] = {"onnx": ("", to_onnx), "torchscrip
 
 
 class RepositoryError(ValueError):
-    """A checkpoint cannot be published under this name or here: the message says why."""
+    """A checkpoint cannot be published under this name or in this repository: the message says why."""
 
 
 @dataclass(frozen=True)
@@ -57,83 +60,105 @@ class Publication:
 
 
 def publish(folder: Path, repository: Path, name: str | None = None) -> list[Publication]:
-    """Publish a checkpoint as the next version of `name`, in every format; one that is there already is left alone.
+    """Publish a checkpoint as the next version of `name` in the formats of its recipe; a present one is left alone.
 
-    All formats are built and proven before the first is published.
+    All formats are built and compared before the first is published. Formats that the recipe no longer lists are
+    removed from the repository.
 
     Args:
-        folder: the checkpoint folder.
-        repository: the model repository; made if it is missing.
-        name: the model's name; made of the folder's by default.
+        folder: The checkpoint folder.
+        repository: The model repository; made if it is missing.
+        name: The model's name; made of the folder's by default.
+
+    Returns:
+        What is published, per format.
 
     Raises:
-        CheckpointError: the folder is no complete checkpoint.
-        CardError: its card lacks what was measured.
-        SignatureError: its problem takes more than one tensor.
-        GraphError: the network cannot be exported to a graph that runs anywhere.
-        ParityError: a graph differs from the network by more than the tolerance, or padding moves its answers.
-        RepositoryError: the name is no model name, or belongs to a model with other tensors.
+        CheckpointError: The folder is no complete checkpoint.
+        CardError: Its card lacks what was measured.
+        SignatureError: Its problem has more than one input sequence.
+        GraphError: The network cannot be exported to a graph that runs anywhere.
+        ParityError: A graph differs from the network by more than the tolerance, or padding changes its outputs.
+        RepositoryError: The name is no model name, or belongs to a model with other tensors.
     """
     return release(checkpoints.load(folder), repository, name or folder.resolve().name)
 
 
 def is_current(folder: Path, repository: Path, name: str | None = None) -> bool:
-    """Tell whether `publish` would leave this checkpoint alone.
+    """Return whether `publish` would leave this checkpoint alone.
+
+    Args:
+        folder: The checkpoint folder.
+        repository: The model repository.
+        name: The model's name; made of the folder's by default.
 
     Raises:
-        CheckpointError: the folder is no complete checkpoint.
-        RepositoryError: the name is no model name.
+        CheckpointError: The folder is no complete checkpoint.
+        RepositoryError: The name is no model name.
     """
     checkpoint, name = checkpoints.load(folder), model_name(name or folder.resolve().name)
-    return all(is_published(place, checkpoint) for place in places_of(name, repository).values())
+    current = all(is_published(path, checkpoint) for path in paths_of(name, repository, checkpoint.formats).values())
+    return current and not any(path.exists() for path in dropped(name, repository, checkpoint.formats))
 
 
 def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publication]:
     """Publish a checkpoint that is loaded already; see `publish`."""
     name, signature = model_name(name), Signature.of(checkpoint.description)
-    places = places_of(name, repository)
+    paths = paths_of(name, repository, checkpoint.formats)
     with staging(repository, name) as aside:
-        for place in places.values():
-            check_names(place, signature)
-        stale = [format_ for format_, place in places.items() if not is_published(place, checkpoint)]
+        for path in paths.values():
+            check_names(path, signature)
+        stale = [format_ for format_, path in paths.items() if not is_published(path, checkpoint)]
         for format_ in stale:
-            build(checkpoint, signature, format_, places[format_], aside)
-        for format_, place in places.items():
-            install(place, signature, format_, aside)
-    return [publication(place, new=format_ in stale) for format_, place in places.items()]
+            build(checkpoint, signature, format_, paths[format_], aside)
+        for format_, path in paths.items():
+            install(path, signature, format_, aside)
+        for path in dropped(name, repository, checkpoint.formats):
+            retire(path, aside)
+    return [publication(path, new=format_ in stale) for format_, path in paths.items()]
 
 
-def model_name(word: str) -> str:
+def model_name(folder: str) -> str:
     """Turn a folder's name into a model's: `darcy-quick` -> `darcy_quick`.
 
     Raises:
-        RepositoryError: it holds what a model name must not.
+        RepositoryError: It has characters that a model name must not have.
     """
-    name = word.lower().replace("-", "_")
+    name = folder.lower().replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name.endswith(FORMATS["torchscript"][0]):
         raise RepositoryError(
-            f"expected a model name of letters, digits and '_', without a format's suffix, but got {word!r}"
+            f"expected a model name of letters, digits and '_', without a format's suffix, but got {folder!r}"
         )
     return name
 
 
-def places_of(name: str, repository: Path) -> dict[str, Path]:
-    """Give each format's folder of a model."""
-    return {format_: repository / f"{name}{suffix}" for format_, (suffix, _) in FORMATS.items()}
+def paths_of(name: str, repository: Path, formats: Iterable[str]) -> dict[str, Path]:
+    """Return the folder of a model per format."""
+    return {format_: repository / f"{name}{FORMATS[format_][0]}" for format_ in formats}
+
+
+def dropped(name: str, repository: Path, formats: Iterable[str]) -> list[Path]:
+    """Return the folders of a model in formats that its recipe does not list, whether they exist or not."""
+    return list(paths_of(name, repository, FORMATS.keys() - set(formats)).values())
+
+
+def retire(path: Path, aside: Path) -> None:
+    """Take a model's folder out of the repository in one step, if it is there."""
+    if path.exists():
+        path.rename(aside / f"{path.name}.old")  # deleted with the staging folder
 
 
 @contextmanager
 def staging(repository: Path, name: str) -> Iterator[Path]:
-    """Give an empty folder on the repository's file system, to one process at a time for each model; others wait.
+    """Yield an empty folder on the repository's file system, to one process at a time per model; others wait.
 
-    What a killed process left is swept away by the next one, which holds the lock and so knows that it is nobody's.
+    The next process deletes what a killed process left. It holds the lock, so no other process uses the folder.
     """
     repository.mkdir(parents=True, exist_ok=True)
-    place = repository.resolve()
-    base = place.with_name(f".{place.name}.staging") / name
+    resolved = repository.resolve()
+    base = resolved.with_name(f".{resolved.name}.staging") / name
     base.mkdir(parents=True, exist_ok=True)
-    with (base / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(base / "lock"):
         aside = base / "work"
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
@@ -143,93 +168,116 @@ def staging(repository: Path, name: str) -> Iterator[Path]:
             shutil.rmtree(aside, ignore_errors=True)
 
 
-def check_names(place: Path, signature: Signature) -> None:
-    """Let a model's versions differ in weights only.
+def check_names(folder: Path, signature: Signature) -> None:
+    """Require that a model's versions differ in weights only.
 
     Raises:
-        RepositoryError: the published model has other tensors or words, or its config cannot be read.
+        RepositoryError: The published model has other tensors or words, or its config cannot be read.
     """
-    path = place / CONFIG
+    path = folder / CONFIG
     if not path.is_file():
         return
     try:
         config = triton_config.parse(path.read_text())
     except ValueError as error:
         raise RepositoryError(f"{path} is no Triton config: {error}") from error
-    published = tuple(tensor.name for tensor in (*config.input, *config.output))
-    if published != signature.names:
+    published = map_of([tensor.name for tensor in config.input], [tensor.name for tensor in config.output])
+    own = map_of(signature.argument_names, signature.output_names)
+    if published != own:
         raise RepositoryError(
-            f"{place.name!r} is published as {' -> '.join(published)} "
-            f"but this checkpoint is {' -> '.join(signature.names)}: give it a name of its own with --name"
+            f"{folder.name!r} is published as {published} but this checkpoint is {own}: "
+            "give it a name of its own with --name"
         )
     if triton_config.vocabulary(signature) != config.parameters[triton_config.VOCABULARY].string_value:
         raise RepositoryError(
-            f"{place.name!r} is published with another vocabulary: give this checkpoint a name of its own with --name"
+            f"{folder.name!r} is published with another vocabulary: give this checkpoint a name of its own with --name"
         )
 
 
-def versions(place: Path) -> list[int]:
+def map_of(inputs: Sequence[str], outputs: Sequence[str]) -> str:
+    """Write a model's map by the names of its tensors."""
+    return f"{', '.join(inputs)} -> {', '.join(outputs)}"
+
+
+def versions(folder: Path) -> list[int]:
     """List a model's versions, the newest last."""
-    return sorted(int(path.name) for path in place.glob("*") if path.name.isdigit() and path.is_dir())
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit() and path.is_dir())
 
 
-def is_published(place: Path, checkpoint: Checkpoint) -> bool:
-    """Tell whether the newest version is this checkpoint, with the very graph that its certificate proves."""
-    if not (numbers := versions(place)):
+def is_published(path: Path, checkpoint: Checkpoint) -> bool:
+    """Return whether the newest version is this checkpoint, with the graph of its certificate and the same examples."""
+    if not (numbers := versions(path)):
         return False
-    folder = place / str(numbers[-1])
+    folder = path / str(numbers[-1])
     try:
-        proven = json.loads((folder / CERTIFICATE).read_text())
+        certified = json.loads((folder / CERTIFICATE).read_text())
         made_of = json.loads((folder / CARD).read_text())["checkpoint"]["sha256"]
-        artefact = folder / proven["artefact"]["file"]
-        return bool(made_of == checkpoint.digest and sha256(artefact) == proven["artefact"]["sha256"])
+        artefact = folder / certified["artefact"]["file"]
+        same = made_of == checkpoint.digest and sha256(artefact) == certified["artefact"]["sha256"]
+        return bool(same and content(folder / examples.FILE) == content(checkpoint.examples))
     except (OSError, ValueError, KeyError, TypeError):
         return False  # a version that was tampered with: the next one replaces it
 
 
-def build(checkpoint: Checkpoint, signature: Signature, format_: str, place: Path, aside: Path) -> None:
-    """Write and prove the next version in the staging folder.
+def content(path: Path | None) -> bytes | None:
+    """Read a file; None where there is none."""
+    return path.read_bytes() if path is not None and path.exists() else None
+
+
+def build(checkpoint: Checkpoint, signature: Signature, format_: str, path: Path, aside: Path) -> None:
+    """Write the next version in the staging folder, and compare it with its network.
+
+    Args:
+        checkpoint: What is published.
+        signature: Names, axes and limits.
+        format_: The format of the graph.
+        path: The model's folder in the repository.
+        aside: The staging folder.
 
     Raises:
-        ParityError: the graph differs from the network by more than the tolerance, or padding moves its answers.
+        ParityError: The graph differs from the network by more than the tolerance, or padding changes its outputs.
     """
-    number = max(versions(place), default=0) + 1
-    folder, writer = aside / place.name / str(number), FORMATS[format_][1]
+    number = max(versions(path), default=0) + 1
+    folder, writer = aside / path.name / str(number), FORMATS[format_][1]
     folder.mkdir(parents=True)
     artefact = folder / writer.FILE
-    writer.write(Deployable(checkpoint.operator, signature.input.name), signature, artefact)
+    writer.write(Deployable(checkpoint.operator, signature.argument_names), signature, artefact)
     run, operators = writer.read(artefact)
     comparisons = parity.compare(run, checkpoint.operator, signature)
     parity.gate(comparisons)
     padding = parity.padding(run, signature) if signature.vocabulary else None
     parity.gate_padding(padding or [])
-    described = card(checkpoint, place.name, number, format_)
-    dump(folder / CARD, described)
-    dump(folder / CERTIFICATE, certificate(artefact, operators, comparisons, described, padding))
+    described = card(checkpoint, path.name, number, format_)
+    write_json(folder / CARD, described, finite=True)
+    write_json(folder / CERTIFICATE, certificate(artefact, operators, comparisons, described, padding), finite=True)
+    if checkpoint.examples is not None:
+        shutil.copyfile(checkpoint.examples, folder / examples.FILE)
 
 
-def install(place: Path, signature: Signature, format_: str, aside: Path) -> None:
-    """Move what was built into place: a new model as one folder, a new version of an old one behind its config."""
-    staged = aside / place.name
+def install(path: Path, signature: Signature, format_: str, aside: Path) -> None:
+    """Move what was built to the repository: a new model as one folder, a new version of an old one after its config.
+
+    Args:
+        path: The model's folder in the repository.
+        signature: Names, axes and limits.
+        format_: The format of the graph.
+        aside: The staging folder.
+    """
+    staged = aside / path.name
     staged.mkdir(exist_ok=True)
-    (staged / CONFIG).write_text(triton_config.text(place.name, signature, format_))
-    if not place.exists():
-        staged.rename(place)
+    write_text(staged / CONFIG, triton_config.text(path.name, signature, format_))
+    if not path.exists():
+        staged.rename(path)
         return
-    if not (place / CONFIG).is_file() or (place / CONFIG).read_bytes() != (staged / CONFIG).read_bytes():
-        (staged / CONFIG).replace(place / CONFIG)
+    if not (path / CONFIG).is_file() or (path / CONFIG).read_bytes() != (staged / CONFIG).read_bytes():
+        (staged / CONFIG).replace(path / CONFIG)
     for number in versions(staged):
-        (staged / str(number)).rename(place / str(number))
-    for number in versions(place)[: -triton_config.VERSIONS]:
-        (place / str(number)).rename(staged / f"{number}.old")  # gone at once; deleted with the staging folder
+        (staged / str(number)).rename(path / str(number))
+    for number in versions(path)[: -triton_config.VERSIONS]:
+        (path / str(number)).rename(staged / f"{number}.old")  # gone at once; deleted with the staging folder
 
 
-def publication(place: Path, *, new: bool) -> Publication:
+def publication(path: Path, *, new: bool) -> Publication:
     """Read back what is published."""
-    number = versions(place)[-1]
-    return Publication(place.name, number, new, json.loads((place / str(number) / CERTIFICATE).read_text()))
-
-
-def dump(path: Path, document: dict[str, Any]) -> None:
-    """Write JSON that no NaN slips into."""
-    path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    number = versions(path)[-1]
+    return Publication(path.name, number, new, json.loads((path / str(number) / CERTIFICATE).read_text()))

@@ -1,6 +1,6 @@
-"""Takes checkpoint folders, gives what came of each: published side by side, a process a core.
+"""Publication of several checkpoints at once, one process per core.
 
-An exporter spends its time in Python, on one core, so that several want processes of their own.
+An exporter spends its time in Python on one core, so several exporters need processes of their own.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-#: What the user can mend, such as a full disk, or has to know before anything is published.
+#: Errors that the user can correct, such as a full disk, or has to know before anything is published.
 REFUSALS = (CheckpointError, CardError, SignatureError, GraphError, ParityError, RepositoryError, OSError)
 
 Outcome = list[Publication] | str
 
 
 def outcomes(folders: Sequence[Path], repository: Path, name: str | None = None) -> Iterator[Outcome]:
-    """Publish checkpoints, and tell in their order what is published of each, or why nothing is.
+    """Publish checkpoints, and yield in their order what is published of each, or why nothing is.
 
     Checkpoints of one name follow one another, for they are versions; and so do the rest, where the machine's memory
     is too small for several exporters and a process was ended.
     """
     new = sum(is_new(folder, repository, name) for folder in folders)
     processes = min(new, os.cpu_count() or 1)
-    told = 0
+    done = 0
     if processes > 1 and len({folder.resolve().name for folder in folders}) == len(folders):
         try:
             with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
                 for outcome in pool.map(attempt, folders, repeat(repository), repeat(name)):
                     yield outcome
-                    told += 1
+                    done += 1
         except BrokenProcessPool:
             pass
-    yield from (attempt(folder, repository, name) for folder in folders[told:])
+    yield from (attempt(folder, repository, name) for folder in folders[done:])
 
 
 def is_new(folder: Path, repository: Path, name: str | None) -> bool:
-    """Tell whether there is something to export; a folder with a fault is told of by `attempt`."""
+    """Return whether there is something to export; `attempt` reports a folder with a fault."""
     try:
         return not is_current(folder, repository, name)
     except REFUSALS:
@@ -60,7 +60,7 @@ def is_new(folder: Path, repository: Path, name: str | None) -> bool:
 
 
 def attempt(folder: Path, repository: Path, name: str | None) -> Outcome:
-    """Publish one checkpoint, or say why it cannot be."""
+    """Publish one checkpoint, or return why it cannot be."""
     try:
         return publish(folder, repository, name)
     except REFUSALS as error:

@@ -1,6 +1,6 @@
-"""Takes a problem, gives names, types, axes and limits of its models: the one description all else derives from.
+"""Names, types, axes and limits of a model, derived from its problem; everything else is derived from a signature.
 
-The axes of the ONNX graph, Triton's config and the card's inputs, outputs, grid and vocabulary are all read off a
+The axes of the ONNX graph, Triton's config and the card's inputs, outputs, grid and vocabulary are read off a
 `Signature`.
 """
 
@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict
 from training.sequences.sequence_description import SequenceDescription
 
 if TYPE_CHECKING:
-    from training.problems.description import Description, Quantity
+    from training.problems.description import Description, Parameter, Quantity
 
 #: Fields in one Triton batch. Beyond it a processor gains nothing, and 64 fields of 421 x 421 are 45 MB each way.
 BATCH = 64
-#: Sequences in one. Attention with softmax may hold all pairs of tokens: 256 MB a head for 16 sequences of 2000.
+#: Sequences in one. Attention with softmax may hold all pairs of tokens: 256 MB per head for 16 sequences of 2000.
 SEQUENCES = 16
 
 
@@ -26,7 +26,7 @@ class SignatureError(ValueError):
 
 
 class TensorSpec(BaseModel):
-    """One tensor on the wire; `shape` gives the points per axis, none where any number will do."""
+    """One tensor on the wire; `shape` holds the points per axis, None where any number is accepted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,12 +40,19 @@ class TensorSpec(BaseModel):
 
     @classmethod
     def of(cls, quantity: Quantity, axes: tuple[str, ...], points: tuple[int, ...] | None = None) -> Self:
-        """Describe a physical quantity sampled on the grid `axes`, on any or with `points` points per axis."""
+        """Describe a physical quantity on a grid.
+
+        Args:
+            quantity: The quantity. The components of a vector field come before the grid's axes.
+            axes: Names of the grid's axes.
+            points: Points per axis; None where any grid is accepted.
+        """
+        vector = ("component",) if quantity.components else ()
         return cls(
             name=quantity.name,
             dtype="FP32",
-            axes=("batch", *axes),
-            shape=(None, *(points or (None,) * len(axes))),
+            axes=("batch", *vector, *axes),
+            shape=(None, *(len(quantity.components) for _ in vector), *(points or (None,) * len(axes))),
             meaning=quantity.meaning,
             units=quantity.units,
             positive=quantity.positive,
@@ -56,7 +63,7 @@ class TensorSpec(BaseModel):
         """Describe a sequence's tokens by number.
 
         Raises:
-            SignatureError: the problem asks about more than one sequence.
+            SignatureError: The problem has more than one input sequence.
         """
         if len(problem.inputs) != 1:
             raise SignatureError(f"expected a model of one sequence but {problem.name} takes {problem.inputs}")
@@ -85,8 +92,29 @@ class TensorSpec(BaseModel):
         )
 
 
+class ParameterSpec(BaseModel):
+    """A number per sample: on the wire FP32 `[batch]`. It may be left out where it has a default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    dtype: str = "FP32"
+    axes: tuple[str, ...] = ("batch",)
+    shape: tuple[int | None, ...] = (None,)
+    meaning: str
+    units: str
+    default: float | None
+    minimum: float | None
+    maximum: float | None
+
+    @classmethod
+    def of(cls, parameter: Parameter) -> Self:
+        """Describe a parameter of a problem."""
+        return cls(**parameter.model_dump())
+
+
 class GridSpec(BaseModel):
-    """Which grids of the question are accepted: points per axis, and where they lie. A sequence's points are tokens."""
+    """The accepted grids of the inputs: points per axis, and where they lie. A sequence's points are tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -126,37 +154,53 @@ class VocabularySpec(BaseModel):
 
 
 class Signature(BaseModel):
-    """What goes in, what comes out, and within which limits."""
+    """Inputs, parameters, outputs and limits of a model.
+
+    Attributes:
+        inputs: Fields, or the tokens of a sequence.
+        parameters: Numbers per sample, which follow the inputs among the graph's arguments.
+        outputs: Fields, or the scores of labels.
+        grid: The accepted grids.
+        batch: Samples in one Triton batch.
+        vocabulary: How a text becomes tokens, for models of sequences.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    input: TensorSpec
-    output: TensorSpec
+    inputs: tuple[TensorSpec, ...]
+    parameters: tuple[ParameterSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...]
     grid: GridSpec
     batch: int = BATCH
     vocabulary: VocabularySpec | None = None
 
     @classmethod
     def of(cls, problem: Description | SequenceDescription) -> Self:
-        """Derive the signature of a model that answers `problem`.
+        """Derive the signature of the models of a problem.
 
         Raises:
-            SignatureError: it asks about more than one sequence.
+            SignatureError: The problem has more than one input sequence.
         """
         if isinstance(problem, SequenceDescription):
             return cls.of_sequences(problem)
+        axes = problem.axis_names
         return cls(
-            input=TensorSpec.of(problem.inputs[0], problem.axis_names),
-            output=TensorSpec.of(problem.outputs[0], problem.axis_names, problem.output_grid),
+            inputs=tuple(TensorSpec.of(quantity, axes) for quantity in problem.inputs),
+            parameters=tuple(ParameterSpec.of(parameter) for parameter in problem.parameters),
+            outputs=tuple(TensorSpec.of(quantity, axes, problem.output_grid) for quantity in problem.outputs),
             grid=GridSpec.of(problem),
         )
 
     @classmethod
     def of_sequences(cls, problem: SequenceDescription) -> Self:
-        """Derive the signature of a model of sequences, whose grid is the one axis of its tokens."""
+        """Derive the signature of a model of sequences, whose grid is the one axis of its tokens.
+
+        Raises:
+            SignatureError: The problem has more than one input sequence.
+        """
         return cls(
-            input=TensorSpec.tokens(problem),
-            output=TensorSpec.logits(problem),
+            inputs=(TensorSpec.tokens(problem),),
+            outputs=(TensorSpec.logits(problem),),
             grid=GridSpec(axes=("token",), points="words in the order of the text", **problem.length.model_dump()),
             batch=SEQUENCES,
             vocabulary=VocabularySpec(
@@ -165,6 +209,16 @@ class Signature(BaseModel):
         )
 
     @property
-    def names(self) -> tuple[str, str]:
-        """The tensors' names, which every version of a model must share."""
-        return self.input.name, self.output.name
+    def arguments(self) -> tuple[TensorSpec | ParameterSpec, ...]:
+        """The tensors that a request sends, in the order of the graph's arguments."""
+        return (*self.inputs, *self.parameters)
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """The names of the arguments."""
+        return tuple(tensor.name for tensor in self.arguments)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return tuple(tensor.name for tensor in self.outputs)

@@ -1,4 +1,4 @@
-"""Takes a deployable, gives `model.onnx`: one graph of standard operators with free batch and grid axes."""
+"""Export to `model.onnx`: one graph of standard operators with free batch and grid axes."""
 
 from __future__ import annotations
 
@@ -33,14 +33,19 @@ FORBIDDEN = frozenset({"DFT", "STFT", "Rfft", "Irfft"})
 
 
 class GraphError(ValueError):
-    """A graph was made that must not be deployed: the message says what it holds."""
+    """A graph must not be deployed: the message says what it holds."""
 
 
 def write(module: Deployable, signature: Signature, path: Path) -> None:
     """Export by the dynamo exporter, check and write; the same module gives the same bytes.
 
+    Args:
+        module: The network.
+        signature: Names, axes and limits.
+        path: The file.
+
     Raises:
-        GraphError: the graph needs a forbidden operator, or an axis that should be free is fixed or vice versa.
+        GraphError: The graph needs a forbidden operator, or an axis that should be free is fixed or vice versa.
     """
     model = convert(module, signature)
     strip(model)
@@ -50,15 +55,15 @@ def write(module: Deployable, signature: Signature, path: Path) -> None:
 
 
 def convert(module: Deployable, signature: Signature) -> onnx.ModelProto:
-    """Give the optimised graph."""
+    """Return the optimised graph."""
     with shape_checks_off(), quiet():
         program = torch.onnx.export(
             module,
-            (example(signature),),
+            example(signature),
             dynamo=True,
             dynamic_shapes=(free_axes(signature),),
-            input_names=[signature.input.name],
-            output_names=[signature.output.name],
+            input_names=list(signature.argument_names),
+            output_names=list(signature.output_names),
             opset_version=OPSET,
             optimize=True,
             external_data=False,
@@ -69,15 +74,19 @@ def convert(module: Deployable, signature: Signature) -> onnx.ModelProto:
     return program.model_proto
 
 
-def free_axes(signature: Signature) -> dict[int, Dim]:
-    """Name the axes of the input and give each its limits."""
+def free_axes(signature: Signature) -> tuple[dict[int, Dim], ...]:
+    """Return the free axes of every argument with their limits; axes of one name have the same size."""
     grid = signature.grid
-    sides = {axis: Dim(name, min=grid.minimum, max=grid.maximum) for axis, name in enumerate(grid.axes, start=1)}
-    return {0: Dim("batch", min=1, max=signature.batch), **sides}
+    sides = {name: Dim(name, min=grid.minimum, max=grid.maximum) for name in grid.axes}
+    sides["batch"] = Dim("batch", min=1, max=signature.batch)
+    return tuple(
+        {index: sides[axis] for index, axis in enumerate(tensor.axes) if tensor.shape[index] is None}
+        for tensor in signature.arguments
+    )
 
 
 def strip(model: onnx.ModelProto) -> None:
-    """Drop what the exporter notes for its own debugging: stack traces, with the paths of the exporting machine."""
+    """Drop the exporter's notes for its own debugging: stack traces, with the paths of the exporting machine."""
     graph = model.graph
     parts: list[Any] = [model, graph, *graph.node, *graph.value_info, *graph.input, *graph.output]
     for part in parts:
@@ -95,7 +104,8 @@ def check(model: onnx.ModelProto, signature: Signature) -> None:
         raise GraphError(f"expected standard operators but found the domains {sorted(domains)}")
     if banned := FORBIDDEN & operators(model).keys():
         raise GraphError(f"expected no Fourier operators but found {sorted(banned)}")
-    tensors = zip((*model.graph.input, *model.graph.output), (signature.input, signature.output), strict=True)
+    specs = (*signature.arguments, *signature.outputs)
+    tensors = zip((*model.graph.input, *model.graph.output), specs, strict=True)
     for value, spec in tensors:
         sizes = value.type.tensor_type.shape.dim
         found = tuple(size.dim_value if size.HasField("dim_value") else None for size in sizes)
@@ -110,27 +120,27 @@ def operators(model: onnx.ModelProto) -> dict[str, int]:
     return dict(sorted(Counter(node.op_type for node in model.graph.node).items()))
 
 
-def read(path: Path) -> tuple[Callable[[NDArray[Any]], NDArray[np.float32]], dict[str, int]]:
-    """Open a written graph in ONNX Runtime: the function it computes, and its operators."""
+def read(path: Path) -> tuple[Callable[..., list[NDArray[np.float32]]], dict[str, int]]:
+    """Open a written graph in ONNX Runtime: a function of its arguments that returns its outputs, and its operators."""
     options = onnxruntime.SessionOptions()
     # One thread: the order of sums, and so the certificate, does not depend on the machine's cores.
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
+    names = [tensor.name for tensor in session.get_inputs()]
 
-    def run(asked: NDArray[Any]) -> NDArray[np.float32]:
-        answer: NDArray[np.float32] = session.run(None, {name: asked})[0]
-        return answer
+    def run(*arguments: NDArray[Any]) -> list[NDArray[np.float32]]:
+        outputs: list[NDArray[np.float32]] = session.run(None, dict(zip(names, arguments, strict=True)))
+        return outputs
 
     return run, operators(onnx.load(path))
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence what torch says about itself and about packages that no graph of ours needs."""
+    """Silence messages of torch about itself and about packages that no graph needs."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # "torchvision is not installed", once for each of its operators
+    logger.setLevel(logging.ERROR)  # "torchvision is not installed", once per operator
     try:
         with warnings.catch_warnings():
             # torch 2.13 copies its own pytree specifications, which warns of a class that it replaced itself.

@@ -1,6 +1,7 @@
-"""Takes a deployable, gives `model.pt`: a frozen trace for every batch and grid, on the processor and on a GPU.
+"""Export to `model.pt`: a frozen trace for every batch and grid, on the processor and on a GPU.
 
-Tracing, because scripting rejects typed shapes. TorchScript is deprecated upstream; ONNX is the first-class artefact.
+The network is traced, because scripting rejects typed shapes. TorchScript is deprecated upstream, and models have it
+only where their recipe lists it.
 """
 
 from __future__ import annotations
@@ -31,9 +32,17 @@ FILE = "model.pt"
 def write(module: Deployable, signature: Signature, path: Path) -> None:
     """Trace, freeze and write.
 
+    Args:
+        module: The network.
+        signature: Names, axes and limits.
+        path: The file.
+
     Raises:
-        GraphError: the graph would run a Fourier transform, or its argument has not the wire's name.
+        GraphError: The graph would run a Fourier transform, its arguments do not have the names on the wire, or it has
+            several outputs, which Triton's backend would not find by their names.
     """
+    if len(signature.outputs) > 1:
+        raise GraphError(f"TorchScript is for models with one output but found {', '.join(signature.output_names)}")
     with shape_checks_off(), quiet():
         # Shapes not traced are compared afterwards (`export.parity`): more than torch's own check of this one says.
         traced = torch.jit.freeze(torch.jit.trace(module, example(signature), check_trace=False))
@@ -43,7 +52,7 @@ def write(module: Deployable, signature: Signature, path: Path) -> None:
 
 
 def follow_input_device(graph: Any) -> None:
-    """Create tensors where the input is: a trace notes the device it ran on, and would mix two devices on a GPU."""
+    """Create tensors on the input's device: a trace records its own device, and would mix two devices on a GPU."""
     field, first = list(graph.inputs())[1], next(iter(graph.nodes()))
     device = graph.create("prim::device", [field], 1).insertBefore(first).output()
     device.setType(torch._C.DeviceObjType.get())  # noqa: SLF001 - the graph's types have no public name
@@ -59,8 +68,10 @@ def check(traced: Any, signature: Signature) -> None:
         GraphError: see `write`.
     """
     arguments = [argument.name for argument in traced.forward.schema.arguments][1:]
-    if arguments != [signature.input.name]:
-        raise GraphError(f"expected forward({signature.input.name}) but found forward({', '.join(arguments)})")
+    if arguments != list(signature.argument_names):
+        raise GraphError(
+            f"expected forward({', '.join(signature.argument_names)}) but found forward({', '.join(arguments)})"
+        )
     if banned := [name for name in operators(traced) if name.startswith("aten::fft")]:
         raise GraphError(f"expected no Fourier operators but found {banned}")
 
@@ -71,24 +82,24 @@ def operators(traced: Any) -> dict[str, int]:
     return dict(sorted(Counter(kind for kind in kinds if kind.startswith("aten::")).items()))
 
 
-def read(path: Path) -> tuple[Callable[[NDArray[Any]], NDArray[np.float32]], dict[str, int]]:
-    """Open a written graph: the function it computes, and its operators."""
+def read(path: Path) -> tuple[Callable[..., list[NDArray[np.float32]]], dict[str, int]]:
+    """Open a written graph: a function of its arguments that returns its outputs, and its operators."""
     with quiet():
         traced: Any = torch.jit.load(str(path))
 
     @torch.inference_mode()
-    def run(asked: NDArray[Any]) -> NDArray[np.float32]:
+    def run(*arguments: NDArray[Any]) -> list[NDArray[np.float32]]:
         # As in Triton: profiled execution compiles anew for every shape it meets.
         with torch.jit.optimized_execution(should_optimize=False):  # type: ignore[attr-defined] # public, not re-exported
-            answer: NDArray[np.float32] = traced(torch.from_numpy(asked)).numpy()
-        return answer
+            output: NDArray[np.float32] = traced(*map(torch.from_numpy, arguments)).numpy()
+        return [output]
 
     return run, operators(traced)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the one warning we answer for: every call into TorchScript says that it is deprecated."""
+    """Silence one warning: every call into TorchScript says that it is deprecated."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"`torch\.jit\.", category=DeprecationWarning)
         yield

@@ -34,6 +34,7 @@ from training.software import Software, current
 from training.user_error import UserError
 
 WEIGHTS, CONFIG, CARD = "weights.safetensors", "config.json", "card.json"
+EXAMPLES = "examples.safetensors"
 
 
 class CheckpointError(UserError):
@@ -61,6 +62,7 @@ class Checkpoint:
         problem: What it was trained for.
         card: What was measured.
         digest: The SHA-256 of weights and config.
+        examples: The file of test samples with their truth, if there is one.
     """
 
     operator: Operator | networks.Network
@@ -68,6 +70,12 @@ class Checkpoint:
     problem: Problem | SequenceDescription
     card: dict[str, Any]
     digest: str
+    examples: Path | None = None
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The formats that the network is exported in."""
+        return ("onnx",)
 
     @property
     def description(self) -> Description | SequenceDescription:
@@ -82,6 +90,11 @@ class OperatorCheckpoint(Checkpoint):
     operator: Operator
     recipe: Recipe
     problem: Problem
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The formats of the recipe."""
+        return self.recipe.formats
 
 
 @dataclass(frozen=True)
@@ -136,24 +149,30 @@ def load(folder: Path) -> OperatorCheckpoint | OwnCheckpoint | SequenceCheckpoin
     """
     config = read_config(folder)
     recipe, problem = config.recipe, config.problem
+    stored = folder / EXAMPLES if (folder / EXAMPLES).is_file() else None
     if isinstance(recipe, SequenceRecipe) and isinstance(problem, SequenceDescription):
         network = networks.build(recipe.operator, problem)
         restore(network, folder / WEIGHTS)
-        return SequenceCheckpoint(network.eval(), recipe, problem, read_json(folder / CARD), digest(folder))
+        return SequenceCheckpoint(network.eval(), recipe, problem, read_json(folder / CARD), digest(folder), stored)
     if isinstance(recipe, (Recipe, OwnRecipe)) and isinstance(problem, Description):
         operator = build(recipe.operator)
         restore(operator, folder / WEIGHTS)
-        return of_fields(recipe, operator.eval(), with_code(problem), read_json(folder / CARD), digest(folder))
+        return of_fields(recipe, operator.eval(), with_code(problem), read_json(folder / CARD), digest(folder), stored)
     raise CheckpointError(f"{folder / CONFIG}: expected a recipe for {problem.name} but found one for {recipe.problem}")
 
 
 def of_fields(
-    recipe: Recipe | OwnRecipe, operator: Operator, problem: Problem, card: dict[str, Any], digest: str
+    recipe: Recipe | OwnRecipe,
+    operator: Operator,
+    problem: Problem,
+    card: dict[str, Any],
+    digest: str,
+    examples: Path | None,
 ) -> OperatorCheckpoint | OwnCheckpoint:
-    """Return the checkpoint of an operator, of the class that its recipe decides."""
+    """Return the checkpoint of an operator, of the class that its recipe decides; see `Checkpoint`."""
     if isinstance(recipe, OwnRecipe):
-        return OwnCheckpoint(operator, recipe, problem, card, digest)
-    return OperatorCheckpoint(operator, recipe, problem, card, digest)
+        return OwnCheckpoint(operator, recipe, problem, card, digest, examples)
+    return OperatorCheckpoint(operator, recipe, problem, card, digest, examples)
 
 
 def load_operator(folder: Path) -> OperatorCheckpoint:

@@ -18,6 +18,7 @@ from training.data import Request, Samples, prepare, read
 from training.data.noise import measured
 from training.evaluation.timing import processor
 from training.evaluation.validity import validity
+from training.examples import Tensors, of_fields
 from training.fit.batches import Augmentation, Batch, draw
 from training.fit.order import Order, Rows
 from training.fit.task import Metric, Task
@@ -169,6 +170,9 @@ class FieldWorkload(Workload[Recipe]):
     def measure(self, network: Operator, problem: Problem, scope: Scope) -> dict[str, Any]:
         levels, sides = self.levels(scope), self.sides(scope)
         return evaluation.report(network, problem, self.recipe.data, self.path, levels, sides, patient=scope.patient)
+
+    def examples(self) -> Tensors:
+        return of_fields(self.path, self.problem, self.recipe.data)
 
     def draw_pictures(self, network: Operator, problem: Problem, scope: Scope, folder: Path) -> None:
         """Draw best, median and worst sample at each level of noise, on the finest trained grid."""

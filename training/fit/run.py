@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, ModelCheck
 from pydantic import BaseModel
 from torch import nn
 
-from training import checkpoint
+from training import checkpoint, examples
 from training.files import write_json
 from training.fit import log
 from training.fit.allocator import keep_freed_memory
@@ -97,6 +97,7 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder) -> None:
     card = describe(work, network, run) | {MISSING: list(work.figures)}
     checkpoint.save(run.path, network, work.recipe, work.problem, card)
     try:
+        examples.write(run.path, work.examples())
         figures = work.measure(network, work.problem, Scope())
     except Exception as error:
         raise RunError(

@@ -11,6 +11,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from numpy.random import Generator
 from torch import Tensor
 
+from training.examples import Tensors, of_sequences
 from training.fit.order import Order, Rows
 from training.fit.schedule import SCHEDULES
 from training.fit.task import Metric, Task
@@ -127,6 +128,10 @@ class SequenceWorkload(Workload[SequenceRecipe]):
         if scope.grid is not None or scope.noise is not None:
             raise ScopeError(f"sequences have no grid and no noise: {problem.name}")
         return report(network, self.loaded[1])
+
+    def examples(self) -> Tensors:
+        problem, splits = self.loaded
+        return of_sequences(problem, splits["test"])
 
     def draw_pictures(self, network: Network, problem: SequenceDescription, scope: Scope, folder: Path) -> None:
         del network, scope, folder

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from torch import nn
 
 from training import checkpoint
+from training.examples import Tensors
 from training.fit.task import Metric, Task
 from training.problems.problem import Problem
 from training.recipes.recipe import AnyRecipe
@@ -124,6 +125,10 @@ class Workload(ABC, Generic[R]):
     @abstractmethod
     def draw_pictures(self, network: Any, problem: Any, scope: Scope, folder: Path) -> None:
         """Draw predictions beside the truth into a folder; arguments and errors are those of `measure`."""
+
+    @abstractmethod
+    def examples(self) -> Tensors:
+        """Return a few test samples with their truth, by the names on the wire."""
 
     @staticmethod
     def restored(network: N, init: Path | None) -> N:

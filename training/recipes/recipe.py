@@ -109,6 +109,14 @@ class Recipe(BaseModel):
     data: DataConfig
     operator: OperatorConfig
     fit: FitConfig
+    formats: tuple[Literal["onnx", "torchscript"], ...] = ("onnx",)  # that the network is exported in
+
+    @model_validator(mode="after")
+    def require_onnx(self) -> Recipe:
+        """Require ONNX, the format that every server reads."""
+        if "onnx" not in self.formats:
+            raise ValueError(f"expected onnx among the formats but got {', '.join(self.formats)}")
+        return self
 
     @model_validator(mode="after")
     def refuse_impossible_losses(self) -> Recipe:

@@ -1,4 +1,4 @@
-"""Takes a signature, gives questions to compare a graph and its network on: shapes never traced, and their contents."""
+"""Inputs that a graph and its network are compared on: shapes that were never traced, and their contents."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from export.deployable import example
+from export.deployable import argument_shapes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from export.signature import GridSpec, Signature
+    from export.signature import GridSpec, ParameterSpec, Signature
 
 
 def shapes(signature: Signature) -> list[tuple[int, ...]]:
-    """Give batches 1, 2, 3 on the smallest, the largest and the declared grids, and on odd, prime and unequal sides."""
+    """Return batches 1, 2, 3 on the smallest, largest and declared grids, and on odd, prime and unequal sides."""
     sides = [(n,) for n in lengths(signature.grid)] if signature.vocabulary else grids(signature.grid)
+    traced = [signature.grid.minimum + step for step in range(3, 3 + 2 * len(signature.grid.axes), 2)]
     drawn = [(1 + step % 3, *some) for step, some in enumerate(sides)]
-    return [shape for shape in drawn if shape != tuple(example(signature).shape)]
+    return [shape for shape in drawn if shape[1:] != tuple(traced) or shape[0] != 2]
 
 
 def grids(grid: GridSpec) -> list[tuple[int, ...]]:
-    """Give sides (two on a plane) of unlike arithmetic; the large ones are few, so that a proof takes seconds."""
+    """Return sides (two on a plane) of unlike arithmetic; the large ones are few, so that it takes seconds."""
     low, high, declared = grid.minimum, grid.maximum, grid.declared
     p, q = prime(2 * low), prime(3 * low)
     even = ((n, n, n) for n in declared)
@@ -32,22 +33,44 @@ def grids(grid: GridSpec) -> list[tuple[int, ...]]:
 
 
 def lengths(grid: GridSpec) -> list[int]:
-    """Give the smallest, the largest and the declared lengths of a sequence, and some that are odd and prime."""
+    """Return the smallest, the largest and the declared lengths of a sequence, and some that are odd and prime."""
     low, high, declared = grid.minimum, grid.maximum, grid.declared
     odd = (prime(low + 1), prime(2 * low + 9), prime(declared[0] // 2))
     return [n for n in dict.fromkeys((low, *odd, *declared, high)) if low <= n <= high]
 
 
 def prime(start: int) -> int:
-    """Give the first prime that is at least `start`."""
+    """Return the first prime that is at least `start`."""
     return next(n for n in range(max(start, 2), 2 * start + 3) if all(n % k for k in range(2, int(n**0.5) + 1)))
 
 
-def question(shape: tuple[int, ...], signature: Signature, seed: int = 0) -> NDArray[Any]:
-    """Draw an input of that shape: fields, or sequences where the model has a vocabulary."""
-    if signature.vocabulary is None:
-        return realistic(shape, positive=signature.input.positive, seed=seed)
-    return sentences(shape, len(signature.vocabulary.words), seed)
+def draw(shape: tuple[int, ...], signature: Signature, seed: int = 0) -> tuple[NDArray[Any], ...]:
+    """Draw all arguments of a graph: fields and parameters, or sequences where the model has a vocabulary.
+
+    Args:
+        shape: Batch and points per axis.
+        signature: The model's signature.
+        seed: Other seeds give other values.
+
+    Returns:
+        An array per argument.
+    """
+    if signature.vocabulary is not None:
+        return (sentences(shape, len(signature.vocabulary.words), seed),)
+    shapes = [sides for sides, _ in argument_shapes(signature, shape)]
+    fields = [
+        realistic(sides, positive=tensor.positive, seed=seed + 1000 * index)
+        for index, (sides, tensor) in enumerate(zip(shapes, signature.inputs, strict=False))
+    ]
+    return (*fields, *(numbers(shape[0], parameter, seed) for parameter in signature.parameters))
+
+
+def numbers(batch: int, parameter: ParameterSpec, seed: int = 0) -> NDArray[np.float32]:
+    """Draw the values `[batch]` of a parameter between its bounds, or within 1 of its default."""
+    middle = 0.0 if parameter.default is None else parameter.default
+    low = middle - 1 if parameter.minimum is None else parameter.minimum
+    high = max(low, middle) + 1 if parameter.maximum is None else parameter.maximum
+    return np.random.default_rng(seed).uniform(low, high, batch).astype(np.float32)
 
 
 def sentences(shape: tuple[int, ...], words: int, seed: int = 0) -> NDArray[np.int32]:

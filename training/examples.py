@@ -1,0 +1,68 @@
+"""A few test samples with their truth, which a checkpoint carries and a served model shows.
+
+The file holds one tensor per input and output under its name on the wire, with the samples on the first axis.
+Sequences have int32 tokens, padded with 0, and int32 `labels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from training.checkpoint import EXAMPLES
+from training.data import grids, read
+from training.data.pair import only_pair
+from training.files import replacing
+from training.problems.problem import Problem
+from training.recipes.recipe import DataConfig
+from training.sequences.samples import Sequences
+from training.sequences.sequence_description import SequenceDescription
+
+FILE = EXAMPLES
+MOST = 8
+BYTES = 300_000
+"""The most that the tensors of a file hold: released checkpoints are committed."""
+
+Tensors = Mapping[str, NDArray[Any]]
+
+
+def write(folder: Path, tensors: Tensors) -> None:
+    """Write the examples of a checkpoint, as many samples as fit into `BYTES`."""
+    sample = sum(array[0].nbytes for array in tensors.values())
+    count = max(1, min(MOST, BYTES // sample))
+    with replacing(folder / FILE) as aside:
+        save_file({name: np.ascontiguousarray(array[:count]) for name, array in tensors.items()}, aside)
+
+
+def of_fields(path: Path, problem: Problem, data: DataConfig) -> Tensors:
+    """Read the first test samples on the smallest declared grid.
+
+    Args:
+        path: The samples' file.
+        problem: The problem.
+        data: What the network was trained on; its smallest grid serves where the stored mesh has no declared one.
+
+    Returns:
+        Input and output `[sample, *grid]` by name.
+    """
+    description = problem.description
+    possible = set(description.grid.declared).intersection(grids(description, data.mesh))
+    points = min(possible or data.grids)
+    samples, pair = read(path, "test", min(MOST, data.test), points, problem=problem), only_pair(description)
+    return {pair.input.name: samples.inputs, pair.output.name: samples.targets}
+
+
+def of_sequences(problem: SequenceDescription, test: Sequences) -> Tensors:
+    """Return the first test samples of a problem of sequences.
+
+    Returns:
+        Tokens `[sample, length]` by input name, and `labels` `[sample]` or `[sample, length]`.
+    """
+    batch = test.batch(range(min(MOST, len(test))))
+    inputs = zip(problem.inputs, (tokens.numpy() for tokens in batch.inputs), strict=True)
+    return {**dict(inputs), "labels": batch.labels.numpy().astype(np.int32)}
