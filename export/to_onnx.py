@@ -61,7 +61,7 @@ def convert(module: Deployable, signature: Signature) -> onnx.ModelProto:
             module,
             example(signature),
             dynamo=True,
-            dynamic_shapes=(free_axes(signature),),
+            dynamic_shapes=free_axes(signature),
             input_names=list(signature.argument_names),
             output_names=list(signature.output_names),
             opset_version=OPSET,
@@ -145,6 +145,8 @@ def quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             # torch 2.13 copies its own pytree specifications, which warns of a class that it replaced itself.
             warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
+            # Arguments share their axes: that is what one name for several axes says.
+            warnings.filterwarnings("ignore", message=".*The axis name: .* will not be used", category=UserWarning)
             yield
     finally:
         logger.setLevel(level)

@@ -63,7 +63,7 @@ def publish(folder: Path, repository: Path, graph: Path | None) -> Path:
     version.mkdir(parents=True)
     if graph is None:
         operator = build(recipes.read_fields(recipes.find("darcy-paper")).operator)
-        to_onnx.write(Deployable(operator, INPUT), signature, version / to_onnx.FILE)
+        to_onnx.write(Deployable(operator, (INPUT,)), signature, version / to_onnx.FILE)
     else:
         shutil.copy(graph, version / to_onnx.FILE)
     (folder / NAME / "config.pbtxt").write_text(triton_config.text(NAME, signature, "onnx"))

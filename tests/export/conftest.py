@@ -64,6 +64,7 @@ def save_checkpoint() -> Callable[[Path, str, int], Path]:
             data=DataConfig(mesh=421, train=8, validation=4, test=4, grids=(85,)),
             operator=SMALL[problem],
             fit=FitConfig(epochs=1, batch=2, learning_rate=1e-3),
+            formats=("onnx", "torchscript"),
         )
         checkpoint.save(folder, build(SMALL[problem]), recipe, PROBLEMS[problem], CARD)
         return folder

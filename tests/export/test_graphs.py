@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from export import parity, questions, to_onnx, to_torchscript
+from export import parity, probes, to_onnx, to_torchscript
 from export.deployable import Deployable, example
 from export.parity import ParityError
 from export.repository import FORMATS
@@ -28,14 +28,14 @@ Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
 
 @pytest.mark.parametrize("problem", ["darcy", "darcy_inverse", "burgers", "poisson"])
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_graph_answers_like_its_network_on_any_grid(
+def test_a_graph_computes_what_its_network_computes_on_any_grid(
     problem: str, form: str, checkpoints: dict[str, Path], published: Published
 ) -> None:
     suffix, writer = FORMATS[form]
     run, _ = writer.read(published[0] / f"{problem}{suffix}" / "1" / writer.FILE)
     loaded = checkpoint.load(checkpoints[problem])
-    signature = Signature.of(loaded.problem)
-    modules = [Deployable(loaded.operator, signature.input.name, dtype) for dtype in (torch.float32, torch.float64)]
+    signature = Signature.of(loaded.description)
+    modules = [Deployable(loaded.operator, signature.argument_names, dtype) for dtype in (torch.float32, torch.float64)]
     sides = st.integers(signature.grid.minimum, min(signature.grid.maximum, 150))
 
     @given(
@@ -43,17 +43,17 @@ def test_a_graph_answers_like_its_network_on_any_grid(
     )
     @settings(max_examples=15, deadline=None)
     def check(batch: int, grid: tuple[int, ...], seed: int) -> None:
-        field = questions.realistic((batch, *grid), positive=signature.input.positive, seed=seed)
-        answer = run(field)
+        field = probes.realistic((batch, *grid), positive=signature.inputs[0].positive, seed=seed)
+        [output] = run(field)
         with torch.inference_mode():
             single, double = (
                 module(torch.from_numpy(field).to(kind)) for module, kind in zip(modules, KINDS, strict=True)
             )
-        assert answer.dtype == np.float32
-        fixed = signature.output.shape
-        assert answer.shape == tuple(n or points for n, points in zip(fixed, field.shape, strict=True))
-        assert parity.difference(answer, single.numpy()).relative_l2 <= parity.TOLERANCE
-        assert parity.difference(answer, double.numpy()).relative_l2 <= parity.TOLERANCE
+        assert output.dtype == np.float32
+        fixed = signature.outputs[0].shape
+        assert output.shape == tuple(n or points for n, points in zip(fixed, field.shape, strict=True))
+        assert parity.difference(output, single.numpy()).relative_l2 <= parity.TOLERANCE
+        assert parity.difference(output, double.numpy()).relative_l2 <= parity.TOLERANCE
 
     check()
 
@@ -63,15 +63,15 @@ KINDS = (torch.float32, torch.float64)
 
 @pytest.mark.parametrize("problem", ["darcy", "darcy_inverse", "burgers", "poisson"])
 def test_no_comparison_uses_the_traced_shape(problem: str, checkpoints: dict[str, Path]) -> None:
-    signature = Signature.of(checkpoint.load(checkpoints[problem]).problem)
-    shapes = questions.shapes(signature)
-    assert tuple(example(signature).shape) not in shapes
+    signature = Signature.of(checkpoint.load(checkpoints[problem]).description)
+    shapes = probes.shapes(signature)
+    assert tuple(example(signature)[0].shape) not in shapes
     assert {shape[0] for shape in shapes} == {1, 2, 3}
     assert {signature.grid.minimum, signature.grid.maximum} <= {shape[1] for shape in shapes}
 
 
 def test_comparisons_of_a_plane_hold_unequal_sides(checkpoints: dict[str, Path]) -> None:
-    shapes = questions.shapes(Signature.of(checkpoint.load(checkpoints["darcy"]).problem))
+    shapes = probes.shapes(Signature.of(checkpoint.load(checkpoints["darcy"]).description))
     assert any(rows != columns and rows % 2 and columns % 2 for _, rows, columns in shapes)
 
 
@@ -89,9 +89,9 @@ def test_the_same_module_gives_the_same_graph(
     tmp_path: Path, checkpoints: dict[str, Path], published: Published
 ) -> None:
     loaded = checkpoint.load(checkpoints["burgers"])
-    signature = Signature.of(loaded.problem)
+    signature = Signature.of(loaded.description)
     again = tmp_path / to_onnx.FILE
-    to_onnx.write(Deployable(loaded.operator, signature.input.name), signature, again)
+    to_onnx.write(Deployable(loaded.operator, signature.argument_names), signature, again)
     assert again.read_bytes() == (published[0] / "burgers" / "1" / to_onnx.FILE).read_bytes()
 
 
@@ -111,10 +111,10 @@ def test_a_perturbed_weight_is_found(tmp_path: Path, checkpoints: dict[str, Path
     loaded = checkpoint.load(checkpoints["burgers"])
     run, _ = to_onnx.read(tmp_path / "broken.onnx")
     with pytest.raises(ParityError, match="at most 1e-05"):
-        parity.gate(parity.compare(run, loaded.operator, Signature.of(loaded.problem)))
+        parity.gate(parity.compare(run, loaded.operator, Signature.of(loaded.description)))
 
 
-def test_an_answer_that_is_not_finite_is_refused() -> None:
+def test_an_output_that_is_not_finite_is_refused() -> None:
     nothing = parity.difference(np.full((1, 4), np.nan, np.float32), np.ones((1, 4), np.float32))
     with pytest.raises(ParityError, match="nan"):
         parity.gate([parity.Comparison((1, 4), nothing, nothing)])

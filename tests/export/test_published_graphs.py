@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from export import parity, questions
+from export import parity, probes
 from export.deployable import Deployable
 from export.repository import FORMATS
 from export.signature import GridSpec, Signature, TensorSpec
@@ -47,26 +47,26 @@ CASES = {  # axes, and points per axis of the answer if it is not given on the q
 
 def signature(name: str) -> Signature:
     count, answer = CASES[name]
-    question, reply = (Quantity(name=name, meaning="", units="1") for name in ("x", "y"))
+    field, output = (Quantity(name=name, meaning="", units="1") for name in ("x", "y"))
     return Signature(
-        input=TensorSpec.of(question, AXES[count]),
-        output=TensorSpec.of(reply, AXES[count], answer),
+        inputs=(TensorSpec.of(field, AXES[count]),),
+        outputs=(TensorSpec.of(output, AXES[count], answer),),
         grid=GridSpec(axes=AXES[count], minimum=6, maximum=40, declared=(11,), points=""),
     )
 
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_graph_answers_like_its_network(name: str, form: str, tmp_path: Path) -> None:
+def test_a_graph_computes_what_its_network_computes(name: str, form: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     network, described = build(NETWORKS[name]), signature(name)
     _, writer = FORMATS[form]
-    writer.write(Deployable(network, "x"), described, tmp_path / writer.FILE)
+    writer.write(Deployable(network, ("x",)), described, tmp_path / writer.FILE)
     run, _ = writer.read(tmp_path / writer.FILE)
     for grid in ((6, 6, 6), (7, 12, 9), (11, 8, 13)):
-        field = questions.realistic((3, *grid[: len(described.grid.axes)]), positive=False)
+        field = probes.realistic((3, *grid[: len(described.grid.axes)]), positive=False)
         with torch.inference_mode():
-            eager = Deployable(network, "x")(torch.from_numpy(field)).numpy()
-        answer = run(field)
-        assert answer.shape == eager.shape
-        assert np.linalg.norm(answer - eager) <= parity.TOLERANCE * np.linalg.norm(eager)
+            eager = Deployable(network, ("x",))(torch.from_numpy(field)).numpy()
+        [output] = run(field)
+        assert output.shape == eager.shape
+        assert np.linalg.norm(output - eager) <= parity.TOLERANCE * np.linalg.norm(eager)

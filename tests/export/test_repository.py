@@ -12,8 +12,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import onnx
 import pytest
+from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from export import __main__ as command
@@ -21,7 +23,7 @@ from export import repository as repositories
 from export import to_onnx, triton_config
 from export.repository import RepositoryError, publish
 from export.signature import Signature
-from training import checkpoint
+from training import checkpoint, examples
 from training.problems.registry import PROBLEMS
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ def test_the_config_reads_back_and_has_the_same_bytes_at_every_export(published:
         assert not config.dynamic_batching.preferred_batch_size
 
 
-def test_an_answer_on_a_grid_of_its_own_is_declared(published: Published) -> None:
+def test_an_output_on_a_grid_of_its_own_is_declared(published: Published) -> None:
     folder = published[0] / "darcy_inverse"
     config = triton_config.parse((folder / "config.pbtxt").read_text())
     assert [list(tensor.dims) for tensor in (*config.input, *config.output)] == [[-1, -1], [36, 36]]
@@ -164,7 +166,8 @@ def test_several_are_published_side_by_side_and_one_that_fails_alone_is_refused(
     places = [said.index(word) for word in ("firstversion1:published", "secondisnotpublished", "wholeversion1")]
     assert places == sorted(places), "told in another order than asked"
     assert {path.name for path in repository.iterdir()} == {
-        f"{name}{suffix}" for name in ("first", "whole") for suffix, _ in repositories.FORMATS.values()
+        "first",
+        "whole",
     }
 
 
@@ -201,3 +204,27 @@ def test_a_full_disk_publishes_nothing_and_leaves_what_is_there(
     assert "Traceback" not in said
     assert contents(repository) == before
     assert not list((tmp_path / ".model_repository.staging" / "burgers" / "work").glob("*"))
+
+
+def test_formats_that_the_recipe_no_longer_lists_are_removed(
+    checkpoints: dict[str, Path], published: Published, tmp_path: Path
+) -> None:
+    repository, loaded = copied(published, tmp_path), checkpoint.load_operator(checkpoints["burgers"])
+    recipe = loaded.recipe.model_copy(update={"formats": ("onnx",)})
+    folder = Path(shutil.copytree(checkpoints["burgers"], tmp_path / "burgers"))
+    checkpoint.save(folder, loaded.operator, recipe, loaded.problem, loaded.card)
+    assert not repositories.is_current(folder, repository)
+    assert [one.model for one in publish(folder, repository)] == ["burgers"]
+    assert not (repository / "burgers_torchscript").exists()
+    assert json.loads((repository / "burgers" / "2" / "card.json").read_text())["formats"] == ["onnx"]
+
+
+def test_a_version_carries_the_checkpoint_s_examples(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(checkpoints["burgers"], tmp_path / "burgers"))
+    field = np.ones((9, 64), np.float32)
+    examples.write(folder, {"initial": field, "final": 2 * field})
+    publish(folder, tmp_path / "repository")
+    stored = load_file(tmp_path / "repository" / "burgers" / "1" / examples.FILE)
+    assert {name: array.shape for name, array in stored.items()} == {"initial": (8, 64), "final": (8, 64)}
+    examples.write(folder, {"initial": field, "final": 3 * field})
+    assert {one.version for one in publish(folder, tmp_path / "repository")} == {2}

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from export import parity, questions, repository, to_onnx, triton_config
+from export import parity, probes, repository, to_onnx, triton_config
 from export.deployable import Deployable, example
 from export.parity import ParityError
-from export.repository import FORMATS, RepositoryError
+from export.repository import RepositoryError
 from export.signature import Signature, SignatureError
 from training.sequences.networks.build import build
 from training.sequences.networks.classifier import ClassifierConfig
@@ -72,12 +72,13 @@ class Leaky(nn.Module):
 def untrained(problem: SequenceDescription, make: Callable[[SequenceDescription], nn.Module]) -> Any:
     """What export reads of a checkpoint."""
     torch.manual_seed(0)
-    return SimpleNamespace(operator=make(problem).eval(), problem=problem, card=CARD, digest="0" * 64)
+    facts = {"problem": problem, "description": problem, "formats": ("onnx",), "examples": None, "card": CARD}
+    return SimpleNamespace(operator=make(problem).eval(), digest="0" * 64, **facts)
 
 
 @pytest.fixture(scope="module")
 def sequences(tmp_path_factory: pytest.TempPathFactory) -> Published:
-    """A repository with a model of either kind of answer in both formats, and their checkpoints by name."""
+    """A repository with a model of either kind of output, and their checkpoints by name."""
     place = tmp_path_factory.mktemp("sequences") / "model_repository"
     networks = {"listops": (WHOLE, CLASSIFIER), "animals": (EACH, MEMORISER)}
     checkpoints = {name: untrained(problem, partial(build, sizes)) for name, (problem, sizes) in networks.items()}
@@ -87,30 +88,28 @@ def sequences(tmp_path_factory: pytest.TempPathFactory) -> Published:
 
 
 @pytest.mark.parametrize("name", ["listops", "animals"])
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_graph_answers_like_its_network_at_any_length(name: str, form: str, sequences: Published) -> None:
-    suffix, writer = FORMATS[form]
-    run, _ = writer.read(sequences[0] / f"{name}{suffix}" / "1" / writer.FILE)
+def test_a_graph_computes_what_its_network_computes_at_any_length(name: str, sequences: Published) -> None:
+    run, _ = to_onnx.read(sequences[0] / name / "1" / to_onnx.FILE)
     checkpoint = sequences[1][name]
     signature = Signature.of(checkpoint.problem)
 
     @given(batch=st.integers(1, 5), length=st.integers(1, 96), added=st.integers(0, 9), seed=st.integers(0, 2**32 - 1))
     @settings(max_examples=25, deadline=None)
     def check(batch: int, length: int, added: int, seed: int) -> None:
-        tokens = questions.question((batch, length), signature, seed)
+        [tokens] = probes.draw((batch, length), signature, seed)
         with torch.inference_mode():
             wanted = checkpoint.operator(torch.from_numpy(tokens)).numpy()
-        answer = run(tokens)
-        assert answer.dtype == np.float32
-        assert answer.shape == wanted.shape
-        assert parity.difference(answer, wanted).relative_l2 <= parity.TOLERANCE
+        [output] = run(tokens)
+        assert output.dtype == np.float32
+        assert output.shape == wanted.shape
+        assert parity.difference(output, wanted).relative_l2 <= parity.TOLERANCE
         assert parity.padded(run, tokens, min(added, 96 - length)).difference.relative_l2 <= parity.TOLERANCE
 
     check()
 
 
 def test_sentences_are_ragged_and_hold_words_of_the_vocabulary() -> None:
-    tokens = questions.sentences((64, 31), words=4)
+    tokens = probes.sentences((64, 31), words=4)
     lengths = (tokens != 0).sum(axis=1)
     assert tokens.dtype == np.int32
     assert lengths[0] == 31
@@ -122,15 +121,15 @@ def test_sentences_are_ragged_and_hold_words_of_the_vocabulary() -> None:
 
 def test_no_comparison_uses_the_traced_shape() -> None:
     signature = Signature.of(LISTOPS)
-    shapes = questions.shapes(signature)
-    assert tuple(example(signature).shape) not in shapes
+    shapes = probes.shapes(signature)
+    assert tuple(example(signature)[0].shape) not in shapes
     assert {shape[0] for shape in shapes} == {1, 2, 3}
     assert {1, 251, *LISTOPS.length.declared} <= {shape[1] for shape in shapes}
 
 
 def test_card_certificate_and_config_tell_what_a_client_needs(sequences: Published) -> None:
     for name, axes, dims in (("listops", ["batch", "label"], [10]), ("animals", ["batch", "token", "label"], [-1, 2])):
-        problem, folder = sequences[1][name].problem, sequences[0] / f"{name}_torchscript"
+        problem, folder = sequences[1][name].problem, sequences[0] / name
         card, certificate = (json.loads((folder / "1" / f"{it}.json").read_text()) for it in ("card", "certificate"))
         config = triton_config.parse((folder / "config.pbtxt").read_text())
         vocabulary = {
@@ -154,7 +153,7 @@ def test_card_certificate_and_config_tell_what_a_client_needs(sequences: Publish
 
 
 def test_a_network_that_sees_padding_is_not_published(tmp_path: Path) -> None:
-    with pytest.raises(ParityError, match="tokens of padding behind it to move the answer by at most 1e-05"):
+    with pytest.raises(ParityError, match="tokens of padding behind it to change the output by at most 1e-05"):
         repository.release(untrained(WHOLE, Leaky), tmp_path / "model_repository", "leaky")
     assert list((tmp_path / "model_repository").iterdir()) == []
 
@@ -176,8 +175,8 @@ def test_the_graph_takes_int32(sequences: Published) -> None:
 
 
 def test_float64_is_no_type_of_a_token() -> None:
-    operator = Deployable(Leaky(EACH), "tokens", torch.float64)
-    assert operator(example(Signature.of(EACH))).dtype == torch.float64
+    operator = Deployable(Leaky(EACH), ("tokens",), torch.float64)
+    assert operator(*example(Signature.of(EACH))).dtype == torch.float64
 
 
 @pytest.fixture(scope="module")
@@ -195,15 +194,12 @@ def client(
 
 
 @pytest.mark.timeout(240)  # a start of Triton, on a busy machine
-def test_triton_serves_either_answer_in_either_format(
-    client: triton_grpc.InferenceServerClient, sequences: Published
-) -> None:
+def test_triton_serves_either_output(client: triton_grpc.InferenceServerClient, sequences: Published) -> None:
     for name, checkpoint in sequences[1].items():
-        for suffix, _ in FORMATS.values():
-            for shape in ((3, 41), (1, 96), (5, 1)):
-                tokens = questions.question(shape, Signature.of(checkpoint.problem))
-                tensor = triton_grpc.InferInput("tokens", shape, "INT32").set_data_from_numpy(tokens)
-                answer = client.infer(f"{name}{suffix}", [tensor]).as_numpy("logits")
-                with torch.inference_mode():
-                    wanted = checkpoint.operator(torch.from_numpy(tokens)).numpy()
-                assert parity.difference(answer, wanted).relative_l2 <= parity.TOLERANCE
+        for shape in ((3, 41), (1, 96), (5, 1)):
+            [tokens] = probes.draw(shape, Signature.of(checkpoint.problem))
+            tensor = triton_grpc.InferInput("tokens", shape, "INT32").set_data_from_numpy(tokens)
+            output = client.infer(name, [tensor]).as_numpy("logits")
+            with torch.inference_mode():
+                wanted = checkpoint.operator(torch.from_numpy(tokens)).numpy()
+            assert parity.difference(output, wanted).relative_l2 <= parity.TOLERANCE

@@ -13,7 +13,7 @@ import pytest
 import torch
 import tritonclient.grpc as triton_grpc
 
-from export import parity, questions
+from export import parity, probes
 from export.repository import publish
 from export.signature import Signature
 from petrov_client import Client
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
 
 
-def ask(client: triton_grpc.InferenceServerClient, model: str, signature: Signature, field: np.ndarray) -> np.ndarray:
+def infer(client: triton_grpc.InferenceServerClient, model: str, signature: Signature, field: np.ndarray) -> np.ndarray:
     """Send one field to Triton by the names of the signature."""
-    tensor = triton_grpc.InferInput(signature.input.name, field.shape, signature.input.dtype)
+    tensor = triton_grpc.InferInput(signature.inputs[0].name, field.shape, signature.inputs[0].dtype)
     tensor.set_data_from_numpy(field)
-    return client.infer(model, [tensor]).as_numpy(signature.output.name)
+    return client.infer(model, [tensor]).as_numpy(signature.outputs[0].name)
 
 
 @pytest.mark.timeout(240)  # an export, on a busy machine
@@ -61,13 +61,13 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
         for model in ("darcy", "darcy_torchscript", "burgers", "burgers_torchscript"):
             wait(lambda model=model: client.is_model_ready(model))
             loaded = checkpoint.load(checkpoints[model.removesuffix("_torchscript")])
-            signature = Signature.of(loaded.problem)
+            signature = Signature.of(loaded.description)
             for sides in ((67, 89), (85, 85)):
-                field = questions.realistic((3, *sides[: len(signature.grid.axes)]), positive=signature.input.positive)
-                answer = ask(client, model, signature, field)
+                field = probes.realistic((3, *sides[: len(signature.grid.axes)]), positive=signature.inputs[0].positive)
+                output = infer(client, model, signature, field)
                 with torch.inference_mode():
                     wanted = loaded.operator(torch.from_numpy(field)).numpy()
-                assert parity.difference(answer, wanted).relative_l2 <= parity.TOLERANCE
+                assert parity.difference(output, wanted).relative_l2 <= parity.TOLERANCE
         publish(save_checkpoint(tmp_path / "burgers", "burgers", 4), repository)
         for model in ("burgers", "burgers_torchscript"):
             wait(lambda model=model: client.is_model_ready(model, "3"))
@@ -78,7 +78,7 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
 
 
 @pytest.mark.timeout(240)  # two, and a start of Triton
-def test_an_answer_on_a_grid_of_its_own_passes_the_gateway_and_the_client(
+def test_an_output_on_a_grid_of_its_own_passes_the_gateway_and_the_client(
     published: Published,
     checkpoints: dict[str, Path],
     tmp_path: Path,
@@ -97,12 +97,12 @@ def test_an_answer_on_a_grid_of_its_own_passes_the_gateway_and_the_client(
             assert info.inputs[0].shape == (None, None, None)
             assert info.outputs[0].shape == (None, 36, 36)
             for sides in ((67, 89), (85, 85)):
-                field = questions.realistic((3, *sides), positive=False)
-                answer = client.predict(info.name, field)
+                field = probes.realistic((3, *sides), positive=False)
+                output = client.predict(info.name, field)
                 with torch.inference_mode():
                     wanted = operator(torch.from_numpy(field)).numpy()
-                assert answer.shape == (3, 36, 36)
-                assert parity.difference(answer, wanted).relative_l2 <= parity.TOLERANCE
+                assert output.shape == (3, 36, 36)
+                assert parity.difference(output, wanted).relative_l2 <= parity.TOLERANCE
             assert client.predict(info.name, field[0]).shape == (36, 36)
         example = httpx2.get(f"{gateway.url}/v1/models/{model}/example?seed=3&grid=29", timeout=60).json()
         reference = httpx2.post(f"{gateway.url}/v1/models/{model}/reference", json=example, timeout=60).json()

@@ -50,7 +50,7 @@ class Eager:
             "parameters": sum(each.numel() for each in operator.parameters()),
             "flops": flops(operator, self.fields[:1]),
         }
-        self.module = Deployable(operator, "coefficient")
+        self.module = Deployable(operator, ("coefficient",))
 
     @torch.inference_mode()
     def step(self) -> Tensor:
@@ -76,7 +76,8 @@ class TorchScript:
 
     def step(self) -> NDArray[np.float32]:
         """Compute the outputs."""
-        return self.graph(self.fields)
+        [output] = self.graph(self.fields)
+        return output
 
     def write_output(self, file: str) -> None:
         """Write the outputs."""
@@ -108,7 +109,7 @@ class Export:
 
     def __init__(self, points: int, weights: str, onnx: str, torchscript: str) -> None:
         signature = Signature.of(PROBLEMS["darcy"].description)
-        module = Deployable(published_operator(points, weights), "coefficient")
+        module = Deployable(published_operator(points, weights), ("coefficient",))
         to_onnx.write(module, signature, Path(onnx))
         to_torchscript.write(module, signature, Path(torchscript))
         self.facts = {"operators": to_onnx.read(Path(onnx))[1]}

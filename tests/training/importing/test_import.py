@@ -79,9 +79,9 @@ def test_its_graph_has_the_outputs_of_the_reference(name: str, golden: Golden, t
     case, example = golden(name), example_of(name)
     imported = import_reference(write(tmp_path, case, example))
     signature = Signature.of(imported.problem.description)
-    graph = to_onnx.convert(Deployable(imported.operator, signature.input.name), signature)
+    graph = to_onnx.convert(Deployable(imported.operator, signature.argument_names), signature)
     session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
-    (output,) = session.run(None, {signature.input.name: physical_input(case, example).float().numpy()})
+    (output,) = session.run(None, {signature.inputs[0].name: physical_input(case, example).float().numpy()})
     assert distance(output, expected(case)) <= FLOAT32
 
 
