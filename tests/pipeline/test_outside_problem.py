@@ -1,0 +1,154 @@
+"""A problem from another package is trained, exported and served: all it takes is an entry point."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from petrov_client import Client
+from training.recipes import recipe as config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from serving.settings import Settings
+    from serving.triton.server import TritonServer
+    from tests.conftest import Gateway
+
+ROOT = Path(__file__).parents[2]
+PROBLEM = '''
+import numpy as np
+from training.problems.description import Axis, Description, GridLimits, Quantity
+from training.problems.problem import Baseline, Problem
+
+def solve(inputs, conditions):
+    """Damp the k-th wave of a periodic field by exp(-4 pi^2 k^2 / 100)."""
+    field = inputs["before"]
+    k = np.fft.rfftfreq(len(field), 1 / len(field))
+    return {"after": np.fft.irfft(np.fft.rfft(field) * np.exp(-0.04 * np.pi**2 * k**2), len(field))}
+
+def sample(seed, mesh):
+    x, waves = np.arange(mesh) / mesh, np.random.default_rng(seed).standard_normal((2, 6))
+    k = np.arange(1, 7)[:, None]
+    before = (waves[0][:, None] * np.cos(2 * np.pi * k * x) + waves[1][:, None] * np.sin(2 * np.pi * k * x)).sum(0)
+    return {"before": before, **solve({"before": before}, None)}
+
+PROBLEM = Problem(
+    description=Description(
+        name="heat_line",
+        title="Heat on a ring",
+        equation="u_t = u_xx",
+        boundary="periodic on [0, 1)",
+        inputs=(Quantity(name="before", meaning="temperature at the start", units="K"),),
+        outputs=(Quantity(name="after", meaning="temperature at the end", units="K"),),
+        axes=(Axis(name="point", boundary="periodic", points="left"),),
+        points="x_i = i/n",
+        grid=GridLimits(minimum=64, maximum=256, declared=(64, 128)),
+        distribution="six waves with standard normal amplitudes",
+        symmetries=("shift_point", "flip_point", "negate"),
+    ),
+    sampler=sample,
+    baseline=Baseline("damping of Fourier coefficients", solve),
+)
+'''
+RECIPE = """
+model = "heat_line"
+preset = "tiny"
+problem = "heat_line"
+
+[data]
+mesh = 128
+train = 40
+validation = 8
+test = 8
+grids = [64, 128]
+
+[operator]
+kind = "grid-transformer"
+dimensions = 1
+channels = 16
+heads = 2
+layers = 1
+feedforward = 16
+
+[operator.decoder]
+kind = "spectral"
+channels = 8
+modes = 8
+layers = 1
+hidden = 16
+
+[fit]
+epochs = 12
+batch = 8
+learning_rate = 1e-2
+"""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as pip would leave it: a module, and its metadata with the entry point."""
+    folder = tmp_path_factory.mktemp("outside")
+    (folder / "heat_line_package.py").write_text(PROBLEM)
+    info = folder / "heat_line_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: heat-line-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[petrov.problems]\nheat_line = heat_line_package:PROBLEM\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(package: Path) -> Callable[..., str]:
+    """Runs `python -m …` where the package is installed."""
+    path = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
+
+    def command(*arguments: object) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", *map(str, arguments)],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": path},
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return command
+
+
+@pytest.mark.timeout(300)  # a training, an export and a start of Triton
+def test_a_problem_from_another_package_is_trained_exported_and_served(
+    run: Callable[..., str],
+    tmp_path: Path,
+    make_settings: Callable[..., Settings],
+    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+) -> None:
+    recipe, folder, repository = tmp_path / "tiny.toml", tmp_path / "heat_line", tmp_path / "model_repository"
+    recipe.write_text(RECIPE)
+    run("training", "fit", recipe, "--out", folder, "--data", tmp_path / "data")
+    run("export", folder, "--repository", repository)
+    settings = make_settings(repository)
+    x = np.arange(100) / 100
+    field = np.cos(2 * np.pi * x).astype(np.float32)[None]
+    with run_triton(settings), run_gateway(settings) as gateway, Client(gateway.url) as client:
+        [info] = client.models()
+        assert (info.name, info.inputs[0].name, info.outputs[0].name) == ("heat_line", "before", "after")
+        output = client.predict("heat_line", field)
+    damped = np.exp(-0.04 * np.pi**2) * field
+    assert np.linalg.norm(output - damped) < 0.5 * np.linalg.norm(damped)
+
+
+def test_the_problem_is_unknown_where_its_package_is_not_installed(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.toml"
+    path.write_text(RECIPE)
+    with pytest.raises(config.RecipeError, match=r"expected a problem among burgers, .* but got 'heat_line'"):
+        config.read(path)
