@@ -2,4 +2,215 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from numpy.random import Generator
+from numpy.typing import NDArray
+from torch import Tensor
+
+from training.data.own_samples import OwnSamples
+from training.evaluation.timing import processor
+from training.examples import MOST, Tensors
+from training.fit.order import Order, Rows
+from training.fit.task import Metric, Task
+from training.fit.workload import Scope, ScopeError, Workload
+from training.losses import relative_l2
+from training.operators import Operator, build
+from training.problems import symmetries
+from training.problems.own.from_file import describe
+from training.problems.problem import Problem
+from training.recipes.own import OwnFit, OwnRecipe
+from training.recipes.recipe import RecipeError
+
 BATCH = 16  # samples of a batch that is only measured
+
+
+class OwnBatch(NamedTuple):
+    """Some samples: input fields and parameters in the order of the operator's arguments, and output fields."""
+
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+
+
+def predictions(network: Operator, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Return the network's outputs as a list."""
+    found = network(*inputs)
+    return [found] if isinstance(found, Tensor) else list(found)
+
+
+def errors(network: Operator, batch: OwnBatch) -> Tensor:
+    """Return the relative L2 error of every sample, the mean over the outputs: `[batch]`."""
+    pairs = zip(predictions(network, batch.inputs), batch.outputs, strict=True)
+    return torch.stack([relative_l2(found.flatten(1), truth.flatten(1)) for found, truth in pairs]).mean(dim=0)
+
+
+class OwnTask(Task[OwnBatch]):
+    """Fit a general operator in physical units.
+
+    Args:
+        network: The operator.
+        config: Epochs, batch, rate.
+        seed: Seed of the order and of all that is drawn.
+        samples: The prepared samples, read from the disk batch by batch.
+        problem: Whose symmetries move the samples.
+    """
+
+    metric = Metric("relative_l2", "min", "the epoch of the least error on the validation set")
+
+    def __init__(self, network: Operator, config: OwnFit, seed: int, samples: OwnSamples, problem: Problem) -> None:
+        train, batch = samples.counts[0], min(config.batch, samples.counts[0])
+        super().__init__(network, Order(train, batch, train // batch, seed))
+        self.config, self.samples, self.problem = config, samples, problem
+
+    @property
+    def operator(self) -> Operator:
+        """The network."""
+        return cast("Operator", self.network)
+
+    def draw(self, chosen: Rows, rng: Generator) -> OwnBatch:
+        batch = as_batch(self.samples, np.sort(chosen))
+        if not self.problem.description.symmetries:
+            return batch
+        fields = len(self.problem.description.inputs)
+        moved = symmetries.transform(self.problem.description, [*batch.inputs[:fields], *batch.outputs], rng)
+        return OwnBatch([*moved[:fields], *batch.inputs[fields:]], moved[fields:])
+
+    def validation(self) -> list[OwnBatch]:
+        return [*split_batches(self.samples, "validation")]
+
+    def loss(self, batch: OwnBatch) -> Tensor:
+        """Return the mean relative L2 error."""
+        return errors(self.operator, batch).mean()
+
+    def score(self, batch: OwnBatch) -> tuple[Tensor, int]:
+        """Return the mean relative L2 error of a batch."""
+        return errors(self.operator, batch).mean(), len(batch.outputs[0])
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """Return AdamW, whose rate rises and falls once over the run, by cosine."""
+        config = self.config
+        optimiser = torch.optim.AdamW(
+            self.network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        total = max(3, config.epochs * self.order.steps)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimiser, max_lr=config.learning_rate, total_steps=total, pct_start=max(0.15, 2 / total)
+        )
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def as_batch(samples: OwnSamples, rows: NDArray[np.int64] | slice) -> OwnBatch:
+    """Read samples as tensors."""
+    values = {name: torch.from_numpy(np.asarray(value)) for name, value in samples.read(rows).items()}
+    outputs = [values.pop(name) for name in samples.problem.outputs]
+    return OwnBatch(list(values.values()), outputs)
+
+
+def split_batches(samples: OwnSamples, split: str) -> list[OwnBatch]:
+    """Read a split in batches."""
+    where = samples.split(split)
+    starts = range(where.start, where.stop, BATCH)
+    return [as_batch(samples, slice(start, min(start + BATCH, where.stop))) for start in starts]
+
+
+class OwnWorkload(Workload[OwnRecipe]):
+    """A recipe of a general operator on a user's data.
+
+    The samples have been prepared from the user's files before there was a recipe.
+    """
+
+    metric = OwnTask.metric
+    figures = ("errors", "classical", "clock")
+
+    @property
+    def average(self) -> float:
+        return self.recipe.fit.average
+
+    def check(self) -> None:
+        """Require the prepared samples."""
+        if not self.prepare().is_file():
+            raise RecipeError(
+                f"{self.recipe.name}: expected prepared samples {self.prepare()} but there are none: "
+                "train from the problem file once more"
+            )
+
+    @property
+    def sample_bytes(self) -> int:
+        return 0  # they are there
+
+    @property
+    def parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.network().parameters())
+
+    @cached_property
+    def samples(self) -> OwnSamples:
+        """The prepared samples."""
+        return OwnSamples(self.prepare(), self.recipe.problem)
+
+    def prepare(self) -> Path:
+        return self.data / self.recipe.samples
+
+    @property
+    def problem(self) -> Problem:
+        return Problem(description=describe(self.recipe.problem, self.samples.sides, self.samples.counts[0]))
+
+    def network(self) -> Operator:
+        torch.manual_seed(self.recipe.seed)
+        return build(self.recipe.operator)
+
+    def task(self, init: Path | None = None) -> OwnTask:
+        network = self.network()
+        first = as_batch(self.samples, slice(0, min(STATISTICS_SAMPLES, self.samples.counts[0])))
+        network.fit_normalisers(*first.inputs, *first.outputs)
+        return OwnTask(self.restored(network, init), self.recipe.fit, self.recipe.seed, self.samples, self.problem)
+
+    def account(self) -> dict[str, Any]:
+        train, validation, _ = self.samples.counts
+        return {
+            "distribution": self.problem.description.distribution,
+            "fields": train,
+            "validation_fields": validation,
+            "grids": [list(self.samples.sides)],
+            "processor": processor(),
+            "validity": {"untested": self.problem.description.untested},
+            "remarks": [line for line in str(self.samples.file.attrs["remarks"]).splitlines() if line],
+        }
+
+    def measure(self, network: Operator, problem: Problem, scope: Scope) -> dict[str, Any]:
+        """Measure a network on the test samples: one row, as there is one grid and no classical solver."""
+        if scope.grid is not None or scope.noise is not None:
+            raise ScopeError(f"{problem.name}: its data are on one grid and without noise of ours")
+        with torch.inference_mode():
+            found = torch.cat([errors(network, batch) for batch in split_batches(self.samples, "test")]).double()
+        row = {"grid": list(self.samples.sides), "fields": len(found)} | summary(found.numpy())
+        return {"errors": [row], "classical": [], "clock": {"processor": processor()}}
+
+    def examples(self) -> Tensors:
+        where = self.samples.split("test")
+        chosen = slice(where.start, min(where.start + MOST, where.stop))
+        return {name: np.asarray(value, dtype=np.float32) for name, value in self.samples.read(chosen).items()}
+
+    def draw_pictures(self, network: Operator, problem: Problem, scope: Scope, folder: Path) -> None:
+        del network, scope, folder
+        raise ScopeError(f"{problem.name}: pictures of a user's data are in its report")
+
+
+STATISTICS_SAMPLES = 512  # enough for means and deviations; they are in memory at once
+
+
+def summary(errors_: NDArray[np.float64]) -> dict[str, float]:
+    """Return mean with its standard error, median, 95th percentile and worst, with four digits."""
+    figures = {
+        "relative_l2": errors_.mean(),
+        "standard_error": errors_.std(ddof=1) / np.sqrt(len(errors_)) if len(errors_) > 1 else np.nan,
+        "median": np.median(errors_),
+        "percentile_95": np.percentile(errors_, 95),
+        "worst": errors_.max(),
+    }
+    return {name: float(f"{value:.4g}") for name, value in figures.items() if np.isfinite(value)}
