@@ -1,1 +1,1 @@
-"""Takes a checkpoint, gives a Triton model version: one graph for every grid, proven against its network."""
+"""Export of checkpoints as Triton model versions: one graph for every grid, compared with its network."""

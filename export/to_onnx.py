@@ -95,7 +95,7 @@ def strip(model: onnx.ModelProto) -> None:
 
 
 def check(model: onnx.ModelProto, signature: Signature) -> None:
-    """Refuse graphs that run in one place only or for one shape only.
+    """Refuse graphs that do not run everywhere or run for one shape only.
 
     Raises:
         GraphError: see `write`.

@@ -1,1 +1,1 @@
-"""Takes PDE samples and a recipe, gives a checkpoint: weights, config and a card of what was measured."""
+"""Training of operators: samples and a recipe become a checkpoint with weights, config and card."""

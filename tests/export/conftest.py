@@ -53,7 +53,7 @@ CARD: dict[str, Any] = {
 
 @pytest.fixture(scope="session")
 def save_checkpoint() -> Callable[[Path, str, int], Path]:
-    """Saves an untrained operator of a problem, drawn from a seed, as a checkpoint folder."""
+    """Save an untrained operator of a problem, drawn from a seed, as a checkpoint folder."""
 
     def save(folder: Path, problem: str, seed: int = 0) -> Path:
         torch.manual_seed(seed)
@@ -85,7 +85,7 @@ def checkpoints(
 def published(
     tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]
 ) -> tuple[Path, dict[str, Publication]]:
-    """A repository with all checkpoints in both formats, and the publications by model; copy it before changing it."""
+    """Return a repository with all checkpoints in both formats, and the publications; copy it before a change."""
     repository = tmp_path_factory.mktemp("published") / "model_repository"
     done = [one for folder in checkpoints.values() for one in publish(folder, repository)]
     return repository, {one.model: one for one in done}

@@ -1,4 +1,4 @@
-"""Both formats compute what the network computes, on every grid, and hold nothing that runs in one place only."""
+"""Both formats compute what the network computes, on every grid, and run everywhere."""
 
 from __future__ import annotations
 

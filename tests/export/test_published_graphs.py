@@ -1,4 +1,4 @@
-"""The published networks become graphs that answer any batch and grid, in both formats."""
+"""The published networks become graphs for any batch and grid, in both formats."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NETWORKS: dict[str, EncoderConfig] = {
     "space": GridTransformerConfig(attention="linear", dimensions=3, decoder=DECODER, **SMALL),
 }
 AXES = {1: ("point",), 2: ("row", "column"), 3: ("layer", "row", "column")}
-CASES = {  # axes, and points per axis of the answer if it is not given on the question's grid
+CASES = {  # axes, and points per axis of the output if it is not on the input's grid
     "line": (1, None),
     "plane": (2, None),
     "inverse": (2, (7, 6)),
@@ -46,11 +46,11 @@ CASES = {  # axes, and points per axis of the answer if it is not given on the q
 
 
 def signature(name: str) -> Signature:
-    count, answer = CASES[name]
+    count, points = CASES[name]
     field, output = (Quantity(name=name, meaning="", units="1") for name in ("x", "y"))
     return Signature(
         inputs=(TensorSpec.of(field, AXES[count]),),
-        outputs=(TensorSpec.of(output, AXES[count], answer),),
+        outputs=(TensorSpec.of(output, AXES[count], points),),
         grid=GridSpec(axes=AXES[count], minimum=6, maximum=40, declared=(11,), points=""),
     )
 

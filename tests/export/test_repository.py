@@ -163,8 +163,8 @@ def test_several_are_published_side_by_side_and_one_that_fails_alone_is_refused(
     ran = subprocess.run(export, cwd=ROOT, check=False, capture_output=True, text=True)
     assert ran.returncode == 1
     said = "".join(ran.stderr.split())  # lines are broken anywhere
-    places = [said.index(word) for word in ("firstversion1:published", "secondisnotpublished", "wholeversion1")]
-    assert places == sorted(places), "told in another order than asked"
+    positions = [said.index(word) for word in ("firstversion1:published", "secondisnotpublished", "wholeversion1")]
+    assert positions == sorted(positions), "reported in another order than requested"
     assert {path.name for path in repository.iterdir()} == {
         "first",
         "whole",

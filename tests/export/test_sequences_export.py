@@ -1,4 +1,4 @@
-"""Models of sequences: the graph answers like its network at any length, padding counts for nothing, Triton serves."""
+"""Models of sequences: graphs compute what networks compute at any length, padding has no effect, Triton serves."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Leaky(nn.Module):
 
 
 def untrained(problem: SequenceDescription, make: Callable[[SequenceDescription], nn.Module]) -> Any:
-    """What export reads of a checkpoint."""
+    """Return what export reads of a checkpoint."""
     torch.manual_seed(0)
     facts = {"problem": problem, "description": problem, "formats": ("onnx",), "examples": None, "card": CARD}
     return SimpleNamespace(operator=make(problem).eval(), digest="0" * 64, **facts)
@@ -78,13 +78,13 @@ def untrained(problem: SequenceDescription, make: Callable[[SequenceDescription]
 
 @pytest.fixture(scope="module")
 def sequences(tmp_path_factory: pytest.TempPathFactory) -> Published:
-    """A repository with a model of either kind of output, and their checkpoints by name."""
-    place = tmp_path_factory.mktemp("sequences") / "model_repository"
+    """Return a repository with a model of either kind of output, and their checkpoints by name."""
+    folder = tmp_path_factory.mktemp("sequences") / "model_repository"
     networks = {"listops": (WHOLE, CLASSIFIER), "animals": (EACH, MEMORISER)}
     checkpoints = {name: untrained(problem, partial(build, sizes)) for name, (problem, sizes) in networks.items()}
     for name, checkpoint in checkpoints.items():
-        repository.release(checkpoint, place, name)
-    return place, checkpoints
+        repository.release(checkpoint, folder, name)
+    return folder, checkpoints
 
 
 @pytest.mark.parametrize("name", ["listops", "animals"])

@@ -1,4 +1,4 @@
-r"""Takes a field on its finest mesh, gives its gradient there: the truth that a weighted loss holds slopes against.
+r"""The gradient of a field on its finest mesh, which a weighted loss compares predicted gradients with.
 
 Central differences with the mesh width h = 1/n for n points an axis, as the published code does
 (Cao, NeurIPS 2021: h = 1/421 and 1/8192):
@@ -20,7 +20,7 @@ Array = NDArray[np.float32]
 
 
 def gradient(field: Array) -> Array:
-    """Give u' `[point]` of a line `[point]`, or both derivatives `[row, column, 2]` of a plane, along rows first.
+    """Compute u' `[point]` of a line `[point]`, or both derivatives `[row, column, 2]` of a plane, along rows first.
 
     Raises:
         ValueError: the field has more axes.
@@ -44,7 +44,7 @@ def plane(field: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def central(padded: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """Give (u_{i+1} - u_{i-1}) / 2h along an axis that holds one point more at either end."""
+    """Compute (u_{i+1} - u_{i-1}) / 2h along an axis that holds one point more at either end."""
     n = padded.shape[axis] - 2
     after, before = np.arange(2, n + 2), np.arange(n)
     return (padded.take(after, axis) - padded.take(before, axis)) * n / 2

@@ -1,4 +1,4 @@
-r"""Takes fields and levels of noise, gives fields as an instrument would have measured them.
+r"""Noise on fields, as an instrument would add it.
 
 .. math::
     \tilde u_i = u_i + \epsilon\, \sigma_i\, \xi_i, \qquad \xi_i \sim N(0, 1),
@@ -20,7 +20,7 @@ Real = TypeVar("Real", bound=np.floating[Any])
 def add_noise(
     fields: NDArray[Real], levels: NDArray[Real], deviation: NDArray[Real], normals: NDArray[Real]
 ) -> NDArray[Real]:
-    """Give noisy fields `[sample, *grid]`.
+    """Add noise to fields.
 
     Args:
         fields: `[sample, *grid]` in physical units.

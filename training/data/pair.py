@@ -1,4 +1,4 @@
-"""The one place that says what the training pipeline supports: problems with one scalar input and one scalar output.
+"""The limit of the training pipeline of built-in problems: one scalar input and one scalar output.
 
 A problem's description may have several inputs, parameters and outputs. The store keeps them all; reading samples,
 batches, noise, pictures and errors by grid handle one of each.

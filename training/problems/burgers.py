@@ -38,7 +38,7 @@ def solve(inputs: Fields, conditions: Conditions) -> Fields:
 
 
 def attributes(mesh: int) -> Attributes:
-    """Say where the stored points lie, and which viscosity was taken."""
+    """Return the positions of the stored points, in words, and the viscosity."""
     return {"viscosity": burgers.VISCOSITY, "points": f"x_i = i/{mesh}"}
 
 

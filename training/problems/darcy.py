@@ -51,7 +51,7 @@ def residual(fields: Fields, conditions: Conditions) -> NDArray[Any]:
 
 
 def attributes(mesh: int) -> Attributes:
-    """Say where the stored points lie."""
+    """Return the positions of the stored points, in words."""
     return {"points": f"x_i = (i + 1/2)/{mesh} on each axis: cell centres"}
 
 

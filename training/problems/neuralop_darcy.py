@@ -61,7 +61,7 @@ def solve_material(material: NDArray[Any], cells: int = CELLS) -> NDArray[np.flo
 
 
 def attributes(mesh: int) -> Attributes:
-    """Say where the stored points lie."""
+    """Return the positions of the stored points, in words."""
     del mesh
     return {"points": POINTS}
 

@@ -49,7 +49,7 @@ def residual(fields: Fields, conditions: Conditions) -> NDArray[Any]:
 
 
 def attributes(mesh: int) -> Attributes:
-    """Say where the stored points lie."""
+    """Return the positions of the stored points, in words."""
     return {"points": f"x_i = i/{mesh - 1} on each axis, walls included"}
 
 

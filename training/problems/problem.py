@@ -51,7 +51,7 @@ class Baseline:
     Attributes:
         method: The method, in words.
         solve: Maps the inputs of one sample to its outputs on the inputs' own grid.
-        slow: A solve takes seconds or minutes: it is measured on a few samples, on trained grids, when asked for.
+        slow: A solve takes seconds or minutes: it is measured on a few samples, on trained grids, if requested.
         noise: The method is made for noisy inputs; others are measured without noise only.
     """
 

@@ -1,4 +1,4 @@
-"""The set in neuraloperator's wheel is read without its pickles, and a network trained on it answers finer grids."""
+"""The set in neuraloperator's wheel is read without its pickles, and a network trained on it takes finer grids."""
 
 from __future__ import annotations
 
