@@ -2,6 +2,13 @@
 MODEL ?= darcy
 PRESET ?= quick
 PYTHON ?= python3
+# PROBLEM=heat.toml trains on your own data; the model is called what the problem file says.
+ifdef PROBLEM
+MODEL := $(shell sed -n 's/^name *= *"\([^"]*\)".*/\1/p' $(PROBLEM) | head -n 1)
+RECIPE := $(PROBLEM) --preset $(PRESET)
+else
+RECIPE := $(MODEL)-$(PRESET)
+endif
 RUN := runs/$(MODEL)-$(PRESET)
 BIN := .venv/bin
 APP := .venv/.app
@@ -15,18 +22,19 @@ CORPUS := .third_party/neuraloperator-0.3.0-py3-none-any.whl
 help: ## print this list
 	@echo "make serve                                            serve the released models"
 	@echo "make train export serve [MODEL=$(MODEL)] [PRESET=$(PRESET)]   train a model and serve it, too"
+	@echo "make train export serve PROBLEM=heat.toml [PRESET=$(PRESET)]  the same for your own data"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 data: $(APP) ## generate the samples for MODEL and PRESET (resumes, uses all cores)
-	$(BIN)/python -m training data $(MODEL)-$(PRESET)
+	$(BIN)/python -m training data $(if $(PROBLEM),$(PROBLEM),$(MODEL)-$(PRESET))
 
 train: $(APP) ## train MODEL with PRESET (tiny, quick, laptop, paper) into runs/ (resumes)
-	$(BIN)/python -m training fit $(MODEL)-$(PRESET) --resume
+	$(BIN)/python -m training fit $(RECIPE) --resume
 
 release: $(APP) ## copy the run of MODEL and PRESET to checkpoints/; the next export publishes it
 	@test -f $(RUN)/weights.safetensors || { echo "no finished run in $(RUN): make train MODEL=$(MODEL) PRESET=$(PRESET) first" >&2; exit 1; }
 	mkdir -p checkpoints/$(MODEL)
-	cp $(RUN)/weights.safetensors $(RUN)/config.json $(RUN)/card.json checkpoints/$(MODEL)/
+	cp $(RUN)/weights.safetensors $(RUN)/config.json $(RUN)/card.json $(wildcard $(RUN)/examples.safetensors) checkpoints/$(MODEL)/
 
 export: $(APP) ## export the released checkpoints, and the run of MODEL and PRESET if there is one, to model_repository/
 	$(BIN)/python -m export $$(ls -d checkpoints/*/ $(RUN)/weights.safetensors 2>/dev/null | sed 's|/weights.safetensors||')

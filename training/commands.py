@@ -14,16 +14,20 @@ from rich.table import Table
 from rich.text import Text
 
 from training import ablation, checkpoint
+from training.data.readers import open_file
 from training.evaluation.table import rich_table
 from training.files import write_json
-from training.fit import run
+from training.fit import own_run, run
 from training.fit.folder import RunFolder
 from training.fit.workload import Scope, ScopeError, Workload
 from training.importing import provenance, reference
 from training.importing.arguments import Example
 from training.importing.summary import summary
 from training.memorisation.command import memorise
+from training.problems.own.draft import draft
+from training.problems.own.draft_text import toml
 from training.recipes import recipe as config
+from training.recipes.own import OwnRecipe
 from training.sequences.accuracy import rich_table as label_table
 from training.user_error import UserError
 
@@ -32,13 +36,17 @@ app.command()(memorise)
 console = Console(stderr=True)
 
 RecipeName = Annotated[str, typer.Argument(help="A recipe: a name such as darcy-quick, or a TOML file.")]
+RecipeOrProblem = Annotated[
+    str, typer.Argument(help="A recipe: a name such as darcy-quick, or a TOML file; or the problem file of your data.")
+]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Change one key: --set fit.epochs=3. Repeatable.")]
 DataFolder = Annotated[Path, typer.Option("--data", help="The folder of the samples.")]
 
 
 @app.command()
 def fit(
-    recipe: RecipeName,
+    recipe: RecipeOrProblem,
+    preset: Annotated[str, typer.Option(help="For a problem file: tiny, quick or laptop.")] = "quick",
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/<model>-<preset> by default.")] = None,
     data: DataFolder = Path("data"),
@@ -50,20 +58,59 @@ def fit(
     The run's folder becomes a checkpoint folder. metrics.csv in it has one row
     per epoch. An interrupted run continues with --resume.
 
+    The data of a problem file are checked and prepared first, and sizes and
+    epochs are chosen from them; `describe` drafts a problem file.
+
     python -m training fit darcy-quick --set fit.epochs=20 --set data.train=500
+    python -m training fit heat.toml --preset quick
     """
-    chosen = config.read(config.find(recipe), overrides)
-    folder = run.train(chosen, out or Path("runs") / chosen.name, data, resume=resume, init=init)
+    chosen = read_recipe(recipe, preset, overrides or [], data)
+    to = out or Path("runs") / chosen.name
+    if resume and isinstance(chosen, OwnRecipe):
+        chosen = own_run.interrupted(RunFolder(to), chosen)
+    folder = run.train(chosen, to, data, resume=resume, init=init)
     console.print(figures(checkpoint.load(folder).card, chosen.name))
     typer.echo(folder)
 
 
+def read_recipe(recipe: str, preset: str, overrides: list[str], data: Path) -> config.AnyRecipe:
+    """Read a recipe, or write one for the data of a problem file."""
+    if own_run.is_problem_file(Path(recipe)):
+        return own_run.own_recipe(Path(recipe), preset, overrides, data)
+    return config.read(config.find(recipe), overrides)
+
+
 @app.command()
-def data(recipe: RecipeName, overrides: Overrides = None, folder: DataFolder = Path("data")) -> None:
+def describe(
+    files: Annotated[list[Path], typer.Argument(help="Data files of one layout; several are one set of samples.")],
+    layout: Annotated[str, typer.Option("--format", help="Their layout; auto decides by their contents.")] = "auto",
+) -> None:
+    """Show what a data file holds, and print a problem file for it.
+
+    What the file does not say is guessed, and the guesses are comments at the
+    head of the problem file: read them before you train.
+
+    python -m training describe heat.h5 > heat.toml
+    """
+    with open_file(files[0], layout) as file:
+        table = Table("array", "shape", "type", "units", title=f"{files[0].name}: {file.format}", title_justify="left")
+        for array in file.arrays.values():
+            table.add_row(array.name, " x ".join(map(str, array.shape)), str(array.dtype), array.units)
+        console.print(table)
+        typer.echo(toml(draft(file, files)), nl=False)
+
+
+@app.command()
+def data(recipe: RecipeOrProblem, overrides: Overrides = None, folder: DataFolder = Path("data")) -> None:
     """Generate or complete the samples of a recipe, or find or fetch its corpus.
+
+    Of a problem file the data are checked and prepared for training.
 
     python -m training data darcy-laptop
     """
+    if own_run.is_problem_file(Path(recipe)):
+        typer.echo(own_run.samples(Path(recipe), folder).path)
+        return
     typer.echo(run.workload(config.read(config.find(recipe), overrides), folder).prepare())
 
 

@@ -81,7 +81,7 @@ def has_baseline(case: Case, data: DataConfig, *, patient: bool) -> bool:
     return not baseline.slow or (patient and max(case.inputs.shape[1:]) <= max(data.grids))
 
 
-def beside(card: Mapping[str, Rows]) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+def beside(card: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
     """Pair a card's errors with the classical solver's on the same grid at the same noise, where there are any."""
     baselines = {key(row): row for row in card["classical"]}
     return [(row, baselines.get(key(row))) for row in card["errors"]]

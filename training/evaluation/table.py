@@ -8,13 +8,13 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from training.evaluation.report import Rows, beside
+from training.evaluation.report import beside
 
 HEADER = ("grid", "solver", "fields", "L2", "median", "worst", "gradient", "energy", "ms", "of 8")
 NETWORK, CLASSICAL = "network", "classical"
 
 
-def rich_table(card: Mapping[str, Rows], title: str) -> Table:
+def rich_table(card: Mapping[str, Any], title: str) -> Table:
     """Lay out a card for a terminal of eighty columns, one section per grid and noise."""
     table = Table(title=title, box=SIMPLE_HEAD, padding=0, show_edge=False)
     for name in HEADER:
@@ -26,7 +26,7 @@ def rich_table(card: Mapping[str, Rows], title: str) -> Table:
     return table
 
 
-def card_cells(card: Mapping[str, Rows]) -> list[tuple[str, ...]]:
+def card_cells(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return all rows of a card as cells under `HEADER`."""
     return [row for pair in beside(card) for row in cells(*pair)]
 

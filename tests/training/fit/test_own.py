@@ -9,9 +9,14 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from click.testing import Result
+from typer.testing import CliRunner
 
 from training import checkpoint
+from training.commands import app
 from training.data.own_samples import OwnSamples, prepare
+from training.fit.folder import RunFolder
+from training.fit.own_run import interrupted
 from training.fit.preset import PRESETS, network, recipe
 from training.fit.run import train
 from training.problems.own.columns import DataError
@@ -93,3 +98,41 @@ def test_a_run_learns_and_leaves_a_checkpoint_that_needs_no_file(samples: OwnSam
     assert isinstance(found, checkpoint.OwnCheckpoint)
     output = found.operator(torch.ones(2, 9, 20), torch.zeros(2, 2, 9, 20), torch.ones(2))
     assert output.shape == (2, 9, 20)
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_a_data_file_is_described_trained_and_resumed_by_commands(samples: OwnSamples, tmp_path: Path) -> None:
+    described = command("describe", tmp_path / "heat.h5")
+    assert described.exit_code == 0, described.output
+    (tmp_path / "heat.toml").write_text(described.stdout[described.stdout.index("# heat.h5") :])
+    own = (tmp_path / "heat.toml", "--preset", "tiny", "--data", samples.path.parent, "--out", tmp_path / "run")
+    trained = command("fit", *own, "--set", "fit.epochs=2", "--set", "operator.attention=fourier")
+    assert trained.exit_code == 0, trained.output
+    found = checkpoint.load(tmp_path / "run")
+    assert found.recipe.fit.epochs == 2
+    assert found.recipe.operator.attention == "fourier"
+
+
+def test_an_interrupted_run_keeps_the_epochs_that_it_began_with(samples: OwnSamples, tmp_path: Path) -> None:
+    begun = short(samples)
+    run = RunFolder(tmp_path)
+    run.recipe.write_text(begun.model_dump_json())
+    other = begun.model_copy(update={"fit": begun.fit.model_copy(update={"epochs": 99})})
+    assert interrupted(run, other) == begun
+    assert interrupted(run, other.model_copy(update={"preset": "quick"})).fit.epochs == 99
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("--preset", "huge"), "expected a preset among tiny, quick, laptop but got 'huge'"),
+        (("--preset", "tiny", "--set", "fit.epoch=2"), "fit.epoch: Extra inputs are not permitted"),
+    ],
+)
+def test_mistakes_are_named(change: tuple[str, ...], message: str, samples: OwnSamples, tmp_path: Path) -> None:
+    (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5").stdout)
+    failed = command("fit", tmp_path / "heat.toml", "--data", samples.path.parent, *change)
+    assert message in str(failed.exception)

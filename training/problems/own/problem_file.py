@@ -76,12 +76,12 @@ class DataSection(Section):
         """Return the numbers of training, validation and test samples.
 
         Raises:
-            ValueError: A split would be empty.
+            ProblemFileError: A split would be empty.
         """
         validation, test = (count(share, samples) for share in (self.validation, self.test))
         train = samples - validation - test
         if min(train, validation, test) < 1:
-            raise ValueError(
+            raise ProblemFileError(
                 f"data: expected at least one sample for training, validation and test but {samples} samples give "
                 f"{train}, {validation} and {test}"
             )
