@@ -124,7 +124,7 @@ def run(package: Path) -> Callable[..., str]:
     return command
 
 
-@pytest.mark.timeout(300)  # a training, an export and a start of Triton
+@pytest.mark.timeout(600)  # a training, an export and a start of Triton, on a busy machine
 def test_a_problem_from_another_package_is_trained_exported_and_served(
     run: Callable[..., str],
     tmp_path: Path,
