@@ -153,7 +153,7 @@ def evaluate(
         raise typer.BadParameter(str(error)) from error
     show(folder, card, json)
     if write:
-        run.complete(RunFolder(folder), found.card, card)
+        run.complete(work, RunFolder(folder), found.card, card)
 
 
 def show(folder: Path, card: dict[str, Any], json: Path | None) -> None:

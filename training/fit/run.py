@@ -97,14 +97,13 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder) -> None:
     card = describe(work, network, run) | {MISSING: list(work.figures)}
     checkpoint.save(run.path, network, work.recipe, work.problem, card)
     try:
-        examples.write(run.path, work.examples())
         figures = work.measure(network, work.problem, Scope())
+        complete(work, run, card, figures)
     except Exception as error:
         raise RunError(
             f"{run.path}: the checkpoint is saved but measuring it failed ({type(error).__name__}: {error}); "
             f"`python -m training evaluate {run.path} --write` completes its card"
         ) from error
-    complete(run, card, figures)
 
 
 def check(work: Workload[Any], run: RunFolder) -> None:
@@ -184,8 +183,16 @@ def describe(work: Workload[Any], network: nn.Module, run: RunFolder) -> dict[st
     return {"training": work.account() | training, "checkpoint": {"parameters": parameters}}
 
 
-def complete(run: RunFolder, card: dict[str, Any], figures: dict[str, Any]) -> None:
-    """Write the card of a saved checkpoint with its figures, and remove what a resumed run would need."""
+def complete(work: Workload[Any], run: RunFolder, card: dict[str, Any], figures: dict[str, Any]) -> None:
+    """Write the figures and the examples of a saved checkpoint, and remove what a resumed run would need.
+
+    Args:
+        work: The workload of the checkpoint's recipe.
+        run: The checkpoint's folder.
+        card: The card so far.
+        figures: What was measured.
+    """
+    examples.write(run.path, work.examples())
     missing = [key for key in card.get(MISSING, ()) if key not in figures]
     rest = {MISSING: missing} if missing else {}
     write_json(run.path / checkpoint.CARD, {key: card[key] for key in card if key != MISSING} | figures | rest)

@@ -22,7 +22,7 @@ from training.losses import relative_l2
 from training.problems.registry import PROBLEMS
 from training.recipes import recipe as config
 
-FILES = {checkpoint.WEIGHTS, checkpoint.CONFIG, checkpoint.CARD, "metrics.csv"}
+FILES = {checkpoint.WEIGHTS, checkpoint.CONFIG, checkpoint.CARD, checkpoint.EXAMPLES, "metrics.csv"}
 EPOCHS = ["--set", "fit.epochs=6", "--set", "fit.average=0.5"]
 
 

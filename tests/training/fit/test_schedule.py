@@ -20,6 +20,7 @@ from training.fit.run import fit, workload
 from training.importing.reference_layout import reference_state
 from training.nn.decoders import SpectralDecoderConfig
 from training.operators import LineTransformer, LineTransformerConfig
+from training.problems.registry import PROBLEMS
 from training.recipes import recipe as config
 from training.recipes.recipe import FitConfig, Recipe
 
@@ -75,7 +76,7 @@ class Watched(FieldTask):
 
 def samples(count: int, points: int) -> Samples:
     field = np.zeros((count, points), dtype=np.float32)
-    return Samples(field, field, "burgers", "none")
+    return Samples(field, field, PROBLEMS["burgers"], "none")
 
 
 def test_ten_steps_lead_where_the_published_ones_do(golden: Callable[[str], Any], tmp_path: Path) -> None:
