@@ -13,7 +13,6 @@ from rich.text import Text
 
 from benchmarks import comparison
 from benchmarks.profiling.command import profile, split
-from benchmarks.profiling.measure import ProfileError
 from benchmarks.profiling.plot import draw as draw_profile
 from benchmarks.report import markdown, memorisation, page, pictures, research
 from benchmarks.service import latency, malformed, mixed_grids, overhead, soak, throughput
@@ -29,9 +28,8 @@ from benchmarks.tables import (
     summary,
     targets,
 )
-from training import checkpoint
 from training.recipes import recipe as recipes
-from training.sequences.corpora.corpus import CorpusError
+from training.user_error import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -287,6 +285,6 @@ def main() -> None:
     """Run the command line; an error that the user can correct is one line."""
     try:
         app(prog_name="python -m benchmarks")
-    except (ProfileError, recipes.RecipeError, checkpoint.CheckpointError, CorpusError) as error:
+    except UserError as error:
         Console(stderr=True).print(Text(str(error), "red"))
         raise SystemExit(1) from error

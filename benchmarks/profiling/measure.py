@@ -24,11 +24,12 @@ from benchmarks.profiling.forms import attention_type, attentions, compute_as, f
 from benchmarks.profiling.memory import peak_bytes
 from benchmarks.profiling.rows import Clock, Row, Settings
 from benchmarks.profiling.subjects import Subject, subject
+from training.user_error import UserError
 
 WARM_UP, MEMORY = 1, 1  # steps before the rounds
 
 
-class ProfileError(RuntimeError):
+class ProfileError(UserError):
     """The profile cannot be measured; the message says why, and what to change."""
 
 
