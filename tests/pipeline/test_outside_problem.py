@@ -94,7 +94,7 @@ learning_rate = 1e-2
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as pip would leave it: a module, and its metadata with the entry point."""
+    """Write a folder as pip would leave it: a module, and its metadata with the entry point."""
     folder = tmp_path_factory.mktemp("outside")
     (folder / "heat_line_package.py").write_text(PROBLEM)
     info = folder / "heat_line_package-1.0.dist-info"
@@ -106,7 +106,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(package: Path) -> Callable[..., str]:
-    """Runs `python -m …` where the package is installed."""
+    """Run `python -m …` where the package is installed."""
     path = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
 
     def command(*arguments: object) -> str:

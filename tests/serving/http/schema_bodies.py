@@ -38,7 +38,7 @@ def fields() -> st.SearchStrategy[NDArray[Any]]:
 
 
 def damaged(whole: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
-    """A body that ends early, with some bytes in it that were others."""
+    """Draw a body that ends early, with some of its bytes changed."""
 
     def change(body: bytes, length: float, changes: dict[int, int]) -> bytes:
         changed = bytes(changes.get(offset, byte) for offset, byte in enumerate(body))
@@ -49,17 +49,17 @@ def damaged(whole: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
 
 
 def as_npy(array: NDArray[Any]) -> bytes:
-    """A file of one array of floating-point numbers."""
+    """Draw a file of one array of floating-point numbers."""
     return npy.write(array.astype(np.float32))
 
 
 def as_safetensors(array: NDArray[Any], name: str) -> bytes:
-    """A file of one named array."""
+    """Draw a file of one named array."""
     return safetensors.write({name: array.astype(np.float32)}, {})
 
 
 def as_inference(array: NDArray[Any], name: str) -> bytes:
-    """A request of `/v2` in JSON, sent as bytes."""
+    """Draw a request of `/v2` in JSON, sent as bytes."""
     datatype = {"f": "FP32", "i": "INT32"}[array.dtype.kind]
     tensor = {"name": name, "shape": array.shape, "datatype": datatype, "data": array.reshape(-1).tolist()}
     return json.dumps({"inputs": [tensor]}).encode()

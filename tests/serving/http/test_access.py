@@ -31,7 +31,7 @@ FIELD = np.full((16, 16), 4.25, np.float32)
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Callable[[str], dict[str, Any]]:
-    """Gives the line of a request, as JSON, once it is written."""
+    """Return the line of a request, as JSON, once it is written."""
     caplog.set_level(logging.INFO, "petrov.access")
 
     def line(request_id: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def hasty(
     make_settings: Callable[..., Settings],
     run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
 ) -> Iterator[Gateway]:
-    """A gateway that waits for no client longer than a second."""
+    """Run a gateway that waits for no client longer than a second."""
     settings = make_settings(
         triton.settings.repository, triton=triton.settings.triton_addresses, receive_seconds=1.0, request_seconds=120.0
     )
@@ -112,7 +112,7 @@ def test_a_response_that_is_not_read_is_dropped(hasty: Gateway) -> None:
     process = psutil.Process()
 
     def connections() -> int:
-        """Connections at the gateway's port, from its side."""
+        """Count the connections at the gateway's port, from its side."""
         port = hasty.settings.port
         return sum(each.laddr.port == port and each.status == "ESTABLISHED" for each in process.net_connections("tcp"))
 

@@ -139,7 +139,7 @@ BAD: dict[str, tuple[Any, dict[str, str], int, str, str]] = {
 
 
 def _with(array: Array, value: Any) -> Any:
-    """The array with a bad value in its first field; as lists if numpy cannot hold it."""
+    """Return the array with a bad value in its first field; as lists if numpy cannot hold it."""
     changed: Any = array.astype(object) if value is None else array.copy()
     changed[0, 17, 3] = value
     return changed
@@ -226,7 +226,7 @@ def test_the_documentation_needs_no_other_host(http: httpx2.Client) -> None:
 
 
 def sample(text: str, name: str, **labels: str) -> float:
-    """The sum of a metric's samples that carry these labels."""
+    """Sum a metric's samples that carry these labels."""
     total = 0.0
     for line in text.splitlines():
         match = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)

@@ -70,7 +70,7 @@ class Receiver(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/v1/traces"
 
     def of(self, trace: str) -> dict[tuple[str, str], Span]:
-        """The spans of a trace by service and name."""
+        """Return the spans of a trace by service and name."""
         return {(span.service, span.name): span for span in list(self.spans) if span.trace == trace}
 
 
@@ -149,7 +149,7 @@ def traced(
     run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
     run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
 ) -> Iterator[Gateway]:
-    """A gateway and a Triton that send their spans, soon."""
+    """Run a gateway and a Triton that send their spans, soon."""
     settings = make_settings(toy_repository, traces=receiver.url, triton_traces=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")  # else five seconds, for both
@@ -166,7 +166,7 @@ def caller() -> Iterator[tuple[str, str]]:
 
 
 def arrived(receiver: Receiver, trace: str, *expected: tuple[str, str]) -> dict[tuple[str, str], Span]:
-    """The trace, once these spans of it are there."""
+    """Return the trace, once these spans of it are there."""
     wait_until(lambda: set(expected) <= receiver.of(trace).keys(), 20)
     return receiver.of(trace)
 

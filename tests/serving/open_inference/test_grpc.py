@@ -243,7 +243,7 @@ def tight(
     make_settings: Callable[..., Settings],
     run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
 ) -> Iterator[Gateway]:
-    """A gateway with tight limits, before the shared Triton."""
+    """Run a gateway with tight limits, before the shared Triton."""
     settings = make_settings(
         triton.settings.repository,
         triton=triton.settings.triton_addresses,
@@ -285,7 +285,7 @@ def test_a_message_that_does_not_arrive_is_not_waited_for(tight: Gateway, tight_
 
 
 def silence(until: threading.Event) -> Iterator[bytes]:
-    """A message that is announced and not sent."""
+    """Return a message that is announced and not sent."""
     until.wait()
     yield from ()
 

@@ -51,7 +51,7 @@ def samples(tmp_path: Path) -> OwnSamples:
 
 
 def short(samples: OwnSamples) -> OwnRecipe:
-    """The tiny preset with a fixed number of epochs, whatever else the machine does."""
+    """Return the tiny preset with a fixed number of epochs, whatever else the machine does."""
     made = recipe(samples, "tiny")
     return made.model_copy(update={"fit": made.fit.model_copy(update={"epochs": 6})})
 
