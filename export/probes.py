@@ -27,7 +27,8 @@ def grids(grid: GridSpec) -> list[tuple[int, ...]]:
     low, high, declared = grid.minimum, grid.maximum, grid.declared
     p, q = prime(2 * low), prime(3 * low)
     even = ((n, n, n) for n in declared)
-    sides = [(low, low, low), (p, q, low), (q + 1, low, p), (declared[0], p, q), *even, (high, low, p)]
+    mixed = [(declared[0], p, q)] if declared else []
+    sides = [(low, low, low), (p, q, low), (q + 1, low, p), *mixed, *even, *grid.unequal, (high, low, p)]
     cut = (some[: len(grid.axes)] for some in sides)
     return list(dict.fromkeys(some for some in cut if max(some) <= high))
 

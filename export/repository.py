@@ -104,6 +104,7 @@ def is_current(folder: Path, repository: Path, name: str | None = None) -> bool:
 def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publication]:
     """Publish a checkpoint that is loaded already; see `publish`."""
     name, signature = model_name(name), Signature.of(checkpoint.description)
+    signature.require_service()
     paths = paths_of(name, repository, checkpoint.formats)
     with staging(repository, name) as aside:
         for path in paths.values():

@@ -122,6 +122,7 @@ class GridSpec(BaseModel):
     minimum: int
     maximum: int
     declared: tuple[int, ...]
+    unequal: tuple[tuple[int, ...], ...] = ()
     points: str
 
     @classmethod
@@ -133,6 +134,7 @@ class GridSpec(BaseModel):
             minimum=limits.minimum,
             maximum=limits.maximum,
             declared=limits.declared,
+            unequal=limits.unequal,
             points=problem.points,
         )
 
@@ -222,3 +224,14 @@ class Signature(BaseModel):
     def output_names(self) -> tuple[str, ...]:
         """The names of the outputs."""
         return tuple(tensor.name for tensor in self.outputs)
+
+    def require_service(self) -> None:
+        """Refuse what the gateway cannot serve yet.
+
+        Raises:
+            SignatureError: The model takes parameters or vector fields, or returns vector fields.
+        """
+        vectors = [tensor.name for tensor in (*self.inputs, *self.outputs) if "component" in tensor.axes]
+        if self.parameters or vectors:
+            names = ", ".join([*(parameter.name for parameter in self.parameters), *vectors])
+            raise SignatureError(f"the gateway serves scalar fields only, yet; it cannot serve {names}")

@@ -40,7 +40,15 @@ class Grid(Part):
     minimum: int
     maximum: int
     declared: tuple[int, ...] = Field(description="Points per axis of the grids that errors are published for.")
+    unequal: tuple[tuple[int, ...], ...] = Field(
+        default=(), description="Further such grids, with different points per axis."
+    )
     points: str
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of all grids that errors are published for."""
+        return (*((points,) * len(self.axes) for points in self.declared), *self.unequal)
 
 
 class Vocabulary(Part):

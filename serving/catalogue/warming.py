@@ -45,6 +45,5 @@ class Servers(Protocol):
 
 def samples(card: Card) -> Iterator[Batch]:
     """Yield the simplest valid inputs of each declared grid: one sample of ones."""
-    for points in card.grid.declared:
-        shape = (1, *(points for _ in card.grid.axes))
-        yield {tensor.name: np.ones(shape, DTYPES[tensor.dtype]) for tensor in card.inputs}
+    for shape in card.grid.shapes:
+        yield {tensor.name: np.ones((1, *shape), DTYPES[tensor.dtype]) for tensor in card.inputs}

@@ -39,7 +39,7 @@ const VISIBLE = 1024; // points of a curve that a screen shows
 /** Return the first grid: the largest declared one that is predicted without delay. */
 export function firstGrid(card) {
   const fitting = card.grid.declared.filter((points) => points <= VISIBLE && points ** dimensions(card) <= INTERACTIVE);
-  return fitting.at(-1) ?? card.grid.declared[0];
+  return fitting.at(-1) ?? card.grid.declared[0] ?? card.grid.minimum;
 }
 
 /** Return whether the training fields have zero mean: predictions for other fields are not reliable. */

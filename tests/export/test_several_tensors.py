@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from export import parity, to_onnx, to_torchscript, triton_config
 from export.deployable import Deployable
-from export.signature import Signature
+from export.probes import shapes
+from export.signature import Signature, SignatureError
 from export.to_onnx import GraphError
 from training.problems.description import Description
 
@@ -97,3 +98,14 @@ def test_a_graph_that_computes_something_else_is_found(tmp_path: Path) -> None:
 
     with pytest.raises(parity.ParityError, match="at most 1e-05 but found"):
         parity.gate(parity.compare(shifted, Heat(), described))
+
+
+def test_a_grid_of_unequal_sides_is_compared_where_no_square_one_is_declared() -> None:
+    described = signature(grid={"minimum": 8, "maximum": 64, "declared": [], "unequal": [[12, 20]]})
+    assert (12, 20) in {shape[1:] for shape in shapes(described)}
+
+
+def test_what_the_gateway_cannot_serve_yet_is_refused_by_name() -> None:
+    with pytest.raises(SignatureError, match="cannot serve wind, velocity, flux"):
+        signature().require_service()
+    signature(inputs=HEAT["inputs"][:1], outputs=HEAT["outputs"][:1], parameters=[]).require_service()

@@ -144,6 +144,8 @@ def test_grid_labels_are_few() -> None:
     assert checks.grid_label((5, 5), FLOW) == "5x5"
     assert checks.grid_label((6, 6), FLOW) == "other"
     assert checks.grid_label((5, 7), FLOW) == "other"
+    oblong = FLOW.model_copy(update={"grid": FLOW.grid.model_copy(update={"unequal": ((5, 7),)})})
+    assert checks.grid_label((5, 7), oblong) == "5x7"
 
 
 @given(st.integers(1, 40), st.integers(1, 9))
