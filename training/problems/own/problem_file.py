@@ -215,6 +215,19 @@ class ProblemFile(Section):
         known = possible_symmetries(self.axes)
         if unknown := [name for name in self.symmetries.exact if name not in known]:
             raise ValueError(f"symmetries.exact: expected some of {', '.join(known)} but got {', '.join(unknown)}")
+        fields = self.inputs | self.outputs
+        if vectors := [name for name, section in fields.items() if section.components and self.symmetries.exact]:
+            raise ValueError(f"symmetries.exact: expected none with vector fields ({', '.join(vectors)})")
+        positive = [name for name, section in fields.items() if section.positive]
+        if positive and "negate" in self.symmetries.exact:
+            raise ValueError(f"symmetries.exact: negate does not hold for positive fields ({', '.join(positive)})")
+        return self
+
+    @model_validator(mode="after")
+    def check_time(self) -> ProblemFile:
+        """Refuse whole trajectories, which cannot be trained yet."""
+        if self.time is not None:
+            raise ValueError("time: trajectories are not trained yet; choose single frames with `frame`")
         return self
 
     def key(self, name: str) -> str:

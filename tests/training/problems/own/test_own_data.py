@@ -161,6 +161,9 @@ FAULTS = {
     ('name = "heat"', 'name = "Heat"'): "name: String should match pattern",
     ("[outputs.temperature]", "[outputs.wind]"): "expected different names .*'wind'",
     ("[inputs.source]", "[inputs.source"): "expected TOML but found an error",
+    ("[inputs.source]", '[inputs.source]\ncomponents = ["x", "y"]'): "expected none with vector fields .source.",
+    ('"flip_row"', '"negate"'): "negate does not hold for positive fields .conductivity.",
+    ("[symmetries]", "[time]\nstep = 0.1\n[symmetries]"): "trajectories are not trained yet",
     ('files = ["heat.h5"]', 'files = ["heat.h5"]\ntest = 1.5'): "data.test: expected a share between 0 and 1",
     ('boundary = "periodic"', 'boundary = "periodic"\npoints = "nodes"'): 'axes.column: points "nodes"',
 }
