@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 import httpx2
 import psutil
@@ -52,14 +53,18 @@ def server(name: str, found: list[Started]) -> Iterator[str]:
 
     Raises:
         TimeoutError: It was not ready in time.
+        RuntimeError: It ended; the message has its last output.
     """
     [port] = free_ports(1)
     begun = time.monotonic()
     command = [str(interpreter(ENVIRONMENTS[name])), *arguments(name, port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:  # noqa: S603 -- our own command
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        subprocess.Popen(command, stdout=output, stderr=output) as process,  # noqa: S603 -- our own command
+    ):
         family: list[psutil.Process] = []
         try:
-            wait_for(f"http://127.0.0.1:{port}/health")
+            wait_for(f"http://127.0.0.1:{port}/health", process, output)
             found.append(started(name, psutil.Process(process.pid), begun))
             family = psutil.Process(process.pid).children(recursive=True)
             yield f"http://127.0.0.1:{port}"
@@ -77,14 +82,23 @@ def arguments(name: str, port: int) -> list[str]:
     return ["-m", f"{folder}.litserve_service", f"{port}"]
 
 
-def wait_for(url: str) -> None:
+def wait_for(url: str, process: subprocess.Popen[bytes], output: TextIO) -> None:
     """Return when a server responds with 200.
+
+    Args:
+        url: The address of its health check.
+        process: The server.
+        output: What it prints.
 
     Raises:
         TimeoutError: It did not in time.
+        RuntimeError: It ended; the message has its last output.
     """
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
+        if process.poll() is not None:
+            output.seek(0)
+            raise RuntimeError(f"{url}: the server ended with status {process.returncode}: {output.read()[-800:]}")
         try:
             if httpx2.get(url).status_code == httpx2.codes.OK:
                 return
