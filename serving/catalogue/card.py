@@ -45,6 +45,10 @@ class Grid(Part):
     )
     points: str
 
+    def publishes(self, shape: tuple[int, ...]) -> bool:
+        """Return whether errors are published for a grid."""
+        return (len(set(shape)) == 1 and shape[0] in self.declared) or shape in self.unequal
+
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of all grids that errors are published for."""

@@ -1,6 +1,6 @@
 """Bounds on what is in flight: requests, and the bytes of their bodies. What exceeds them is refused at once.
 
-A service that queues without bound ends by serving nobody; one that refuses early lets its clients retry.
+A service that queues without bound ends by serving no client; one that refuses early lets its clients retry.
 """
 
 from __future__ import annotations

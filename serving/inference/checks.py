@@ -69,7 +69,7 @@ def check_output(outputs: Mapping[str, NDArray[np.float32]]) -> None:
 
 def grid_label(shape: tuple[int, ...], card: Card) -> str:
     """Return the grid for metrics: `141x141` for declared sizes, else `other`, so that labels stay few."""
-    return "x".join(map(str, shape)) if shape in card.grid.shapes else OTHER
+    return "x".join(map(str, shape)) if card.grid.publishes(shape) else OTHER
 
 
 def _batch(array: NDArray[Any], tensor: Tensor, card: Card) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Rows differ in one key, are measured on fields that nobody trained or tests on, and are trained once."""
+"""Rows differ in one key, are measured on fields that are neither trained nor tested on, and are trained once."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from training.files import replacing
-from training.problems.own.checks import Summary, check, remarks
+from training.problems.own.checks import check, remarks
 from training.problems.own.columns import Column, names, open_columns
 from training.problems.own.problem_file import ProblemFile, data_files
 
@@ -121,6 +121,3 @@ class OwnSamples:
         ends = {"train": (0, train), "validation": (train, train + validation)}
         start, stop = ends.get(name, (train + validation, train + validation + test))
         return slice(start, stop)
-
-
-__all__ = ["OwnSamples", "Summary", "prepare"]

@@ -1,4 +1,4 @@
-"""The limits of a network's figures: what it was trained for, and what nobody has measured."""
+"""The limits of a network's figures: what it was trained for, and what has not been measured."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from training.evaluation.validity import validity
 from training.examples import Tensors, of_fields
 from training.fit.batches import Augmentation, Batch, draw
 from training.fit.order import Order, Rows
-from training.fit.task import Metric, Task
+from training.fit.task import Metric, Task, one_cycle
 from training.fit.workload import Scope, Workload
 from training.losses import LineLoss, PlaneLoss, relative_l2, training_loss
 from training.operators import Operator, build
@@ -91,17 +91,15 @@ class FieldTask(Task[Batch]):
         optimiser = torch.optim.AdamW(
             self.network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
-        total = max(3, config.epochs * self.order.steps)  # a step up, and one down
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
+        return one_cycle(
             optimiser,
-            max_lr=config.learning_rate,
-            total_steps=total,
-            pct_start=max(config.warmup, 2 / total),  # torch divides by zero where it rises or falls in one
+            config.learning_rate,
+            config.epochs * self.order.steps,
+            pct_start=config.warmup,
             div_factor=config.div_factor,
             final_div_factor=config.final_div_factor,
             cycle_momentum=config.cycle_momentum,
         )
-        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
 class FieldWorkload(Workload[Recipe]):

@@ -18,7 +18,7 @@ from training.data.own_samples import OwnSamples
 from training.evaluation.timing import processor
 from training.examples import MOST, Tensors
 from training.fit.order import Order, Rows
-from training.fit.task import Metric, Task
+from training.fit.task import Metric, Task, one_cycle
 from training.fit.workload import Scope, ScopeError, Workload
 from training.losses import relative_l2
 from training.operators import Operator, build
@@ -29,6 +29,7 @@ from training.recipes.own import OwnFit, OwnRecipe
 from training.recipes.recipe import RecipeError
 
 BATCH = 16  # samples of a batch that is only measured
+WARMUP = 0.15  # share of the steps during which the rate rises
 
 
 class OwnBatch(NamedTuple):
@@ -98,11 +99,7 @@ class OwnTask(Task[OwnBatch]):
         optimiser = torch.optim.AdamW(
             self.network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
-        total = max(3, config.epochs * self.order.steps)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimiser, max_lr=config.learning_rate, total_steps=total, pct_start=max(0.15, 2 / total)
-        )
-        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return one_cycle(optimiser, config.learning_rate, config.epochs * self.order.steps, pct_start=WARMUP)
 
 
 def as_batch(samples: OwnSamples, rows: NDArray[np.int64] | slice) -> OwnBatch:

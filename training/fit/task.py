@@ -34,6 +34,21 @@ class Metric:
     best: str
 
 
+def one_cycle(optimiser: torch.optim.Optimizer, rate: float, steps: int, **options: Any) -> OptimizerLRSchedulerConfig:
+    """Return an optimiser whose rate rises and falls once over a run, by cosine.
+
+    Args:
+        optimiser: The optimiser.
+        rate: The highest rate.
+        steps: Steps of the run.
+        options: Of torch's `OneCycleLR`; `pct_start` is the share of the steps during which the rate rises.
+    """
+    total = max(3, steps)  # a step up, and one down
+    options["pct_start"] = max(options["pct_start"], 2 / total)  # torch divides by zero where it rises or falls in one
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=rate, total_steps=total, **options)
+    return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
 class Task(pl.LightningModule, ABC, Generic[Batch]):
     """Fit a network to samples.
 

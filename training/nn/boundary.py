@@ -13,9 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.spectral import Axis, SpectralConv, hermitian, inverse, multiply, transform, waves
-
-CONVOLUTION = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+from training.nn.spectral import CONVOLUTION, Axis, SpectralConv, full_axis, half_axis
 
 
 def pad(x: Tensor, width: int, periodic: Sequence[bool]) -> Tensor:
@@ -76,41 +74,10 @@ class BoundarySpectralConv(SpectralConv):
         super().__init__(inputs, outputs, modes, len(periodic))
         self.periodic = tuple(periodic)
 
-    def forward(self, x: Tensor) -> Tensor:
-        axes = self.axes(x)
-        real, imaginary = transform(x, axes)
-        shape = real.shape[2:]
-        real, imaginary = (part.flatten(2).permute(2, 0, 1) for part in (real, imaginary))
-        real, imaginary = multiply(real, imaginary, self.weight)
-        real, imaginary = (part.permute(1, 2, 0).unflatten(2, shape) for part in (real, imaginary))
-        return self.activation(inverse(real, imaginary, axes) + self.residual(x))
-
     def axes(self, x: Tensor) -> list[Axis]:
-        """Return the transforms of the grid's axes: whole spectra, of the last axis a half one."""
-        last = len(self.periodic) - 1
-        indices = (torch.arange(side, device=x.device) for side in x.shape[2:])
-        return [
-            spectrum(points, self.modes, x.dtype, periodic=periodic, half=axis == last)
-            for axis, (points, periodic) in enumerate(zip(indices, self.periodic, strict=True))
-        ]
-
-
-def spectrum(points: Tensor, modes: int, dtype: torch.dtype, *, periodic: bool, half: bool) -> Axis:
-    """Return the transform of one axis.
-
-    Args:
-        points: Indices 0..n-1.
-        modes: Wave numbers kept.
-        dtype: Of the basis.
-        periodic: Whether the period is the axis itself or twice its length.
-        half: Whether negative wave numbers are left out, as on the last axis of a real field.
-    """
-    period = (points[-1:] + 1) * (1 if periodic else 2)
-    numbers = torch.arange(0 if half else -modes, modes, device=points.device)
-    cos, sin = waves(points, numbers, period, dtype)
-    if half:
-        weight = hermitian(torch.arange(1, device=points.device) + period - 1, numbers, dtype)
-        return Axis(cos, sin, weight * (2 * numbers <= period).to(dtype) / period.to(dtype))
-    held = torch.clamp(torch.div(period, 2, rounding_mode="floor") + 1, max=modes)
-    resolved = (numbers >= -held) & (numbers < period - held)
-    return Axis(cos, sin, resolved.to(dtype) / period.to(dtype))
+        """Return the transforms of the grid's axes, with twice its length as the period of an axis with ends."""
+        *others, last = (torch.arange(side, device=x.device) for side in x.shape[2:])
+        *lengths, last_lengths = (1 if periodic else 2 for periodic in self.periodic)
+        pairs = zip(others, lengths, strict=True)
+        full = [full_axis(points, self.modes, x.dtype, lengths=count) for points, count in pairs]
+        return [*full, half_axis(last, self.modes, x.dtype, lengths=last_lengths)]

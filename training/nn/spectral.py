@@ -240,14 +240,18 @@ class SpectralConv(nn.Module):
         self.activation = build_activation(activation)
 
     def forward(self, x: Channels) -> Features:
-        *others, last = (torch.arange(side, device=x.device) for side in x.shape[2:])
-        axes = [*(full_axis(axis, self.modes, x.dtype) for axis in others), half_axis(last, self.modes, x.dtype)]
+        axes = self.axes(x)
         real, imaginary = transform(self.dropout(x), axes)
         shape = real.shape[2:]
         real, imaginary = (part.flatten(2).permute(2, 0, 1) for part in (real, imaginary))
         real, imaginary = multiply(real, imaginary, self.weight)
         real, imaginary = (part.permute(1, 2, 0).unflatten(2, shape) for part in (real, imaginary))
         return self.activation(inverse(real, imaginary, axes) + self.residual(x))
+
+    def axes(self, x: Channels) -> list[Axis]:
+        """Return the transforms of the grid's axes: whole spectra, and a half one on the last axis."""
+        *others, last = (torch.arange(side, device=x.device) for side in x.shape[2:])
+        return [*(full_axis(axis, self.modes, x.dtype) for axis in others), half_axis(last, self.modes, x.dtype)]
 
 
 class Axis(NamedTuple):
@@ -258,31 +262,33 @@ class Axis(NamedTuple):
     weight: Weight
 
 
-def half_axis(points: Points, modes: int, dtype: torch.dtype) -> Axis:
+def half_axis(points: Points, modes: int, dtype: torch.dtype, *, lengths: int = 1) -> Axis:
     """Return the axis of the half spectrum, wave numbers 0..modes-1. Modes that the grid does not resolve weigh 0.
 
     Args:
         points: The indices 0..n-1 of the axis.
         modes: The number of wave numbers.
         dtype: The dtype of the basis.
+        lengths: The period in lengths of the axis; beyond the axis the field is zero.
     """
-    waves, n = torch.arange(modes, device=points.device), points[-1:] + 1
-    weight = hermitian(points, waves, dtype) * (2 * waves <= n).to(dtype) / n.to(dtype)
-    return Axis(*bases(points, waves, dtype), weight)
+    numbers, n = torch.arange(modes, device=points.device), (points[-1:] + 1) * lengths
+    weight = hermitian(n - 1, numbers, dtype) * (2 * numbers <= n).to(dtype) / n.to(dtype)
+    return Axis(*waves(points, numbers, n, dtype), weight)
 
 
-def full_axis(points: Points, modes: int, dtype: torch.dtype) -> Axis:
+def full_axis(points: Points, modes: int, dtype: torch.dtype, *, lengths: int = 1) -> Axis:
     """Return an axis of the whole spectrum, wave numbers -modes..modes-1. At most one of equal aliases has a weight.
 
     Args:
         points: The indices 0..n-1 of the axis.
         modes: The number of nonnegative wave numbers.
         dtype: The dtype of the basis.
+        lengths: The period in lengths of the axis; beyond the axis the field is zero.
     """
-    waves, n = torch.arange(-modes, modes, device=points.device), points[-1:] + 1
+    numbers, n = torch.arange(-modes, modes, device=points.device), (points[-1:] + 1) * lengths
     held = torch.clamp(torch.div(n, 2, rounding_mode="floor") + 1, max=modes)
-    weight = ((waves >= -held) & (waves < n - held)).to(dtype) / n.to(dtype)
-    return Axis(*bases(points, waves, dtype), weight)
+    weight = ((numbers >= -held) & (numbers < n - held)).to(dtype) / n.to(dtype)
+    return Axis(*waves(points, numbers, n, dtype), weight)
 
 
 def multiply(real: Tensor, imaginary: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

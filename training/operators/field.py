@@ -25,9 +25,10 @@ import torch
 from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 
-from training.nn.boundary import CONVOLUTION, BoundaryConv, BoundarySpectralConv
+from training.nn.boundary import BoundaryConv, BoundarySpectralConv
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.normaliser import Normaliser
+from training.nn.spectral import CONVOLUTION
 from training.nn.transfer import AxisRule, Rule, transfer
 from training.operators.operator import Operator, OperatorKind
 

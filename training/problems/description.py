@@ -109,7 +109,7 @@ class Description(Frozen):
         distribution: The distribution of the inputs.
         output_grid: Points per axis of the outputs where they do not lie on the inputs' grid.
         symmetries: Names of the exact symmetries; see `training.problems.symmetries`.
-        untested: Inputs for which nobody measured the problem's models.
+        untested: Inputs for which the problem's models have not been measured.
     """
 
     name: Name

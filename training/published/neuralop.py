@@ -75,7 +75,7 @@ def find() -> Path:
 
 
 def read(wheel: zipfile.ZipFile, member: str, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Read materials (stored as bytes) and solutions (stored as float32) of a member, told apart by their sizes.
+    """Read materials (stored as bytes) and solutions (stored as float32) of a member, distinguished by their sizes.
 
     Args:
         wheel: The opened wheel.

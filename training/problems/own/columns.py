@@ -155,7 +155,7 @@ def number_shape(file: DataFile, array: LazyArray) -> tuple[int, ...]:
 def field_shape(problem: ProblemFile, section: FieldSection, file: DataFile, array: LazyArray) -> tuple[int, ...]:
     """Return the shape of a field's sample as `[(time), (component), *grid]`.
 
-    A single component that nobody named is dropped: `[sample, 1, *grid]` is a scalar field.
+    A single component without a name is dropped: `[sample, 1, *grid]` is a scalar field.
 
     Raises:
         DataError: The array's shape is another than the problem file says.

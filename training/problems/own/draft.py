@@ -1,4 +1,4 @@
-"""A first problem file for data that nobody has described yet: what the files tell, and guesses that are marked."""
+"""A first problem file for data without a description: what the files tell, and guesses that are marked."""
 
 from __future__ import annotations
 
