@@ -70,7 +70,7 @@ def create_app(settings: Settings, *tritons: InferenceBackend) -> FastAPI:
     app.state.service, app.state.grpc = service, None
     _open_documentation(app)
     # The hot routes first, and not by `include_router`, whose match of a nested router takes as long as the route.
-    app.router.routes.extend([*routes.predictions.routes, *open_inference.inferences.routes])
+    app.router.routes[:0] = [*routes.predictions.routes, *open_inference.inferences.routes]
     app.include_router(routes.router)
     app.include_router(open_inference.router)
     static.mount(app)

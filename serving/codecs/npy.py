@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 MEDIA_TYPE = "application/x-npy"
 MAX_HEADER = 10_000
 _PREFIX = 12  # magic string, version and the length of the header
-_NUMBERS = frozenset(
-    np.dtype(code).name for code in ("?", "f2", "f4", "f8", *(f"{k}{n}" for k in "iu" for n in "1248"))
-)
+_NUMBERS = frozenset({"b1", "f2", "f4", "f8", *(f"{kind}{size}" for kind in "iu" for size in "1248")})
 # What the parsers beneath `read_array_header` raise for text that is no header.
 _MALFORMED = (ValueError, TypeError, SyntaxError, TokenError, KeyError, IndexError, AttributeError)
 _EXHAUSTED = (RecursionError, MemoryError, OverflowError)  # nested or long literals, within the bounded header
@@ -59,7 +57,7 @@ def read(body: bytes | bytearray, name: str, max_bytes: int) -> NDArray[Any]:
     """
     start = _start_of_data(body)
     shape, fortran, dtype = _header(bytes(body[:start]), name)
-    if dtype.name not in _NUMBERS:
+    if dtype.str[1:] not in _NUMBERS:
         kind = _REFUSED_KINDS.get(dtype.kind, "floating-point numbers of a size that is not portable")
         raise WrongDtype(f'{name}: dtype "{dtype.str}" means {kind}; send plain numbers such as "<f4"', array=name)
     data = memoryview(body)[start:]
@@ -69,9 +67,7 @@ def read(body: bytes | bytearray, name: str, max_bytes: int) -> NDArray[Any]:
 def write(array: NDArray[Any]) -> bytes:
     """Return an .npy file (version 1) of a numeric array, copied once."""
     array = np.asarray(array, order="C")
-    header = io.BytesIO()
-    npy_format.write_array_header_1_0(header, npy_format.header_data_from_array_1_0(array))
-    return b"".join((header.getvalue(), array.reshape(-1).data))
+    return b"".join((_written_header(array.shape, array.dtype.str), array.reshape(-1).data))
 
 
 def _start_of_data(body: bytes | bytearray) -> int:
@@ -95,6 +91,14 @@ def _header(text: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any
         raise UnreadableBody(
             f"{name}: not an .npy file of at most {MAX_HEADER} header bytes: {_short(error)}"
         ) from error
+
+
+@lru_cache(maxsize=256)
+def _written_header(shape: tuple[int, ...], descr: str) -> bytes:
+    """Return magic string and header of an array in C order."""
+    header = io.BytesIO()
+    npy_format.write_array_header_1_0(header, {"shape": shape, "fortran_order": False, "descr": descr})
+    return header.getvalue()
 
 
 def _short(error: BaseException) -> str:
