@@ -26,7 +26,10 @@ class SignatureError(ValueError):
 
 
 class TensorSpec(BaseModel):
-    """One tensor on the wire; `shape` holds the points per axis, None where any number is accepted."""
+    """One tensor on the wire; `shape` holds the points per axis, None where any number is accepted.
+
+    `components` names the components of a vector field; a scalar field has none.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,6 +37,7 @@ class TensorSpec(BaseModel):
     dtype: str
     axes: tuple[str, ...]
     shape: tuple[int | None, ...]
+    components: tuple[str, ...] = ()
     meaning: str
     units: str
     positive: bool
@@ -53,6 +57,7 @@ class TensorSpec(BaseModel):
             dtype="FP32",
             axes=("batch", *vector, *axes),
             shape=(None, *(len(quantity.components) for _ in vector), *(points or (None,) * len(axes))),
+            components=quantity.components,
             meaning=quantity.meaning,
             units=quantity.units,
             positive=quantity.positive,
@@ -114,7 +119,10 @@ class ParameterSpec(BaseModel):
 
 
 class GridSpec(BaseModel):
-    """The accepted grids of the inputs: points per axis, and where they lie. A sequence's points are tokens."""
+    """The accepted grids of the inputs: points per axis, and where they lie. A sequence's points are tokens.
+
+    `lengths` and `boundaries` describe the axes of fields, in the order of `axes`; a sequence has none.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -124,6 +132,8 @@ class GridSpec(BaseModel):
     declared: tuple[int, ...]
     unequal: tuple[tuple[int, ...], ...] = ()
     points: str
+    lengths: tuple[float, ...] = ()
+    boundaries: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, problem: Description) -> Self:
@@ -136,6 +146,8 @@ class GridSpec(BaseModel):
             declared=limits.declared,
             unequal=limits.unequal,
             points=problem.points,
+            lengths=tuple(axis.length for axis in problem.axes),
+            boundaries=tuple(axis.boundary for axis in problem.axes),
         )
 
 

@@ -22,6 +22,7 @@ class Tensor(Part):
     shape: tuple[int | None, ...] | None = Field(
         default=None, description="Points per axis; null where the size is free, or null as a whole if all are free."
     )
+    components: tuple[str, ...] = Field(default=(), description="Names of the components of a vector field.")
     meaning: str = Field(examples=["permeability"])
     units: str
     positive: bool
@@ -44,6 +45,8 @@ class Grid(Part):
         default=(), description="Further such grids, with different points per axis."
     )
     points: str
+    lengths: tuple[float, ...] = Field(default=(), description="Length of each axis in the problem's units.")
+    boundaries: tuple[str, ...] = Field(default=(), description="Per axis: wall, periodic or open.")
 
     def publishes(self, shape: tuple[int, ...]) -> bool:
         """Return whether errors are published for a grid."""

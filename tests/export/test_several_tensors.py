@@ -109,3 +109,9 @@ def test_what_the_gateway_cannot_serve_yet_is_refused_by_name() -> None:
     with pytest.raises(SignatureError, match="cannot serve wind, velocity, flux"):
         signature().require_service()
     signature(inputs=HEAT["inputs"][:1], outputs=HEAT["outputs"][:1], parameters=[]).require_service()
+
+
+def test_the_card_names_components_lengths_and_boundaries() -> None:
+    described = signature()
+    assert [tensor.components for tensor in described.inputs] == [(), ("x", "y")]
+    assert (described.grid.lengths, described.grid.boundaries) == ((1.0, 1.0), ("wall", "wall"))
