@@ -27,7 +27,6 @@ from training.memorisation.command import memorise
 from training.problems.own.draft import draft
 from training.problems.own.draft_text import toml
 from training.recipes import recipe as config
-from training.recipes.own import OwnRecipe
 from training.sequences.accuracy import rich_table as label_table
 from training.user_error import UserError
 
@@ -52,6 +51,7 @@ def fit(
     data: DataFolder = Path("data"),
     resume: Annotated[bool, typer.Option("--resume", help="Continue after the last finished epoch.")] = False,
     init: Annotated[Path | None, typer.Option(help="A checkpoint folder to take the initial weights from.")] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read batches while the network learns.")] = 0,
 ) -> None:
     """Train a recipe: generate samples, fit, write the checkpoint, measure it.
 
@@ -64,20 +64,16 @@ def fit(
     python -m training fit darcy-quick --set fit.epochs=20 --set data.train=500
     python -m training fit heat.toml --preset quick
     """
-    chosen = read_recipe(recipe, preset, overrides or [], data)
-    to = out or Path("runs") / chosen.name
-    if resume and isinstance(chosen, OwnRecipe):
-        chosen = own_run.interrupted(RunFolder(to), chosen)
-    folder = run.train(chosen, to, data, resume=resume, init=init)
+    if own_run.is_problem_file(Path(recipe)):
+        own = own_run.OwnRun(Path(recipe), preset, overrides or (), data)
+        to = out or Path("runs") / own.name
+        chosen: config.AnyRecipe = own.resumed(RunFolder(to)) if resume else own.recipe()
+    else:
+        chosen = config.read(config.find(recipe), overrides or ())
+        to = out or Path("runs") / chosen.name
+    folder = run.train(chosen, to, data, resume=resume, init=init, workers=workers)
     console.print(figures(checkpoint.load(folder).card, chosen.name))
     typer.echo(folder)
-
-
-def read_recipe(recipe: str, preset: str, overrides: list[str], data: Path) -> config.AnyRecipe:
-    """Read a recipe, or write one for the data of a problem file."""
-    if own_run.is_problem_file(Path(recipe)):
-        return own_run.own_recipe(Path(recipe), preset, overrides, data)
-    return config.read(config.find(recipe), overrides)
 
 
 @app.command()

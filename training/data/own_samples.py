@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +81,20 @@ class OwnSamples:
     Attributes:
         path: The file.
         problem: The problem file.
+        handles: The open file of each process, by its number: a forked process must not use its parent's.
     """
 
     path: Path
     problem: ProblemFile
+    handles: dict[int, h5py.File] = field(default_factory=dict, repr=False, compare=False)
 
-    @cached_property
+    @property
     def file(self) -> h5py.File:
-        """The open file."""
-        return h5py.File(self.path, "r", locking=False)
+        """The file, opened once by every process that reads it."""
+        process = os.getpid()
+        if process not in self.handles:
+            self.handles[process] = h5py.File(self.path, "r", locking=False)
+        return self.handles[process]
 
     @property
     def count(self) -> int:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.random import Generator, SeedSequence
 from numpy.typing import NDArray
-from torch.utils.data import IterableDataset
+from torch.utils.data import Dataset
 
 Rows = NDArray[np.int64]
 Batch = TypeVar("Batch")
@@ -76,8 +76,8 @@ def rows(samples: int, start: int, count: int, seed: int) -> Rows:
     return np.concatenate(passes)[start - first * samples :][:count]
 
 
-class Epoch(IterableDataset[Batch]):
-    """The batches of one epoch.
+class Epoch(Dataset[Batch]):
+    """The batches of one epoch by their position in it, so that several processes can make them.
 
     Args:
         order: Which samples each batch holds.
@@ -86,12 +86,11 @@ class Epoch(IterableDataset[Batch]):
     """
 
     def __init__(self, order: Order, number: int, draw: Callable[[Rows, Generator], Batch]) -> None:
-        self.order, self.number, self.draw = order, number, draw
+        self.seed, self.batches, self.draw = order.seed, [*order.epoch(number)], draw
 
     def __len__(self) -> int:
-        return self.order.steps
+        return len(self.batches)
 
-    def __iter__(self) -> Iterator[Batch]:
-        for step, chosen in self.order.epoch(self.number):
-            rng = np.random.default_rng(stream(self.order.seed, Stream.AUGMENTATION, step))
-            yield self.draw(chosen, rng)
+    def __getitem__(self, position: int) -> Batch:
+        step, chosen = self.batches[position]
+        return self.draw(chosen, np.random.default_rng(stream(self.seed, Stream.AUGMENTATION, step)))

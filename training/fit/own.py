@@ -13,6 +13,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from training.data.own_samples import OwnSamples
 from training.evaluation.timing import processor
@@ -82,8 +83,8 @@ class OwnTask(Task[OwnBatch]):
         moved = symmetries.transform(self.problem.description, [*batch.inputs[:fields], *batch.outputs], rng)
         return OwnBatch([*moved[:fields], *batch.inputs[fields:]], moved[fields:])
 
-    def validation(self) -> list[OwnBatch]:
-        return [*split_batches(self.samples, "validation")]
+    def validation(self) -> SplitBatches:
+        return SplitBatches(self.samples, "validation")
 
     def loss(self, batch: OwnBatch) -> Tensor:
         """Return the mean relative L2 error."""
@@ -109,11 +110,25 @@ def as_batch(samples: OwnSamples, rows: NDArray[np.int64] | slice) -> OwnBatch:
     return OwnBatch(list(values.values()), outputs)
 
 
-def split_batches(samples: OwnSamples, split: str) -> list[OwnBatch]:
-    """Read a split in batches."""
-    where = samples.split(split)
-    starts = range(where.start, where.stop, BATCH)
-    return [as_batch(samples, slice(start, min(start + BATCH, where.stop))) for start in starts]
+class SplitBatches(Dataset[OwnBatch]):
+    """The batches of a split, each read from the disk when it is asked for.
+
+    Args:
+        samples: The prepared samples.
+        split: `train`, `validation` or `test`.
+    """
+
+    def __init__(self, samples: OwnSamples, split: str) -> None:
+        where = samples.split(split)
+        self.samples, self.stop = samples, where.stop
+        self.starts = range(where.start, where.stop, BATCH)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, position: int) -> OwnBatch:
+        start = self.starts[position]
+        return as_batch(self.samples, slice(start, min(start + BATCH, self.stop)))
 
 
 class OwnWorkload(Workload[OwnRecipe]):
@@ -184,7 +199,7 @@ class OwnWorkload(Workload[OwnRecipe]):
         if scope.grid is not None or scope.noise is not None:
             raise ScopeError(f"{problem.name}: its data are on one grid and without noise of ours")
         with torch.inference_mode():
-            found = torch.cat([errors(network, batch) for batch in split_batches(self.samples, "test")]).double()
+            found = torch.cat([errors(network, batch) for batch in SplitBatches(self.samples, "test")]).double()
         row = {"grid": list(self.samples.sides), "fields": len(found)} | summary(found.numpy())
         return {"errors": [row], "classical": [], "clock": {"processor": processor()}}
 

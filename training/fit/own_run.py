@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -24,28 +25,56 @@ def is_problem_file(path: Path) -> bool:
         return False
 
 
-def own_recipe(path: Path, preset: str, overrides: Sequence[str], data: Path) -> OwnRecipe:
-    """Check and prepare the data of a problem file, and write the recipe of a preset for them.
+@dataclass(frozen=True)
+class OwnRun:
+    """A run on the data of a problem file.
 
-    Args:
-        path: The problem file.
+    Attributes:
+        file: The problem file.
         preset: A name of `PRESETS`.
         overrides: Changes `a.b=c` of the recipe.
         data: Folder of the prepared samples.
-
-    Raises:
-        ProblemFileError: The problem file cannot be used.
-        ReadError: A data file cannot be read.
-        DataError: The data do not fit the problem file.
-        RecipeError: There is no such preset, or a change does not fit.
     """
-    if preset not in PRESETS:
-        raise RecipeError(f"expected a preset among {', '.join(PRESETS)} but got {preset!r}")
-    return changed(recipe(samples(path, data), preset), overrides)
+
+    file: Path
+    preset: str
+    overrides: Sequence[str]
+    data: Path
+
+    def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            raise RecipeError(f"expected a preset among {', '.join(PRESETS)} but got {self.preset!r}")
+
+    @property
+    def name(self) -> str:
+        """The run's name, also of its folder under `runs/`."""
+        return f"{read_problem_file(self.file).name}-{self.preset}"
+
+    def recipe(self) -> OwnRecipe:
+        """Check and prepare the data, and write the recipe of the preset for them.
+
+        Raises:
+            ProblemFileError: The problem file cannot be used.
+            ReadError: A data file cannot be read.
+            DataError: The data do not fit the problem file.
+            RecipeError: A change does not fit.
+        """
+        return changed(recipe(samples(self.file, self.data), self.preset), self.overrides)
+
+    def resumed(self, run: RunFolder) -> OwnRecipe:
+        """Return the recipe of an interrupted run on the same samples, whose epochs were chosen once, or a new one.
+
+        Errors are those of `recipe`.
+        """
+        prepared, begun = samples(self.file, self.data), interrupted(run)
+        wanted = (prepared.problem, prepared.path.name, self.preset)
+        if begun is None or (begun.problem, begun.samples, begun.preset) != wanted:
+            return self.recipe()
+        return changed(begun, self.overrides)
 
 
 def samples(path: Path, data: Path) -> OwnSamples:
-    """Check and prepare the data of a problem file; see `own_recipe` for the errors."""
+    """Check and prepare the data of a problem file; see `OwnRun.recipe` for the errors."""
     problem = read_problem_file(path)
     return OwnSamples(prepare(problem, path.parent, data), problem)
 
@@ -67,13 +96,11 @@ def changed(made: OwnRecipe, overrides: Sequence[str]) -> OwnRecipe:
         raise RecipeError(f"{made.name}: {key}: {first['msg']} (found {first['input']!r})") from error
 
 
-def interrupted(run: RunFolder, wanted: OwnRecipe) -> OwnRecipe:
-    """Return the recipe of an interrupted run on the same samples, whose epochs were chosen once; else `wanted`."""
+def interrupted(run: RunFolder) -> OwnRecipe | None:
+    """Return the recipe of a run that has not ended; None where there is none, or one of another kind."""
     if not run.recipe.is_file():
-        return wanted
+        return None
     try:
-        begun = OwnRecipe.model_validate_json(run.recipe.read_text())
+        return OwnRecipe.model_validate_json(run.recipe.read_text())
     except ValidationError:
-        return wanted
-    same = (begun.problem, begun.samples, begun.preset) == (wanted.problem, wanted.samples, wanted.preset)
-    return begun if same else wanted
+        return None

@@ -33,7 +33,6 @@ EXPECTED_WARNINGS = (
     "Checkpoint directory .* exists and is not empty",  # a resumed run writes where it wrote before
     ".*does not have many workers",  # the samples are in memory: workers would only copy them
     ".*is smaller than the logging interval",  # a tiny run has few batches, and metrics are logged by epoch
-    "Your `IterableDataset` has `__len__` defined",  # meant for several loader workers, of which there are none
     ".*isinstance.treespec, LeafSpec.. is deprecated",  # Lightning's own use of torch
 )
 MISSING = "missing"  # the card's key for figures that have not been measured
@@ -57,7 +56,9 @@ def workload(recipe: AnyRecipe, data: Path, *, progress: bool = True) -> Workloa
     return WORKLOADS[type(recipe)](recipe, data, progress=progress)
 
 
-def train(recipe: AnyRecipe, folder: Path, data: Path, *, resume: bool = False, init: Path | None = None) -> Path:
+def train(
+    recipe: AnyRecipe, folder: Path, data: Path, *, resume: bool = False, init: Path | None = None, workers: int = 0
+) -> Path:
     """Train as the recipe says and write the checkpoint, then measure it and complete its card.
 
     Args:
@@ -66,6 +67,7 @@ def train(recipe: AnyRecipe, folder: Path, data: Path, *, resume: bool = False, 
         data: Folder of the samples; what is missing is generated or fetched.
         resume: Go on from the last finished epoch of an interrupted run in `folder`, if there is one.
         init: A checkpoint folder to take the initial weights from.
+        workers: Processes that read batches beside the training process.
 
     Returns:
         The checkpoint folder, which is `folder`.
@@ -82,6 +84,7 @@ def train(recipe: AnyRecipe, folder: Path, data: Path, *, resume: bool = False, 
     check(work, run)
     state = run.open(recipe, resume=resume)
     task = work.task(init)
+    task.workers = workers
     fit(task, work, run, state)
     network = task.network.eval()
     finish(work, network, run)

@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from numpy.random import Generator
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from training.fit.order import Epoch, Order, Rows, torch_seed
 
@@ -52,6 +52,10 @@ def one_cycle(optimiser: torch.optim.Optimizer, rate: float, steps: int, **optio
 class Task(pl.LightningModule, ABC, Generic[Batch]):
     """Fit a network to samples.
 
+    Attributes:
+        metric: What is measured after every epoch.
+        workers: Processes that read batches; none by default, and the training process reads them itself.
+
     Args:
         network: What is trained.
         order: Which samples each batch holds.
@@ -62,13 +66,14 @@ class Task(pl.LightningModule, ABC, Generic[Batch]):
     def __init__(self, network: nn.Module, order: Order) -> None:
         super().__init__()
         self.network, self.order = network, order
+        self.workers = 0
 
     @abstractmethod
     def draw(self, chosen: Rows, rng: Generator) -> Batch:
         """Return the training batch of the samples `chosen`."""
 
     @abstractmethod
-    def validation(self) -> Sequence[Batch]:
+    def validation(self) -> Sequence[Batch] | Dataset[Batch]:
         """Return the validation samples in batches, the same after every epoch."""
 
     @abstractmethod
@@ -85,11 +90,15 @@ class Task(pl.LightningModule, ABC, Generic[Batch]):
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return the epoch's batches; the trainer calls this at every epoch."""
-        return DataLoader(Epoch(self.order, self.current_epoch, self.draw), batch_size=None)
+        return self.loader(Epoch(self.order, self.current_epoch, self.draw))
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Return the validation batches."""
-        return DataLoader(self.validation(), batch_size=None)  # type: ignore[arg-type] # a list is a data set
+        return self.loader(self.validation())
+
+    def loader(self, batches: Sequence[Batch] | Dataset[Batch]) -> DataLoader[Batch]:
+        """Return what reads batches in order, in processes of its own if there are any."""
+        return DataLoader(batches, batch_size=None, num_workers=self.workers)  # type: ignore[arg-type] # a list is a data set
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Seed dropout by (seed, step): a resumed run draws the same, whatever the loaders drew before."""

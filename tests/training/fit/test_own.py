@@ -15,13 +15,18 @@ from typer.testing import CliRunner
 from training import checkpoint
 from training.commands import app
 from training.data.own_samples import OwnSamples, prepare
+from training.fit import log
 from training.fit.folder import RunFolder
-from training.fit.own_run import interrupted
+from training.fit.own import OwnTask
+from training.fit.own_run import OwnRun
 from training.fit.preset import PRESETS, network, recipe
 from training.fit.run import train
+from training.operators import build
 from training.problems.own.columns import DataError
+from training.problems.own.from_file import describe
 from training.problems.own.problem_file import ProblemFile
-from training.recipes.own import OwnRecipe
+from training.problems.problem import Problem
+from training.recipes.own import OwnFit, OwnRecipe
 
 SIDES = (12, 16)
 
@@ -117,12 +122,42 @@ def test_a_data_file_is_described_trained_and_resumed_by_commands(samples: OwnSa
 
 
 def test_an_interrupted_run_keeps_the_epochs_that_it_began_with(samples: OwnSamples, tmp_path: Path) -> None:
-    begun = short(samples)
-    run = RunFolder(tmp_path)
+    (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5").stdout)
+    run, data = RunFolder(tmp_path), samples.path.parent
+    begun = OwnRun(tmp_path / "heat.toml", "tiny", ["fit.epochs=99999"], data).recipe()  # no preset would choose them
     run.recipe.write_text(begun.model_dump_json())
-    other = begun.model_copy(update={"fit": begun.fit.model_copy(update={"epochs": 99})})
-    assert interrupted(run, other) == begun
-    assert interrupted(run, other.model_copy(update={"preset": "quick"})).fit.epochs == 99
+    assert OwnRun(tmp_path / "heat.toml", "tiny", [], data).resumed(run) == begun
+    assert OwnRun(tmp_path / "heat.toml", "tiny", ["fit.batch=3"], data).resumed(run).fit.batch == 3
+    assert OwnRun(tmp_path / "heat.toml", "quick", [], data).resumed(run).fit.epochs < 99999
+
+
+def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> None:
+    """A sparse file of 2 TB, of which one training batch and one validation batch are read."""
+    chosen = ProblemFile.model_validate(
+        {
+            "name": "large",
+            "data": {"files": ["large.h5"]},
+            "inputs": {"k": {}},
+            "outputs": {"u": {}},
+            "axes": {"row": {}, "column": {}},
+        }
+    )
+    with h5py.File(tmp_path / "large.h5", "w") as file:
+        for name in ("k", "u"):
+            file.create_dataset(name, (1 << 20, 512, 512), np.float32, chunks=(1, 512, 512), fillvalue=1.0)
+            file[name].attrs.update(minimum=1.0, maximum=1.0)
+    found = OwnSamples(tmp_path / "large.h5", chosen)
+    described = Problem(description=describe(chosen, found.sides, found.counts[0]))
+    task = OwnTask(build(network(found, PRESETS["tiny"])), OwnFit(epochs=1, batch=4), 0, found, described)
+    for loader, size in ((task.train_dataloader(), 4), (task.val_dataloader(), 16)):
+        batch = next(iter(loader))
+        assert batch.inputs[0].shape == batch.outputs[0].shape == (size, 512, 512)
+
+
+def test_workers_read_the_batches_that_the_training_process_would(samples: OwnSamples, tmp_path: Path) -> None:
+    runs = [train(short(samples), tmp_path / str(workers), samples.path.parent, workers=workers) for workers in (0, 2)]
+    first, second = (log.read(run / "metrics.csv") for run in runs)
+    assert [(row["loss"], row["relative_l2"]) for row in first] == [(row["loss"], row["relative_l2"]) for row in second]
 
 
 @pytest.mark.parametrize(
