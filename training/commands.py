@@ -65,11 +65,11 @@ def fit(
     python -m training fit heat.toml --preset quick
     """
     if own_run.is_problem_file(Path(recipe)):
-        own = own_run.OwnRun(Path(recipe), preset, overrides or (), data)
+        own = own_run.OwnRun(Path(recipe), preset, overrides or [], data)
         to = out or Path("runs") / own.name
         chosen: config.AnyRecipe = own.resumed(RunFolder(to)) if resume else own.recipe()
     else:
-        chosen = config.read(config.find(recipe), overrides or ())
+        chosen = config.read(config.find(recipe), overrides)
         to = out or Path("runs") / chosen.name
     folder = run.train(chosen, to, data, resume=resume, init=init, workers=workers)
     console.print(figures(checkpoint.load(folder).card, chosen.name))

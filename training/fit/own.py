@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -129,6 +129,9 @@ class SplitBatches(Dataset[OwnBatch]):
     def __getitem__(self, position: int) -> OwnBatch:
         start = self.starts[position]
         return as_batch(self.samples, slice(start, min(start + BATCH, self.stop)))
+
+    def __iter__(self) -> Iterator[OwnBatch]:
+        return (self[position] for position in range(len(self)))
 
 
 class OwnWorkload(Workload[OwnRecipe]):
