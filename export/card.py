@@ -39,7 +39,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
     Raises:
         CardError: The checkpoint's card does not say how it was trained and measured.
     """
-    problem, signature = checkpoint.description, Signature.of(checkpoint.description)
+    problem, signature = checkpoint.description, Signature.of_checkpoint(checkpoint)
     measured = COUNTED if isinstance(problem, SequenceDescription) else MEASURED
     if missing := [key for key in measured if key not in checkpoint.card]:
         raise CardError(
@@ -56,6 +56,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         "inputs": dumped(signature.inputs),
         **({"parameters": dumped(signature.parameters)} if signature.parameters else {}),
         "outputs": dumped(signature.outputs),
+        **({"quality": list(signature.quality)} if signature.quality else {}),
         "grid": signature.grid.model_dump(mode="json"),
         **({"vocabulary": signature.vocabulary.model_dump(mode="json")} if signature.vocabulary else {}),
         "limits": {"batch": signature.batch},

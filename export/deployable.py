@@ -15,6 +15,7 @@ import jaxtyping
 import torch
 from torch import Tensor, nn
 
+from export.signature import quality_of
 from training.nn.attention import GalerkinAttention
 from training.nn.resampling import Downscaler
 
@@ -36,6 +37,7 @@ class Deployable(nn.Module):
     Args:
         operator: Maps fields `[batch, *grid]` in physical units to others, or tokens `[batch, token]` to scores. It
             is copied and prepared for inference: channels are padded to whole vectors, keys and values are centred.
+            Where it has quality outputs, they follow the others.
         arguments: The inputs' names on the wire; Triton's PyTorch backend finds inputs by forward's argument names.
         dtype: float32 as deployed, or float64 to judge rounding.
     """
@@ -48,14 +50,15 @@ class Deployable(nn.Module):
                 module.pad_chain(VECTOR)
             if isinstance(module, GalerkinAttention):
                 module.prepare_inference()
-        self.forward = renamed(self.operator, arguments)
+        network: Any = self.operator
+        self.forward = renamed(network.with_quality if quality_of(operator) else network, arguments)
         self.eval()
 
 
-def renamed(call: Callable[..., Tensor], arguments: tuple[str, ...]) -> Callable[..., Tensor]:
+def renamed(call: Callable[..., Any], arguments: tuple[str, ...]) -> Callable[..., Any]:
     """Return the function with other names for its arguments."""
 
-    def forward(*tensors: Tensor) -> Tensor:
+    def forward(*tensors: Tensor) -> Any:
         return call(*tensors)
 
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in arguments]

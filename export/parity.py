@@ -5,7 +5,7 @@ For models of sequences also how far padding behind the words changes an output,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -21,10 +21,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from export.signature import Signature
+    from export.signature import Quality, Signature
 
 #: Largest relative L2 difference to float32 eager. Sums of a few thousand terms in another order differ by some 1e-6.
 TOLERANCE = 1e-5
+
+#: Largest difference of a quality output, relative to its value or, for smaller ones, to its floor. A bound at the
+#: rounding level of float32 has few digits, and a share of calibration inputs changes in steps.
+QUALITY_TOLERANCE = 1e-2
+FLOORS: dict[Quality, float] = {"error_bound": 1e-4, "error_estimate": 1e-4, "novelty": 1.0}
 
 Graph: TypeAlias = "Callable[..., list[NDArray[np.float32]]]"
 
@@ -39,11 +44,15 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A graph beside float32 eager, which decides, and float64 eager, which shows the rounding of float32 itself."""
+    """A graph beside float32 eager, which decides, and float64 eager, which shows the rounding of float32 itself.
+
+    `quality` holds the largest difference to float32 eager of each quality output, as `QUALITY_TOLERANCE` counts it.
+    """
 
     shape: tuple[int, ...]
     float32: Difference
     float64: Difference
+    quality: dict[Quality, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,16 @@ def compare_at(
     for output, expected in zip(outputs, eager32, strict=True):
         if output.shape != expected.shape:
             raise ParityError(f"for the input {shape}: expected an output {expected.shape} but got {output.shape}")
-    return Comparison(shape, worst(outputs, eager32), worst(outputs, eager64))
+    count = len(signature.outputs)
+    pairs = zip(signature.quality, outputs[count:], eager32[count:], strict=True)
+    quality = {name: quality_difference(name, *pair) for name, *pair in pairs}
+    return Comparison(shape, worst(outputs[:count], eager32[:count]), worst(outputs[:count], eager64[:count]), quality)
+
+
+def quality_difference(name: Quality, output: NDArray[np.float32], expected: NDArray[Any]) -> float:
+    """Return the largest difference of a quality output, relative to its value or to its floor."""
+    difference = np.abs(output.astype(np.float64) - expected)
+    return float((difference / np.maximum(np.abs(expected), FLOORS[name])).max())
 
 
 def eager(module: nn.Module, arguments: list[torch.Tensor]) -> list[NDArray[Any]]:
@@ -114,7 +132,7 @@ def wide(array: NDArray[Any]) -> torch.Tensor:
 
 
 def gate(comparisons: Sequence[Comparison], tolerance: float = TOLERANCE) -> None:
-    """Accept only graphs within `tolerance` of float32 eager.
+    """Accept only graphs within `tolerance` of float32 eager, and quality outputs within `QUALITY_TOLERANCE`.
 
     Raises:
         ParityError: One is farther away, or its output is not finite.
@@ -125,6 +143,13 @@ def gate(comparisons: Sequence[Comparison], tolerance: float = TOLERANCE) -> Non
             f"for the input {farthest.shape}: expected a relative L2 difference to float32 eager of at most "
             f"{tolerance:g} but found {farthest.float32.relative_l2:.2g}"
         )
+    for one in comparisons:
+        for name, difference in one.quality.items():
+            if not difference <= QUALITY_TOLERANCE:
+                raise ParityError(
+                    f"for the input {one.shape}: expected {name} to differ from float32 eager by at most "
+                    f"{QUALITY_TOLERANCE:g} but found {difference:.2g}"
+                )
 
 
 def padding(run: Graph, signature: Signature) -> list[Padded]:

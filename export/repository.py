@@ -27,7 +27,7 @@ from export import parity, to_onnx, to_torchscript, triton_config
 from export.card import card
 from export.certificate import certificate, sha256
 from export.deployable import Deployable
-from export.signature import Signature
+from export.signature import QUALITY, Signature
 from training import checkpoint as checkpoints
 from training import examples
 from training.files import write_json, write_text
@@ -103,8 +103,7 @@ def is_current(folder: Path, repository: Path, name: str | None = None) -> bool:
 
 def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publication]:
     """Publish a checkpoint that is loaded already; see `publish`."""
-    name, signature = model_name(name), Signature.of(checkpoint.description)
-    signature.require_service()
+    name, signature = model_name(name), Signature.of_checkpoint(checkpoint)
     paths = paths_of(name, repository, checkpoint.formats)
     with staging(repository, name) as aside:
         for path in paths.values():
@@ -170,7 +169,7 @@ def staging(repository: Path, name: str) -> Iterator[Path]:
 
 
 def check_names(folder: Path, signature: Signature) -> None:
-    """Require that a model's versions differ in weights only.
+    """Require that a model's versions have the same inputs and outputs; quality outputs may come and go.
 
     Raises:
         RepositoryError: The published model has other tensors or words, or its config cannot be read.
@@ -182,8 +181,9 @@ def check_names(folder: Path, signature: Signature) -> None:
         config = triton_config.parse(path.read_text())
     except ValueError as error:
         raise RepositoryError(f"{path} is no Triton config: {error}") from error
-    published = map_of([tensor.name for tensor in config.input], [tensor.name for tensor in config.output])
-    own = map_of(signature.argument_names, signature.output_names)
+    outputs = [triton_config.unnumbered(tensor.name) for tensor in config.output]
+    published = map_of([tensor.name for tensor in config.input], [name for name in outputs if name not in QUALITY])
+    own = map_of(signature.argument_names, [tensor.name for tensor in signature.outputs])
     if published != own:
         raise RepositoryError(
             f"{folder.name!r} is published as {published} but this checkpoint is {own}: "
@@ -215,9 +215,18 @@ def is_published(path: Path, checkpoint: Checkpoint) -> bool:
         made_of = json.loads((folder / CARD).read_text())["checkpoint"]["sha256"]
         artefact = folder / certified["artefact"]["file"]
         same = made_of == checkpoint.digest and sha256(artefact) == certified["artefact"]["sha256"]
+        same = same and has_tensors(folder, Signature.of_checkpoint(checkpoint))
         return bool(same and content(folder / examples.FILE) == content(checkpoint.examples))
     except (OSError, ValueError, KeyError, TypeError):
         return False  # a version that was tampered with: the next one replaces it
+
+
+def has_tensors(version: Path, signature: Signature) -> bool:
+    """Return whether a version has the tensors of a signature, so that one config describes both."""
+    described = json.loads((version / CARD).read_text())
+    inputs = [tensor["name"] for tensor in (*described["inputs"], *described.get("parameters", ()))]
+    results = [*(tensor["name"] for tensor in described["outputs"]), *described.get("quality", ())]
+    return map_of(inputs, results) == map_of(signature.argument_names, signature.result_names)
 
 
 def content(path: Path | None) -> bytes | None:
@@ -274,8 +283,17 @@ def install(path: Path, signature: Signature, format_: str, aside: Path) -> None
         (staged / CONFIG).replace(path / CONFIG)
     for number in versions(staged):
         (staged / str(number)).rename(path / str(number))
-    for number in versions(path)[: -triton_config.VERSIONS]:
+    kept = [number for number in versions(path) if loadable(path / str(number), signature)]
+    for number in sorted({*versions(path)} - {*kept[-triton_config.VERSIONS :]}):
         (path / str(number)).rename(staged / f"{number}.old")  # gone at once; deleted with the staging folder
+
+
+def loadable(version: Path, signature: Signature) -> bool:
+    """Return whether Triton can load a version with the config of a signature; one without a card is kept."""
+    try:
+        return has_tensors(version, signature)
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
 
 
 def publication(path: Path, *, new: bool) -> Publication:

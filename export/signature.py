@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from training.sequences.sequence_description import SequenceDescription
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from training.checkpoint import Checkpoint
     from training.problems.description import Description, Parameter, Quantity
 
 #: Fields in one Triton batch. Beyond it a processor gains nothing, and 64 fields of 421 x 421 are 45 MB each way.
@@ -20,15 +23,37 @@ BATCH = 64
 #: Sequences in one. Attention with softmax may hold all pairs of tokens: 256 MB per head for 16 sequences of 2000.
 SEQUENCES = 16
 
+Quality = Literal["error_bound", "error_estimate", "novelty"]
+#: What a graph may report about its outputs, in the order in which it returns them behind the declared outputs.
+QUALITY: dict[Quality, str] = {
+    "error_bound": "guaranteed relative energy-norm distance to the discrete solution on the given grid",
+    "error_estimate": "calibrated relative L2 error: at most 10 % of inputs of the training distribution exceed it",
+    "novelty": "share of calibration inputs that are at least as unusual as the input",
+}
+
+
+def quality_of(network: nn.Module) -> tuple[Quality, ...]:
+    """Return the names of the quality outputs of a network; networks of sequences have none."""
+    return getattr(network, "quality", ())
+
 
 class SignatureError(ValueError):
     """A problem's models cannot be called as the service calls models: the message says why."""
 
 
 class TensorSpec(BaseModel):
-    """One tensor on the wire; `shape` holds the points per axis, None where any number is accepted.
+    """One tensor on the wire.
 
-    `components` names the components of a vector field; a scalar field has none.
+    Attributes:
+        name: Its name.
+        dtype: Triton's name of its type.
+        axes: The batch, the components of a vector field (`component`), and the grid's axes.
+        shape: Points per axis, None where any number is accepted.
+        meaning: The quantity in words.
+        units: Its units.
+        positive: Whether every value is above zero.
+        components: Names of the components of a vector field.
+        default: The value everywhere of an input that a request leaves out; None where it must be sent.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,6 +66,7 @@ class TensorSpec(BaseModel):
     meaning: str
     units: str
     positive: bool
+    default: float | None = None
 
     @classmethod
     def of(cls, quantity: Quantity, axes: tuple[str, ...], points: tuple[int, ...] | None = None) -> Self:
@@ -61,6 +87,20 @@ class TensorSpec(BaseModel):
             meaning=quantity.meaning,
             units=quantity.units,
             positive=quantity.positive,
+            default=quantity.default,
+        )
+
+    @classmethod
+    def quality(cls, name: Quality) -> Self:
+        """Describe a quality output: one number per sample, on the wire FP32 `[batch, 1]`."""
+        return cls(
+            name=name,
+            dtype="FP32",
+            axes=("batch", "value"),
+            shape=(None, 1),
+            meaning=QUALITY[name],
+            units="1",
+            positive=False,
         )
 
     @classmethod
@@ -174,6 +214,7 @@ class Signature(BaseModel):
         inputs: Fields, or the tokens of a sequence.
         parameters: Numbers per sample, which follow the inputs among the graph's arguments.
         outputs: Fields, or the scores of labels.
+        quality: Quality outputs, `[batch, 1]` each, which follow the outputs among the graph's results.
         grid: The accepted grids.
         batch: Samples in one Triton batch.
         vocabulary: How a text becomes tokens, for models of sequences.
@@ -184,13 +225,26 @@ class Signature(BaseModel):
     inputs: tuple[TensorSpec, ...]
     parameters: tuple[ParameterSpec, ...] = ()
     outputs: tuple[TensorSpec, ...]
+    quality: tuple[Quality, ...] = ()
     grid: GridSpec
     batch: int = BATCH
     vocabulary: VocabularySpec | None = None
 
+    @field_validator("quality")
     @classmethod
-    def of(cls, problem: Description | SequenceDescription) -> Self:
+    def _check_order(cls, quality: tuple[Quality, ...]) -> tuple[Quality, ...]:
+        """Require each quality output once, in the order of `QUALITY`."""
+        if list(quality) != [name for name in QUALITY if name in quality]:
+            raise ValueError(f"expected quality outputs in the order {', '.join(QUALITY)} but got {', '.join(quality)}")
+        return quality
+
+    @classmethod
+    def of(cls, problem: Description | SequenceDescription, quality: tuple[Quality, ...] = ()) -> Self:
         """Derive the signature of the models of a problem.
+
+        Args:
+            problem: The problem.
+            quality: The quality outputs of the model; see `training.operators.Operator.quality`.
 
         Raises:
             SignatureError: The problem has more than one input sequence.
@@ -202,8 +256,18 @@ class Signature(BaseModel):
             inputs=tuple(TensorSpec.of(quantity, axes) for quantity in problem.inputs),
             parameters=tuple(ParameterSpec.of(parameter) for parameter in problem.parameters),
             outputs=tuple(TensorSpec.of(quantity, axes, problem.output_grid) for quantity in problem.outputs),
+            quality=quality,
             grid=GridSpec.of(problem),
         )
+
+    @classmethod
+    def of_checkpoint(cls, checkpoint: Checkpoint) -> Self:
+        """Derive the signature of a trained model: that of its problem, with the quality outputs of its network.
+
+        Raises:
+            SignatureError: The problem has more than one input sequence.
+        """
+        return cls.of(checkpoint.description, quality_of(checkpoint.operator))
 
     @classmethod
     def of_sequences(cls, problem: SequenceDescription) -> Self:
@@ -233,17 +297,11 @@ class Signature(BaseModel):
         return tuple(tensor.name for tensor in self.arguments)
 
     @property
-    def output_names(self) -> tuple[str, ...]:
-        """The names of the outputs."""
-        return tuple(tensor.name for tensor in self.outputs)
+    def results(self) -> tuple[TensorSpec, ...]:
+        """All tensors that the graph returns, in its order: the outputs, then the quality outputs."""
+        return (*self.outputs, *(TensorSpec.quality(name) for name in self.quality))
 
-    def require_service(self) -> None:
-        """Refuse what the gateway cannot serve yet.
-
-        Raises:
-            SignatureError: The model takes parameters or vector fields, or returns vector fields.
-        """
-        vectors = [tensor.name for tensor in (*self.inputs, *self.outputs) if "component" in tensor.axes]
-        if self.parameters or vectors:
-            names = ", ".join([*(parameter.name for parameter in self.parameters), *vectors])
-            raise SignatureError(f"the gateway serves scalar fields only, yet; it cannot serve {names}")
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        """The names of the results."""
+        return tuple(tensor.name for tensor in self.results)

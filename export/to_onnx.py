@@ -63,7 +63,7 @@ def convert(module: Deployable, signature: Signature) -> onnx.ModelProto:
             dynamo=True,
             dynamic_shapes=free_axes(signature),
             input_names=list(signature.argument_names),
-            output_names=list(signature.output_names),
+            output_names=list(signature.result_names),
             opset_version=OPSET,
             optimize=True,
             external_data=False,
@@ -104,7 +104,7 @@ def check(model: onnx.ModelProto, signature: Signature) -> None:
         raise GraphError(f"expected standard operators but found the domains {sorted(domains)}")
     if banned := FORBIDDEN & operators(model).keys():
         raise GraphError(f"expected no Fourier operators but found {sorted(banned)}")
-    specs = (*signature.arguments, *signature.outputs)
+    specs = (*signature.arguments, *signature.results)
     tensors = zip((*model.graph.input, *model.graph.output), specs, strict=True)
     for value, spec in tensors:
         sizes = value.type.tensor_type.shape.dim

@@ -38,11 +38,8 @@ def write(module: Deployable, signature: Signature, path: Path) -> None:
         path: The file.
 
     Raises:
-        GraphError: The graph would run a Fourier transform, its arguments do not have the names on the wire, or it has
-            several outputs, which Triton's backend would not find by their names.
+        GraphError: The graph would run a Fourier transform, or its arguments do not have the names on the wire.
     """
-    if len(signature.outputs) > 1:
-        raise GraphError(f"TorchScript is for models with one output but found {', '.join(signature.output_names)}")
     with shape_checks_off(), quiet():
         # Shapes not traced are compared afterwards (`export.parity`): more than torch's own check of this one says.
         traced = torch.jit.freeze(torch.jit.trace(module, example(signature), check_trace=False))
@@ -91,8 +88,8 @@ def read(path: Path) -> tuple[Callable[..., list[NDArray[np.float32]]], dict[str
     def run(*arguments: NDArray[Any]) -> list[NDArray[np.float32]]:
         # As in Triton: profiled execution compiles anew for every shape it meets.
         with torch.jit.optimized_execution(should_optimize=False):  # type: ignore[attr-defined] # public, not re-exported
-            output: NDArray[np.float32] = traced(*map(torch.from_numpy, arguments)).numpy()
-        return [output]
+            results = traced(*map(torch.from_numpy, arguments))
+        return [result.numpy() for result in (results if isinstance(results, tuple) else (results,))]
 
     return run, operators(traced)
 

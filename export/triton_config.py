@@ -5,6 +5,7 @@ Built and printed by Triton's own protobuf, so that no key can be misspelt.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import text_format
@@ -37,8 +38,8 @@ BACKENDS = {
 def config(name: str, signature: Signature, format_: str) -> Any:
     """Build the config that all versions of a model share.
 
-    Both backends use the same tensor names. The PyTorch one finds an input by the name of forward's argument; a single
-    output without the form `<name>__<index>` is taken by its index, so it may keep its name, too.
+    Both backends use the same input names: the PyTorch one finds an input by the name of forward's argument. It finds
+    one of several outputs by the index in `<name>__<index>`; a single output keeps its name.
     """
     backend, parameters = BACKENDS[format_]
     built = pb.ModelConfig(
@@ -46,7 +47,7 @@ def config(name: str, signature: Signature, format_: str) -> Any:
         backend=backend,
         max_batch_size=signature.batch,
         input=[pb.ModelInput(**tensor(spec)) for spec in signature.arguments],
-        output=[pb.ModelOutput(**tensor(spec)) for spec in signature.outputs],
+        output=[pb.ModelOutput(**tensor(spec)) for spec in results(signature, format_)],
         version_policy=pb.ModelVersionPolicy(latest=pb.ModelVersionPolicy.Latest(num_versions=VERSIONS)),
         # A GPU where there is one, else the processor: these bytes serve a laptop and a container alike.
         instance_group=[pb.ModelInstanceGroup(kind=pb.ModelInstanceGroup.KIND_AUTO, count=INSTANCES)],
@@ -57,6 +58,18 @@ def config(name: str, signature: Signature, format_: str) -> Any:
     if signature.vocabulary:
         built.parameters[VOCABULARY].string_value = vocabulary(signature)
     return built
+
+
+def results(signature: Signature, format_: str) -> list[TensorSpec]:
+    """Return the graph's results under their names in Triton."""
+    if format_ != "torchscript" or len(signature.results) == 1:
+        return list(signature.results)
+    return [spec.model_copy(update={"name": f"{spec.name}__{n}"}) for n, spec in enumerate(signature.results)]
+
+
+def unnumbered(name: str) -> str:
+    """Return the name on the wire of a result's name in Triton."""
+    return re.sub(r"__\d+$", "", name)
 
 
 def vocabulary(signature: Signature) -> str:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from export import parity, to_onnx, to_torchscript, triton_config
 from export.deployable import Deployable
 from export.probes import shapes
-from export.signature import Signature, SignatureError
-from export.to_onnx import GraphError
+from export.signature import Signature
+from training.operators import Operator
 from training.problems.description import Description
 
 HEAT: dict[str, Any] = {
@@ -63,14 +63,11 @@ def test_an_onnx_graph_has_every_tensor_by_its_name(tmp_path: Path) -> None:
     assert len(compared) > 3
 
 
-def test_torchscript_takes_several_inputs_and_gives_one_output(tmp_path: Path) -> None:
-    described = signature(outputs=HEAT["outputs"][:1])
-    to_torchscript.write(Deployable(Temperature(), described.argument_names), described, tmp_path / to_torchscript.FILE)
+def test_a_torchscript_graph_has_every_tensor(tmp_path: Path) -> None:
+    described = signature()
+    to_torchscript.write(Deployable(Heat(), described.argument_names), described, tmp_path / to_torchscript.FILE)
     run, _ = to_torchscript.read(tmp_path / to_torchscript.FILE)
-    parity.gate(parity.compare(run, Temperature(), described))
-    both = signature()
-    with pytest.raises(GraphError, match="TorchScript is for models with one output but found temperature, flux"):
-        to_torchscript.write(Deployable(Heat(), both.argument_names), both, tmp_path / to_torchscript.FILE)
+    parity.gate(parity.compare(run, Heat(), described))
 
 
 def test_the_config_names_every_tensor() -> None:
@@ -105,13 +102,53 @@ def test_a_grid_of_unequal_sides_is_compared_where_no_square_one_is_declared() -
     assert (12, 20) in {shape[1:] for shape in shapes(described)}
 
 
-def test_what_the_gateway_cannot_serve_yet_is_refused_by_name() -> None:
-    with pytest.raises(SignatureError, match="cannot serve wind, velocity, flux"):
-        signature().require_service()
-    signature(inputs=HEAT["inputs"][:1], outputs=HEAT["outputs"][:1], parameters=[]).require_service()
-
-
 def test_the_card_names_components_lengths_and_boundaries() -> None:
     described = signature()
     assert [tensor.components for tensor in described.inputs] == [(), ("x", "y")]
     assert (described.grid.lengths, described.grid.boundaries) == ((1.0, 1.0), ("wall", "wall"))
+
+
+class Certified(Operator):
+    """A temperature with two numbers about its error."""
+
+    quality = ("error_bound", "novelty")
+
+    def forward(self, conductivity: Tensor, velocity: Tensor, wind: Tensor) -> Tensor:
+        return Temperature()(conductivity, velocity, wind)
+
+    def with_quality(self, *fields: Tensor) -> tuple[Tensor, ...]:
+        deviation = fields[0].std(dim=(1, 2))[:, None]
+        return self(*fields), 0.01 * deviation, torch.exp(-deviation)
+
+
+@pytest.mark.parametrize("writer", [to_onnx, to_torchscript])
+def test_quality_outputs_follow_the_outputs(writer: Any, tmp_path: Path) -> None:
+    described = Signature.of(Description.model_validate(HEAT | {"outputs": HEAT["outputs"][:1]}), Certified.quality)
+    writer.write(Deployable(Certified(), described.argument_names), described, tmp_path / "graph")
+    run, _ = writer.read(tmp_path / "graph")
+    compared = parity.compare(run, Certified(), described)
+    parity.gate(compared)
+    assert all(set(one.quality) == {"error_bound", "novelty"} for one in compared)
+
+    def shifted(*arguments: Any) -> list[Any]:
+        temperature, bound, novelty = run(*arguments)
+        return [temperature, 1.1 * bound, novelty]
+
+    with pytest.raises(parity.ParityError, match=r"expected error_bound to differ .* at most 0.01 but found 0.1"):
+        parity.gate(parity.compare(shifted, Certified(), described))
+
+
+def test_the_config_numbers_several_results_of_torchscript() -> None:
+    described = Signature.of(Description.model_validate(HEAT | {"outputs": HEAT["outputs"][:1]}), Certified.quality)
+    names = {form: triton_config.config("heat", described, form).output for form in ("onnx", "torchscript")}
+    assert [(tensor.name, list(tensor.dims)) for tensor in names["onnx"]] == [
+        ("temperature", [-1, -1]),
+        ("error_bound", [1]),
+        ("novelty", [1]),
+    ]
+    assert [tensor.name for tensor in names["torchscript"]] == ["temperature__0", "error_bound__1", "novelty__2"]
+
+
+def test_quality_outputs_have_one_order() -> None:
+    with pytest.raises(ValueError, match="in the order error_bound, error_estimate, novelty but got novelty, error_b"):
+        Signature.of(Description.model_validate(HEAT), ("novelty", "error_bound"))

@@ -20,10 +20,22 @@ class Operator(nn.Module):
 
     `forward` takes one tensor `[batch, *grid]` per input, in the order of the problem's inputs, and returns the output
     `[batch, *grid]`. `fit_normalisers` takes the same tensors for the training samples, then their outputs.
+
+    Attributes:
+        quality: Names of the quality outputs of `with_quality`, in the order `error_bound`, `error_estimate`,
+            `novelty`; none by default.
     """
 
     config: BaseModel
     fit_normalisers: Callable[..., None] = fit_nothing
+    quality: tuple[str, ...] = ()
+
+    def with_quality(self, *fields: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs of `forward`, then the quality outputs `[batch, 1]` that `quality` names, in its order.
+
+        The exported graph computes this where `quality` is not empty.
+        """
+        raise NotImplementedError(f"{type(self).__name__} names the quality outputs {self.quality} but computes none")
 
 
 @dataclass(frozen=True)

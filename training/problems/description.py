@@ -28,10 +28,19 @@ class Quantity(Tensor):
     """A field on the grid.
 
     `components` names the components of a vector field, which come before the grid's axes; a scalar field has none.
+    `default` is the value everywhere of an input that a request may leave out.
     """
 
     positive: bool = False
     components: tuple[str, ...] = ()
+    default: float | None = None
+
+    @model_validator(mode="after")
+    def check_default(self) -> Quantity:
+        """Require a positive default of a positive quantity."""
+        if self.positive and self.default is not None and self.default <= 0:
+            raise ValueError(f"{self.name}: expected a positive default but got {self.default:g}")
+        return self
 
 
 class Parameter(Tensor):
