@@ -19,7 +19,7 @@ from training.evaluation.table import rich_table
 from training.files import write_json
 from training.fit import own_run, run
 from training.fit.folder import RunFolder
-from training.fit.workload import Scope, ScopeError, Workload
+from training.fit.workload import Scope, ScopeError
 from training.importing import provenance, reference
 from training.importing.arguments import Example
 from training.importing.summary import summary
@@ -27,6 +27,7 @@ from training.memorisation.command import memorise
 from training.problems.own.draft import draft
 from training.problems.own.draft_text import toml
 from training.recipes import recipe as config
+from training.recipes.own import OwnRecipe
 from training.sequences.accuracy import rich_table as label_table
 from training.user_error import UserError
 
@@ -39,6 +40,13 @@ RecipeOrProblem = Annotated[
     str, typer.Argument(help="A recipe: a name such as darcy-quick, or a TOML file; or the problem file of your data.")
 ]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Change one key: --set fit.epochs=3. Repeatable.")]
+Workers = Annotated[int, typer.Option(min=0, help="Processes that read batches while the network learns.")]
+Amounts = Annotated[
+    bool | None,
+    typer.Option(
+        "--amounts/--no-amounts", help="Train on a half and a quarter of your data, too, for the report; not with tiny."
+    ),
+]
 DataFolder = Annotated[Path, typer.Option("--data", help="The folder of the samples.")]
 
 
@@ -51,7 +59,8 @@ def fit(
     data: DataFolder = Path("data"),
     resume: Annotated[bool, typer.Option("--resume", help="Continue after the last finished epoch.")] = False,
     init: Annotated[Path | None, typer.Option(help="A checkpoint folder to take the initial weights from.")] = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that read batches while the network learns.")] = 0,
+    workers: Workers = 0,
+    amounts: Amounts = None,
 ) -> None:
     """Train a recipe: generate samples, fit, write the checkpoint, measure it.
 
@@ -72,8 +81,55 @@ def fit(
         chosen = config.read(config.find(recipe), overrides)
         to = out or Path("runs") / chosen.name
     folder = run.train(chosen, to, data, resume=resume, init=init, workers=workers)
-    console.print(figures(checkpoint.load(folder).card, chosen.name))
+    if isinstance(chosen, OwnRecipe):
+        with_amounts = chosen.preset != "tiny" if amounts is None else amounts
+        write_report(folder, data, amounts=with_amounts, workers=workers)
+    else:
+        console.print(figures(checkpoint.load(folder).card, chosen.name))
     typer.echo(folder)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run on the data of a problem file.")],
+    data: DataFolder = Path("data"),
+    amounts: Amounts = True,
+    workers: Workers = 0,
+) -> None:
+    """Write RUN/report.html: what a model of your data is worth, and what would improve it.
+
+    The page shows errors by sample, the learning curve, the best, median and
+    worst test sample, the error against the amount of data, and the time beside
+    that of your solver. `fit` writes it, too.
+
+    python -m training report runs/heat-quick
+    """
+    write_report(folder, data, amounts=bool(amounts), workers=workers)
+
+
+def write_report(folder: Path, data: Path, *, amounts: bool, workers: int) -> None:
+    """Write the report of a run and print it.
+
+    Args:
+        folder: The run's folder.
+        data: Folder of the samples.
+        amounts: Train on parts of the data, too.
+        workers: Processes that read batches.
+    """
+    from training import report as reports  # noqa: PLC0415 -- it imports matplotlib, which takes a second
+
+    recipe = reports.load(folder).recipe
+    results = []
+    if amounts:
+        expected = reports.duration(reports.expected_seconds(RunFolder(folder).metrics))
+        console.print(f"two more trainings, about {expected}; --no-amounts leaves them out")
+    for share in reports.SHARES if amounts else ():
+        console.print(f"training on {share:.0%} of the data")
+        results.append(reports.train_on_share(recipe, share, folder, data, workers))
+    made = reports.collect(folder, data, results)
+    page = reports.write(made, folder)
+    reports.show(made, console)
+    console.print(f"report: {page}")
 
 
 @app.command()
@@ -144,7 +200,7 @@ def evaluate(
     try:
         card = work.measure(found.operator, found.problem, scope)
         if pictures:
-            draw(work, found, scope, pictures)
+            work.draw_pictures(found.operator, found.problem, scope, pictures)
     except ScopeError as error:
         raise typer.BadParameter(str(error)) from error
     show(folder, card, json)
@@ -171,25 +227,6 @@ def figures(card: dict[str, Any], name: str) -> Table:
     if "accuracy" in card:
         return label_table(card, f"{name}: accuracy")
     return rich_table(card, f"{name}: relative errors on the test set")
-
-
-def draw(work: Workload[Any], found: checkpoint.Checkpoint, scope: Scope, folder: Path) -> None:
-    """Draw pictures; their library is part of the development environment only.
-
-    Args:
-        work: The workload of the checkpoint's recipe.
-        found: The checkpoint.
-        scope: What is drawn.
-        folder: Where.
-
-    Raises:
-        BadParameter: The library is missing.
-    """
-    try:
-        work.draw_pictures(found.operator, found.problem, scope, folder)
-    except ModuleNotFoundError as error:
-        message = f"needs {error.name}, which is not installed: pip install {error.name}"
-        raise typer.BadParameter(message, param_hint="--pictures") from error
 
 
 @app.command()

@@ -174,7 +174,7 @@ class FieldWorkload(Workload[Recipe]):
 
     def draw_pictures(self, network: Operator, problem: Problem, scope: Scope, folder: Path) -> None:
         """Draw best, median and worst sample at each level of noise, on the finest trained grid."""
-        from training.evaluation import pictures  # noqa: PLC0415 -- training itself needs no matplotlib
+        from training.evaluation import pictures  # noqa: PLC0415 -- it imports matplotlib, which takes a second
 
         data, model = self.recipe.data, self.recipe.model
         finest = self.sides(scope) or [(max(data.grids),) * len(problem.description.axes)]

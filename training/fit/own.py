@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -52,6 +52,12 @@ def errors(network: Operator, batch: OwnBatch) -> Tensor:
     return torch.stack([relative_l2(found.flatten(1), truth.flatten(1)) for found, truth in pairs]).mean(dim=0)
 
 
+@torch.inference_mode()
+def measured(network: Operator, batches: Iterable[OwnBatch]) -> NDArray[np.float64]:
+    """Return the relative L2 error of every sample of some batches: `[sample]`."""
+    return torch.cat([errors(network, batch) for batch in batches]).double().numpy()
+
+
 class OwnTask(Task[OwnBatch]):
     """Fit a general operator in physical units.
 
@@ -66,7 +72,8 @@ class OwnTask(Task[OwnBatch]):
     metric = Metric("relative_l2", "min", "the epoch of the least error on the validation set")
 
     def __init__(self, network: Operator, config: OwnFit, seed: int, samples: OwnSamples, problem: Problem) -> None:
-        train, batch = samples.counts[0], min(config.batch, samples.counts[0])
+        self.rows = training_rows(samples, config.share, seed)
+        train, batch = len(self.rows), min(config.batch, len(self.rows))
         super().__init__(network, Order(train, batch, train // batch, seed))
         self.config, self.samples, self.problem = config, samples, problem
 
@@ -76,7 +83,7 @@ class OwnTask(Task[OwnBatch]):
         return cast("Operator", self.network)
 
     def draw(self, chosen: Rows, rng: Generator) -> OwnBatch:
-        batch = as_batch(self.samples, np.sort(chosen))
+        batch = as_batch(self.samples, np.sort(self.rows[chosen]))
         if not self.problem.description.symmetries:
             return batch
         fields = len(self.problem.description.inputs)
@@ -108,6 +115,18 @@ def as_batch(samples: OwnSamples, rows: NDArray[np.int64] | slice) -> OwnBatch:
     values = {name: torch.from_numpy(np.asarray(value)) for name, value in samples.read(rows).items()}
     outputs = [values.pop(name) for name in samples.problem.outputs]
     return OwnBatch(list(values.values()), outputs)
+
+
+def training_rows(samples: OwnSamples, share: float, seed: int) -> NDArray[np.int64]:
+    """Return the numbers of the training samples that are used, in ascending order.
+
+    Args:
+        samples: The prepared samples.
+        share: Which part of them is used; the numbers of a smaller share are among those of a larger one.
+        seed: Of the choice.
+    """
+    train = samples.counts[0]
+    return np.sort(np.random.default_rng(seed).permutation(train)[: max(1, round(share * train))])
 
 
 class SplitBatches(Dataset[OwnBatch]):
@@ -168,6 +187,11 @@ class OwnWorkload(Workload[OwnRecipe]):
         """The prepared samples."""
         return OwnSamples(self.prepare(), self.recipe.problem)
 
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The numbers of the training samples that the recipe uses."""
+        return training_rows(self.samples, self.recipe.fit.share, self.recipe.seed)
+
     def prepare(self) -> Path:
         return self.data / self.recipe.samples
 
@@ -181,16 +205,15 @@ class OwnWorkload(Workload[OwnRecipe]):
 
     def task(self, init: Path | None = None) -> OwnTask:
         network = self.network()
-        first = as_batch(self.samples, slice(0, min(STATISTICS_SAMPLES, self.samples.counts[0])))
+        first = as_batch(self.samples, self.rows[:STATISTICS_SAMPLES])
         network.fit_normalisers(*first.inputs, *first.outputs)
         return OwnTask(self.restored(network, init), self.recipe.fit, self.recipe.seed, self.samples, self.problem)
 
     def account(self) -> dict[str, Any]:
-        train, validation, _ = self.samples.counts
         return {
             "distribution": self.problem.description.distribution,
-            "fields": train,
-            "validation_fields": validation,
+            "fields": len(self.rows),
+            "validation_fields": self.samples.counts[1],
             "grids": [list(self.samples.sides)],
             "processor": processor(),
             "validity": {"untested": self.problem.description.untested},
@@ -201,9 +224,8 @@ class OwnWorkload(Workload[OwnRecipe]):
         """Measure a network on the test samples: one row, as there is one grid and no classical solver."""
         if scope.grid is not None or scope.noise is not None:
             raise ScopeError(f"{problem.name}: its data are on one grid and without noise of ours")
-        with torch.inference_mode():
-            found = torch.cat([errors(network, batch) for batch in SplitBatches(self.samples, "test")]).double()
-        row = {"grid": list(self.samples.sides), "fields": len(found)} | summary(found.numpy())
+        found = measured(network, SplitBatches(self.samples, "test"))
+        row = {"grid": list(self.samples.sides), "fields": len(found)} | summary(found)
         return {"errors": [row], "classical": [], "clock": {"processor": processor()}}
 
     def examples(self) -> Tensors:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from training.operators import OperatorConfig
 from training.problems.own.problem_file import ProblemFile
@@ -23,6 +23,7 @@ class OwnFit(BaseModel):
         clip: Largest norm of a gradient.
         average: Decay per step of the exponential mean of the weights that is kept; 0 for none.
         keep: The last epoch's weights, or those of the least validation error.
+        share: Of the training samples that are used, drawn by the seed; a smaller share is part of a larger one.
     """
 
     model_config = FROZEN
@@ -34,6 +35,7 @@ class OwnFit(BaseModel):
     clip: PositiveFloat = 1.0
     average: NonNegativeFloat = 0.0
     keep: Literal["last", "best"] = "best"
+    share: float = Field(default=1.0, gt=0, le=1)
 
 
 class OwnRecipe(BaseModel):

@@ -1,0 +1,144 @@
+"""The report of a run: the page, the numbers beside it, and the rule that chooses what to do next."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from training.commands import app
+from training.report import collect
+from training.report.advice import Evidence, Next, advise, sentence
+from training.report.collect import ReportError, Times
+from training.report.terminal import sparkline
+
+GRIDS = {"line": (24,), "plane": (12, 16), "box": (4, 6, 4)}
+AXES = ("depth", "row", "column")
+
+
+def problem_file(grid: str) -> str:
+    axes = "".join(f"[axes.{name}]\n" for name in AXES[-len(GRIDS[grid]) :])
+    return f"""
+name = "heat"
+title = "Heat & <flow>"
+solver_seconds = 12.5
+[data]
+files = ["heat.npz"]
+[inputs.k]
+positive = true
+[inputs.f]
+components = ["x", "y"]
+[parameters.wind]
+[outputs.u]
+components = ["x", "y"]
+units = "K"
+{axes}"""
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module", params=GRIDS)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train on a file by the commands that a person types."""
+    folder, sides = tmp_path_factory.mktemp(request.param), GRIDS[request.param]
+    rng = np.random.default_rng(0)
+    k, f, wind = 10 ** rng.uniform(-2, 2, (40, *sides)), rng.standard_normal((40, 2, *sides)), rng.random(40)
+    np.savez(folder / "heat.npz", k=k, f=f, wind=wind, u=f + np.log(k)[:, None] + 3)
+    (folder / "heat.toml").write_text(problem_file(request.param))
+    fit = ("fit", folder / "heat.toml", "--preset", "tiny", "--set", "fit.epochs=4")
+    trained = command(*fit, "--data", folder / "data", "--out", folder / "run")
+    assert trained.exit_code == 0, trained.output
+    return folder / "run"
+
+
+def test_training_ends_with_a_page_that_needs_no_other_file(run: Path) -> None:
+    page = (run / "report.html").read_text()
+    assert "Heat &amp; &lt;flow&gt;" in page
+    assert not re.findall(r'(?:src|href)="(?!data:)', page)
+    assert page.count('src="data:image/svg+xml;base64,') == 4  # two curves, and a figure per output component
+    assert "12.5 s with your solver" in page
+    assert "--amounts" in page  # what was not measured, and how it is
+
+
+def test_the_numbers_are_those_of_the_card(run: Path) -> None:
+    card, numbers = (json.loads((run / name).read_text()) for name in ("card.json", "report.json"))
+    row = card["errors"][0]
+    assert {key: row[key] for key in numbers["errors"]["test"]} == numbers["errors"]["test"]
+    assert len(numbers["error_by_sample"]["test"]) == row["fields"] == 4
+    assert np.mean(numbers["error_by_sample"]["validation"]) == pytest.approx(
+        numbers["errors"]["validation"]["relative_l2"], rel=1e-3
+    )
+    assert min(map(float, (line.split(",")[2] for line in (run / "metrics.csv").read_text().splitlines()[1:]))) == (
+        pytest.approx(numbers["errors"]["validation"]["relative_l2"], rel=1e-3)
+    )
+
+
+@pytest.mark.parametrize("run", ["plane"], indirect=True)
+def test_amounts_of_data_are_measured_once(run: Path) -> None:
+    arguments = ("report", run, "--data", run.parent / "data", "--amounts")
+    first, second = command(*arguments), command(*arguments)
+    assert first.exit_code == second.exit_code == 0, first.output
+    assert "training on 25% of the data" in first.stderr
+    assert "epoch 4 of 4" in first.stderr
+    assert "epoch 4 of 4" not in second.stderr
+    numbers = json.loads((run / "report.json").read_text())
+    assert [row["samples"] for row in numbers["amounts"]] == [8, 16]
+    assert numbers["evidence"]["doubling"] is not None
+    assert (run / "report.html").read_text().count('src="data:image/svg+xml;base64,') == 5
+
+
+@pytest.mark.parametrize("run", ["plane"], indirect=True)
+def test_pictures_show_the_best_the_median_and_the_worst_test_sample(run: Path) -> None:
+    report = collect(run, run.parent / "data")
+    assert [one.rank for one in report.drawn] == ["best", "median", "worst"]
+    errors = report.errors["test"]
+    assert [one.error for one in report.drawn] == [errors.min(), np.sort(errors)[2], errors.max()]
+    with np.load(run.parent / "heat.npz") as file:
+        for one in report.drawn:
+            assert np.allclose(one.truth["u"], file["u"][one.number], rtol=1e-6)
+            assert one.parameters["wind"] == pytest.approx(file["wind"][one.number])
+
+
+def test_another_run_has_no_report() -> None:
+    failed = command("report", "checkpoints/darcy")
+    assert isinstance(failed.exception, ReportError)
+    assert "expected a run on data of a problem file" in str(failed.exception)
+
+
+FLAT, FALLING = [1.0] * 10, [10 / (1 + epoch) for epoch in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "expected"),
+    [
+        (Evidence(training=0.1, validation=0.3, curve=FLAT, half=0.4), Next.DATA),
+        (Evidence(training=0.1, validation=0.3, curve=FLAT), Next.DATA),
+        (Evidence(training=0.1, validation=0.3, curve=FALLING, half=0.301), Next.NONE),
+        (Evidence(training=0.1, validation=0.11, curve=FLAT, half=0.2), Next.TRAINING),
+        (Evidence(training=0.1, validation=0.11, curve=FALLING), Next.TRAINING),
+        (Evidence(training=0.1, validation=0.11, curve=FLAT, half=0.111), Next.NETWORK),
+        (Evidence(training=0.1, validation=0.11, curve=FLAT), Next.NETWORK),
+        (Evidence(training=0.1, validation=0.11, curve=[0.11]), Next.NETWORK),
+    ],
+)
+def test_the_next_thing_follows_from_gap_data_and_curve(evidence: Evidence, expected: Next) -> None:
+    assert advise(evidence) is expected
+    assert sentence(evidence).startswith(f"Next: {expected.value}. The validation error is ")
+
+
+def test_a_training_is_repaid_by_what_each_sample_saves() -> None:
+    assert Times(network=0.5, training=60.0, solver=2.5).repaid == 30
+    assert Times(network=0.5, training=60.0, solver=0.5).repaid is None
+    assert Times(network=0.5, training=60.0, solver=None).speedup is None
+
+
+@pytest.mark.parametrize(("values", "expected"), [([8.0, 4.0, 2.0, 1.0], "█▆▃▁"), ([1.0, 1.0], "▁▁"), ([3.0], "▁")])
+def test_a_curve_is_drawn_on_a_logarithmic_scale(values: list[float], expected: str) -> None:
+    assert sparkline(values) == expected

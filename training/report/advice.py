@@ -1,0 +1,90 @@
+"""The next thing to do for a smaller error: more data, a longer training or a larger network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+GAP = 1.25
+"""A network whose validation error is this many times its training error has learned its samples too well."""
+GAIN = 0.05
+"""A relative decrease of the error that is worth the effort."""
+
+
+class Next(StrEnum):
+    """What is changed next."""
+
+    DATA = "more data"
+    TRAINING = "a longer training"
+    NETWORK = "a larger network"
+    NONE = "none of more data, a longer training and a larger network"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the decision is made from; test samples take no part in it.
+
+    Attributes:
+        training: Mean error of the trained network on training samples.
+        validation: Its mean error on validation samples.
+        curve: Mean error on validation samples after every epoch.
+        half: Mean error on validation samples after a training on half of the data; None where there was none.
+    """
+
+    training: float
+    validation: float
+    curve: Sequence[float]
+    half: float | None = None
+
+    @property
+    def gap(self) -> float:
+        """The validation error in units of the training error."""
+        return self.validation / self.training
+
+    @property
+    def doubling(self) -> float | None:
+        """The relative decrease of the validation error from half of the data, and of the steps, to all of them."""
+        return None if self.half is None else 1 - self.validation / self.half
+
+    @property
+    def fall(self) -> float:
+        """The relative decrease of the validation error over the last quarter of the epochs."""
+        return 1 - self.curve[-1] / self.curve[-1 - len(self.curve) // 4]
+
+
+def advise(evidence: Evidence) -> Next:
+    """Decide what would improve the model next.
+
+    Where the validation error is at least `GAP` times the training error, the network knows its samples too well:
+
+    1. More data, if the last doubling of the data decreased the validation error by at least `GAIN`, or was not tried.
+    2. Otherwise none of the three: the samples may hold noise, or the outputs may depend on what is no input.
+
+    Where it is not, the number of different samples does not limit the network:
+
+    3. A longer training, if the error still decreases with the number of steps by at least `GAIN`. A training on half
+       of the data with the same epochs has half of the steps; where there was none, the last quarter of the learning
+       curve decides, which falls too little for that when the learning rate has gone to zero.
+    4. Otherwise a larger network.
+    """
+    if evidence.gap >= GAP:
+        return Next.DATA if evidence.doubling is None or evidence.doubling >= GAIN else Next.NONE
+    decrease = evidence.fall if evidence.doubling is None else evidence.doubling
+    return Next.TRAINING if decrease >= GAIN else Next.NETWORK
+
+
+def sentence(evidence: Evidence) -> str:
+    """Say what to do next and why."""
+    facts = [
+        f"The validation error is {evidence.gap:.3g} times the training error",
+        f"{changed(evidence.fall)} over the last quarter of the epochs",
+    ]
+    if evidence.doubling is not None:
+        facts.append(f"{changed(evidence.doubling)} from half of the data to all of them")
+    return f"Next: {advise(evidence)}. {'; it '.join(facts)}."
+
+
+def changed(decrease: float) -> str:
+    """Say by how much an error changed."""
+    return f"{'fell' if decrease >= 0 else 'rose'} by {abs(100 * decrease):.2g} %"

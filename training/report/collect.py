@@ -1,0 +1,305 @@
+"""What the report of a run says: errors, learning curve, data, times, and samples to draw."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from training import checkpoint
+from training.checkpoint import OwnCheckpoint
+from training.evaluation.timing import one_thread
+from training.fit import log
+from training.fit.own import (
+    STATISTICS_SAMPLES,
+    OwnBatch,
+    OwnWorkload,
+    SplitBatches,
+    as_batch,
+    measured,
+    predictions,
+    summary,
+)
+from training.losses import relative_l2
+from training.operators import Operator
+from training.problems.own.problem_file import FieldSection, ParameterSection, ProblemFile
+from training.report.advice import Evidence
+from training.report.amounts import Amount
+from training.user_error import UserError
+
+Fields = NDArray[np.float32]
+Errors = NDArray[np.float64]
+TIMED = 7
+
+
+class ReportError(UserError):
+    """A run has no report: the message says what was expected and what was found."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A test sample beside its prediction.
+
+    Attributes:
+        rank: `best`, `median` or `worst`.
+        number: Of the sample in the data files.
+        error: Relative L2 error, the mean over the outputs.
+        inputs: By name, `[*grid]` or `[component, *grid]`.
+        parameters: By name.
+        truth: Outputs by name.
+        predicted: Outputs by name.
+    """
+
+    rank: str
+    number: int
+    error: float
+    inputs: dict[str, Fields]
+    parameters: dict[str, float]
+    truth: dict[str, Fields]
+    predicted: dict[str, Fields]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A row of the summary of the data: what all samples of a tensor hold."""
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    units: str
+    minimum: float
+    maximum: float
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Times:
+    """What the model costs.
+
+    Attributes:
+        network: Seconds per sample of the network before its export, on one thread.
+        training: Seconds of the training.
+        solver: Seconds per sample of the user's solver, where the problem file says it.
+    """
+
+    network: float
+    training: float
+    solver: float | None
+
+    @property
+    def speedup(self) -> float | None:
+        """How many samples the network computes in the solver's time of one."""
+        return None if self.solver is None else self.solver / self.network
+
+    @property
+    def repaid(self) -> float | None:
+        """The number of samples after which the training time is saved; None where the solver is faster or unknown."""
+        if self.solver is None or self.solver <= self.network:
+            return None
+        return self.training / (self.solver - self.network)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that the report says.
+
+    Attributes:
+        run: Name of the run.
+        problem: The problem file.
+        sides: Points per axis.
+        counts: Training, validation and test samples.
+        parameters: Number of the network's parameters.
+        tensors: The summary of the data.
+        remarks: What is odd about the data.
+        epochs: Rows of the log.
+        errors: Relative L2 error of each sample, by `training` (as many as in validation), `validation` and `test`.
+        baseline: The mean error on test samples of predicting the mean training output.
+        drawn: The best, the median and the worst test sample.
+        amounts: Trainings on parts of the data.
+        times: What the model costs.
+        processor: Where the times were measured.
+    """
+
+    run: str
+    problem: ProblemFile
+    sides: tuple[int, ...]
+    counts: tuple[int, int, int]
+    parameters: int
+    tensors: tuple[Tensor, ...]
+    remarks: tuple[str, ...]
+    epochs: tuple[dict[str, float], ...]
+    errors: dict[str, Errors]
+    baseline: float
+    drawn: tuple[Drawn, ...]
+    amounts: tuple[Amount, ...]
+    times: Times
+    processor: str
+
+    @property
+    def figures(self) -> dict[str, dict[str, float]]:
+        """Mean, standard error, median, 95th percentile and worst error by split."""
+        return {split: summary(errors) for split, errors in self.errors.items()}
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the next thing to do is decided from."""
+        half = next((amount for amount in self.amounts if amount.share == 0.5), None)
+        return Evidence(
+            training=float(self.errors["training"].mean()),
+            validation=float(self.errors["validation"].mean()),
+            curve=[row["relative_l2"] for row in self.epochs],
+            half=None if half is None else float(half.errors.mean()),
+        )
+
+
+def load(run: Path) -> OwnCheckpoint:
+    """Load the checkpoint of a run.
+
+    Raises:
+        CheckpointError: The folder is no checkpoint.
+        ReportError: It was not trained on a user's data.
+    """
+    found = checkpoint.load(run)
+    if not isinstance(found, OwnCheckpoint):
+        raise ReportError(
+            f"{run}: expected a run on data of a problem file but found one of {found.recipe.name}: "
+            f"`python -m training evaluate {run}` measures it"
+        )
+    return found
+
+
+def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
+    """Measure a run for its report.
+
+    Args:
+        run: The run's folder.
+        data: Folder of the prepared samples.
+        amounts: Trainings on parts of the data.
+
+    Raises:
+        CheckpointError: The folder is no checkpoint.
+        ReportError: It was not trained on a user's data, or has no log.
+        RecipeError: The prepared samples are missing.
+    """
+    found = load(run)
+    work, rows = OwnWorkload(found.recipe, data), log.read(run / "metrics.csv")
+    work.check()
+    if not rows:
+        raise ReportError(f"{run / 'metrics.csv'}: expected the log of the training but there is none")
+    errors = errors_by_split(found.operator, work)
+    problem = found.recipe.problem
+    return Report(
+        run=run.name,
+        problem=problem,
+        sides=work.samples.sides,
+        counts=work.samples.counts,
+        parameters=found.card["checkpoint"]["parameters"],
+        tensors=tuple(tensors(work)),
+        remarks=tuple(found.card["training"]["remarks"]),
+        epochs=tuple({key: float(value) for key, value in row.items()} for row in rows),
+        errors=errors,
+        baseline=baseline(work),
+        drawn=tuple(drawn(found.operator, work, errors["test"])),
+        amounts=tuple(amounts),
+        times=Times(seconds(found.operator, work), log.seconds(run / "metrics.csv"), problem.solver_seconds),
+        processor=found.card["training"]["processor"],
+    )
+
+
+def errors_by_split(network: Operator, work: OwnWorkload) -> dict[str, Errors]:
+    """Measure the network on validation and test samples, and on as many training samples as validation has."""
+    rows = work.rows
+    chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), work.samples.counts[1])).astype(int))
+    batches = (as_batch(work.samples, part) for part in np.array_split(rows[chosen], -(-len(chosen) // 16)))
+    return {
+        "training": measured(network, batches),
+        "validation": measured(network, SplitBatches(work.samples, "validation")),
+        "test": measured(network, SplitBatches(work.samples, "test")),
+    }
+
+
+def baseline(work: OwnWorkload) -> float:
+    """Return the mean error on test samples of predicting the mean output of training samples."""
+    means = [output.mean(dim=0) for output in as_batch(work.samples, work.rows[:STATISTICS_SAMPLES]).outputs]
+    errors = [mean_field_errors(means, batch) for batch in SplitBatches(work.samples, "test")]
+    return float(torch.cat(errors).mean())
+
+
+def mean_field_errors(means: Sequence[torch.Tensor], batch: OwnBatch) -> torch.Tensor:
+    """Return the relative L2 error of mean outputs on every sample of a batch, the mean over the outputs."""
+    pairs = zip(means, batch.outputs, strict=True)
+    return torch.stack([relative_l2(mean.expand_as(truth).flatten(1), truth.flatten(1)) for mean, truth in pairs]).mean(
+        dim=0
+    )
+
+
+@torch.inference_mode()
+def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
+    """Return the best, the median and the worst test sample with their predictions.
+
+    Args:
+        network: The network.
+        work: Its workload.
+        errors: Of all test samples.
+    """
+    order = np.argsort(errors)
+    ranks = {"best": order[0], "median": order[len(order) // 2], "worst": order[-1]}
+    first, problem = work.samples.split("test").start, work.recipe.problem
+    found = []
+    for rank, position in ranks.items():
+        number = first + int(position)
+        batch = as_batch(work.samples, slice(number, number + 1))
+        values = dict(
+            zip([*problem.inputs, *problem.parameters], (one[0].numpy() for one in batch.inputs), strict=True)
+        )
+        truth, predicted = (
+            dict(zip(problem.outputs, (one[0].numpy() for one in some), strict=True))
+            for some in (batch.outputs, predictions(network, batch.inputs))
+        )
+        parameters = {name: float(values.pop(name)) for name in problem.parameters}
+        found.append(Drawn(rank, number, float(errors[position]), values, parameters, truth, predicted))
+    return found
+
+
+def tensors(work: OwnWorkload) -> list[Tensor]:
+    """Summarise the data by tensor."""
+    samples, problem = work.samples, work.recipe.problem
+    sections: dict[str, tuple[str, FieldSection | ParameterSection]] = {
+        **{name: ("input", section) for name, section in problem.inputs.items()},
+        **{name: ("parameter", section) for name, section in problem.parameters.items()},
+        **{name: ("output", section) for name, section in problem.outputs.items()},
+    }
+    return [
+        Tensor(
+            name,
+            role,
+            tuple(samples.file[name].shape[1:]),
+            section.units,
+            *(samples.statistic(name, key) for key in ("minimum", "maximum", "mean", "deviation")),
+        )
+        for name, (role, section) in sections.items()
+    ]
+
+
+@torch.inference_mode()
+def seconds(network: Operator, work: OwnWorkload) -> float:
+    """Return the median seconds of processor time that the network takes for one test sample, on one thread."""
+    start = work.samples.split("test").start
+    inputs = as_batch(work.samples, slice(start, start + 1)).inputs
+    with one_thread():
+        network(*inputs)
+        return statistics.median(timed(network, inputs) for _ in range(TIMED))
+
+
+def timed(network: Operator, inputs: Sequence[torch.Tensor]) -> float:
+    """Return the seconds of processor time of one forward pass."""
+    started = time.process_time()
+    network(*inputs)
+    return time.process_time() - started
