@@ -4,11 +4,12 @@ An error is raised anywhere below a route and rendered in one module (`serving.h
 
     {"type": "urn:petrov:problem:non-positive", "title": "Value is not positive", "status": 422,
      "detail": "coefficient[0,17,3] is -2.0; a permeability must be positive",
-     "where": {"array": "coefficient", "index": [0, 17, 3]}}
+     "where": {"array": "coefficient", "index": [0, 17, 3], "pointer": "/inputs/coefficient/0/17/3"}}
 
-`where` is present for faults of an array: the array's name, and the index of the first bad value in the caller's own
-array when one value is to blame. `type` is stable: programs switch on it, never on `detail`. Errors that a later
-attempt may not meet carry the header `Retry-After` (whole seconds). The tree of exceptions:
+`where` is present for faults of an array: the array's name, the index of the first bad value in the caller's own array
+when one value is to blame, and both as JSON pointer (RFC 6901) into the body of a JSON request. `type` is stable:
+programs switch on it, never on `detail`. Errors that a later attempt may not meet carry the header `Retry-After` (whole
+seconds). The tree of exceptions:
 
     Problem
      ├── Refused                     4xx: the caller can mend it
@@ -33,6 +34,7 @@ attempt may not meet carry the header `Retry-After` (whole seconds). The tree of
      │         ├── WrongToken        422  wrong-token             outside the vocabulary, or padding before a token
      │         ├── WrongShape        422  wrong-shape             rank or ragged rows, or an empty batch
      │         ├── GridOutOfLimits   422  grid-out-of-limits      an axis shorter or longer than the card allows
+     │         ├── OutOfRange        422  out-of-range            a parameter outside the card's limits
      │         ├── NonFinite         422  non-finite              NaN or infinite, before or after the cast to float32
      │         └── NonPositive       422  non-positive            zero or negative where the card says positive
      └── Failed                      5xx: the caller can only try again, or report it
@@ -50,7 +52,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,6 +69,13 @@ class Where(BaseModel):
 
     array: str
     index: list[int] | None = None
+
+    @computed_field(description="JSON pointer (RFC 6901) into the body of a request in JSON.")  # type: ignore[prop-decorator]  # pydantic's own order
+    @property
+    def pointer(self) -> str:
+        """Where a request in JSON has the value."""
+        name = self.array.replace("~", "~0").replace("/", "~1")
+        return "/".join(["/inputs", name, *map(str, self.index or ())])
 
 
 class ProblemDetails(BaseModel):
@@ -236,6 +245,10 @@ class WrongToken(InvalidArray, kind="wrong-token", title="Not a token of the voc
 
 class GridOutOfLimits(InvalidArray, kind="grid-out-of-limits", title="Grid outside the model's limits"):
     """An axis is shorter or longer than the model's card allows."""
+
+
+class OutOfRange(InvalidArray, kind="out-of-range", title="Value out of range"):
+    """A parameter is below its minimum or above its maximum."""
 
 
 class NonFinite(InvalidArray, kind="non-finite", title="Value is not finite"):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003  pydantic reads annotations at run time
 from typing import Any, Literal
 
+from numpy.typing import NDArray  # noqa: TC002  as above
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+COMPONENT = "component"
 
 
 class Part(BaseModel):
@@ -18,7 +22,9 @@ class Tensor(Part):
 
     name: str
     dtype: Literal["FP32", "INT32"]
-    axes: tuple[str, ...] = Field(description="The first is the batch, the others are the axes of the grid.")
+    axes: tuple[str, ...] = Field(
+        description="The batch, then `component` for a vector field, then the axes of the grid."
+    )
     shape: tuple[int | None, ...] | None = Field(
         default=None, description="Points per axis; null where the size is free, or null as a whole if all are free."
     )
@@ -26,12 +32,46 @@ class Tensor(Part):
     meaning: str = Field(examples=["permeability"])
     units: str
     positive: bool
+    default: float | None = Field(
+        default=None, description="The value everywhere of an input that a request leaves out; null: it must be sent."
+    )
+
+    @property
+    def sizes(self) -> tuple[int | None, ...]:
+        """The size per axis, None where it is free."""
+        return self.shape or (None,) * len(self.axes)
+
+    @property
+    def vector(self) -> tuple[int, ...]:
+        """The number of components of a vector field, as a shape; empty for a scalar field."""
+        return tuple(size or 0 for axis, size in zip(self.axes, self.sizes, strict=True) if axis == COMPONENT)
 
     @property
     def points(self) -> tuple[int, ...] | None:
         """Points per axis of the grid, or None unless the model fixes all of them."""
-        fixed = tuple(points for points in (self.shape or ())[1:] if points is not None)
-        return fixed if len(fixed) == len(self.axes) - 1 else None
+        sizes = self.sizes[1 + len(self.vector) :]
+        fixed = tuple(points for points in sizes if points is not None)
+        return fixed if len(fixed) == len(sizes) else None
+
+
+class Parameter(Part):
+    """A number per sample: `[batch]`, or one number for all samples of a request."""
+
+    name: str
+    dtype: Literal["FP32"] = "FP32"
+    axes: tuple[str, ...] = ("batch",)
+    meaning: str
+    units: str
+    default: float | None = Field(
+        default=None, description="Its value where a request leaves it out; null: it must be sent."
+    )
+    minimum: float | None = None
+    maximum: float | None = None
+
+    @property
+    def sizes(self) -> tuple[int | None, ...]:
+        """The size per axis: any number of samples."""
+        return (None,)
 
 
 class Grid(Part):
@@ -89,6 +129,7 @@ class Card(Part):
     boundary: str | None = None
     task: str | None = Field(default=None, description="The task of a model of sequences, in one sentence.")
     inputs: tuple[Tensor, ...] = Field(min_length=1)
+    parameters: tuple[Parameter, ...] = ()
     outputs: tuple[Tensor, ...] = Field(min_length=1)
     grid: Grid
     vocabulary: Vocabulary | None = Field(default=None, description="Of a model of sequences.")
@@ -100,6 +141,25 @@ class Card(Part):
         default=(), description="Accuracy of a model of sequences, beside that of a guess."
     )
     checkpoint: dict[str, Any]
+
+    @property
+    def arguments(self) -> tuple[Tensor | Parameter, ...]:
+        """Inputs and parameters, in the order of the graph's arguments."""
+        return (*self.inputs, *self.parameters)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of inputs and parameters."""
+        return tuple(argument.name for argument in self.arguments)
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """The names of the inputs and parameters that a request may leave out."""
+        return frozenset(argument.name for argument in self.arguments if argument.default is not None)
+
+    def grid_of(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
+        """Return the points per axis of inputs `[batch, (component), *grid]` by name."""
+        return arrays[self.inputs[0].name].shape[-len(self.grid.axes) :]
 
     @model_validator(mode="after")
     def _check_vocabulary(self) -> Card:

@@ -47,7 +47,7 @@ def load(repository: Path, card: Card, index: int) -> Example:
     """
     try:
         samples = load_file(_path(repository, card))
-        inputs = {tensor.name: samples.pop(tensor.name) for tensor in card.inputs}
+        inputs = {name: samples.pop(name) for name in card.names if name in samples or name not in card.optional}
     except (OSError, SafetensorError, KeyError) as error:
         raise NoExample(f'"{card.model}" version {card.version} has no stored examples') from error
     count = min(len(array) for array in (*inputs.values(), *samples.values()))

@@ -44,6 +44,9 @@ class Servers(Protocol):
 
 
 def samples(card: Card) -> Iterator[Batch]:
-    """Yield the simplest valid inputs of each declared grid: one sample of ones."""
+    """Yield the simplest inputs of each declared grid: one sample of ones."""
+    numbers = {parameter.name: np.ones(1, np.float32) for parameter in card.parameters}
     for shape in card.grid.shapes:
-        yield {tensor.name: np.ones((1, *shape), DTYPES[tensor.dtype]) for tensor in card.inputs}
+        yield {
+            tensor.name: np.ones((1, *tensor.vector, *shape), DTYPES[tensor.dtype]) for tensor in card.inputs
+        } | numbers

@@ -16,7 +16,7 @@ from serving.codecs.names import check_names
 from serving.problem_details import NotAcceptable, UnsupportedMediaType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -47,9 +47,9 @@ class Body:
         self._request_type = request_type
         self._coding = Coding(response_type)
 
-    def read(self, names: Sequence[str], max_bytes: int) -> dict[str, NDArray[Any]]:
+    def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
         """Return the arrays of the body; see the function `read`."""
-        found, coding = read(self._content, self._request_type, names, max_bytes)
+        found, coding = read(self._content, self._request_type, names, max_bytes, optional)
         self._coding = replace(self._coding, base64=coding.base64)
         return found
 
@@ -59,15 +59,20 @@ class Body:
 
 
 def read(
-    body: bytes | bytearray, media_type: str, names: Sequence[str], max_bytes: int
+    body: bytes | bytearray,
+    media_type: str,
+    names: Sequence[str],
+    max_bytes: int,
+    optional: Collection[str] = (),
 ) -> tuple[dict[str, NDArray[Any]], Coding]:
     """Return the arrays of a body by the names of the model's inputs, and how they were encoded.
 
     Args:
         body: The whole body.
         media_type: One of `negotiation.MEDIA_TYPES`.
-        names: The inputs of the model; an .npy body holds the only one.
+        names: Inputs and parameters of the model; an .npy body holds the only one that is required.
         max_bytes: The most bytes that one array may take as float32.
+        optional: The names that a body may leave out.
 
     Raises:
         UnreadableBody: The body is not what its media type says.
@@ -75,17 +80,14 @@ def read(
         BodyTooLarge: An array would be too large as float32.
     """
     if media_type == json_arrays.MEDIA_TYPE:
-        arrays, base64 = json_arrays.read(body, names, max_bytes)
+        arrays, base64 = json_arrays.read(body, names, max_bytes, optional)
         return arrays, Coding(media_type, base64=base64)
     if media_type == safetensors.MEDIA_TYPE:
         arrays = safetensors.read(body, max_bytes)
-        check_names(arrays, names)
+        check_names(arrays, names, optional)
         return arrays, Coding(media_type)
-    if len(names) != 1:
-        raise UnsupportedMediaType(
-            f"the model takes {', '.join(names)}: one .npy file cannot hold them, send {' or '.join(_SEVERAL)}"
-        )
-    return {names[0]: npy.read(body, names[0], max_bytes)}, Coding(media_type)
+    name = _only_name(names, optional)
+    return {name: npy.read(body, name, max_bytes)}, Coding(media_type)
 
 
 def write(model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], coding: Coding) -> bytes:
@@ -126,6 +128,16 @@ def write_example(
     if media_type == safetensors.MEDIA_TYPE:
         return safetensors.write(inputs, {})
     return _only_npy(inputs, "inputs")
+
+
+def _only_name(names: Sequence[str], optional: Collection[str]) -> str:
+    """Return the name of the array in an .npy body: the only one that is required, or the only one at all."""
+    required = [name for name in names if name not in optional] or list(names)
+    if len(required) != 1:
+        raise UnsupportedMediaType(
+            f"the model takes {', '.join(required)}: one .npy file cannot hold them, send {' or '.join(_SEVERAL)}"
+        )
+    return required[0]
 
 
 def _json(document: dict[str, Any]) -> bytes:

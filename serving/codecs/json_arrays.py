@@ -15,7 +15,7 @@ from serving.codecs.names import check_names
 from serving.problem_details import UnreadableBody, WrongDtype, WrongShape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -37,13 +37,16 @@ class Base64Array(BaseModel):
     base64: str
 
 
-def read(body: bytes | bytearray, names: Sequence[str], max_bytes: int) -> tuple[dict[str, NDArray[Any]], bool]:
+def read(
+    body: bytes | bytearray, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()
+) -> tuple[dict[str, NDArray[Any]], bool]:
     """Return the arrays of a body `{"inputs": {name: array}}`.
 
     Args:
         body: The whole body.
-        names: The inputs of the model.
+        names: Inputs and parameters of the model.
         max_bytes: The most bytes that one array may take as float32.
+        optional: The names that a body may leave out.
 
     Returns:
         The arrays by name, and whether one of them was in base64.
@@ -53,7 +56,7 @@ def read(body: bytes | bytearray, names: Sequence[str], max_bytes: int) -> tuple
         InvalidArray: An array is missing, unknown, or not numeric.
         BodyTooLarge: An array would be too large as float32.
     """
-    inputs = _inputs(body, names)
+    inputs = _inputs(body, names, optional)
     arrays = {
         name: _decode(value, name, max_bytes) if isinstance(value, dict) else nested(value, name)
         for name, value in inputs.items()
@@ -70,12 +73,18 @@ def encode(array: NDArray[Any]) -> dict[str, Any]:
 def nested(value: Any, name: str) -> NDArray[Any]:
     """Return an array of nested lists: integers if all numbers are, null as NaN, which no model takes.
 
+    A number is an array without axes.
+
     Raises:
         InvalidArray: A value is no number, or a list is longer or shorter than those before it; the first is named.
         UnreadableBody: No float64 holds one of the numbers.
     """
+    if type(value) in {int, float}:
+        return np.array(value)
     if not isinstance(value, list):
-        raise WrongShape(f"{name}: expected nested lists of numbers or base64 but got {_kind(value)}", array=name)
+        raise WrongShape(
+            f"{name}: expected nested lists of numbers, a number or base64 but got {_kind(value)}", array=name
+        )
     kinds = _kinds(value)
     if not kinds <= {int, float}:
         _raise_for_first_fault(value, name)
@@ -86,8 +95,8 @@ def nested(value: Any, name: str) -> NDArray[Any]:
         raise UnreadableBody(f"inputs.{name}: nested lists of numbers of equal length expected") from None
 
 
-def _inputs(body: bytes | bytearray, names: Sequence[str]) -> dict[str, Any]:
-    """Return the value of `inputs`, whose keys are exactly the model's inputs."""
+def _inputs(body: bytes | bytearray, names: Sequence[str], optional: Collection[str]) -> dict[str, Any]:
+    """Return the value of `inputs`, whose keys are the model's inputs and parameters."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -96,7 +105,7 @@ def _inputs(body: bytes | bytearray, names: Sequence[str]) -> dict[str, Any]:
     if not isinstance(document, dict) or set(document) != {"inputs"} or not isinstance(document["inputs"], dict):
         raise UnreadableBody(f'expected {{"inputs": {{"{names[0]}": <array>}}}} as the JSON body')
     inputs: dict[str, Any] = document["inputs"]
-    check_names(inputs, names)
+    check_names(inputs, names, optional)
     return inputs
 
 

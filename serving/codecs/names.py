@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Any
 from serving.problem_details import WrongInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
-def check_names(sent: Mapping[str, Any] | Sequence[str], names: Sequence[str]) -> None:
-    """Check that a request has exactly the inputs of the model.
+def check_names(sent: Mapping[str, Any] | Sequence[str], names: Sequence[str], optional: Collection[str] = ()) -> None:
+    """Check that a request has the inputs of the model and no others.
+
+    Args:
+        sent: The names in the request.
+        names: Inputs and parameters of the model.
+        optional: Those that a request may leave out.
 
     Raises:
         WrongInput: One is missing, or the model does not have one.
     """
     for name in names:
-        if name not in sent:
+        if name not in sent and name not in optional:
             raise WrongInput(f'input "{name}" is missing; got {_quoted(sent)}', array=name)
     for name in sent:
         if name not in names:

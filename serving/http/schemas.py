@@ -25,9 +25,11 @@ class ModelList(Document):
 class PredictionRequest(Document):
     """`POST /v1/models/{model}/predict` as JSON."""
 
-    inputs: dict[str, Base64Array | NestedList] = Field(
-        description="Samples by input name. The integers of sequences have one length: shorter ones end with 0.",
-        examples=[{"coefficient": [[3.0, 12.0], [12.0, 3.0]]}],
+    inputs: dict[str, Base64Array | NestedList | float] = Field(
+        description="Samples by input name, and numbers by parameter name: one per sample, or one for all. Inputs and "
+        "parameters with a default in the model's card may be left out. The integers of sequences have one length: "
+        "shorter ones end with 0.",
+        examples=[{"conductivity": [[3.0, 12.0], [12.0, 3.0]], "wind": 0.3}],
     )
 
 
@@ -42,7 +44,7 @@ class PredictionResponse(Document):
 class Example(Document):
     """`GET /v1/models/{model}/example`: inputs that can be posted to `predict`, with the truth where it is known."""
 
-    inputs: dict[str, NestedList]
+    inputs: dict[str, NestedList | float]
     outputs: dict[str, NestedList | float] | None = Field(
         default=None, description="The true outputs for these inputs; absent for an input that was just sampled."
     )

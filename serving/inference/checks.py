@@ -1,6 +1,7 @@
 """Check arrays against a model's card and convert them to the batches that the model takes.
 
-The card alone decides: rank, type, grid limits, and whether the quantity is positive. `serving.inference.tokens` has
+The card alone decides: rank, type, components, grid limits, and whether the quantity is positive. What a request leaves
+out has the card's default. `serving.inference.tokens` has
 the rules for sequences of tokens.
 """
 
@@ -12,46 +13,59 @@ import numpy as np
 
 from serving.inference import tokens
 from serving.inference.location import first
-from serving.problem_details import GridOutOfLimits, NonFinite, NonFiniteOutput, NonPositive, WrongShape
+from serving.problem_details import (
+    GridOutOfLimits,
+    NonFinite,
+    NonFiniteOutput,
+    NonPositive,
+    OutOfRange,
+    WrongInput,
+    WrongShape,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from serving.catalogue.card import Card, Grid, Tensor
+    from serving.catalogue.card import Card, Grid, Parameter, Tensor
 
 OTHER = "other"
 
 
 def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDArray[Any]], bool]:
-    """Check the inputs of a model and convert them to batches `[B, ...]` of the card's types.
+    """Check the inputs and parameters of a model and convert them to batches of the card's types.
 
     Args:
-        arrays: One array per input of the card, a single sample or a batch.
+        arrays: Arrays by name, single samples or batches; those with a default may be missing.
         card: The model's card.
 
     Returns:
-        The batches, C-contiguous, and whether the input was a single sample.
+        Inputs `[B, (component), *grid]` and parameters `[B]` by name, C-contiguous, and whether the input was a single
+        sample.
 
     Raises:
-        WrongShape: A rank that is neither a sample's nor a batch's, an empty batch, or inputs of different shapes.
+        WrongInput: No input is there, so that the grid is unknown.
+        WrongShape: A rank that is neither a sample's nor a batch's, another number of components, an empty batch, or
+            inputs of different shapes.
         GridOutOfLimits: An axis outside the card's limits.
         NonFinite: NaN, infinity, or a value beyond float32.
         NonPositive: A value at or below zero where the card says positive.
+        OutOfRange: A parameter outside the card's limits.
         WrongDtype: Floating-point numbers where the card says integers.
         WrongToken: An integer outside the vocabulary, or padding elsewhere than behind the tokens.
     """
-    batches = {tensor.name: _batch(arrays[tensor.name], tensor, card) for tensor in card.inputs}
-    lead = card.inputs[0]
-    for tensor in card.inputs[1:]:
-        if arrays[tensor.name].shape != arrays[lead.name].shape:
-            raise WrongShape(
-                f"{tensor.name} has shape {arrays[tensor.name].shape} and {lead.name} {arrays[lead.name].shape}; "
-                "expected the same",
-                array=tensor.name,
-            )
-    return batches, arrays[lead.name].ndim < len(lead.axes)
+    sent = [tensor for tensor in card.inputs if tensor.name in arrays]
+    if not sent:
+        names = [tensor.name for tensor in card.inputs]
+        raise WrongInput(f"no input was sent, so the grid is unknown; send {' or '.join(names)}", array=names[0])
+    found = {tensor.name: _batch(arrays[tensor.name], tensor, card) for tensor in sent}
+    for tensor in sent[1:]:
+        _check_same_shape(arrays, tensor, sent[0])
+    size, single = _without_components(found[sent[0].name].shape, sent[0], 1), _is_single(arrays, sent[0])
+    fields = {tensor.name: found[tensor.name] if tensor in sent else _constant(tensor, size) for tensor in card.inputs}
+    numbers = {each.name: _numbers(arrays.get(each.name), each, size[0]) for each in card.parameters}
+    return fields | numbers, single
 
 
 def check_output(outputs: Mapping[str, NDArray[np.float32]]) -> None:
@@ -72,12 +86,70 @@ def grid_label(shape: tuple[int, ...], card: Card) -> str:
     return "x".join(map(str, shape)) if card.grid.publishes(shape) else OTHER
 
 
+def _check_same_shape(arrays: Mapping[str, NDArray[Any]], tensor: Tensor, lead: Tensor) -> None:
+    """Check that two inputs have the same grid and number of samples."""
+    own, other = (
+        _without_components(arrays[one.name].shape, one, 0 if _is_single(arrays, one) else 1) for one in (tensor, lead)
+    )
+    if own != other:
+        raise WrongShape(
+            f"{tensor.name} has shape {arrays[tensor.name].shape} and {lead.name} {arrays[lead.name].shape}; "
+            "expected the same samples and grid",
+            array=tensor.name,
+        )
+
+
+def _is_single(arrays: Mapping[str, NDArray[Any]], tensor: Tensor) -> bool:
+    return arrays[tensor.name].ndim < len(tensor.axes)
+
+
+def _without_components(shape: tuple[int, ...], tensor: Tensor, axis: int) -> tuple[int, ...]:
+    """Return a shape without the components of a vector field, which are at that axis."""
+    return (*shape[:axis], *shape[axis + len(tensor.vector) :])
+
+
+def _constant(tensor: Tensor, size: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return an input that was left out: its default on `(batch, *grid)`."""
+    return np.full((size[0], *tensor.vector, *size[1:]), tensor.default, np.float32)
+
+
+def _numbers(array: NDArray[Any] | None, parameter: Parameter, count: int) -> NDArray[np.float32]:
+    """Return the values `[B]` of a parameter: one per sample, one for all of them, or its default."""
+    if array is None:
+        return np.full(count, parameter.default, np.float32)
+    if array.shape not in {(), (count,)}:
+        raise WrongShape(
+            f"{parameter.name} has shape {array.shape}; expected one number, or one per sample ({count},)",
+            array=parameter.name,
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = np.asarray(array, np.float32)
+    _check_finite(cast, array, parameter.name, single=False)
+    _check_range(cast, array, parameter)
+    return np.ascontiguousarray(np.broadcast_to(cast, (count,)))
+
+
+def _check_range(cast: NDArray[np.float32], values: NDArray[Any], parameter: Parameter) -> None:
+    low, high = (
+        np.float32(no_bound if bound is None else bound)
+        for bound, no_bound in ((parameter.minimum, -np.inf), (parameter.maximum, np.inf))
+    )
+    outside = (cast < low) | (cast > high)
+    if outside.any():
+        location = first(outside, parameter.name)
+        raise OutOfRange(
+            f"{location} is {values[location.index]}; expected {low:g} to {high:g}",
+            array=parameter.name,
+            index=location.shown,
+        )
+
+
 def _batch(array: NDArray[Any], tensor: Tensor, card: Card) -> NDArray[Any]:
     values, single = _shaped(array, tensor, card.grid), array.ndim < len(tensor.axes)
     if card.vocabulary is not None:
         return tokens.checked(values, tensor, card.vocabulary, single=single)
     cast = np.ascontiguousarray(values) if values.dtype == np.float32 else _to_float32(values)
-    _check_finite(cast, values, tensor, single=single)
+    _check_finite(cast, values, tensor.name, single=single)
     _check_positive(cast, values, tensor, single=single)
     return cast
 
@@ -95,7 +167,13 @@ def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
         raise WrongShape(
             f'expected at least one field but got shape {array.shape} for "{tensor.name}"', array=tensor.name
         )
-    for axis, size in zip(tensor.axes[1:], values.shape[1:], strict=True):
+    if values.shape[1 : 1 + len(tensor.vector)] != tensor.vector:
+        names = f" ({', '.join(tensor.components)})" if tensor.components else ""
+        raise WrongShape(
+            f"{tensor.name} has {values.shape[1]} components; expected {tensor.vector[0]}{names}", array=tensor.name
+        )
+    sides = _without_components(values.shape, tensor, 1)[1:]
+    for axis, size in zip(grid.axes, sides, strict=True):
         if not grid.minimum <= size <= grid.maximum:
             raise GridOutOfLimits(
                 f'{tensor.name} has {size} points along "{axis}"; the model takes {grid.minimum} to {grid.maximum}',
@@ -115,13 +193,13 @@ def _ranked(array: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
     return array if array.ndim == rank else array[np.newaxis]
 
 
-def _check_finite(cast: NDArray[np.float32], values: NDArray[Any], tensor: Tensor, *, single: bool) -> None:
+def _check_finite(cast: NDArray[np.float32], values: NDArray[Any], name: str, *, single: bool) -> None:
     finite = np.isfinite(cast)
     if not finite.all():
-        location = first(~finite, tensor.name, single=single)
+        location = first(~finite, name, single=single)
         value = values[location.index]
         reason = ", beyond the range of float32" if np.isfinite(value) else "; values must be finite"
-        raise NonFinite(f"{location} is {value}{reason}", array=tensor.name, index=location.shown)
+        raise NonFinite(f"{location} is {value}{reason}", array=name, index=location.shown)
 
 
 def _check_positive(cast: NDArray[np.float32], values: NDArray[Any], tensor: Tensor, *, single: bool) -> None:

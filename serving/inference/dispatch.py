@@ -161,4 +161,4 @@ def split(outputs: Outputs, counts: Sequence[int]) -> list[Outputs]:
 
 
 def _grid(card: Card, call: Call) -> str:
-    return checks.grid_label(call.inputs[card.inputs[0].name].shape[1:], card)
+    return checks.grid_label(card.grid_of(call.inputs), card)

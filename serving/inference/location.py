@@ -26,7 +26,7 @@ class Location:
     shown: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"{self.array}[{','.join(map(str, self.shown))}]"
+        return f"{self.array}[{','.join(map(str, self.shown))}]" if self.shown else self.array
 
 
 def first(mask: NDArray[np.bool_], array: str, *, single: bool = False) -> Location:

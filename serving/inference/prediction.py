@@ -15,7 +15,7 @@ from serving.inference import checks
 from serving.problem_details import DeadlineExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -37,8 +37,13 @@ class Exchange(Protocol[Written_co]):
 
     size: int
 
-    def read(self, names: Sequence[str], max_bytes: int) -> dict[str, NDArray[Any]]:
-        """Return exactly the arrays of these names, each of at most so many bytes as float32.
+    def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+        """Return the arrays of these names, each of at most so many bytes as float32.
+
+        Args:
+            names: Inputs and parameters of the model.
+            max_bytes: The most bytes that one array may take as float32.
+            optional: The names that a request may leave out.
 
         Raises:
             Refused: One of its kinds.
@@ -174,9 +179,8 @@ def parse(card: Card, exchange: Exchange[Any], max_bytes: int) -> ModelInput:
     Raises:
         Refused: One of its kinds.
     """
-    names = [tensor.name for tensor in card.inputs]
-    arrays, single = checks.batch(exchange.read(names, max_bytes), card)
-    return ModelInput(arrays, single, checks.grid_label(arrays[names[0]].shape[1:], card))
+    arrays, single = checks.batch(exchange.read(card.names, max_bytes, card.optional), card)
+    return ModelInput(arrays, single, checks.grid_label(card.grid_of(arrays), card))
 
 
 def encode(card: Card, exchange: Exchange[Result], outputs: dict[str, NDArray[np.float32]], single: bool) -> Result:

@@ -13,7 +13,7 @@ from serving.open_inference import tensors
 from serving.problem_details import BodyTooLarge, UnreadableBody, WrongShape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,14 +42,14 @@ class GrpcExchange:
         self._request = request
         self._outputs = outputs
 
-    def read(self, names: Sequence[str], max_bytes: int) -> dict[str, NDArray[Any]]:
+    def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
         """Return the arrays of the message: its raw contents, or else its typed ones.
 
         Raises:
             Refused: The message does not hold the inputs of the model.
         """
         request = self._request
-        tensors.check_inputs([tensor.name for tensor in request.inputs], names)
+        tensors.check_inputs([tensor.name for tensor in request.inputs], names, optional)
         tensors.check_outputs([output.name for output in request.outputs], self._outputs)
         for tensor in (*request.inputs, *request.outputs):
             tensors.check_parameters(tensor.parameters, tensor.name)

@@ -177,7 +177,8 @@ class GrpcServer:
         request = await self._read(call, service_pb2.ModelMetadataRequest)
         card = self._find(call, request.name, request.version).card
         document = metadata.describe(card, self._service.catalogue.model(card.model).versions)
-        return _written(service_pb2.ModelMetadataResponse(**document.model_dump()))
+        unknown = {"inputs": {"__all__": {"parameters"}}, "outputs": {"__all__": {"parameters"}}}  # to the message
+        return _written(service_pb2.ModelMetadataResponse(**document.model_dump(exclude=unknown)))
 
     async def _model_config(self, call: Call) -> bytes:
         request = await self._read(call, service_pb2.ModelConfigRequest)

@@ -5,7 +5,9 @@ Each document is the JSON of `/v2` and has the fields of the gRPC message.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
 
 from serving.document import Document
 
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from serving.catalogue.card import Card, Tensor
+    from serving.catalogue.card import Parameter as Number
+
+    Argument = Tensor | Number
 
 SERVER = "petrov"
 EXTENSIONS = ("binary_tensor_data", "model_configuration")
@@ -47,11 +52,16 @@ class ModelReady(Document):
 
 
 class TensorMetadata(Document):
-    """One input or output; the first axis is the batch."""
+    """One input, parameter or output; the first axis is the batch.
+
+    `parameters` says what the protocol has no key for: axes, units, meaning, and the default of an input that may be
+    left out.
+    """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
+    parameters: dict[str, Any] = Field(examples=[{"axes": ["batch"], "units": "m/s", "default": 0.0}])
 
 
 class ModelMetadata(Document):
@@ -81,7 +91,8 @@ class Parameter(Document):
 class ModelConfig(Document):
     """`GET /v2/models/{model}/config`: the part of Triton's configuration that clients use.
 
-    The parameter `vocabulary` of a model of sequences is the vocabulary of its card, as JSON.
+    The parameter `signature` is the part of the card that describes inputs, parameters, outputs and grids, as JSON; the
+    parameter `vocabulary` of a model of sequences is its vocabulary.
     """
 
     name: str
@@ -104,7 +115,7 @@ def describe(card: Card, versions: Iterable[int]) -> ModelMetadata:
         name=card.model,
         versions=tuple(str(version) for version in versions),
         platform=card.format,
-        inputs=tuple(_metadata(tensor) for tensor in card.inputs),
+        inputs=tuple(_metadata(argument) for argument in card.arguments),
         outputs=tuple(_metadata(tensor) for tensor in card.outputs),
     )
 
@@ -115,25 +126,30 @@ def configure(card: Card) -> ModelConfig:
         name=card.model,
         platform=card.format,
         max_batch_size=card.limits.batch,
-        input=tuple(_config(tensor) for tensor in card.inputs),
+        input=tuple(_config(argument) for argument in card.arguments),
         output=tuple(_config(tensor) for tensor in card.outputs),
         parameters=_parameters(card),
     )
 
 
 def _parameters(card: Card) -> dict[str, Parameter]:
-    if card.vocabulary is None:
-        return {}
-    return {"vocabulary": Parameter(string_value=card.vocabulary.model_dump_json())}
+    signature = card.model_dump_json(include={"title", "inputs", "parameters", "outputs", "grid"})
+    found = {"signature": Parameter(string_value=signature)}
+    if card.vocabulary is not None:
+        found["vocabulary"] = Parameter(string_value=card.vocabulary.model_dump_json())
+    return found
 
 
-def _metadata(tensor: Tensor) -> TensorMetadata:
-    return TensorMetadata(name=tensor.name, datatype=tensor.dtype, shape=_sizes(tensor))
+def _metadata(tensor: Argument) -> TensorMetadata:
+    described = tensor.model_dump(mode="json", exclude={"name", "dtype", "shape"}, exclude_defaults=True)
+    return TensorMetadata(
+        name=tensor.name, datatype=tensor.dtype, shape=_sizes(tensor), parameters={"axes": tensor.axes, **described}
+    )
 
 
-def _config(tensor: Tensor) -> TensorConfig:
+def _config(tensor: Argument) -> TensorConfig:
     return TensorConfig(name=tensor.name, data_type=f"TYPE_{tensor.dtype}", dims=_sizes(tensor)[1:])
 
 
-def _sizes(tensor: Tensor) -> tuple[int, ...]:
-    return tuple(ANY if points is None else points for points in tensor.shape or (None,) * len(tensor.axes))
+def _sizes(tensor: Argument) -> tuple[int, ...]:
+    return tuple(ANY if points is None else points for points in tensor.sizes)

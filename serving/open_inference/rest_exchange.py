@@ -20,7 +20,7 @@ from serving.open_inference import tensors
 from serving.problem_details import BodyTooLarge, UnreadableBody, WrongShape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -104,14 +104,14 @@ class RestExchange:
         self._json_bytes = len(content) if json_bytes is None else json_bytes
         self._outputs = outputs
 
-    def read(self, names: Sequence[str], max_bytes: int) -> dict[str, NDArray[Any]]:
+    def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
         """Return the arrays of the body.
 
         Raises:
             Refused: The body does not hold the inputs of the model.
         """
         self._request = request = _parsed(self._content, self._json_bytes)
-        tensors.check_inputs([tensor.name for tensor in request.inputs], names)
+        tensors.check_inputs([tensor.name for tensor in request.inputs], names, optional)
         tensors.check_outputs([output.name for output in request.outputs], self._outputs)
         for tensor in (*request.inputs, *request.outputs):
             tensors.check_parameters(tensor.parameters, tensor.name)

@@ -35,15 +35,20 @@ def dtype(datatype: str, name: str) -> np.dtype[Any]:
     return DATATYPES[datatype]
 
 
-def check_inputs(sent: Sequence[str], names: Sequence[str]) -> None:
-    """Check that a request has exactly the inputs of the model, each once.
+def check_inputs(sent: Sequence[str], names: Sequence[str], optional: Collection[str] = ()) -> None:
+    """Check that a request has the inputs of the model and no others, each once.
+
+    Args:
+        sent: The names in the request.
+        names: Inputs and parameters of the model.
+        optional: Those that a request may leave out.
 
     Raises:
         WrongInput: One is missing, unknown or sent twice.
     """
-    check_names(sent, names)
-    if len(sent) > len(names):
-        raise WrongInput(f"{len(sent)} inputs for {len(names)} names: one is sent twice", array=names[0])
+    check_names(sent, names, optional)
+    if repeated := [name for name in names if sent.count(name) > 1]:
+        raise WrongInput(f'the input "{repeated[0]}" is sent twice', array=repeated[0])
 
 
 def check_outputs(requested: Sequence[str], names: Sequence[str]) -> None:

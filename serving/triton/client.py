@@ -133,7 +133,7 @@ def _head(names: dict[str, str], inputs: Batch, seconds: float, request_id: str)
             {
                 "name": names.get(name, name),
                 "datatype": np_to_triton_dtype(array.dtype),
-                "shape": array.shape,
+                "shape": array.shape if array.ndim > 1 else (len(array), 1),  # Triton sends no tensor [batch]
                 "parameters": {"binary_data_size": array.nbytes},
             }
             for name, array in inputs.items()

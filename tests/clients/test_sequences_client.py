@@ -123,11 +123,11 @@ def test_tokens_are_checked_before_anything_is_sent(array: Any, message: str, in
 @pytest.mark.parametrize("dtype", ["i1", "u2", ">i4", "i8"])
 def test_integers_of_any_size_become_int32(dtype: str) -> None:
     checked = check_input(toy(), np.full((5, 3), 7, dtype))
-    assert checked.fields(slice(0, 4)).dtype.str == "<i4"
+    assert checked.inputs[0].fields(slice(0, 4)).dtype.str == "<i4"
 
 
 def test_without_a_vocabulary_int32_is_the_limit() -> None:
-    assert check_input(toy(None), [[-5, 2**31 - 1]]).fields(slice(0, 1)).tolist() == [[-5, 2**31 - 1]]
+    assert check_input(toy(None), [[-5, 2**31 - 1]]).inputs[0].fields(slice(0, 1)).tolist() == [[-5, 2**31 - 1]]
     with pytest.raises(InvalidInput, match=r"tokens\[0,1\] is 2147483648; expected a number that int32 holds"):
         check_input(toy(None), [[1, 2**31]])
 

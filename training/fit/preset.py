@@ -90,8 +90,8 @@ def network(samples: OwnSamples, preset: Preset) -> FieldConfig:
         input_components=components(problem.inputs),
         input_scales=scales(samples, problem.inputs),
         parameter_scales=tuple(
-            "log" if samples.statistic(name, "minimum") > 0 and spread(samples, name) > DECADES else "linear"
-            for name in problem.parameters
+            "log" if (section.minimum or 0) > 0 and spread(samples, name) > DECADES else "linear"
+            for name, section in problem.parameters.items()
         ),
         output_components=components(problem.outputs),
         output_scales=scales(samples, problem.outputs),

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from starlette.datastructures import Headers
 
-from serving.codecs import formats, negotiation
+from serving.codecs import formats, negotiation, npy
 from serving.codecs.formats import Coding
 from serving.codecs.json_arrays import MEDIA_TYPE as JSON
 from serving.codecs.npy import MEDIA_TYPE as NPY
@@ -96,7 +96,8 @@ def test_truncated_at_any_offset_is_unreadable() -> None:
         ([[1, "2"], [3, 4]], WrongDtype, r"a\[0,1\] is a string"),
         ([["nan", "1"], ["2", "3"]], WrongDtype, r"a\[0,0\] is a string"),
         ([[1, 2], [{}, 4]], WrongDtype, r"a\[1,0\] is an object"),
-        (1.0, WrongShape, "a: expected nested lists"),
+        ("1.0", WrongShape, "a: expected nested lists of numbers, a number or base64 but got a string"),
+        (True, WrongShape, "a: expected nested lists .* got a boolean"),
         (None, WrongShape, "a: expected nested lists .* got null"),
     ],
 )
@@ -108,6 +109,20 @@ def test_the_first_odd_value_is_named(value: Any, problem: Any, message: str) ->
 def test_a_long_string_among_numbers_is_not_multiplied() -> None:
     with pytest.raises(WrongDtype):
         read(body([1.0] * 1000 + ["9" * 100_000]))
+
+
+def test_a_number_has_no_axes() -> None:
+    assert (read(body(0.3)).shape, read(body(7))[()]) == ((), 7)
+
+
+def test_what_has_a_default_may_be_left_out() -> None:
+    found, _ = formats.read(b'{"inputs": {"a": [1]}}', JSON, ["a", "b"], LIMIT, {"b"})
+    assert list(found) == ["a"]
+    npy_body = npy.write(np.ones(3))
+    assert list(formats.read(npy_body, NPY, ["a", "b"], LIMIT, {"a"})[0]) == ["b"]
+    assert list(formats.read(npy_body, NPY, ["a"], LIMIT, {"a"})[0]) == ["a"]
+    with pytest.raises(UnsupportedMediaType, match="takes a, b: one"):
+        formats.read(npy_body, NPY, ["a", "b", "c"], LIMIT, {"c"})
 
 
 def test_null_is_nan() -> None:

@@ -39,6 +39,6 @@ def test_a_body_says_where() -> None:
         "title": "Wrong shape",
         "status": 422,
         "detail": "a is odd",
-        "where": {"array": "a", "index": [0, 3]},
+        "where": {"array": "a", "index": [0, 3], "pointer": "/inputs/a/0/3"},
     }
     assert "where" not in Overloaded("full").details().model_dump(exclude_none=True)

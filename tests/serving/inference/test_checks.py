@@ -10,9 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from serving.catalogue.card import Card
+from serving.catalogue.card import Card, Parameter
 from serving.inference import checks, dispatch
-from serving.problem_details import GridOutOfLimits, InvalidArray, NonFinite, NonFiniteOutput, NonPositive, WrongShape
+from serving.problem_details import (
+    GridOutOfLimits,
+    InvalidArray,
+    NonFinite,
+    NonFiniteOutput,
+    NonPositive,
+    OutOfRange,
+    WrongInput,
+    WrongShape,
+)
 
 
 def tensor(name: str, axes: list[str], meaning: str, *, positive: bool) -> dict[str, object]:
@@ -123,6 +132,68 @@ def test_messages_use_the_meaning_in_the_card() -> None:
 
 def test_only_positive_quantities_must_be_positive() -> None:
     assert check(np.full((5, 5), -2.0), WAVE)[0].max() == -2.0
+
+
+FULL = card(
+    [
+        tensor("a", ["batch", "row", "column"], "permeability", positive=True),
+        tensor("v", ["batch", "component", "row", "column"], "velocity", positive=False)
+        | {"shape": [None, 2, None, None], "components": ["x", "y"], "default": 0.5},
+    ]
+).model_copy(
+    update={
+        "parameters": (
+            Parameter(name="p", meaning="wind", units="m/s", default=0.25),
+            Parameter(name="q", meaning="heat", units="W", minimum=0.1, maximum=2.0),
+        )
+    }
+)
+
+
+def test_what_is_left_out_has_the_default_of_the_card() -> None:
+    batches, single = checks.batch({"a": np.ones((3, 5, 6)), "q": np.array(1)}, FULL)
+    assert not single
+    assert list(batches) == ["a", "v", "p", "q"]
+    assert (batches["v"].shape, batches["v"].min(), batches["v"].max()) == ((3, 2, 5, 6), 0.5, 0.5)
+    np.testing.assert_array_equal(batches["p"], np.full(3, 0.25, np.float32))
+    np.testing.assert_array_equal(batches["q"], np.ones(3, np.float32))
+    assert {array.dtype for array in batches.values()} == {np.dtype(np.float32)}
+
+
+def test_a_single_sample_has_single_numbers() -> None:
+    batches, single = checks.batch({"a": np.ones((5, 6)), "v": np.zeros((2, 5, 6)), "q": np.array([1.5])}, FULL)
+    assert single
+    assert (batches["a"].shape, batches["v"].shape, batches["q"].tolist()) == ((1, 5, 6), (1, 2, 5, 6), [1.5])
+
+
+@pytest.mark.parametrize(
+    ("change", "problem", "message"),
+    [
+        ({"v": np.ones((3, 3, 5, 6))}, WrongShape, r"v has 3 components; expected 2 \(x, y\)"),
+        ({"v": np.ones((3, 2, 5, 7))}, WrongShape, r"v has shape \(3, 2, 5, 7\) and a \(3, 5, 6\)"),
+        ({"v": np.ones((2, 5, 6))}, WrongShape, r"v has shape \(2, 5, 6\) and a \(3, 5, 6\)"),
+        ({"v": np.ones((3, 2, 5, 2))}, GridOutOfLimits, 'v has 2 points along "column"; the model takes 3 to 9'),
+        ({"q": np.ones(2)}, WrongShape, r"q has shape \(2,\); expected one number, or one per sample \(3,\)"),
+        ({"q": np.ones((3, 1))}, WrongShape, r"q has shape \(3, 1\)"),
+        ({"q": np.array([1, 3, 1])}, OutOfRange, r"^q\[1\] is 3; expected 0.1 to 2$"),
+        ({"q": np.array(np.nan)}, NonFinite, "^q is nan; values must be finite$"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(change: Any, problem: Any, message: str) -> None:
+    with pytest.raises(problem, match=message) as caught:
+        checks.batch({"a": np.ones((3, 5, 6)), "q": np.array(1)} | change, FULL)
+    assert caught.value.where is not None
+    assert caught.value.where.array in change
+
+
+def test_bounds_are_compared_in_float32() -> None:
+    assert checks.batch({"a": np.ones((5, 6)), "q": np.array(0.1)}, FULL)[0]["q"] == np.float32(0.1)
+
+
+def test_no_input_at_all_is_refused() -> None:
+    optional = card([tensor("a", ["batch", "row", "column"], "source", positive=False) | {"default": 1.0}])
+    with pytest.raises(WrongInput, match="no input was sent, so the grid is unknown; send a"):
+        checks.batch({}, optional)
 
 
 def test_inputs_agree_in_shape() -> None:

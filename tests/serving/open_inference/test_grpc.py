@@ -127,9 +127,9 @@ async def test_our_own_clients_are_answered(address: str, toy: Toy, kind: Any) -
     np.testing.assert_allclose(output, toy.output(array), rtol=1e-5)
 
 
-def test_our_client_is_told_what_is_wrong(address: str, toy: Toy) -> None:
+def test_our_client_names_what_is_wrong(address: str, toy: Toy) -> None:
     with petrov_client.GrpcClient(address) as client:
-        with pytest.raises(petrov_client.InvalidInput, match=r"\[0,3,2\] is -1.0; a permeability must be positive"):
+        with pytest.raises(petrov_client.InvalidInput, match=r"\[3,2\] is -1.0; permeability must be positive"):
             client.predict(toy.name, _with(permeability(21, 23), -1.0))
         with pytest.raises(petrov_client.UnknownModel, match='no model "missing"'):
             client.model("missing")

@@ -64,8 +64,10 @@ def test_a_triton_client_finds_its_way(triton_client: Any, toy: Toy) -> None:
     metadata = triton_client.get_model_metadata(toy.name)
     assert metadata == triton_client.get_model_metadata(toy.name, "1")
     assert (metadata["name"], metadata["versions"]) == (toy.name, ["1"])
-    assert metadata["inputs"] == [{"name": INPUT, "datatype": "FP32", "shape": [-1, -1, -1]}]
-    assert metadata["outputs"] == [{"name": OUTPUT, "datatype": "FP32", "shape": [-1, -1, -1]}]
+    for [tensor], name in ((metadata["inputs"], INPUT), (metadata["outputs"], OUTPUT)):
+        described = tensor.pop("parameters")
+        assert (described["axes"], described["units"]) == (["batch", "row", "column"], "1")
+        assert tensor == {"name": name, "datatype": "FP32", "shape": [-1, -1, -1]}
     config = triton_client.get_model_config(toy.name)
     assert config["max_batch_size"] == 8
     assert config["input"] == [{"name": INPUT, "data_type": "TYPE_FP32", "dims": [-1, -1]}]

@@ -85,6 +85,7 @@ def test_sizes_follow_from_the_data(samples: OwnSamples) -> None:
     config = network(samples, PRESETS["quick"])
     assert config.input_components == (0, 2)
     assert config.input_scales == ("log", "linear")  # k spans four decades
+    assert config.parameter_scales == ("linear",)  # positive in the data, but nothing says that it stays so
     assert config.periodic == (False, True)
     assert config.working == SIDES
 

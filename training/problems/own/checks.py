@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.problems.own.columns import Column, DataError, Part, sections
-from training.problems.own.problem_file import FieldSection, ProblemFile
+from training.problems.own.problem_file import FieldSection, ParameterSection, ProblemFile
 
 Sink = Callable[[str, int, NDArray[np.float32]], None]
 SPLITS = ("training", "validation", "test")
@@ -87,7 +87,7 @@ def scan(column: Column, sink: Sink | None) -> Summary:
 
 
 def check_values(part: Part, start: int, values: NDArray[Any], narrow: NDArray[np.float32]) -> None:
-    """Refuse values that are not finite in float32, or not positive where the problem file says so.
+    """Refuse values that are not finite in float32, or not positive or out of bounds where the problem file says so.
 
     Raises:
         DataError: One is; the message says which.
@@ -95,6 +95,10 @@ def check_values(part: Part, start: int, values: NDArray[Any], narrow: NDArray[n
     refuse(part, start, values, ~np.isfinite(narrow), "a finite number within the range of float32")
     if isinstance(part.section, FieldSection) and part.section.positive:
         refuse(part, start, values, narrow <= 0, "a positive number")
+    if isinstance(part.section, ParameterSection):
+        low, high = part.section.minimum, part.section.maximum
+        refuse(part, start, values, narrow < (-np.inf if low is None else low), f"at least {low}")
+        refuse(part, start, values, narrow > (np.inf if high is None else high), f"at most {high}")
 
 
 def refuse(part: Part, start: int, values: NDArray[Any], bad: NDArray[np.bool_], expected: str) -> None:

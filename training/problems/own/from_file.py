@@ -30,7 +30,14 @@ def describe(problem: ProblemFile, sides: tuple[int, ...], samples: int) -> Desc
         boundary="; ".join(f"{name}: {ENDS[axis.boundary]}" for name, axis in problem.axes.items()),
         inputs=tuple(quantity(name, section) for name, section in problem.inputs.items()),
         parameters=tuple(
-            Parameter(name=name, meaning=section.meaning or name, units=section.units, default=section.default)
+            Parameter(
+                name=name,
+                meaning=section.meaning or name,
+                units=section.units,
+                default=section.default,
+                minimum=section.minimum,
+                maximum=section.maximum,
+            )
             for name, section in problem.parameters.items()
         ),
         outputs=tuple(quantity(name, section) for name, section in problem.outputs.items()),
@@ -54,6 +61,7 @@ def quantity(name: str, section: FieldSection) -> Quantity:
         units=section.units,
         positive=section.positive,
         components=section.components,
+        default=section.default,
     )
 
 

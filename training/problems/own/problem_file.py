@@ -110,12 +110,14 @@ class FieldSection(QuantitySection):
         components: Names of a vector's components.
         component_axis: Whether the components' axis is the first after the samples' or the last.
         frame: Which frame of a trajectory `[sample, time, *grid]` this is, negative numbers counting from the end.
+        default: The value everywhere of an input that a request leaves out; none makes it required.
     """
 
     positive: bool = False
     components: tuple[Name, ...] = ()
     component_axis: Literal["first", "last"] = "first"
     frame: int | None = None
+    default: float | None = None
 
 
 class ParameterSection(QuantitySection):
@@ -123,9 +125,21 @@ class ParameterSection(QuantitySection):
 
     Attributes:
         default: The value where a request leaves the parameter out; none makes it required.
+        minimum: The least value, checked in the data and in requests; none for no bound.
+        maximum: The greatest value, likewise.
     """
 
     default: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+
+    @model_validator(mode="after")
+    def check_bounds(self) -> ParameterSection:
+        """Require minimum <= default <= maximum."""
+        known = [bound for bound in (self.minimum, self.default, self.maximum) if bound is not None]
+        if known != sorted(known):
+            raise ValueError(f"expected minimum <= default <= maximum but got {known}")
+        return self
 
 
 class AxisSection(Section):

@@ -5,6 +5,7 @@
 
     with Client("http://127.0.0.1:8080") as petrov:
         pressure = petrov.predict("darcy", np.load("permeability.npy"))
+        temperature = petrov.predict("heat", conductivity=k, source=f, wind=0.3)
 
 `Client` and `AsyncClient` use the gateway's HTTP routes. `GrpcClient` and `AsyncGrpcClient` use its gRPC port and need
 the extra `[grpc]`. All four have the methods `models`, `model`, `predict` and `stream`, and raise the same exceptions
@@ -36,7 +37,7 @@ from petrov_client._exceptions import (
     UnknownModel,
     Where,
 )
-from petrov_client._models import GridInfo, ModelInfo, TensorInfo
+from petrov_client._models import GridInfo, ModelInfo, ParameterInfo, TensorInfo
 from petrov_client._score import Scored, score
 from petrov_client._vocabulary import Choice, Vocabulary
 
@@ -55,6 +56,7 @@ __all__ = [
     "InvalidInput",
     "InvalidResponse",
     "ModelInfo",
+    "ParameterInfo",
     "PetrovError",
     "RateLimited",
     "RequestError",

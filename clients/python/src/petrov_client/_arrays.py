@@ -1,13 +1,15 @@
-"""The input of a prediction, checked and cut into pieces of request size, and its output, put together from pieces.
+"""The inputs of a prediction, checked and cut into pieces of request size, and its outputs, put together from pieces.
 
-A model's input has axes (batch, …). The caller may pass one field, without the batch axis, and receives one field, or a
-batch of any size. Arrays with `shape`, `dtype` and slicing (NumPy, memory maps, HDF5 datasets) are read a piece at a
-time, so a batch may be larger than memory. Pieces are float32, or int32 for tokens.
+A model's inputs have axes (batch, …). The caller may pass single fields, without the batch axis, and receives single
+fields, or batches of any size. Arrays with `shape`, `dtype` and slicing (NumPy, memory maps, HDF5 datasets) are read a
+piece at a time, so a batch may be larger than memory. Pieces are float32, or int32 for tokens. A parameter is one
+number, or one per field of the batch.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._exceptions import InvalidInput, InvalidResponse, Where
-from petrov_client._vocabulary import PADDING
+from petrov_client._models import COMPONENT
+from petrov_client._vocabulary import PADDING, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
-    from petrov_client._models import GridInfo, ModelInfo, TensorInfo
+    from petrov_client._models import GridInfo, ModelInfo, ParameterInfo, TensorInfo
 
 Fields = npt.NDArray[np.float32]
 WIRE_TYPES: Mapping[str, str] = {"FP32": "<f4", "INT32": "<i4"}
@@ -30,17 +33,17 @@ PIECE_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True)
-class PredictionInput:
-    """A field or a batch that fits a model.
+class FieldInput:
+    """One input: a field or a batch.
 
     Attributes:
         array: Anything with `shape`, `dtype` and slicing along its first axis.
-        info: The model.
+        tensor: The model's input.
         single: Whether the array is one field, without the batch axis.
     """
 
     array: Any
-    info: ModelInfo
+    tensor: TensorInfo
     single: bool
 
     def __len__(self) -> int:
@@ -48,15 +51,14 @@ class PredictionInput:
         return 1 if self.single else int(self.array.shape[0])
 
     @property
-    def grid(self) -> tuple[int, ...]:
-        """The points per axis of one field."""
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one field, the components of a vector first."""
         return tuple(self.array.shape) if self.single else tuple(self.array.shape[1:])
 
-    def pieces(self) -> list[slice]:
-        """Return the consecutive slices of the batch that one request may hold each."""
-        affordable = max(1, PIECE_BYTES // (4 * math.prod(self.grid)))
-        step = min(self.info.batch, affordable)
-        return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """The points per axis of one field."""
+        return self.shape[self.tensor.vector :]
 
     def values(self, piece: slice) -> npt.NDArray[Any]:
         """Return a piece in the caller's own type, the batch axis first."""
@@ -65,83 +67,194 @@ class PredictionInput:
     def fields(self, piece: slice) -> npt.NDArray[Any]:
         """Return a piece in the model's own type and in C order, the batch axis first."""
         with np.errstate(over="ignore"):  # a value that overflows becomes infinite, and the check of values finds it
-            return np.ascontiguousarray(self.values(piece), dtype=WIRE_TYPES[self.info.inputs[0].dtype])
+            return np.ascontiguousarray(self.values(piece), dtype=WIRE_TYPES[self.tensor.dtype])
+
+
+@dataclass(frozen=True)
+class PredictionInput:
+    """Inputs and parameters that fit a model.
+
+    Attributes:
+        info: The model.
+        inputs: Its inputs that the caller passed, in the model's order; at least one.
+        numbers: The parameters that the caller passed, `[batch]`, by name.
+    """
+
+    info: ModelInfo
+    inputs: tuple[FieldInput, ...]
+    numbers: Mapping[str, Fields]
+
+    def __len__(self) -> int:
+        """Return the number of fields in the batch."""
+        return len(self.inputs[0])
+
+    @property
+    def single(self) -> bool:
+        """Whether the inputs are single fields, without the batch axis."""
+        return self.inputs[0].single
+
+    def pieces(self) -> list[slice]:
+        """Return the consecutive slices of the batch that one request may hold each."""
+        affordable = max(1, PIECE_BYTES // (4 * max(math.prod(each.shape) for each in self.inputs)))
+        step = min(self.info.batch, affordable)
+        return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
+
+    def arrays(self, piece: slice) -> dict[str, npt.NDArray[Any]]:
+        """Return a piece of all inputs and parameters by name, as the wire has it."""
+        return {each.tensor.name: each.fields(piece) for each in self.inputs} | {
+            name: numbers[piece] for name, numbers in self.numbers.items()
+        }
 
 
 class PredictionOutput:
-    """The output for an input, checked or filled in piece by piece, in any order."""
+    """The outputs for an input, checked or filled in piece by piece, in any order."""
 
     def __init__(self, source: PredictionInput) -> None:
         self._source = source
-        self._grid: tuple[int, ...] | None = None
-        self._array: Fields | None = None
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._arrays: dict[str, Fields] = {}
 
-    def checked(self, piece: slice, fields: Fields) -> Fields:
-        """Return the output for one piece, if it has the right shape.
+    def checked(self, piece: slice, outputs: Mapping[str, Fields]) -> Any:
+        """Return the outputs for one piece, if they have the right shapes: an array, or a dictionary of several.
 
         Raises:
             InvalidResponse: The number of fields differs from the input's, or the grid from that of earlier pieces.
         """
-        if self._grid is None:
-            self._grid = fields.shape[1:]
-        expected = (piece.stop - piece.start, *self._grid)
-        if fields.shape != expected:
-            raise InvalidResponse(f"expected a response of shape {expected} but got {fields.shape}")
-        return fields
+        for name, fields in outputs.items():
+            expected = (piece.stop - piece.start, *self._shapes.setdefault(name, fields.shape[1:]))
+            if fields.shape != expected:
+                raise InvalidResponse(f"expected a response of shape {expected} but got {fields.shape}")
+        return _only_or_all(outputs)
 
-    def put(self, piece: slice, fields: Fields) -> int:
-        """Copy the output for one piece into the whole, and return its number of fields.
+    def put(self, piece: slice, outputs: Mapping[str, Fields]) -> int:
+        """Copy the outputs for one piece into the whole, and return its number of fields.
 
         Raises:
             InvalidResponse: As `checked`.
         """
-        self.checked(piece, fields)
-        if self._array is None:
-            self._array = np.empty((len(self._source), *fields.shape[1:]), np.float32)
-        self._array[piece] = fields
-        return len(fields)
+        self.checked(piece, outputs)
+        for name, fields in outputs.items():
+            if name not in self._arrays:
+                self._arrays[name] = np.empty((len(self._source), *fields.shape[1:]), np.float32)
+            self._arrays[name][piece] = fields
+        return int(piece.stop - piece.start)
 
-    def array(self) -> Fields:
-        """Return the whole output, with the rank of the input.
+    def array(self) -> Any:
+        """Return the whole output, with the batch axis if the input has one; several outputs as a dictionary.
 
         Raises:
             InvalidResponse: There was no piece.
         """
-        if self._array is None:
+        if not self._arrays:
             raise InvalidResponse("expected a response but got none")
-        return self._array[0] if self._source.single else self._array
+        single = self._source.single
+        return _only_or_all({name: array[0] if single else array for name, array in self._arrays.items()})
 
 
-def check_input(info: ModelInfo, array: Any) -> PredictionInput:
-    """Check an array-like against the description of a model, all of it before anything is sent.
+def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | None = None) -> PredictionInput:
+    """Check inputs and parameters against the description of a model, all of them before anything is sent.
 
     Args:
         info: The model.
-        array: Real numbers, one field `[…]` or a batch `[batch, …]`; integers for a sequence model.
+        array: Real numbers, one field `[…]` or a batch `[batch, …]`, or integers for a sequence model: the only input
+            that the model requires, else its first. Or a mapping of several by name.
+        named: Inputs and parameters by name.
 
     Raises:
-        InvalidInput: Type, rank or grid do not fit, or a value is not finite, not positive or not in the vocabulary;
-            `.where` names the input and, for a value, its index.
+        InvalidInput: A name is missing or unknown; type, rank, components or grid do not fit; or a value is not finite,
+            not positive, out of range or not in the vocabulary. `.where` names the input and, for a value, its index.
     """
-    tensor = _only_input(info)
-    values = _array(array, tensor)
-    checked = PredictionInput(values, info, single=_is_single(values.shape, tensor))
-    _check_grid(checked, tensor, info.grid)
-    for piece in checked.pieces():
-        _check_values(checked, piece, tensor)
+    passed = _named(info, array, named or {})
+    inputs = tuple(_field(info, tensor, passed[tensor.name]) for tensor in info.inputs if tensor.name in passed)
+    if not inputs:
+        raise InvalidInput(
+            f"expected {' or '.join(each.name for each in info.inputs)}, which give the grid, but got none"
+        )
+    for each in inputs[1:]:
+        _check_same_size(each, inputs[0])
+    numbers = {
+        each.name: _numbers(each, passed[each.name], len(inputs[0])) for each in info.parameters if each.name in passed
+    }
+    checked = PredictionInput(info, inputs, numbers)
+    for each in inputs:
+        for piece in checked.pieces():
+            _check_values(each, piece, info.vocabulary)
     return checked
 
 
-def _only_input(info: ModelInfo) -> TensorInfo:
-    if len(info.inputs) != 1 or len(info.outputs) != 1:
-        raise InvalidInput(
-            f'"{info.name}" has {len(info.inputs)} inputs and {len(info.outputs)} outputs; '
-            "predict supports models with one input and one output"
-        )
-    tensor = info.inputs[0]
+def _only_or_all(outputs: Mapping[str, Fields]) -> Any:
+    """Return the array of a single output, or a dictionary of several."""
+    return next(iter(outputs.values())) if len(outputs) == 1 else dict(outputs)
+
+
+def _named(info: ModelInfo, array: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the caller passed by name, if the names are the model's.
+
+    Raises:
+        InvalidInput: A name is missing, unknown or given twice.
+    """
+    first = () if array is None else array.items() if isinstance(array, Mapping) else ((info.first_name, array),)
+    passed = dict(first)
+    known = {each.name: each.default for each in info.arguments}
+    if repeated := [name for name in named if name in passed]:
+        raise InvalidInput(f'"{repeated[0]}" is given twice', where=Where(repeated[0]))
+    passed |= named
+    for name in passed:
+        if name not in known:
+            raise InvalidInput(f'"{info.name}" takes {_listed(known)} and no "{name}"', where=Where(name))
+    for name, default in known.items():
+        if name not in passed and default is None:
+            got = _listed(passed) if passed else "nothing"
+            raise InvalidInput(
+                f'"{info.name}" takes {_listed(known)}, but "{name}" is missing; got {got}', where=Where(name)
+            )
+    return passed
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _field(info: ModelInfo, tensor: TensorInfo, array: Any) -> FieldInput:
     if tensor.dtype not in WIRE_TYPES:
         raise InvalidInput(f'"{info.name}" expects {tensor.dtype}; predict sends {" or ".join(WIRE_TYPES)}')
-    return tensor
+    values = _array(array, tensor)
+    checked = FieldInput(values, tensor, single=_is_single(values.shape, tensor))
+    _check_grid(checked, info.grid)
+    return checked
+
+
+def _check_same_size(field: FieldInput, lead: FieldInput) -> None:
+    """Check that two inputs have the same grid and number of fields."""
+    if (field.single, len(field), field.grid) != (lead.single, len(lead), lead.grid):
+        raise _refusal(
+            field.tensor,
+            f"expected the same fields and grid but {lead.tensor.name} has shape {tuple(lead.array.shape)} and "
+            f"{field.tensor.name} {tuple(field.array.shape)}",
+        )
+
+
+def _numbers(parameter: ParameterInfo, value: Any, count: int) -> Fields:
+    """Return the values `[count]` of a parameter: one number for all, or one per field."""
+    where = Where(parameter.name)
+    values = np.asarray(value)
+    if values.dtype.kind not in "fiu":
+        raise InvalidInput(f'expected real numbers but got {values.dtype} for "{parameter.name}"', where=where)
+    if values.shape not in {(), (count,)}:
+        raise InvalidInput(
+            f'expected one number or ({count},) numbers but got {values.shape} for "{parameter.name}"', where=where
+        )
+    with np.errstate(over="ignore"):
+        numbers = np.asarray(values, "<f4")
+    low, high = parameter.bounds
+    bad = ~((numbers >= low) & (numbers <= high) & np.isfinite(numbers))
+    if bad.any():
+        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+        where = Where(parameter.name, index or None)
+        finite = np.isfinite(numbers[index])
+        rule = f"expected {low:g} to {high:g}" if finite else "every value must be finite in float32"
+        raise InvalidInput(f"{where} is {values[index]}; {rule}", where=where)
+    return np.array(np.broadcast_to(numbers, (count,)))
 
 
 def _array(array: Any, tensor: TensorInfo) -> Any:
@@ -167,10 +280,13 @@ def _is_single(shape: tuple[int, ...], tensor: TensorInfo) -> bool:
     return len(shape) == rank - 1
 
 
-def _check_grid(checked: PredictionInput, tensor: TensorInfo, grid: GridInfo | None) -> None:
-    for axis, points, fixed in zip(tensor.axes[1:], checked.grid, tensor.shape[1:], strict=True):
+def _check_grid(checked: FieldInput, grid: GridInfo | None) -> None:
+    tensor = checked.tensor
+    for axis, points, fixed in zip(tensor.axes[1:], checked.shape, tensor.shape[1:], strict=False):
         if fixed is not None and points != fixed:
-            raise _refusal(tensor, f'expected {fixed} points along {axis} but got {points} for "{tensor.name}"')
+            kind = "components" if axis == COMPONENT else f"points along {axis}"
+            raise _refusal(tensor, f'expected {fixed} {kind} but got {points} for "{tensor.name}"')
+    for axis, points in zip(tensor.axes[1 + tensor.vector :], checked.grid, strict=True):
         if grid is not None and not grid.minimum <= points <= grid.maximum:
             raise _refusal(
                 tensor,
@@ -178,9 +294,10 @@ def _check_grid(checked: PredictionInput, tensor: TensorInfo, grid: GridInfo | N
             )
 
 
-def _check_values(checked: PredictionInput, piece: slice, tensor: TensorInfo) -> None:
+def _check_values(checked: FieldInput, piece: slice, vocabulary: Vocabulary | None) -> None:
+    tensor = checked.tensor
     if tensor.dtype == "INT32":
-        _check_tokens(checked, piece)
+        _check_tokens(checked, piece, vocabulary)
         return
     fields = checked.fields(piece)
     finite = np.isfinite(fields)
@@ -190,9 +307,9 @@ def _check_values(checked: PredictionInput, piece: slice, tensor: TensorInfo) ->
         raise _bad_value(checked, piece, fields <= 0, f"{tensor.meaning or tensor.name} must be positive")
 
 
-def _check_tokens(checked: PredictionInput, piece: slice) -> None:
+def _check_tokens(checked: FieldInput, piece: slice, vocabulary: Vocabulary | None) -> None:
     """Check that every number is in the vocabulary, and that padding only follows the words of a sequence."""
-    tokens, vocabulary = checked.values(piece), checked.info.vocabulary
+    tokens = checked.values(piece)
     if vocabulary is None:
         _check_range(checked, piece, range(-(2**31), 2**31), "expected a number that int32 holds")
         return
@@ -205,18 +322,18 @@ def _check_tokens(checked: PredictionInput, piece: slice) -> None:
         raise _bad_value(checked, piece, misplaced, "that is padding and belongs behind the words")
 
 
-def _check_range(checked: PredictionInput, piece: slice, allowed: range, rule: str) -> None:
+def _check_range(checked: FieldInput, piece: slice, allowed: range, rule: str) -> None:
     tokens = checked.values(piece)
     outside = (tokens < allowed.start) | (tokens >= allowed.stop)
     if outside.any():
         raise _bad_value(checked, piece, outside, rule)
 
 
-def _bad_value(checked: PredictionInput, piece: slice, bad: npt.NDArray[np.bool_], rule: str) -> InvalidInput:
+def _bad_value(checked: FieldInput, piece: slice, bad: npt.NDArray[np.bool_], rule: str) -> InvalidInput:
     """Return the error that names the first bad value by its index in the caller's own array."""
     first = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
     index = first[1:] if checked.single else (piece.start + first[0], *first[1:])
-    where = Where(checked.info.inputs[0].name, index)
+    where = Where(checked.tensor.name, index)
     return InvalidInput(f"{where} is {checked.array[index]}; {rule}", where=where)
 
 

@@ -22,13 +22,13 @@ from petrov_client._progress import Progress, reporting
 from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator, Mapping
     from types import TracebackType
 
-    from petrov_client._arrays import Fields, PredictionInput
+    from petrov_client._arrays import PredictionInput
     from petrov_client._models import ModelInfo
     from petrov_client._progress import Advance
-    from petrov_client._wire import Call, Flow, Wire
+    from petrov_client._wire import Call, Flow, Outputs, Wire
 
 T = TypeVar("T")
 
@@ -56,27 +56,30 @@ class AsyncPredictor:
     async def predict(
         self,
         model: str,
-        array: Any,
+        array: Any = None,
         version: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  it holds for each request, repetitions included
         progress: Progress = False,
-    ) -> Fields:
-        """Predict the outputs for one field or for a batch of any size; see `Client.predict`.
+        **inputs: Any,
+    ) -> Any:
+        """Predict the outputs for single fields or for a batch of any size; see `Client.predict`.
 
         At most four pieces of the batch are in flight at a time. If one fails, the others are cancelled.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
         with self._forget_on_refusal():
-            return await self._predict(model, array, version, limit, progress)
+            checked = await self._checked_input(model, array, inputs, version, limit)
+            return await self._predict(checked, version, limit, progress)
 
     async def stream(
         self,
         model: str,
-        array: Any,
+        array: Any = None,
         version: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  as above
         progress: Progress = False,
-    ) -> AsyncIterator[Fields]:
+        **inputs: Any,
+    ) -> AsyncIterator[Any]:
         """Predict as `predict` does, and yield the outputs as they arrive, in order; see `Client.stream`.
 
         At most four pieces are in flight or waiting to be consumed. Use `async with contextlib.aclosing(…)` where the
@@ -84,12 +87,12 @@ class AsyncPredictor:
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
         with self._forget_on_refusal():
-            checked = await self._checked_input(model, array, version, limit)
+            checked = await self._checked_input(model, array, inputs, version, limit)
             output = PredictionOutput(checked)
             with reporting(progress, model, len(checked)) as advance:
                 async with aclosing(self._in_order(checked, version, limit)) as parts:
-                    async for piece, fields in parts:
-                        yield output.checked(piece, fields)
+                    async for piece, outputs in parts:
+                        yield output.checked(piece, outputs)
                         advance(piece.stop - piece.start)
 
     async def close(self) -> None:
@@ -104,35 +107,48 @@ class AsyncPredictor:
     ) -> None:
         await self.close()
 
-    async def _predict(self, model: str, array: Any, version: int | None, timeout: float, progress: Progress) -> Fields:  # noqa: ASYNC109  as above
-        checked = await self._checked_input(model, array, version, timeout)
+    async def _predict(
+        self,
+        checked: PredictionInput,
+        version: int | None,
+        timeout: float,  # noqa: ASYNC109  as above
+        progress: Progress,
+    ) -> Any:
         output = PredictionOutput(checked)
 
         async def work(pieces: Iterator[slice], advance: Advance) -> None:
             for piece in pieces:
-                call = self._wire.prediction(checked.info, version, checked.fields(piece))
-                advance(output.put(piece, await self._perform(call, timeout)))
+                call = self._wire.prediction(checked.info, version, checked.arrays(piece))
+                outputs = await self._perform(call, timeout)
+                advance(output.put(piece, outputs))
 
-        with reporting(progress, model, len(checked)) as advance:
+        with reporting(progress, checked.info.name, len(checked)) as advance:
             pieces = iter(checked.pieces())
             await _together(work(pieces, advance) for _ in range(IN_FLIGHT))
         return output.array()
 
-    async def _checked_input(self, model: str, array: Any, version: int | None, timeout: float) -> PredictionInput:  # noqa: ASYNC109  as above
+    async def _checked_input(
+        self,
+        model: str,
+        array: Any,
+        named: Mapping[str, Any],
+        version: int | None,
+        timeout: float,  # noqa: ASYNC109  as above
+    ) -> PredictionInput:
         info = self._known.get((model, version)) or await self._describe(model, version, timeout)
-        return await asyncio.to_thread(check_input, info, array)  # takes seconds for a batch of gigabytes
+        return await asyncio.to_thread(check_input, info, array, named)  # takes seconds for a batch of gigabytes
 
     async def _in_order(
         self,
         checked: PredictionInput,
         version: int | None,
         timeout: float,  # noqa: ASYNC109  as above
-    ) -> AsyncGenerator[tuple[slice, Fields], None]:
-        """Yield each piece of the input with its output, while the next few are in flight."""
-        waiting: deque[tuple[slice, asyncio.Task[Fields]]] = deque()
+    ) -> AsyncGenerator[tuple[slice, Outputs], None]:
+        """Yield each piece of the input with its outputs, while the next few are in flight."""
+        waiting: deque[tuple[slice, asyncio.Task[Outputs]]] = deque()
         try:
             for piece in checked.pieces():
-                call = self._wire.prediction(checked.info, version, checked.fields(piece))
+                call = self._wire.prediction(checked.info, version, checked.arrays(piece))
                 waiting.append((piece, asyncio.create_task(self._perform(call, timeout))))
                 if len(waiting) == IN_FLIGHT:
                     yield waiting[0][0], await waiting[0][1]

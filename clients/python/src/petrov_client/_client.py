@@ -21,12 +21,12 @@ from petrov_client._progress import Progress, reporting
 from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
 
-    from petrov_client._arrays import Fields, PredictionInput
+    from petrov_client._arrays import PredictionInput
     from petrov_client._models import ModelInfo
-    from petrov_client._wire import Call, Flow, Wire
+    from petrov_client._wire import Call, Flow, Outputs, Wire
 
 T = TypeVar("T")
 
@@ -60,48 +60,58 @@ class SyncPredictor:
     def predict(
         self,
         model: str,
-        array: Any,
+        array: Any = None,
         version: int | None = None,
         timeout: float | None = None,
         progress: Progress = False,
-    ) -> Fields:
-        """Predict the outputs for one field or for a batch of any size.
+        **inputs: Any,
+    ) -> Any:
+        """Predict the outputs for single fields or for a batch of any size.
 
-        The array is checked as a whole before anything is sent, then sent in pieces, one after another.
+        The inputs are checked as a whole before anything is sent, then sent in pieces, one after another.
+
+            pressure = petrov.predict("darcy", permeability)
+            temperature = petrov.predict("heat", conductivity=k, source=f, wind=0.3)
+            temperature = petrov.predict("heat", {"conductivity": k, "source": f, "wind": 0.3})
 
         Args:
             model: The model's name.
             array: Real numbers in physical units, one field `[…]` or a batch `[batch, …]`; anything that NumPy reads.
-                Memory maps and HDF5 datasets are read a piece at a time.
+                Memory maps and HDF5 datasets are read a piece at a time. It is the model's only required input, else
+                its first; or a mapping of inputs and parameters by name, for names that are arguments here, too.
             version: A version of the model; the newest if None.
             timeout: Seconds for each request, its repetitions included; the client's if None.
             progress: True for a progress bar, or a function of (fields done, fields in all).
+            inputs: Inputs and parameters by name; what has a default may be left out. A vector field has its components
+                before the grid's axes. A parameter is one number, or one per field of the batch.
 
         Returns:
-            float32 in physical units, with the rank of `array`.
+            float32 in physical units, with the batch axis if the inputs have one; of a model with several outputs, a
+            dictionary by name.
 
         Raises:
-            InvalidInput: The array does not fit the model; `.where` names the location.
+            InvalidInput: The inputs do not fit the model; `.where` names the location.
             PetrovError: Any other of the tree in `petrov_client._exceptions`.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        checked = self._checked_input(model, array, version, limit)
+        checked = self._checked_input(model, array, inputs, version, limit)
         output = PredictionOutput(checked)
-        for piece, fields in self._predictions(checked, version, limit, progress):
-            output.put(piece, fields)
+        for piece, outputs in self._predictions(checked, version, limit, progress):
+            output.put(piece, outputs)
         return output.array()
 
     def stream(
         self,
         model: str,
-        array: Any,
+        array: Any = None,
         version: int | None = None,
         timeout: float | None = None,
         progress: Progress = False,
-    ) -> Iterator[Fields]:
+        **inputs: Any,
+    ) -> Iterator[Any]:
         """Predict as `predict` does, and yield the outputs as they arrive, so that memory holds one piece of the batch.
 
-        The array is checked as a whole before this returns; a piece is sent when the iterator is advanced.
+        The inputs are checked as a whole before this returns; a piece is sent when the iterator is advanced.
 
         Args:
             model: The model's name.
@@ -109,16 +119,17 @@ class SyncPredictor:
             version: A version of the model; the newest if None.
             timeout: Seconds for each request, its repetitions included; the client's if None.
             progress: True for a progress bar, or a function of (fields done, fields in all).
+            inputs: As for `predict`.
 
         Returns:
             Batches `[fields, …]` of consecutive outputs, in order; together they are what `predict` returns.
 
         Raises:
-            InvalidInput: The array does not fit the model; `.where` names the location.
+            InvalidInput: The inputs do not fit the model; `.where` names the location.
             PetrovError: Any other of the tree in `petrov_client._exceptions`, here or from the iterator.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        checked = self._checked_input(model, array, version, limit)
+        checked = self._checked_input(model, array, inputs, version, limit)
         output = PredictionOutput(checked)
         return (output.checked(*part) for part in self._predictions(checked, version, limit, progress))
 
@@ -134,18 +145,20 @@ class SyncPredictor:
     ) -> None:
         self.close()
 
-    def _checked_input(self, model: str, array: Any, version: int | None, timeout: float) -> PredictionInput:
+    def _checked_input(
+        self, model: str, array: Any, named: Mapping[str, Any], version: int | None, timeout: float
+    ) -> PredictionInput:
         with self._forget_on_refusal():
             info = self._known.get((model, version)) or self._describe(model, version, timeout)
-            return check_input(info, array)
+            return check_input(info, array, named)
 
     def _predictions(
         self, checked: PredictionInput, version: int | None, timeout: float, progress: Progress
-    ) -> Iterator[tuple[slice, Fields]]:
-        """Yield each piece of the input with its output, in order."""
+    ) -> Iterator[tuple[slice, Outputs]]:
+        """Yield each piece of the input with its outputs, in order."""
         with self._forget_on_refusal(), reporting(progress, checked.info.name, len(checked)) as advance:
             for piece in checked.pieces():
-                call = self._wire.prediction(checked.info, version, checked.fields(piece))
+                call = self._wire.prediction(checked.info, version, checked.arrays(piece))
                 yield piece, self._perform(call, timeout)
                 advance(piece.stop - piece.start)
 

@@ -1,7 +1,8 @@
 """The wire format of gRPC (Open Inference Protocol): inputs to calls, replies to arrays and exceptions. No sockets.
 
-The protocol carries the names, shapes and versions of a model, and the vocabulary of a sequence model. It carries
-neither units, meaning, sign nor grid limits.
+The protocol carries the names, shapes and versions of a model. The gateway puts what its card says of inputs,
+parameters, outputs and grids into the configuration, and the vocabulary of a sequence model; a plain Triton has only
+the vocabulary.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tritonclient.grpc import InferInput
+from tritonclient.utils import np_to_triton_dtype
 
 from petrov_client import _trace
 from petrov_client._exceptions import (
@@ -30,18 +32,27 @@ from petrov_client._exceptions import (
     Unavailable,
     UnknownModel,
 )
-from petrov_client._models import ModelInfo, TensorInfo
+from petrov_client._models import (
+    COMPONENT,
+    ModelInfo,
+    ParameterInfo,
+    TensorInfo,
+    grid_info,
+    parameter_info,
+    tensor_info,
+)
 from petrov_client._vocabulary import vocabulary
 from petrov_client._wire import Call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy.typing as npt
     from tritonclient.utils import InferenceServerException
 
     from petrov_client._arrays import Fields
     from petrov_client._vocabulary import Vocabulary
-    from petrov_client._wire import Flow
+    from petrov_client._wire import Arrays, Flow, Outputs
 
 _LONGEST_MESSAGE = 2**31 - 1
 #: A lost connection is tried again soon, as over HTTP; an attempt to connect ends after 5 s.
@@ -70,6 +81,8 @@ _NO_SERVER = re.compile(
     "|broken pipe|recvmsg|sendmsg|GOAWAY|transport",
     re.IGNORECASE,
 )
+#: A free size in the protocol.
+ANY = -1
 #: Triton's PyTorch backend numbers its outputs by position: `solution__0`.
 _POSITION = re.compile(r"__\d+$")
 
@@ -96,12 +109,15 @@ class GrpcWire:
         config = yield Call(GrpcRequest("get_model_config", which), lambda reply: reply.config)
         return _info(metadata, config)
 
-    def prediction(self, info: ModelInfo, version: int | None, fields: Fields) -> Call[Fields]:
+    def prediction(self, info: ModelInfo, version: int | None, inputs: Arrays) -> Call[Outputs]:
         """Return the call `ModelInfer`."""
-        tensor = InferInput(info.inputs[0].name, list(fields.shape), info.inputs[0].dtype)
-        tensor.set_data_from_numpy(fields)
-        arguments = {"model_name": info.name, "model_version": _text(version), "inputs": [tensor]}
-        return Call(GrpcRequest("infer", arguments), _solution)
+        shapes = {parameter.name: parameter.shape[1:] for parameter in info.parameters}
+        tensors = [
+            _input(name, array.reshape(len(array), *shapes.get(name, array.shape[1:])))
+            for name, array in inputs.items()
+        ]
+        arguments = {"model_name": info.name, "model_version": _text(version), "inputs": tensors}
+        return Call(GrpcRequest("infer", arguments), lambda result: _outputs(result, info))
 
 
 def arguments(request: GrpcRequest, metadata: Mapping[str, str], remaining: float) -> dict[str, Any]:
@@ -166,17 +182,45 @@ def _info(metadata: Any, config: Any) -> ModelInfo:
         name=str(metadata.name),
         version=max(versions, default=1),
         versions=versions,
-        inputs=tuple(_tensor(str(tensor.name), tensor) for tensor in metadata.inputs),
-        outputs=tuple(_tensor(_POSITION.sub("", tensor.name), tensor) for tensor in metadata.outputs),
         batch=max(1, int(config.max_batch_size)),
         vocabulary=_vocabulary(config.parameters),
+        **(_signature(config.parameters) or _tensors(metadata)),
     )
 
 
+def _signature(parameters: Any) -> dict[str, Any]:
+    """Return what the gateway's card says of tensors and grids; empty for a plain Triton."""
+    if "signature" not in parameters:
+        return {}
+    try:
+        card = json.loads(parameters["signature"].string_value)
+        return {
+            "inputs": tuple(tensor_info(tensor) for tensor in card["inputs"]),
+            "parameters": tuple(parameter_info(parameter) for parameter in card["parameters"]),
+            "outputs": tuple(tensor_info(tensor) for tensor in card["outputs"]),
+            "title": str(card["title"]),
+            "grid": grid_info(card["grid"]),
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidResponse(f"the signature of a model is not readable: {error!r}") from error
+
+
+def _tensors(metadata: Any) -> dict[str, Any]:
+    """Return the tensors as a plain Triton describes them; a parameter is a tensor `[batch, 1]`."""
+    shapes = {str(tensor.name): tuple(tensor.shape) for tensor in metadata.inputs}
+    numbers = [name for name, shape in shapes.items() if shape in {(ANY,), (ANY, 1)}]
+    return {
+        "inputs": tuple(_tensor(tensor.name, tensor) for tensor in metadata.inputs if tensor.name not in numbers),
+        "parameters": tuple(ParameterInfo(name, shape=(None, *shapes[name][1:])) for name in numbers),
+        "outputs": tuple(_tensor(_POSITION.sub("", tensor.name), tensor) for tensor in metadata.outputs),
+    }
+
+
 def _tensor(name: str, tensor: Any) -> TensorInfo:
-    grid = tuple(None if points < 0 else int(points) for points in list(tensor.shape)[1:])
-    axes = tuple(f"axis{number}" for number in range(1, len(grid) + 1))
-    return TensorInfo(name=name, axes=("batch", *axes), shape=(None, *grid), dtype=str(tensor.datatype))
+    sizes = tuple(None if points < 0 else int(points) for points in list(tensor.shape)[1:])
+    vector = (COMPONENT,) if sizes[0] is not None and None in sizes else ()  # only the grid's axes are free
+    axes = (*vector, *(f"axis{number}" for number in range(1, len(sizes) + 1 - len(vector))))
+    return TensorInfo(name=str(name), axes=("batch", *axes), shape=(None, *sizes), dtype=str(tensor.datatype))
 
 
 def _vocabulary(parameters: Any) -> Vocabulary | None:
@@ -189,16 +233,31 @@ def _vocabulary(parameters: Any) -> Vocabulary | None:
         raise InvalidResponse(f"the vocabulary of a model is not readable: {error!r}") from error
 
 
-def _solution(result: Any) -> Fields:
-    """Return the first output, if it has exactly the bytes that its shape requires.
+def _input(name: str, array: npt.NDArray[Any]) -> InferInput:
+    tensor = InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
+    tensor.set_data_from_numpy(array)
+    return tensor
+
+
+def _outputs(result: Any, info: ModelInfo) -> Outputs:
+    """Return the outputs of a model, each of exactly the bytes that its shape requires.
 
     Raises:
-        InvalidResponse: There is no output, its type is not FP32, or the number of bytes is another.
+        InvalidResponse: An output is missing, its type is not FP32, or the number of bytes is another.
     """
     response = result.get_response()
-    if not response.outputs or not response.raw_output_contents:
-        raise InvalidResponse("expected an output with binary contents but got none")
-    [output, *_], [content, *_] = response.outputs, response.raw_output_contents
+    if not response.outputs or len(response.outputs) != len(response.raw_output_contents):
+        raise InvalidResponse("expected outputs with binary contents but got none")
+    found = {
+        _POSITION.sub("", output.name): _array(output, content)
+        for output, content in zip(response.outputs, response.raw_output_contents, strict=True)
+    }
+    if missing := [tensor.name for tensor in info.outputs if tensor.name not in found]:
+        raise InvalidResponse(f"expected the output {missing[0]} but got {', '.join(found)}")
+    return {tensor.name: found[tensor.name] for tensor in info.outputs}
+
+
+def _array(output: Any, content: bytes) -> Fields:
     shape = tuple(int(points) for points in output.shape)
     if output.datatype != "FP32" or min(shape, default=0) < 1 or len(content) != 4 * math.prod(shape):
         raise InvalidResponse(f"expected FP32 {shape} but got {output.datatype} in {len(content)} bytes")

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from petrov_client import _npy, _trace
+from petrov_client import _npy, _safetensors, _trace
 from petrov_client._exceptions import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -32,8 +32,7 @@ from petrov_client._models import ModelInfo, model_info, model_names
 from petrov_client._wire import Call
 
 if TYPE_CHECKING:
-    from petrov_client._arrays import Fields
-    from petrov_client._wire import Flow
+    from petrov_client._wire import Arrays, Flow, Outputs
 
 CONNECT_SECONDS = 5.0
 #: Of every request. Arrays of numbers do not shrink by compression, so none is requested.
@@ -113,11 +112,16 @@ class HttpWire:
         info: ModelInfo = yield Call(_get(_path(name)), lambda reply: model_info(_document(reply)))
         return info
 
-    def prediction(self, info: ModelInfo, version: int | None, fields: Fields) -> Call[Fields]:
-        """Return the call `POST …/predict`, with `.npy` as request and response."""
+    def prediction(self, info: ModelInfo, version: int | None, inputs: Arrays) -> Call[Outputs]:
+        """Return the call `POST …/predict`: with `.npy` for one array in and out, else with safetensors."""
         path = _path(info.name) + ("" if version is None else f"/versions/{version}") + "/predict"
-        headers = {"content-type": _npy.MEDIA_TYPE, "accept": f"{_npy.MEDIA_TYPE}, {PROBLEM}"}
-        return Call(HttpRequest("POST", path, headers, _npy.encode(fields)), _solution)
+        names = [tensor.name for tensor in info.outputs]
+        if len(names) == 1 and info.alone(inputs):
+            [array] = inputs.values()
+            request = HttpRequest("POST", path, _media(_npy.MEDIA_TYPE), _npy.encode(array))
+            return Call(request, lambda reply: {names[0]: _npy.decode(_good(reply, _npy.MEDIA_TYPE).body)})
+        request = HttpRequest("POST", path, _media(_safetensors.MEDIA_TYPE), _safetensors.encode(inputs))
+        return Call(request, lambda reply: _outputs(_good(reply, _safetensors.MEDIA_TYPE).body, names))
 
 
 def settings(url: httpx2.URL, key: Mapping[str, str]) -> dict[str, Any]:
@@ -174,8 +178,21 @@ def _get(path: str) -> HttpRequest:
     return HttpRequest("GET", path, {"accept": f"application/json, {PROBLEM}"})
 
 
-def _solution(reply: HttpReply) -> Fields:
-    return _npy.decode(_good(reply, _npy.MEDIA_TYPE).body)
+def _media(media_type: str) -> dict[str, str]:
+    """Return the headers of a request whose response has the same media type."""
+    return {"content-type": media_type, "accept": f"{media_type}, {PROBLEM}"}
+
+
+def _outputs(body: bytes, names: list[str]) -> Outputs:
+    """Return the outputs of a response.
+
+    Raises:
+        InvalidResponse: It is not readable, or lacks one of them.
+    """
+    arrays = _safetensors.decode(body)
+    if missing := [name for name in names if name not in arrays]:
+        raise InvalidResponse(f"expected the output {missing[0]} but got {', '.join(arrays) or 'none'}")
+    return {name: arrays[name] for name in names}
 
 
 def _document(reply: HttpReply) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,13 @@ from petrov_client._exceptions import InvalidInput, InvalidResponse, UnknownMode
 from petrov_client._vocabulary import PADDING, Vocabulary, vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
+
+
+#: The name of the axis of a vector field's components, before the grid's axes.
+COMPONENT = "component"
 
 
 @dataclass(frozen=True)
@@ -22,12 +27,15 @@ class TensorInfo:
 
     Attributes:
         name: Its name on the wire.
-        axes: Names of its axes, the batch first. Over gRPC only their number is known: "batch", "axis1", …
+        axes: Names of its axes: the batch, "component" for a vector field, and the grid's. Of a plain Triton only their
+            number is known: "batch", "axis1", …
         units: Physical units, "1" for a dimensionless quantity; None over gRPC.
         meaning: The quantity in words, such as "permeability"; None over gRPC.
         positive: Whether every value must be above zero; False over gRPC.
         shape: Points per axis, None where any number is accepted. The batch's is always None.
         dtype: "FP32", or "INT32" for the tokens of a sequence.
+        components: Names of the components of a vector field.
+        default: The value everywhere of an input that may be left out; None where it is required.
     """
 
     name: str
@@ -37,6 +45,42 @@ class TensorInfo:
     positive: bool = False
     shape: tuple[int | None, ...] = ()
     dtype: str = "FP32"
+    components: tuple[str, ...] = ()
+    default: float | None = None
+
+    @property
+    def vector(self) -> int:
+        """The number of axes for components: 1 for a vector field, else 0."""
+        return int(COMPONENT in self.axes)
+
+
+@dataclass(frozen=True)
+class ParameterInfo:
+    """A number per field.
+
+    Attributes:
+        name: Its name on the wire.
+        units: Physical units; None where they are not known, as of a plain Triton.
+        meaning: The quantity in words, or None.
+        default: Its value where it is left out; None where it is required.
+        minimum: The least value; None for no bound.
+        maximum: The greatest value; None for no bound.
+        shape: The shape on the wire: `[batch]`, or `[batch, 1]` of a plain Triton.
+    """
+
+    name: str
+    units: str | None = None
+    meaning: str | None = None
+    default: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    shape: tuple[int | None, ...] = (None,)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest value."""
+        low = -math.inf if self.minimum is None else self.minimum
+        return low, math.inf if self.maximum is None else self.maximum
 
 
 @dataclass(frozen=True)
@@ -62,21 +106,22 @@ class GridInfo:
 class ModelInfo:
     """A model that is ready.
 
-    Over HTTP all values come from the model's card. gRPC carries names, shapes and versions only: there `title`, `card`
-    and `certificate` are empty, `grid` is None, and tensors have neither units nor meaning.
+    All values come from the model's card; over gRPC `card` and `certificate` are empty. A plain Triton knows names,
+    shapes and versions only: there `title` is empty, `grid` is None, and tensors have neither units nor meaning.
 
     Attributes:
         name: The name, as `predict` takes it.
         version: The default version.
         versions: All versions that are ready, ascending.
-        inputs: The inputs; `predict` supports models with one.
-        outputs: The outputs; `predict` supports models with one.
+        inputs: The inputs: fields, or the tokens of a sequence.
+        outputs: The outputs.
         batch: The model's largest batch; the client cuts larger ones.
         title: What the model computes, in one sentence.
-        grid: The grids that it accepts; None over gRPC.
+        grid: The grids that it accepts; None of a plain Triton.
         vocabulary: The words and labels of a sequence model; None for a model of fields.
         card: The whole card: training distribution, measured errors, and errors of the classical solver.
         certificate: The export certificate: the difference between the served graph and the trained network.
+        parameters: Numbers per field.
     """
 
     name: str
@@ -90,6 +135,28 @@ class ModelInfo:
     vocabulary: Vocabulary | None = None
     card: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     certificate: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+    parameters: tuple[ParameterInfo, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[TensorInfo | ParameterInfo, ...]:
+        """Inputs and parameters, which `predict` takes by name."""
+        return (*self.inputs, *self.parameters)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The names of the inputs and parameters without a default."""
+        return tuple(each.name for each in self.arguments if each.default is None)
+
+    def alone(self, names: Iterable[str]) -> bool:
+        """Return whether there is one name, and only it is required, so that a file of one array can be sent."""
+        required = self.required or tuple(each.name for each in self.arguments)
+        return len(required) == 1 and tuple(names) == required
+
+    @property
+    def first_name(self) -> str:
+        """The name of an input that is passed without a name: the only one that is required, or the first."""
+        required = [tensor.name for tensor in self.inputs if tensor.default is None]
+        return required[0] if len(required) == 1 else self.inputs[0].name
 
     def encode(self, texts: str | Sequence[str]) -> npt.NDArray[np.int32]:
         """Return the tokens of texts, as `predict` takes them.
@@ -190,18 +257,24 @@ def _from_card(document: Mapping[str, Any], card: Mapping[str, Any]) -> ModelInf
         name=str(document["name"]),
         version=int(document["version"]),
         versions=tuple(int(version) for version in document["versions"]),
-        inputs=tuple(_tensor(tensor) for tensor in card["inputs"]),
-        outputs=tuple(_tensor(tensor) for tensor in card["outputs"]),
+        inputs=tuple(tensor_info(tensor) for tensor in card["inputs"]),
+        parameters=tuple(parameter_info(parameter) for parameter in card.get("parameters", ())),
+        outputs=tuple(tensor_info(tensor) for tensor in card["outputs"]),
         batch=max(1, int(card["limits"]["batch"])),
         title=str(card["title"]),
-        grid=_grid(card["grid"]),
+        grid=grid_info(card["grid"]),
         vocabulary=vocabulary(card["vocabulary"]) if card.get("vocabulary") else None,
         card=card,
         certificate=document.get("certificate") or {},
     )
 
 
-def _tensor(document: Mapping[str, Any]) -> TensorInfo:
+def tensor_info(document: Mapping[str, Any]) -> TensorInfo:
+    """Return an input or output as a card describes it.
+
+    Raises:
+        KeyError, TypeError, ValueError: The document is no such description.
+    """
     axes = tuple(str(axis) for axis in document["axes"])
     sizes = document.get("shape") or [None] * len(axes)
     return TensorInfo(
@@ -212,10 +285,37 @@ def _tensor(document: Mapping[str, Any]) -> TensorInfo:
         positive=bool(document["positive"]),
         shape=tuple(None if points is None else int(points) for points in sizes),
         dtype=str(document["dtype"]),
+        components=tuple(str(name) for name in document.get("components", ())),
+        default=_number(document.get("default")),
     )
 
 
-def _grid(document: Mapping[str, Any]) -> GridInfo:
+def parameter_info(document: Mapping[str, Any]) -> ParameterInfo:
+    """Return a parameter as a card describes it.
+
+    Raises:
+        KeyError, TypeError, ValueError: The document is no such description.
+    """
+    return ParameterInfo(
+        name=str(document["name"]),
+        units=str(document["units"]),
+        meaning=str(document["meaning"]),
+        default=_number(document.get("default")),
+        minimum=_number(document.get("minimum")),
+        maximum=_number(document.get("maximum")),
+    )
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def grid_info(document: Mapping[str, Any]) -> GridInfo:
+    """Return the grids as a card describes them.
+
+    Raises:
+        KeyError, TypeError, ValueError: The document is no such description.
+    """
     return GridInfo(
         axes=tuple(str(axis) for axis in document["axes"]),
         minimum=int(document["minimum"]),

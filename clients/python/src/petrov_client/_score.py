@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from petrov_client._models import ModelInfo
     from petrov_client._partial import Job, Partial
     from petrov_client._progress import Advance
+    from petrov_client._wire import Arrays
 
 #: Seconds without a response from any gateway before the job fails.
 PATIENCE_SECONDS = 300.0
@@ -149,8 +150,8 @@ class Gateway:
     version: int
     verified: bool = False
 
-    async def solve(self, fields: Fields, timeout: float) -> Fields:  # noqa: ASYNC109  it goes with the request
-        """Return the output of one piece, requested once.
+    async def solve(self, arrays: Arrays, timeout: float) -> Fields:  # noqa: ASYNC109  it goes with the request
+        """Return the first output of one piece, requested once.
 
         Raises:
             ValueError: The gateway serves another model.
@@ -159,13 +160,13 @@ class Gateway:
         try:
             if not self.verified:
                 self._compare(await self.client.model(self.info.name))
-            call = HttpWire().prediction(self.info, self.version, fields)
-            solution = await self.client._once(call, timeout)  # noqa: SLF001  any free gateway repeats it
+            call = HttpWire().prediction(self.info, self.version, arrays)
+            outputs = await self.client._once(call, timeout)  # noqa: SLF001  any free gateway repeats it
         except PetrovError:
             self.verified = False  # after the fault it may serve another model
             raise
         self.verified = True
-        return solution
+        return outputs[self.info.outputs[0].name]
 
     def _compare(self, found: ModelInfo) -> None:
         if self.version not in found.versions:
@@ -231,7 +232,7 @@ class Bulk:
         while True:
             number, pause = await self._waiting.get(), 0.0
             try:
-                fields = await gateway.solve(self._batch.fields(self._pieces[number]), self._limits.timeout)
+                fields = await gateway.solve(self._batch.arrays(self._pieces[number]), self._limits.timeout)
             except TEMPORARY as fault:
                 pause, faults = self._pause_after(fault, faults), faults + 1
                 self._waiting.put_nowait(number)
@@ -316,12 +317,13 @@ def _job(batch: PredictionInput, version: int) -> Job:
     """Return the description of the job; jobs that differ in any part of it share no file."""
     digest, pieces = hashlib.sha256(), batch.pieces()
     for piece in pieces:
-        digest.update(batch.fields(piece).data)
+        for array in batch.arrays(piece).values():
+            digest.update(array.data)
     return {
         "model": batch.info.name,
         "version": version,
         "artefact_sha256": _artefact(batch.info, version),
-        "input_shape": " x ".join(map(str, batch.array.shape)),
+        "input_shape": " x ".join(map(str, batch.inputs[0].array.shape)),
         "input_sha256": digest.hexdigest(),
         "fields_per_request": pieces[0].stop,
     }

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
     from petrov_client._arrays import Fields
     from petrov_client._models import ModelInfo
+
+    Arrays = Mapping[str, npt.NDArray[Any]]
+    Outputs = dict[str, Fields]
 
 T = TypeVar("T")
 Flow = Generator["Call[Any]", Any, T]
@@ -42,6 +49,12 @@ class Wire(Protocol):
         """Yield the calls for one model; `version` selects a description where the service has one per version."""
         ...
 
-    def prediction(self, info: ModelInfo, version: int | None, fields: Fields) -> Call[Fields]:
-        """Return the call for the outputs of one piece of a batch."""
+    def prediction(self, info: ModelInfo, version: int | None, inputs: Arrays) -> Call[Outputs]:
+        """Return the call for the outputs of one piece of a batch.
+
+        Args:
+            info: The model.
+            version: A version of it; the newest if None.
+            inputs: Inputs `[batch, …]` and parameters `[batch]` by name.
+        """
         ...

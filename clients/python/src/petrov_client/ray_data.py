@@ -74,10 +74,12 @@ class Scorer:
         fault: PetrovError = ConnectionFailed("expected gateways but got none")
         for client in list(self._clients):
             try:
-                return client.predict(self._model, fields, version=self._version)
+                found: npt.NDArray[np.float32] = client.predict(self._model, fields, version=self._version)
             except TEMPORARY as temporary:
                 fault = temporary
                 self._clients.append(self._clients.pop(0))  # it becomes the last choice
+            else:
+                return found
         raise fault
 
 

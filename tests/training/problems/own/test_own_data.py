@@ -33,6 +33,8 @@ positive = true
 [inputs.source]
 key = "f"
 [parameters.wind]
+minimum = 0.0
+maximum = 1.0
 [outputs.temperature]
 key = "T"
 units = "K"
@@ -143,6 +145,7 @@ BAD: dict[str, tuple[Callable[[], Arrays], str]] = {
     "constant output": (spoil("T", np.ones_like), "'T' is 1 everywhere: nothing to learn"),
     "a sample in two splits": (twice, r"samples 3 \(training\) and 19 \(test\) have equal inputs"),
     "a bad number": (spoil("wind", put((6,), np.inf)), "'wind' is inf at sample 6; expected"),
+    "a number out of bounds": (spoil("wind", put((6,), 1.5)), "'wind' is 1.5 at sample 6; expected at most 1.0"),
 }
 
 
@@ -160,6 +163,7 @@ FAULTS = {
     ('"flip_row"', '"flip_x"'): "expected some of flip_row, flip_column, shift_column, negate but got flip_x",
     ('name = "heat"', 'name = "Heat"'): "name: String should match pattern",
     ("[outputs.temperature]", "[outputs.wind]"): "expected different names .*'wind'",
+    ("minimum = 0.0", "minimum = 2.0"): "expected minimum <= default <= maximum but got",
     ("[inputs.source]", "[inputs.source"): "expected TOML but found an error",
     ("[inputs.source]", '[inputs.source]\ncomponents = ["x", "y"]'): "expected none with vector fields .source.",
     ('"flip_row"', '"negate"'): "negate does not hold for positive fields .conductivity.",
