@@ -27,10 +27,17 @@ FILE = "examples.safetensors"
 
 @dataclass(frozen=True)
 class Example:
-    """One sample: its inputs by name, and the true outputs by name where they are known."""
+    """One sample.
+
+    Attributes:
+        inputs: Arrays by input name.
+        outputs: The true outputs by name, where they are known.
+        count: How many samples are stored; None for a sample that is not.
+    """
 
     inputs: Mapping[str, NDArray[Any]]
     outputs: Mapping[str, NDArray[Any]] | None = None
+    count: int | None = None
 
 
 def load(repository: Path, card: Card, index: int) -> Example:
@@ -54,7 +61,9 @@ def load(repository: Path, card: Card, index: int) -> Example:
     if index >= count:
         raise InvalidParameter(f"index is {index}; the model has {count} stored examples, counted from 0")
     return Example(
-        {name: array[index] for name, array in inputs.items()}, {name: array[index] for name, array in samples.items()}
+        {name: array[index] for name, array in inputs.items()},
+        {name: array[index] for name, array in samples.items()},
+        count,
     )
 
 

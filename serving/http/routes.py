@@ -99,14 +99,14 @@ async def example(
 ) -> Response:
     """Return an input of the model: a stored test sample (`index`), or a new one of its distribution (`seed`, `grid`).
 
-    Without parameters it is the new sample of seed 0 where the problem has a sampler, else the first stored one.
+    Without parameters it is the new sample of seed 0 where the problem has a sampler, else the first stored one. The
+    header `Petrov-Examples` of a stored sample counts all of them.
     """
     card = service.catalogue.find(model).card
     media_type = negotiation.response_type(request.headers, json_arrays.MEDIA_TYPE)
     found = await _example(service, card, index, seed, grid)
-    return Response(
-        write_example(found.inputs, found.outputs, media_type), media_type=media_type, headers=_origin(card)
-    )
+    headers = _origin(card) | ({} if found.count is None else {"Petrov-Examples": str(found.count)})
+    return Response(write_example(found.inputs, found.outputs, media_type), media_type=media_type, headers=headers)
 
 
 @router.get("/health/live")

@@ -5,7 +5,8 @@
  * module's memory only and is sent in one header.
  */
 
-import { MEDIA_TYPE, decode, encode } from "./npy.js";
+import { MEDIA_TYPE as NPY, decode as fromNpy } from "./npy.js";
+import { MEDIA_TYPE as SAFETENSORS, decode, encode } from "./safetensors.js";
 
 const MAX_VALUES = 2 ** 24; // 64 MiB of a response
 let key = "";
@@ -46,6 +47,7 @@ export const paths = {
   model: (name) => `v1/models/${encodeURIComponent(name)}`,
   predict: (name, version) => `${paths.model(name)}${version ? `/versions/${version}` : ""}/predict`,
   example: (name, seed, points) => `${paths.model(name)}/example?seed=${seed}&grid=${points}`,
+  sample: (name, index) => `${paths.model(name)}/example?index=${index}`,
   reference: (name) => `${paths.model(name)}/reference`,
 };
 
@@ -59,17 +61,34 @@ export function model(name) {
 
 /** Return an input of the training distribution. */
 export async function example(name, seed, points, signal) {
-  return field(await call(paths.example(name, seed, points), { headers: { Accept: MEDIA_TYPE }, signal }));
+  const response = await call(paths.example(name, seed, points), { headers: { Accept: NPY }, signal });
+  return fromNpy(await response.arrayBuffer(), MAX_VALUES);
 }
 
-/** Return the model's output for a field or a batch, the time it took, and the version that was used. */
-export function predict(name, version, input, signal) {
-  return post(paths.predict(name, version), input, signal);
+/** Return a test sample: the arrays of its inputs and of its true outputs by name, and the number of samples. */
+export async function sample(name, index, signal) {
+  const response = await call(paths.sample(name, index), { headers: { Accept: "application/json" }, signal });
+  const { inputs, parameters = {}, outputs = {} } = await response.json();
+  const named = Object.entries({ ...inputs, ...parameters, ...outputs }).map(([key, nested]) => [key, fromNested(nested)]);
+  return { arrays: Object.fromEntries(named), count: Number(response.headers.get("Petrov-Examples")) };
 }
 
-/** Return the classical solution for the same input. */
-export function reference(name, input, signal) {
-  return post(paths.reference(name), input, signal);
+/**
+ * Return what a model predicts for a sample or a batch.
+ *
+ * @param {string} name The model.
+ * @param {number | null} version Null for the newest.
+ * @param {Record<string, {shape: number[], data: Float32Array}>} inputs Arrays by input name, all with a batch axis or none.
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<{outputs: object, milliseconds: number, headers: Headers}>} Arrays by name.
+ */
+export function predict(name, version, inputs, signal) {
+  return post(paths.predict(name, version), inputs, signal);
+}
+
+/** Return the classical solutions for the same inputs, as `predict` does. */
+export function reference(name, inputs, signal) {
+  return post(paths.reference(name), inputs, signal);
 }
 
 /** Return whether every model is loaded and warm and, if not, why. */
@@ -82,17 +101,19 @@ export async function readiness() {
   }
 }
 
-async function post(path, input, signal) {
+async function post(path, inputs, signal) {
   const start = performance.now();
-  const headers = { "Content-Type": MEDIA_TYPE, Accept: MEDIA_TYPE };
-  const response = await call(path, { method: "POST", headers, body: encode(input), signal });
-  const output = await field(response);
-  const milliseconds = performance.now() - start;
-  return { output, milliseconds, version: Number(response.headers.get("Petrov-Version")) };
+  const headers = { "Content-Type": SAFETENSORS, Accept: SAFETENSORS };
+  const response = await call(path, { method: "POST", headers, body: encode(inputs), signal });
+  const outputs = decode(await response.arrayBuffer());
+  return { outputs, milliseconds: performance.now() - start, headers: response.headers };
 }
 
-async function field(response) {
-  return decode(await response.arrayBuffer(), MAX_VALUES);
+/** Return the array of nested lists, or of a number. */
+function fromNested(nested) {
+  const shape = [];
+  for (let part = nested; Array.isArray(part); part = part[0]) shape.push(part.length);
+  return { shape, data: Float32Array.from([nested].flat(shape.length + 1)) };
 }
 
 async function json(path) {

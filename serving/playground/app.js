@@ -2,46 +2,45 @@
 
 import * as api from "./api.js";
 import * as cards from "./card.js";
-import { darkness, divergent, ember, tide } from "./colours.js";
+import { darkness } from "./colours.js";
 import * as fields from "./fields.js";
-import { Scheduler } from "./scheduler.js";
+import { Inputs } from "./inputs.js";
 import { decode, encode } from "./npy.js";
-import { duration, percent, short } from "./numbers.js";
-import { Panel } from "./panel.js";
-import { Pen } from "./pen.js";
+import { encode as npz } from "./npz.js";
+import { duration, percent } from "./numbers.js";
+import { Outputs } from "./outputs.js";
 import { program } from "./program.js";
+import { badges, quality, show as showBadges } from "./quality.js";
 import { Reader } from "./reader.js";
+import { encode as safetensors } from "./safetensors.js";
+import { Scheduler } from "./scheduler.js";
 import { Status } from "./status.js";
 import { takesText } from "./vocabulary.js";
 
 const PAUSE = 350; // milliseconds without a change before the classical solver is called
 const QUICK = 1000; // milliseconds: slower solvers are called only on demand
-const MAX_UNDOS = 20;
 const DEVIATION_FIELDS = 12; // which estimate the deviation to within a fifth
 
 const at = (id) => document.getElementById(id);
-const panels = Object.fromEntries([...document.querySelectorAll("figure.panel")].map((figure) => [figure.dataset.role, new Panel(figure)]));
 
 /** The state of the page; everything that is shown is derived from it. */
 const state = {
   models: [], // those that the page supports, each with its card
   model: null,
-  forward: null, // the model that computes the input of `model`, when the truth is drawn
+  forward: null, // the card of the model that computes the input of `model`, when the truth is drawn
   version: null, // null: the newest
-  field: null, // the drawn field
-  origin: null, // {kind: "example", seed} | {kind: "own"}
-  history: [],
-  base: [0, 1], // the range of an example
+  samples: null, // the number of test samples, once it is known
   revision: 0, // counts changes of the request
-  drawn: 0, // counts changes of the field
-  solved: null, // the classical solution of the forward model for the field, and its `drawn`
-  result: null, // the prediction, and its `revision`
+  solved: null, // the classical solution of the forward model, and the input that it belongs to
+  result: null, // the prediction, its input, and its `revision`
   classical: null, // the classical solution, likewise
   labelled: null, // the response to a text
   language: "curl",
   dark: false,
 };
 
+const inputs = new Inputs({ changed, moved: readAll, sliced: showResults });
+const outputs = new Outputs(at("outputs"));
 const predictor = new Scheduler(predict, (error) => failed(error, predictor));
 const solver = new Scheduler(solve, (error) => failed(error, solver));
 const labeller = new Scheduler(label, (error) => failed(error, labeller));
@@ -57,12 +56,16 @@ async function load() {
     state.models = known.filter(({ card }) => !cards.unsupported(card));
     listLeftOut(known.filter(({ card }) => cards.unsupported(card)));
     fillOptions(at("model"), state.models.map(({ name }) => [name, name]));
-    const before = state.models.find(({ name }) => name === state.model?.name);
-    if (state.models.length) await choose(before ?? state.models.find(({ card }) => cards.dimensions(card) === 2) ?? state.models[0], Boolean(before));
+    const before = modelOf(state.model?.name);
+    if (state.models.length) await choose(before ?? modelOf(location.hash.slice(1)) ?? state.models.find(({ card }) => cards.dimensions(card) === 2) ?? state.models[0], Boolean(before));
     status.clear();
   } catch (error) {
     failed(error);
   }
+}
+
+function modelOf(wanted) {
+  return state.models.find(({ name }) => name === wanted);
 }
 
 function listLeftOut(models) {
@@ -70,10 +73,10 @@ function listLeftOut(models) {
   at("left-out").textContent = `Not shown here: ${models.map(({ name, card }) => `${name} (${cards.unsupported(card)})`).join(", ")}.`;
 }
 
-/** Open a model; if it is the present one, the drawing stays. */
+/** Open a model; if it is the present one, the input stays. */
 async function choose(model, same = false) {
+  const sample = same && !takesText(model.card) ? inputs.sample : null;
   state.model = model;
-  if (!same) state.field = null;
   at("model").value = model.name;
   at("title").textContent = model.card.title;
   at("equation").textContent = [model.card.equation, model.card.boundary].filter(Boolean).join(" · ").replaceAll("-", "−") || model.card.task || "";
@@ -85,15 +88,20 @@ async function choose(model, same = false) {
   at("sequence").hidden = !sequence;
   if (sequence) return void openText(same);
   setForward(same && !state.forward ? null : partner());
-  if (same && state.field) setField(state.field, state.origin);
-  else await chooseGrid(cards.firstGrid(model.card), true);
+  showSampleNumber(null);
+  if (sample) inputs.set(sample);
+  else await begin();
+}
+
+/** Show a first input: a new one of the training distribution, or a test sample where there is no sampler. */
+function begin() {
+  return cards.hasSolver(state.model.card) ? drawExample(cards.firstGrid(state.model.card)) : openSample(0);
 }
 
 /** Show the text instead of the drawing. */
 function openText(same) {
-  drawing.abort();
+  fetching.abort();
   forget();
-  state.history = [];
   at("points-label").hidden = true;
   reader.open(state.model.card, same);
 }
@@ -104,210 +112,141 @@ function partner() {
 }
 
 /** Return the card of the model whose input is drawn. */
-function painted() {
+function drawnCard() {
   return state.forward ?? state.model.card;
 }
 
 /** Draw the input of `card`, solve for it, and send the solution to the model; null: draw the model's own input. */
 function setForward(card) {
   state.forward = card;
-  state.history = [];
   forget();
-  const { inputs: [input], outputs: [output] } = state.model.card;
-  const dimensions = cards.dimensions(state.model.card);
-  const layout = dimensions === 1 ? "curve" : card ? "inverse" : "forward";
+  const isCurve = cards.dimensions(state.model.card) === 1;
+  const layout = isCurve ? "curve" : card ? "inverse" : "forward";
   at("stage").dataset.layout = layout;
-  describe(input, output, layout);
-  const old = panels.input.view;
-  for (const panel of Object.values(panels)) panel.become(dimensions, ramp(panel.role, layout));
-  if (panels.input.view !== old) new Pen(panels.input.view.surface, pen);
-  setSize();
+  inputs.open(drawnCard(), { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout]);
+  outputs.open(state.model.card, layout, state.dark);
+  describe(isCurve, layout === "inverse");
   setAuto();
 }
 
-function describe(input, output, layout) {
-  const drawn = layout === "inverse" ? painted().inputs[0] : input;
+function describe(isCurve, isInverse) {
   const pull = "Drag the curve, or use the arrow keys: up and down pull it.";
   const paint = "Draw on the picture; the right button draws the other value. Arrow keys move the brush, Space paints, x swaps the values.";
-  at("hint").textContent = layout === "curve" ? pull : paint;
-  panels.input.describe(title(drawn), { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout]);
-  panels.measured.describe(title(input), "solved, and measured with noise");
-  const origin = { forward: "predicted by the network", inverse: "recovered by the network", curve: "line: predicted, band: solved" };
-  panels.prediction.describe(title(output), origin[layout]);
-  panels.classical.describe(title(output), layout === "inverse" ? "recovered classically" : "solved classically");
-  panels.difference.describe("Difference", layout === "inverse" ? "recovered − true" : "predicted − solved");
-  at("error-name").textContent = layout === "inverse" ? "From the truth" : "Difference";
-  at("value-row").hidden = layout === "curve";
-  for (const id of ["noise-row", "upload-reading"]) at(id).hidden = layout !== "inverse";
-  at("mean-row").hidden = layout !== "curve";
+  at("hint").textContent = isCurve ? pull : paint;
+  at("value-row").hidden = isCurve;
+  for (const id of ["noise-row", "upload-reading"]) at(id).hidden = !isInverse;
+  at("mean-row").hidden = !isCurve;
   at("mean").checked = cards.zeroMean(state.model.card);
-  at("size-name").textContent = layout === "curve" ? "Reach" : "Brush";
-  at("fill").textContent = layout === "curve" ? "Flatten" : "Fill";
-  at("blobs").textContent = layout === "curve" ? "Bumps" : "Blobs";
+  at("size-name").textContent = isCurve ? "Reach" : "Brush";
+  at("fill").textContent = isCurve ? "Flatten" : "Fill";
+  at("blobs").textContent = isCurve ? "Bumps" : "Blobs";
+  for (const id of ["random-row", "solver-row", "classical-figure"]) at(id).hidden = !cards.hasSolver(state.model.card);
 }
 
-function title({ name, meaning, units }) {
-  const label = meaning || name;
-  return label.charAt(0).toUpperCase() + label.slice(1) + (units && units !== "1" ? ` (${units})` : "");
+// Samples and grids
+
+let fetching = new AbortController();
+
+/** Show an input of the training distribution, or a constant one where there is no sampler. */
+async function drawExample(grid) {
+  const seed = Number(at("seed").value);
+  const card = drawnCard();
+  await fetched(async (signal) => {
+    try {
+      const field = await api.example(card.model, seed, grid[0], signal);
+      const [{ name }] = cards.required(card);
+      return { fields: { [name]: field }, parameters: {}, origin: { kind: "example", seed }, truth: null };
+    } catch (error) {
+      if (error.kind !== "no-example") throw error;
+      return inputs.constant(grid);
+    }
+  });
 }
 
-/** Return the colours of a quantity: cool for what is drawn, warm for what is computed from it. */
-function ramp(role, layout) {
-  if (layout === "curve") return null;
-  if (role === "difference") return divergent(state.dark);
-  const cool = layout === "inverse" ? role !== "measured" : role === "input";
-  return cool ? tide : ember;
+/** Show a test sample with its truth. */
+async function openSample(index) {
+  if (state.forward) setForward(null);
+  const { card } = state.model;
+  await fetched(async (signal) => {
+    const { arrays, count } = await api.sample(card.model, index, signal);
+    const numbers = Object.entries(named(cards.parameters(card), arrays)).map(([name, { data }]) => [name, data[0]]);
+    state.samples = count;
+    return { fields: withoutDefaults(named(card.inputs, arrays), card), parameters: Object.fromEntries(numbers), origin: { kind: "sample", index }, truth: named(card.outputs, arrays) };
+  });
 }
 
-// The grid and the field
-
-async function chooseGrid(points, anew = false) {
-  showGrids(points);
-  if (anew || state.origin?.kind === "example") await drawExample(points);
-  else setField(fields.resized(state.field, shapeOf(points)), state.origin);
+/** Return the arrays of these tensors by name, as far as there are any. */
+function named(tensors, arrays) {
+  return Object.fromEntries(tensors.filter(({ name }) => arrays[name]).map(({ name }) => [name, arrays[name]]));
 }
 
-function shapeOf(points) {
-  return Array(cards.dimensions(state.model.card)).fill(points);
+/** Return the fields without those that have their default everywhere. */
+function withoutDefaults(found, card) {
+  const isUsual = ({ name, default: usual }) => (usual ?? null) !== null && found[name]?.data.every((value) => value === usual);
+  return Object.fromEntries(Object.entries(found).filter(([name]) => !card.inputs.some((tensor) => tensor.name === name && isUsual(tensor))));
+}
+
+/** Show the sample that a function fetches, unless another one is fetched meanwhile. */
+async function fetched(fetch) {
+  fetching.abort();
+  fetching = new AbortController();
+  const { signal } = fetching;
+  busyInputs(true);
+  try {
+    const sample = await fetch(signal);
+    if (!signal.aborted) inputs.set(sample);
+  } catch (error) {
+    if (!signal.aborted) failed(error);
+  } finally {
+    if (!signal.aborted) busyInputs(false);
+  }
+}
+
+function busyInputs(is) {
+  for (const { panel } of inputs.drawings) panel.figure.setAttribute("aria-busy", is);
+}
+
+async function chooseGrid(grid) {
+  if (inputs.sample?.origin.kind === "example") await drawExample(grid);
+  else if (inputs.sample) inputs.set(inputs.resized(grid), false);
 }
 
 /** Offer the declared grids and the present one. */
-function showGrids(points, shape = shapeOf(points)) {
-  const { declared, minimum, maximum } = state.model.card.grid;
-  const own = new Set(shape).size > 1 ? [["own", cards.gridText(shape)]] : [];
-  fillOptions(at("grid"), [...declared.map((size) => [size, cards.gridText(shapeOf(size))]), ...own, ["other", "other …"]]);
-  at("grid").value = own.length ? "own" : declared.includes(points) ? points : "other";
-  Object.assign(at("points"), { min: minimum, max: maximum, value: points });
+function showGrids(shape) {
+  const { card } = state.model;
+  const declared = cards.grids(card).map(cards.gridText);
+  const isOwn = !declared.includes(cards.gridText(shape)) && new Set(shape).size > 1;
+  const offered = [...declared, ...(isOwn ? [cards.gridText(shape)] : [])];
+  fillOptions(at("grid"), [...offered.map((text) => [text, text]), ["other", "other …"]]);
+  at("grid").value = offered.includes(cards.gridText(shape)) ? cards.gridText(shape) : "other";
+  Object.assign(at("points"), { min: card.grid.minimum, max: card.grid.maximum, value: shape[0] });
   at("points-label").hidden = at("grid").value !== "other";
 }
 
-let drawing = new AbortController();
-
-/** Draw an input of the training distribution, or a constant field where there is no sampler. */
-async function drawExample(points = Number(at("points").value)) {
-  const seed = Number(at("seed").value);
-  drawing.abort();
-  drawing = new AbortController();
-  const { signal } = drawing;
-  busy(panels.input, true);
-  try {
-    const field = await api.example(painted().model, seed, points, signal);
-    setBase(fields.range(field));
-    setField(field, { kind: "example", seed });
-  } catch (error) {
-    if (signal.aborted) return;
-    if (error.kind !== "no-example") return void failed(error);
-    setBase([0.5, 1]);
-    setField(fields.full(shapeOf(points), 0.5), { kind: "own" });
-  } finally {
-    if (!signal.aborted) busy(panels.input, false);
-  }
+function showSampleNumber(index) {
+  const of = state.samples ? ` of ${state.samples}` : "";
+  at("sample").textContent = index === null ? "Test sample" : `Test sample ${index + 1}${of}`;
 }
 
-/** Set the range of an example's values: the brush offers it and a little more. */
-function setBase([low, high]) {
-  const span = high - low || Math.abs(high) || 1;
-  state.base = cards.dimensions(state.model.card) === 1 ? [-1.25, 1.25].map((share) => share * Math.max(Math.abs(low), Math.abs(high))) : [low, high];
-  const least = painted().inputs[0].positive ? low / 3 : low - span / 2;
-  Object.assign(at("value"), { min: least, max: high + span / 2 });
-  pen.other = low;
-  setValue(high);
-  for (const [id, value] of [["low", low], ["high", high]]) {
-    at(id).value = value;
-    at(id).lastElementChild.textContent = short(value);
-    at(id).setAttribute("aria-label", `Brush value ${short(value)}`);
-  }
-  paintSwatches();
-}
-
-function paintSwatches() {
-  const map = panels.input.view.ramp;
-  if (!map) return;
-  at("low").firstElementChild.style.background = `rgb(${map.subarray(0, 3)})`;
-  at("high").firstElementChild.style.background = `rgb(${map.subarray(-3)})`;
-}
-
-function setField(field, origin) {
-  Object.assign(state, { field, origin });
-  showGrids(field.shape[0], field.shape);
-  state.drawn += 1;
-  showInput();
-  changed();
-}
-
-function showInput(frozen = false) {
-  const view = panels.input.view;
-  const curve = view.dimensions === 1;
-  const [low, high] = fields.range(state.field);
-  const range = curve && frozen ? view.range : [Math.min(state.base[0], low), Math.max(state.base[1], high)];
-  panels.input.show(state.field, range);
-  const keys = curve ? "Left and right move, up and down pull the curve." : "Arrow keys move the brush, Space paints.";
-  view.label(`${panels.input.title}, ${cards.gridText(state.field.shape)} points. ${keys}`);
-}
-
-function remember() {
-  state.history.push({ field: fields.copy(state.field), origin: state.origin });
-  if (state.history.length > MAX_UNDOS) state.history.shift();
-  at("undo").disabled = false;
-}
-
-function undo() {
-  const before = state.history.pop();
-  at("undo").disabled = state.history.length === 0;
-  if (before) setField(before.field, before.origin);
-}
-
-/** What the pen reads and calls. */
-const pen = {
-  size: 0.09,
-  value: 1,
-  other: 0,
-  get field() { return state.field; },
-  get view() { return panels.input.view; },
-  get periodic() { return cards.periodic(state.model.card); },
-  get keepsMean() { return at("mean").checked; },
-  begin: remember,
-  moved: readAll,
-  changed(done) {
-    state.origin = { kind: "own" };
-    state.drawn += 1;
-    showInput(!done);
-    changed();
-  },
-  swap() {
-    const { value, other } = pen;
-    pen.other = value;
-    setValue(other);
-  },
-  grow(sign) {
-    at("size").value = Number(at("size").value) + sign;
-    setSize();
-  },
-};
-
-function setValue(value) {
-  pen.value = value;
-  at("value").value = value;
-  at("value-shown").textContent = short(value);
-}
-
-function setSize() {
-  pen.size = Number(at("size").value) / 100;
-  at("size-shown").textContent = `${at("size").value} %`;
-  if (panels.input.view) panels.input.view.brush = pen.size;
+function stepSample(by) {
+  const index = inputs.sample?.origin.index;
+  const count = state.samples ?? 1;
+  openSample(index === undefined ? 0 : (index + by + count) % count);
 }
 
 // Requests and responses
 
 /** Handle a change of the request: predict at once, and solve classically after a pause. */
 function changed() {
-  if (!state.field) return;
+  const { sample } = inputs;
+  if (!sample) return;
   state.revision += 1;
+  showGrids(inputs.grid);
+  showSampleNumber(sample.origin.index ?? null);
   predictor.schedule();
   solver.cancel();
-  busy(panels.classical, false);
-  panels.classical.age();
-  panels.difference.age();
+  outputs.busy("classical", false);
+  outputs.age("classical", "difference");
   at("solve").disabled = false;
   at("solve-hint").textContent = solverHint();
   showFacts();
@@ -323,53 +262,61 @@ function textChanged() {
 }
 
 async function label(signal) {
-  state.labelled = await api.predict(state.model.name, state.version, reader.tokens, signal);
+  const { model, version } = state;
+  const found = await api.predict(model.name, version, { [model.card.inputs[0].name]: reader.tokens }, signal);
+  state.labelled = { ...found, output: found.outputs[model.card.outputs[0].name] };
   status.clear();
   reader.show(state.labelled);
   at("download-output").disabled = false;
 }
 
 async function predict(signal) {
-  const { revision, model, forward } = state;
-  const truth = fields.copy(state.field);
-  const input = forward ? await measure(truth, signal) : truth;
-  const response = await api.predict(model.name, state.version, input, signal);
-  state.result = { ...response, revision, input, truth };
+  const { revision, model } = state;
+  const { sample } = inputs;
+  const drawn = inputs.request();
+  const request = state.forward ? { [model.card.inputs[0].name]: await measure(drawn, signal) } : drawn;
+  const { outputs: found, headers, milliseconds } = await api.predict(model.name, state.version, request, signal);
+  state.result = { outputs: named(model.card.outputs, found), quality: quality(found, headers), milliseconds, revision, request, drawn, truth: sample.truth };
   status.clear();
   showResults();
   if (at("auto").checked && revision === state.revision) solver.restart(PAUSE); // afterwards, so that neither time includes the other
 }
 
 /** Return a simulated measurement of the solution for a drawn field: noise in units of the solution's usual deviation. */
-async function measure(truth, signal) {
-  const { drawn, forward } = state;
-  if (state.solved?.drawn !== drawn) state.solved = { ...(await api.reference(forward.model, truth, signal)), drawn };
+async function measure(drawn, signal) {
+  const { forward } = state;
+  const [{ name }] = forward.outputs;
+  if (state.solved?.sample !== inputs.sample) state.solved = { sample: inputs.sample, field: (await api.reference(forward.model, drawn, signal)).outputs[name] };
+  const { field } = state.solved;
   const level = noise();
-  if (level === 0) return state.solved.output;
-  busy(panels.measured, !state.unit);
+  if (level === 0) return field;
+  outputs.busy("measured", !state.unit);
   state.unit ??= await usualDeviation(forward, signal);
-  busy(panels.measured, false);
-  return fields.noisy(state.solved.output, fields.resized(state.unit, state.solved.output.shape), level, Number(at("seed").value) + 1);
+  outputs.busy("measured", false);
+  return fields.noisy(field, fields.resized(state.unit, field.shape), level, Number(at("seed").value) + 1);
 }
 
 /** Return the deviation of a model's classical solutions per point, estimated from examples on its smallest declared grid. */
 async function usualDeviation(card, signal) {
-  const [points] = card.grid.declared;
+  const [[points]] = cards.grids(card);
+  const [{ name }] = cards.required(card);
   const examples = [];
   for (let seed = 0; seed < DEVIATION_FIELDS; seed++) examples.push(await api.example(card.model, seed, points, signal));
-  const { output } = await api.reference(card.model, fields.batch(examples), signal);
-  return fields.deviation(output);
+  const { outputs: solved } = await api.reference(card.model, { [name]: fields.batch(examples) }, signal);
+  return fields.deviation(solved[card.outputs[0].name]);
 }
 
 async function solve(signal) {
   const { revision, model } = state;
-  const input = state.forward ? await measure(fields.copy(state.field), signal) : fields.copy(state.field);
-  busy(panels.classical, true);
+  const drawn = inputs.request();
+  const request = state.forward ? { [model.card.inputs[0].name]: await measure(drawn, signal) } : drawn;
+  outputs.busy("classical", true);
   at("solve-hint").textContent = "solving …";
   try {
-    state.classical = { ...(await api.reference(model.name, input, signal)), revision };
+    const { outputs: solved, milliseconds } = await api.reference(model.name, request, signal);
+    state.classical = { outputs: named(model.card.outputs, solved), milliseconds, revision };
   } finally {
-    if (!signal.aborted) busy(panels.classical, false);
+    if (!signal.aborted) outputs.busy("classical", false);
   }
   at("solve-hint").textContent = "";
   showResults();
@@ -408,7 +355,7 @@ function failed(error, source = null) {
 /** Mark everything that is shown as outdated. */
 function discardResult() {
   state.result = null;
-  for (const role of ["measured", "prediction", "difference"]) panels[role].age();
+  outputs.age("measured", "prediction", "difference");
   at("sentence").textContent = "";
   showResults();
 }
@@ -416,62 +363,71 @@ function discardResult() {
 // What is shown
 
 function showResults() {
-  const { result, classical } = state;
-  const solved = classical?.revision === state.revision ? classical : null;
-  if (result) showPrediction(result, solved);
-  if (solved && cards.dimensions(state.model.card) === 2) showClassical(solved);
+  const { result } = state;
+  const solved = state.classical?.revision === state.revision ? state.classical : null;
   const truth = result && truthOf(result, solved);
-  if (truth && fields.sameShape(truth, result.output)) showDifference(result.output, truth);
-  else at("error").textContent = "–";
+  outputs.slice = inputs.slice;
+  if (result) showPrediction(result, truth);
+  if (solved && state.forward) outputs.showSolution(solved.outputs, baseRange());
+  showError(result, truth);
+  showBadges(at("quality"), result ? badges(result.quality) : []);
   at("predict-time").textContent = result ? duration(result.milliseconds) : "–";
   at("classical-time").textContent = solved ? duration(solved.milliseconds) : "–";
   at("download-output").disabled = !result;
   announce(result, solved, truth);
 }
 
-/** Return what a prediction is compared with: the drawn truth, or the classical solution if there is one. */
-function truthOf({ truth, output, revision }, solved) {
-  if (state.forward) return fields.sameShape(truth, output) ? truth : fields.blockMeans(truth, output.shape, cards.blockExtent(state.model.card));
-  return solved?.revision === revision ? solved.output : null;
+/** Return what a prediction is compared with: what was drawn, the truth of a test sample, or the classical solution. */
+function truthOf({ drawn, truth, outputs: found, revision }, solved) {
+  if (state.forward) return { outputs: drawnTruth(drawn, found), kind: "drawn" };
+  if (truth && Object.keys(truth).length) return { outputs: truth, kind: "sample" };
+  return solved?.revision === revision ? { outputs: solved.outputs, kind: "solved" } : null;
 }
 
-function showPrediction({ output, input, truth }, solved) {
-  const curve = cards.dimensions(state.model.card) === 1;
-  if (state.forward) {
-    panels.measured.show(input, fields.range(input));
-    panels.prediction.show(output, panels.input.field ? widest(state.base, fields.range(truth)) : fields.range(output));
-  } else if (curve) {
-    const [low, high] = fields.range(output, ...(solved ? [solved.output] : []));
-    const room = 0.15 * (high - low || 1);
-    panels.prediction.show(output, [low - room, high + room], solved?.output);
-  } else panels.prediction.show(output, fields.range(output, ...(solved ? [solved.output] : [])));
+/** Return the drawn field on the grid of the output. */
+function drawnTruth(drawn, found) {
+  const [{ name }] = state.model.card.outputs;
+  const truth = drawn[name];
+  return { [name]: fields.sameShape(truth, found[name]) ? truth : fields.blockMeans(truth, found[name].shape, cards.blockExtent(state.model.card)) };
 }
 
-function showClassical({ output }) {
-  panels.classical.show(output, state.forward ? widest(state.base, fields.range(state.field)) : fields.range(output, state.result?.output ?? output));
+function showPrediction({ outputs: found, request, revision }, truth) {
+  if (state.forward) outputs.showMeasurement(request[state.model.card.inputs[0].name]);
+  if (!truth && revision === state.revision && !cards.hasSolver(state.model.card)) outputs.clear(...Array(2).fill("not known for an input of your own"));
+  outputs.show(found, truth, state.forward ? baseRange() : null);
 }
 
-function showDifference(found, truth) {
-  const difference = fields.difference(found, truth);
-  const most = Math.max(...fields.range(difference).map(Math.abs)) || 1;
-  const room = difference.shape.length === 1 ? 1.2 * most : most;
-  panels.difference.show(difference, [-room, room]);
-  at("error").textContent = percent(fields.relativeL2(found, truth));
+/** Return the range of the drawn field's picture. */
+function baseRange() {
+  const [{ base, field }] = inputs.drawings;
+  const [low, high] = fields.range(field);
+  return [Math.min(base[0], low), Math.max(base[1], high)];
 }
 
-function widest(one, other) {
-  return [Math.min(one[0], other[0]), Math.max(one[1], other[1])];
+/** Return the relative L2 error per output, where it can be compared. */
+function errors(found, truth) {
+  const comparable = Object.keys(found).filter((name) => truth?.outputs[name] && fields.sameShape(found[name], truth.outputs[name]));
+  return comparable.map((name) => ({ name, error: fields.relativeL2(found[name], truth.outputs[name]) }));
+}
+
+function showError(result, truth) {
+  const known = result ? errors(result.outputs, truth) : [];
+  const worst = Math.max(...known.map(({ error }) => error));
+  at("error").textContent = known.length ? percent(worst) : "–";
+  at("error-name").textContent = { drawn: "From the truth", sample: "Error" }[truth?.kind] ?? "Difference";
+  const measures = { drawn: "relative L2 to the drawn field", sample: "relative L2 to the truth", solved: "relative L2 to the classical solution" };
+  const each = known.length > 1 ? `: ${known.map(({ name, error }) => `${name} ${percent(error)}`).join(", ")}` : "";
+  at("error-note").textContent = truth ? measures[truth.kind] + each : "no truth is known";
 }
 
 /** Show the published figures for this request. */
 function showFacts() {
   const { card } = state.model;
-  const shape = state.field.shape;
-  const row = cards.measured(card, shape, noise());
+  const row = cards.measured(card, inputs.grid, noise());
   at("measured-error").textContent = row ? percent(row.relative_l2) : "–";
   const level = row?.noise ? ` with ${percent(row.noise)} of noise` : "";
   at("measured-note").textContent = row ? `mean of ${row.fields} test fields${level}${row.worst ? `, worst ${percent(row.worst)}` : ""}` : "not published for this grid";
-  const trust = cards.trust(card, shape, state.origin);
+  const trust = cards.trust(card, inputs.grid, inputs.sample.origin);
   if (state.version && state.version !== card.version) trust.unshift({ good: false, text: `Version ${state.version} is in use; the figures here are those of version ${card.version}.` });
   at("trust").replaceChildren(...trust.map(({ good, text }) => item(text, good ? "good" : "care")));
   showProgram();
@@ -490,58 +446,70 @@ let announcing = 0;
 function announce(result, solved, truth) {
   clearTimeout(announcing);
   if (!result) return;
-  const output = title(state.model.card.outputs[0]);
-  const error = truth && fields.sameShape(truth, result.output) ? percent(fields.relativeL2(result.output, truth)) : null;
-  const readings = noise() ? ` from readings with ${percent(noise())} of noise` : "";
-  const parts = state.forward
-    ? [`${output}: recovered in ${duration(result.milliseconds)}${readings}, ${error} from the truth (relative L2)`, solved && `the classical inversion took ${duration(solved.milliseconds)}, ${percent(fields.relativeL2(solved.output, truth))} from the truth`]
-    : [`${output}: predicted in ${duration(result.milliseconds)}`, solved && `the classical solution took ${duration(solved.milliseconds)}`, error && `they differ by ${error} (relative L2)`];
-  announcing = setTimeout(() => (at("sentence").textContent = `${parts.filter(Boolean).join("; ")}.`), 500);
+  const text = `${sentence(result, solved, truth).filter(Boolean).join("; ")}.`;
+  announcing = setTimeout(() => (at("sentence").textContent = text), 500);
+}
+
+/** Return the parts of the sentence. */
+function sentence(result, solved, truth) {
+  const output = state.model.card.outputs.map(cards.label).join(" and ");
+  const worst = (found) => percent(Math.max(...errors(found, truth).map(({ error }) => error)));
+  const error = result && truth && errors(result.outputs, truth).length ? worst(result.outputs) : null;
+  const from = solved && truth && truth.kind !== "solved" ? `, ${worst(solved.outputs)} from the truth` : "";
+  if (state.forward) {
+    const readings = noise() ? ` from readings with ${percent(noise())} of noise` : "";
+    return [`${output}: recovered in ${duration(result.milliseconds)}${readings}, ${error} from the truth (relative L2)`, solved && `the classical inversion took ${duration(solved.milliseconds)}${from}`];
+  }
+  if (truth?.kind === "sample") return [`${output}: predicted in ${duration(result.milliseconds)}, ${error} from the truth (relative L2)`, solved && `the classical solution took ${duration(solved.milliseconds)}${from}`];
+  return [`${output}: predicted in ${duration(result.milliseconds)}`, solved && `the classical solution took ${duration(solved.milliseconds)}`, error && `they differ by ${error} (relative L2)`];
 }
 
 function setAuto() {
   const { card } = state.model;
-  const usual = cards.classical(card, shapeOf(cards.firstGrid(card)));
+  const usual = cards.classical(card, cards.firstGrid(card));
   at("auto").checked = !state.forward && usual !== undefined && usual.milliseconds < QUICK;
   at("solve").disabled = false;
-  panels.classical.clear("not solved yet");
-  panels.difference.clear(state.forward ? "" : "compared when it is solved");
-  at("error-note").textContent = state.forward ? "relative L2 to the drawn field" : "relative L2 to the classical solution";
+  outputs.clear("not solved yet", state.forward ? "" : "compared when it is solved");
 }
 
 function solverHint() {
-  const usual = cards.classical(state.model.card, state.field.shape, noise());
+  const usual = cards.classical(state.model.card, inputs.grid, noise());
   if (!usual || usual.milliseconds < QUICK) return "";
   return `took ${duration(usual.milliseconds)} on ${cards.gridText(usual.grid)} points in the published measurement`;
 }
 
 function showProgram() {
-  const { model, version, field, origin, language } = state;
-  const sequence = takesText(model.card);
-  const text = program(language, sequence ? textRequest() : {
+  at("program").firstElementChild.textContent = program(state.language, takesText(state.model.card) ? textRequest() : fieldRequest());
+}
+
+/** Return the input as that of a program. */
+function fieldRequest() {
+  const { model, version, forward } = state;
+  const { origin, fields: drawn } = inputs.sample;
+  return {
     model: model.name,
     version,
-    input: model.card.inputs[0].name,
-    output: model.card.outputs[0].name,
-    points: field.shape[0],
-    seed: origin.kind === "example" && !state.forward ? origin.seed : null,
-    classical: !state.forward,
-  });
-  at("program").firstElementChild.textContent = text;
+    inputs: forward ? [model.card.inputs[0].name] : Object.keys(drawn),
+    parameters: inputs.parameters.usual ? {} : inputs.parameters.values,
+    outputs: model.card.outputs.map(({ name }) => name),
+    points: inputs.grid[0],
+    origin: forward ? { kind: "own" } : origin,
+    classical: cards.hasSolver(model.card) && !forward,
+  };
 }
 
 /** Return the text as the input of a program. */
 function textRequest() {
   const { model, version } = state;
-  return { model: model.name, version, input: model.card.inputs[0].name, text: reader.area.value.trim(), tokens: [...(reader.tokens?.data ?? [])] };
+  return { model: model.name, version, inputs: [model.card.inputs[0].name], text: reader.area.value.trim(), tokens: [...(reader.tokens?.data ?? [])] };
 }
 
 function readAll(position) {
-  for (const panel of Object.values(panels)) panel.read(position);
+  for (const panel of panels()) panel.read(position);
 }
 
-function busy(panel, is) {
-  panel.figure.setAttribute("aria-busy", is);
+function panels() {
+  return [...inputs.drawings.map(({ panel }) => panel), ...outputs.panels];
 }
 
 function fillOptions(select, options) {
@@ -554,27 +522,47 @@ function fillOptions(select, options) {
 
 async function upload(file, asReading) {
   try {
-    const { maximum } = state.model.card.grid;
-    const most = maximum ** cards.dimensions(state.model.card);
+    if (asReading) setForward(null);
+    const { card } = inputs;
+    const most = card.grid.maximum ** cards.dimensions(card) * Math.max(...card.inputs.map(cards.components));
     if (file.size > 8 * most + 20_000) throw new Error(`it has ${file.size} bytes; the largest grid takes ${8 * most} as float64.`);
     const { shape, data } = decode(await file.arrayBuffer(), most);
-    const sizes = shape.length > cards.dimensions(state.model.card) && shape[0] === 1 ? shape.slice(1) : shape;
-    if (sizes.length !== cards.dimensions(state.model.card)) throw new Error(`it has shape (${shape}); expected one field with axes ${painted().grid.axes.join(", ")}.`);
-    if (asReading) setForward(null);
-    if (state.field) remember();
-    if (asReading) setBase(fields.range({ data }));
-    setField({ shape: sizes, data }, { kind: "own" });
+    const isBatch = shape.length > inputs.active.channel.tensor.axes.length - 1 && shape[0] === 1;
+    inputs.replace(isBatch ? shape.slice(1) : shape, data, asReading);
   } catch (error) {
     status.show(new Error(`The file “${file.name}” cannot be drawn: ${error.message}`));
   }
 }
 
-function save(field, name) {
+/** Save one array as .npy, and several as the program of the page reads them. */
+function save(arrays, model) {
+  const [[name, only], ...others] = Object.entries(arrays);
+  if (others.length === 0) return download(encode(only), `${name}.npy`);
+  if (state.language === "curl") return download(safetensors(arrays), `${model}.safetensors`);
+  download(npz(arrays), `${model}.npz`);
+}
+
+function download(content, name) {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([encode(field)]));
-  link.download = `${name}.npy`;
+  link.href = URL.createObjectURL(new Blob([content]));
+  link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+function saveInput() {
+  const { name, card } = state.model;
+  if (takesText(card)) return reader.tokens && save({ [card.inputs[0].name]: reader.tokens }, name);
+  const request = state.forward ? state.result?.request : inputs.request();
+  if (!request) return;
+  const isUsual = inputs.parameters.usual;
+  const sent = Object.entries(request).filter(([key]) => !isUsual || state.forward || !(key in inputs.parameters.values));
+  save(Object.fromEntries(sent), name);
+}
+
+function saveOutput() {
+  const { model, labelled, result } = state;
+  save(labelled ? { [model.card.outputs[0].name]: labelled.output } : result.outputs, `${model.name}_output`);
 }
 
 function openKey(open) {
@@ -589,7 +577,7 @@ function chooseLanguage(tab) {
   }
   at("program").setAttribute("aria-labelledby", tab.id);
   state.language = tab.id.slice("tab-".length);
-  if (state.field || takesText(state.model.card)) showProgram();
+  if (state.model && (inputs.sample || takesText(state.model.card))) showProgram();
 }
 
 async function copyProgram() {
@@ -608,21 +596,28 @@ async function copyProgram() {
 
 function wire() {
   const on = (id, type, act) => at(id).addEventListener(type, act);
-  on("model", "change", () => choose(state.models.find(({ name }) => name === at("model").value)));
+  on("model", "change", () => {
+    history.replaceState(null, "", `#${at("model").value}`);
+    state.samples = null;
+    choose(modelOf(at("model").value));
+  });
   on("version", "change", () => {
     state.version = Number(at("version").value) || null;
     takesText(state.model.card) ? textChanged() : changed();
   });
-  on("grid", "change", () => (at("grid").value === "other" ? at("points-label").hidden = false : chooseGrid(Number(at("grid").value))));
-  on("points", "change", () => at("points").reportValidity() && chooseGrid(Number(at("points").value)));
+  on("grid", "change", () => {
+    const chosen = cards.grids(state.model.card).find((shape) => cards.gridText(shape) === at("grid").value);
+    chosen ? chooseGrid(chosen) : (at("points-label").hidden = false);
+  });
+  on("points", "change", () => at("points").reportValidity() && chooseGrid(cards.gridOf(state.model.card, Number(at("points").value))));
+  on("sample", "click", () => stepSample(0));
+  on("sample-before", "click", () => stepSample(-1));
+  on("sample-after", "click", () => stepSample(1));
   on("random", "click", () => {
-    at("seed").value = state.origin?.kind === "example" ? Number(at("seed").value) + 1 : at("seed").value;
+    at("seed").value = inputs.sample?.origin.kind === "example" ? Number(at("seed").value) + 1 : at("seed").value;
     redraw();
   });
   on("seed", "change", () => at("seed").reportValidity() && redraw());
-  on("blobs", "click", scatter);
-  on("fill", "click", () => state.field && replace(fields.full(state.field.shape, panels.input.view.dimensions === 1 ? 0 : pen.value)));
-  on("undo", "click", undo);
   on("upload", "click", () => at("file").click());
   on("upload-reading", "click", () => at("file-reading").click());
   for (const id of ["file", "file-reading"])
@@ -630,13 +625,6 @@ function wire() {
       const [file] = at(id).files;
       if (file) upload(file, id === "file-reading");
       at(id).value = "";
-    });
-  on("size", "input", setSize);
-  on("value", "input", () => setValue(Number(at("value").value)));
-  for (const id of ["low", "high"])
-    on(id, "click", () => {
-      pen.other = Number(at(id === "low" ? "high" : "low").value);
-      setValue(Number(at(id).value));
     });
   on("noise", "input", () => {
     at("noise-shown").textContent = `${at("noise").value} %`;
@@ -651,11 +639,8 @@ function wire() {
     load();
   });
   on("copy", "click", copyProgram);
-  on("download-input", "click", () => {
-    const input = takesText(state.model.card) ? reader.tokens : state.forward ? state.result?.input : state.field;
-    if (input) save(input, state.model.card.inputs[0].name);
-  });
-  on("download-output", "click", () => save((state.labelled ?? state.result).output, state.model.card.outputs[0].name));
+  on("download-input", "click", saveInput);
+  on("download-output", "click", saveOutput);
   wireTabs();
   wirePictures();
 }
@@ -665,8 +650,9 @@ function wireTabs() {
   tabs.forEach((tab, i) => {
     tab.addEventListener("click", () => chooseLanguage(tab));
     tab.addEventListener("keydown", ({ key }) => {
-      if (!["ArrowLeft", "ArrowRight"].includes(key)) return;
-      const next = tabs[(i + 1) % tabs.length];
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
+      if (!step) return;
+      const next = tabs[(i + step + tabs.length) % tabs.length];
       chooseLanguage(next);
       next.focus();
     });
@@ -674,48 +660,33 @@ function wireTabs() {
 }
 
 function wirePictures() {
-  for (const panel of Object.values(panels)) {
-    const view = panel.figure.querySelector(".view");
-    view.addEventListener("pointermove", (event) => readAll(panel.field && panel.view.position(event)));
-    view.addEventListener("pointerleave", () => readAll(null));
-  }
+  at("stage").addEventListener("pointermove", ({ target, clientX, clientY }) => {
+    const panel = panels().find(({ figure }) => figure.querySelector(".view").contains(target));
+    readAll(panel?.field ? panel.view.position({ clientX, clientY }) : null);
+  });
+  at("stage").addEventListener("pointerleave", () => readAll(null));
   addEventListener("keydown", (event) => {
     if ((event.ctrlKey || event.metaKey) && event.key === "z" && !event.target.matches("input, textarea")) {
       event.preventDefault();
-      undo();
+      inputs.undo();
     }
   });
   state.dark = darkness((dark) => {
     state.dark = dark;
-    if (!panels.difference.view?.ramp) return;
-    panels.difference.view.ramp = divergent(dark);
+    outputs.restyle(dark);
     if (state.result) showResults();
   });
 }
 
-/** Draw a field of the training distribution; after an uploaded measurement, the truth is drawn again. */
+/** Draw a field of the training distribution; after a measurement, its truth is drawn again. */
 function redraw() {
-  if (state.field) remember();
-  if (partner() !== state.forward) setForward(partner());
-  drawExample();
-}
-
-let scattered = 0;
-
-function scatter() {
-  if (!state.field) return;
-  const [low, high] = state.base;
-  const curve = panels.input.view.dimensions === 1;
-  const value = pen.value === low ? high : pen.value;
-  replace(fields.blobs(state.field.shape, curve ? 0 : low, curve ? high : value, (scattered += 1), pen));
-}
-
-function replace(field) {
-  remember();
-  setField(field, { kind: "own" });
+  const { grid } = inputs;
+  const again = partner() !== state.forward;
+  if (again) setForward(partner());
+  else if (inputs.sample) inputs.remember();
+  drawExample(again || !grid ? cards.firstGrid(state.model.card) : grid);
 }
 
 wire();
-setSize();
 load();
 status.watch();

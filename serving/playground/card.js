@@ -6,16 +6,79 @@ import { readable, takesText } from "./vocabulary.js";
 export function unsupported(card) {
   const { inputs, outputs, grid, vocabulary } = card;
   if (takesText(card)) return readable(vocabulary) ? null : "has a vocabulary that a browser cannot tokenise";
-  if (inputs.length !== 1 || outputs.length !== 1) return "has several inputs or outputs";
-  if (inputs[0].dtype !== "FP32" || outputs[0].dtype !== "FP32") return "takes no fields of floating-point numbers";
-  if (![2, 3].includes(inputs[0].axes.length) || outputs[0].axes.length !== inputs[0].axes.length) return "is neither a curve nor a picture";
-  return grid.axes.length === inputs[0].axes.length - 1 ? null : "has no grid";
+  const tensors = [...inputs, ...outputs];
+  if (tensors.some(({ dtype }) => dtype !== "FP32")) return "takes no fields of floating-point numbers";
+  if (![1, 2, 3].includes(grid.axes.length)) return `has ${grid.axes.length} axes`;
+  const other = tensors.find(({ axes }) => String(axes.filter((name) => name !== COMPONENT).slice(1)) !== String(grid.axes));
+  return other ? `has no picture for ${other.name} (${other.axes.join(", ")})` : null;
 }
 
-/** Return the number of axes beside the batch: 1 for a curve, 2 for a picture. */
+const COMPONENT = "component"; // the axis of a vector field, before those of the grid
+
+/** Return the number of axes of the grid: 1 for curves, 2 for pictures, 3 for pictures of a plane. */
 export function dimensions(card) {
   return card.grid.axes.length;
 }
+
+/**
+ * Return the scalar fields of tensors, as panels show them: one per component of a vector field.
+ *
+ * @returns {{tensor: object, component: number, name: string}[]} `name` is that of the tensor and, of a vector, the component.
+ */
+export function channels(tensors) {
+  return tensors.flatMap((tensor) =>
+    Array.from({ length: components(tensor) }, (_, component) => {
+      const part = tensor.components?.[component] ?? String(component + 1);
+      return { tensor, component, name: components(tensor) > 1 ? `${label(tensor)}, ${part}` : label(tensor) };
+    }),
+  );
+}
+
+/** Return the number of components of a field: 1 of a scalar one. */
+export function components({ axes, shape }) {
+  const at = axes.indexOf(COMPONENT);
+  return at < 0 ? 1 : shape[at];
+}
+
+/** Return a tensor's shape without the batch, on a grid. */
+export function shapeOn(tensor, grid) {
+  return [...(tensor.axes.includes(COMPONENT) ? [components(tensor)] : []), ...grid];
+}
+
+/** Return what a tensor or a parameter is, in words. */
+export function label({ name, meaning }) {
+  const text = meaning || name;
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** Return units in brackets, or nothing for a dimensionless quantity. */
+export function inUnits({ units }) {
+  return units && units !== "1" ? ` (${units})` : "";
+}
+
+/** Return the parameters: numbers that go with the fields of a request. */
+export function parameters(card) {
+  return card.parameters ?? [];
+}
+
+/** Return the inputs that a request must have: the others have a default. */
+export function required(card) {
+  return card.inputs.filter((tensor) => (tensor.default ?? null) === null);
+}
+
+/** Return whether the problem has a classical solver, and with it a sampler of inputs. */
+export function hasSolver(card) {
+  return card.classical.length > 0;
+}
+
+/** Return width over height of a picture: by the lengths of its axes, or by its points where they are not known. */
+export function aspect(card, shape) {
+  const lengths = card.grid.lengths?.length ? card.grid.lengths : shape;
+  const [height, width] = lengths.slice(-2);
+  return Math.min(MOST_UNEQUAL, Math.max(1 / MOST_UNEQUAL, width / height));
+}
+
+const MOST_UNEQUAL = 3; // beyond it a picture is too narrow to draw on
 
 /**
  * Return the served model whose output is the input of this one, and whose input is its output.
@@ -23,9 +86,14 @@ export function dimensions(card) {
  * The forward model of such a pair is the one that is cheaper to solve classically.
  */
 export function forwardOf(card, cards) {
-  const [input, output] = [card.inputs[0].name, card.outputs[0].name];
-  const inverts = (other) => other.outputs[0].name === input && other.inputs[0].name === output;
+  const inverts = (other) => isPair(other) && other.outputs[0].name === card.inputs[0].name && required(other)[0].name === card.outputs[0].name;
+  if (!isPair(card)) return undefined;
   return cards.find((other) => inverts(other) && dimensions(other) === dimensions(card) && cost(other) < cost(card));
+}
+
+/** Return whether a model maps one scalar field to one scalar field. */
+function isPair(card) {
+  return required(card).length === 1 && channels([...required(card), ...card.outputs]).length === 2;
 }
 
 /** Return the shortest published time of a classical solution, in milliseconds. */
@@ -36,10 +104,23 @@ function cost(card) {
 const INTERACTIVE = 20_000; // points that are predicted while the user draws
 const VISIBLE = 1024; // points of a curve that a screen shows
 
+/** Return the shapes of the grids that errors are published for. */
+export function grids({ grid }) {
+  return [...grid.declared.map((points) => grid.axes.map(() => points)), ...(grid.unequal ?? [])];
+}
+
 /** Return the first grid: the largest declared one that is predicted without delay. */
 export function firstGrid(card) {
-  const fitting = card.grid.declared.filter((points) => points <= VISIBLE && points ** dimensions(card) <= INTERACTIVE);
-  return fitting.at(-1) ?? card.grid.declared[0] ?? card.grid.minimum;
+  const size = (shape) => shape.reduce((product, points) => product * points, 1);
+  const fitting = grids(card).filter((shape) => Math.max(...shape) <= VISIBLE && size(shape) <= INTERACTIVE);
+  return fitting.at(-1) ?? grids(card)[0] ?? card.grid.axes.map(() => card.grid.minimum);
+}
+
+/** Return the grid with so many points on the first axis, and the proportions of the first declared grid. */
+export function gridOf(card, points) {
+  const [base] = [...grids(card), card.grid.axes.map(() => 1)];
+  const within = (size) => Math.min(card.grid.maximum, Math.max(card.grid.minimum, size));
+  return base.map((size) => within(Math.round((points * size) / base[0])));
 }
 
 /** Return whether the training fields have zero mean: predictions for other fields are not reliable. */
@@ -47,8 +128,8 @@ export function zeroMean(card) {
   return /\bzero mean\b/i.test(card.training.distribution ?? "");
 }
 
-export function periodic(card) {
-  return /\bperiodic\b/i.test(card.boundary);
+export function periodic({ grid, boundary }) {
+  return grid.boundaries?.length ? grid.boundaries[0] === "periodic" : /\bperiodic\b/i.test(boundary ?? "");
 }
 
 /** Return points per axis as text: 141 × 141. */
@@ -63,6 +144,7 @@ export function measured(card, shape, noise = 0) {
 
 /** Return the published figures of the classical solver on a grid, or on the published grid that is nearest in size. */
 export function classical(card, shape, noise = 0) {
+  if (!hasSolver(card)) return undefined;
   const size = (grid) => grid.reduce((product, points) => product * points, 1);
   const distance = (row) => Math.abs(Math.log(size(row.grid) / size(shape)));
   const closest = Math.min(...card.classical.map(distance));
@@ -93,7 +175,7 @@ export function blockExtent(card) {
  *
  * @param {object} card
  * @param {number[]} shape Shape of the input.
- * @param {{kind: string}} origin Origin of the input.
+ * @param {{kind: "sample" | "example" | "own", index?: number}} origin Origin of the input.
  * @returns {{good: boolean, text: string}[]}
  */
 export function trust(card, shape, origin) {
@@ -101,15 +183,16 @@ export function trust(card, shape, origin) {
 }
 
 function onGrid(card, shape) {
-  const declared = new Set(shape).size === 1 && card.grid.declared.includes(shape[0]);
   const grid = gridText(shape);
-  if (declared) return { good: true, text: `The grid ${grid} is declared: errors are published for it.` };
+  const declared = grids(card).map(gridText);
+  if (declared.includes(grid)) return { good: true, text: `The grid ${grid} is declared: errors are published for it.` };
   if (measured(card, shape)) return { good: true, text: `The grid ${grid} is not declared, but errors are published for it.` };
-  return { good: false, text: `The grid ${grid} is accepted and not declared (${card.grid.declared.join(", ")}): no error is published for it.` };
+  return { good: false, text: `The grid ${grid} is accepted and not declared (${declared.join(", ")}): no error is published for it.` };
 }
 
-function fromDistribution(card, { kind }) {
+function fromDistribution(card, { kind, index }) {
   const distribution = card.training.distribution;
+  if (kind === "sample") return { good: true, text: `The input is test sample ${index + 1}: the model was neither trained nor selected on it.` };
   if (!distribution) return null;
   if (kind === "example") return { good: true, text: `The field is drawn from the training distribution: ${distribution}.` };
   return { good: false, text: `The field is your own. The published errors are those of: ${distribution}.` };

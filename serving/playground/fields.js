@@ -1,8 +1,8 @@
-/** The arithmetic on fields that the page does itself. A field is `{shape, data}`. */
+/** The arithmetic on fields that the page does itself. A field is `{shape, data}`, with the axes of the grid last. */
 
 /** Return a field of one value. */
 export function full(shape, value) {
-  return { shape, data: new Float32Array(shape.reduce((product, size) => product * size, 1)).fill(value) };
+  return { shape, data: new Float32Array(product(shape)).fill(value) };
 }
 
 export function copy({ shape, data }) {
@@ -29,7 +29,7 @@ export function difference(one, other) {
   return { shape: one.shape, data: one.data.map((value, i) => value - other.data[i]) };
 }
 
-/** |found - truth| / |truth| in the Euclidean norm. */
+/** Return |found - truth| / |truth| in the Euclidean norm. */
 export function relativeL2(found, truth) {
   let [above, below] = [0, 0];
   truth.data.forEach((value, i) => {
@@ -39,19 +39,40 @@ export function relativeL2(found, truth) {
   return Math.sqrt(above / below);
 }
 
-/** The field on another grid: the nearest point's value, so that a drawing keeps its edges; linear on a curve. */
-export function resized(field, shape) {
-  if (sameShape(field, { shape })) return field;
-  const [rows, columns] = shape.length === 2 ? shape : [1, shape[0]];
-  const [height, width] = shape.length === 2 ? field.shape : [1, field.shape[0]];
-  const result = full(shape, 0);
-  for (let r = 0; r < rows; r++)
-    for (let c = 0; c < columns; c++) {
-      const [row, column] = [scaled(r, rows, height), scaled(c, columns, width)];
-      result.data[r * columns + c] =
-        shape.length === 2 ? field.data[Math.round(row) * width + Math.round(column)] : between(field.data, column);
-    }
+/** Return a part of a field that shares its memory: one component, and of a box one plane. */
+export function plane({ shape, data }, dimensions, component, slice = 0) {
+  const shown = shape.slice(-Math.min(dimensions, 2));
+  const [grid, size] = [product(shape.slice(-dimensions)), product(shown)];
+  const start = component * grid + (dimensions === 3 ? slice * size : 0);
+  return { shape: shown, data: data.subarray(start, start + size) };
+}
+
+export function product(shape) {
+  return shape.reduce((size, points) => size * points, 1);
+}
+
+/** Return the field on another grid: the nearest point's value, so that a drawing keeps its edges; linear on a curve. */
+export function resized(field, grid) {
+  const old = field.shape.slice(-grid.length);
+  if (String(old) === String(grid)) return field;
+  const result = full([...field.shape.slice(0, -grid.length), ...grid], 0);
+  const [size, oldSize] = [product(grid), product(old)];
+  for (let start = 0, from = 0; start < result.data.length; start += size, from += oldSize) {
+    const part = field.data.subarray(from, from + oldSize);
+    for (let i = 0; i < size; i++) result.data[start + i] = grid.length === 1 ? between(part, scaled(i, grid[0], old[0])) : part[nearest(i, grid, old)];
+  }
   return result;
+}
+
+/** Return the index, on an old grid, of the point that is nearest to point `i` of a new one. */
+function nearest(i, grid, old) {
+  let [index, stride] = [0, 1];
+  for (let axis = grid.length - 1, rest = i; axis >= 0; axis--) {
+    index += stride * Math.round(scaled(rest % grid[axis], grid[axis], old[axis]));
+    rest = Math.floor(rest / grid[axis]);
+    stride *= old[axis];
+  }
+  return index;
 }
 
 /** Return the position of point `i` of `points` among `others` that span the same range. */
@@ -60,12 +81,12 @@ function scaled(i, points, others) {
 }
 
 function between(data, at) {
-  const left = Math.min(Math.floor(at), data.length - 2);
-  return data[left] + (at - left) * (data[left + 1] - data[left]);
+  const left = Math.max(0, Math.min(Math.floor(at), data.length - 2));
+  return data.length === 1 ? data[0] : data[left] + (at - left) * (data[left + 1] - data[left]);
 }
 
 /**
- * Means over blocks, for a model whose output has a coarser grid than its input.
+ * Return means over blocks, for a model whose output has a coarser grid than its input.
  *
  * @param {{shape: number[], data: Float32Array}} field On any grid.
  * @param {number[]} shape Blocks per axis.
@@ -87,7 +108,7 @@ export function blockMeans(field, shape, extent) {
 
 const SAMPLES = 12; // per block and axis
 
-/** The points nearest to evenly spread samples of each block, those outside the grid left out. */
+/** Return the points nearest to evenly spread samples of each block, those outside the grid left out. */
 function members(points, blocks, extent) {
   return Array.from({ length: blocks }, (_, block) => {
     const [begin, end] = extent(block, blocks);
@@ -97,7 +118,7 @@ function members(points, blocks, extent) {
   });
 }
 
-/** Fields of one shape as one with a batch axis in front. */
+/** Return arrays of one shape as one with a batch axis in front. */
 export function batch(many) {
   const [{ shape, data }] = many;
   const joined = { shape: [many.length, ...shape], data: new Float32Array(many.length * data.length) };
@@ -105,7 +126,7 @@ export function batch(many) {
   return joined;
 }
 
-/** Standard deviation at each point over a batch. */
+/** Return the standard deviation at each point over a batch. */
 export function deviation({ shape: [count, ...shape], data }) {
   const result = full(shape, 0);
   const size = result.data.length;
@@ -117,14 +138,14 @@ export function deviation({ shape: [count, ...shape], data }) {
   return result;
 }
 
-/** `field + level * unit * xi` with independent standard normal xi. */
+/** Return `field + level * unit * xi` with independent standard normal xi. */
 export function noisy(field, unit, level, seed) {
   const uniform = generator(seed);
   const normal = () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
   return { shape: field.shape, data: field.data.map((value, i) => value + level * unit.data[i] * normal()) };
 }
 
-/** Discs of one value on a ground of another; on a line, bumps up to the value in the manner of `bump`. */
+/** Return discs of one value on a ground of another; on a curve, bumps up to the value in the manner of `bump`. */
 export function blobs(shape, ground, value, seed, manner) {
   const uniform = generator(seed);
   const field = full(shape, ground);
@@ -137,7 +158,7 @@ export function blobs(shape, ground, value, seed, manner) {
   return field;
 }
 
-/** Gives an ellipse one value; centre and radii (row, column) are shares of the sides. */
+/** Give an ellipse one value; centre and radii (row, column) are shares of the sides. */
 export function disc(field, [row, column], [tall, wide], value) {
   const [rows, columns] = field.shape;
   const [i, j] = [row * (rows - 1), column * (columns - 1)];
@@ -148,7 +169,7 @@ export function disc(field, [row, column], [tall, wide], value) {
 }
 
 /**
- * Raises a curve by a Gaussian; centre and reach are shares of its length.
+ * Raise a curve by a Gaussian; centre and reach are shares of its length.
  *
  * @param {{periodic: boolean, keepsMean: boolean}} manner Whether the curve ends where it begins, and whether the rest
  *     of it gives way, so that the mean stays.
@@ -164,7 +185,7 @@ export function bump(field, centre, reach, height, { periodic, keepsMean }) {
   rise.forEach((value, i) => (field.data[i] += (height * (value - mean)) / (1 - mean)));
 }
 
-/** Uniform numbers in [0, 1) from a seed: mulberry32. */
+/** Return a source of uniform numbers in [0, 1) from a seed: mulberry32. */
 export function generator(seed) {
   let state = seed >>> 0;
   return () => {

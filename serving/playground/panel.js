@@ -4,6 +4,14 @@ import { ends } from "./numbers.js";
 import { Curve } from "./curve.js";
 import { Picture } from "./picture.js";
 
+/** Return an empty figure for a quantity. */
+export function figure(role, name) {
+  const made = document.createElement("figure");
+  made.className = "panel";
+  Object.assign(made.dataset, { role, name });
+  return made;
+}
+
 export class Panel {
   /** @param {HTMLElement} figure An empty figure; its `data-role` is its purpose. */
   constructor(figure) {
@@ -13,15 +21,17 @@ export class Panel {
     this.view = null;
   }
 
-  /** Become a picture (2) or a curve (1). */
+  /** Become a curve for one axis, or a picture for two or three. */
   become(dimensions, ramp) {
-    if (this.view?.dimensions !== dimensions) {
-      this.#part(".view").replaceChildren();
-      this.view = dimensions === 2 ? new Picture(this.#part(".view")) : new Curve(this.#part(".view"));
-    }
-    this.figure.dataset.dimensions = dimensions;
+    this.view = dimensions === 1 ? new Curve(this.#part(".view")) : new Picture(this.#part(".view"));
+    this.figure.dataset.dimensions = this.view.dimensions;
     this.view.ramp = ramp;
     this.clear("");
+  }
+
+  /** Set width over height of the picture. */
+  set aspect(ratio) {
+    this.#part(".view").style.aspectRatio = ratio;
   }
 
   describe(title, about) {

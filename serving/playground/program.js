@@ -1,43 +1,89 @@
-/** The last request as a program: with curl, and with the Python client. */
+/** The last request as a program: with curl, with the Python client, and with its command line. */
 
 import { address, hasKey, paths } from "./api.js";
+import { MEDIA_TYPE as NPY } from "./npy.js";
+import { MEDIA_TYPE as SAFETENSORS } from "./safetensors.js";
 
 /**
- * @param {"curl" | "python"} language
- * @param {object} request `model`, `version` (null for the newest), `input`, `output` (names), `points` per axis, `seed`
- *     (null if the field is not an example), and `classical`; of a text `model`, `version`, `input`, `text` and `tokens`.
+ * @param {"curl" | "python" | "shell"} language
+ * @param {object} request `model`, `version` (null for the newest) and `inputs` (names). Of fields also `parameters` (values by
+ *     name, those that are not all at their defaults), `outputs` (names), `points` on the first axis, `origin` of the input
+ *     and `classical`, whether there is a solver. Of a text also `text` and `tokens`.
  */
 export function program(language, request) {
-  if (request.tokens) return language === "curl" ? curlText(request) : pythonText(request);
-  return language === "curl" ? curl(request) : python(request);
+  const writers = request.tokens ? { curl: curlText, python: pythonText, shell: shellText } : { curl, python, shell };
+  return writers[language](request);
+}
+
+/** Return whether input and output are one array each, which an .npy file holds. */
+function isPlain({ inputs, outputs, parameters }) {
+  return inputs.length === 1 && outputs.length === 1 && Object.keys(parameters).length === 0;
+}
+
+/** Return the names of the files that are sent and received. */
+function files(request, several) {
+  const { model, inputs, outputs } = request;
+  return isPlain(request) ? [`${inputs[0]}.npy`, `${outputs[0]}.npy`] : [`${model}.${several}`, `${model}_output.${several}`];
 }
 
 function curl(request) {
-  const { model, version, input, output, points, seed } = request;
+  const { model, version, origin, points } = request;
+  const [sent, received] = files(request, "safetensors");
+  const type = isPlain(request) ? NPY : SAFETENSORS;
   const key = curlKey();
-  const post = (path, file) =>
-    `curl${key} --data-binary @${input}.npy -H 'Content-Type: application/x-npy' \\\n  '${address(path)}' -o ${file}.npy`;
-  const fetched = `curl${key} -H 'Accept: application/x-npy' \\\n  '${address(paths.example(model, seed, points))}' -o ${input}.npy`;
+  const post = (path, file) => `curl${key} --data-binary @${sent} -H 'Content-Type: ${type}' \\\n  '${address(path)}' -o ${file}`;
+  const sources = { example: () => paths.example(model, origin.seed, points), sample: () => paths.sample(model, origin.index) };
   return [
-    ...(seed === null ? [`# ${input}.npy: “Download input”`] : [fetched]),
-    post(paths.predict(model, version), output),
-    ...(request.classical ? [post(paths.reference(model), "classical")] : []),
+    sources[origin.kind] ? `curl${key} -H 'Accept: ${type}' \\\n  '${address(sources[origin.kind]())}' -o ${sent}` : `# ${sent}: “Download input”`,
+    post(paths.predict(model, version), received),
+    ...(request.classical ? [post(paths.reference(model), `classical${received.slice(received.lastIndexOf("."))}`)] : []),
   ].join("\n");
 }
 
-function curlText({ model, version, input, tokens }) {
+function curlText({ model, version, inputs: [input], tokens }) {
   const body = JSON.stringify({ inputs: { [input]: tokens } });
   return `curl${curlKey()} -H 'Content-Type: application/json' \\\n  -d '${body}' \\\n  '${address(paths.predict(model, version))}'`;
 }
 
 function pythonText({ model, version, text }) {
-  const which = version ? `, version=${version}` : "";
   return `${imports()}from petrov_client import Client
 
 with ${client()} as petrov:
     model = petrov.model("${model}")
     tokens = model.encode(${JSON.stringify(text)})
-    print(model.decode(petrov.predict("${model}", tokens${which})))`;
+    print(model.decode(petrov.predict("${model}", tokens${which(version)})))`;
+}
+
+function shellText({ model, version, text }) {
+  return `petrov predict ${model} '${text.replaceAll("'", "'\\''")}'${options(version)}`;
+}
+
+function python(request) {
+  const { model, version, outputs } = request;
+  const [sent, received] = files(request, "npz");
+  const isOne = outputs.length === 1;
+  const result = isOne ? outputs[0] : "outputs";
+  const save = isOne ? `np.save("${outputs[0]}.npy", ${result})` : `np.savez("${received}", **${result})`;
+  return `${imports()}import numpy as np
+from petrov_client import Client
+
+with ${client()} as petrov:
+    ${result} = petrov.predict("${model}", np.load("${sent}")${which(version)})
+${save}`;
+}
+
+function shell(request) {
+  const [sent, received] = files(request, "npz");
+  return `petrov predict ${request.model} ${sent} ${received}${options(request.version)}`;
+}
+
+/** Return the options of the command; it reads the key from the environment. */
+function options(version) {
+  return `${version ? ` --version ${version}` : ""} \\\n  --url ${service()}`;
+}
+
+function which(version) {
+  return version ? `, version=${version}` : "";
 }
 
 function curlKey() {
@@ -50,15 +96,9 @@ function imports() {
 
 function client() {
   const key = hasKey() ? `, api_key=os.environ["PETROV_API_KEY"]` : "";
-  return `Client("${address(".").replace(/\/$/, "")}"${key})`;
+  return `Client("${service()}"${key})`;
 }
 
-function python({ model, version, input, output }) {
-  const which = version ? `, version=${version}` : "";
-  return `${imports()}import numpy as np
-from petrov_client import Client
-
-with ${client()} as petrov:
-    ${output} = petrov.predict("${model}", np.load("${input}.npy")${which})
-np.save("${output}.npy", ${output})`;
+function service() {
+  return address(".").replace(/\/$/, "");
 }

@@ -314,6 +314,27 @@ def test_a_curve_is_dragged(visit: Callable[..., Visit], service: Gateway) -> No
     assert not np.array_equal(person.download("#download-input"), after)
 
 
+@pytest.mark.parametrize("model", [FORWARD, INVERSE, CURVE])
+def test_a_test_sample_is_compared_with_its_truth(visit: Callable[..., Visit], service: Gateway, model: str) -> None:
+    person = visit()
+    person.choose(model)
+    person.page.click("#sample")
+    expect(person.page.locator("#sample")).to_have_text(re.compile("Test sample 1 of [1-8]"))
+    person.settled("from the truth (relative L2)")
+    assert "test sample 1" in person.page.inner_text("#trust")
+    person.page.click("#sample-before")
+    expect(person.page.locator("#sample")).to_have_text(re.compile(r"Test sample ([1-8]) of \1"))
+    count = int(person.page.inner_text("#sample").split()[-1])
+    person.settled("from the truth (relative L2)")
+    example = httpx2.get(f"{service.url}/v1/models/{model}/example?index={count - 1}").json()
+    [truth] = (np.array(field) for field in example["outputs"].values())
+    found = person.download("#download-output")
+    assert per_cent(person.page.inner_text("#error")) == pytest.approx(relative_l2(found, truth), rel=0.1)
+    person.page.click("#blobs")
+    expect(person.page.locator("#trust")).to_contain_text("own")
+    expect(person.page.locator("#sample")).to_have_text("Test sample")
+
+
 def test_a_field_is_uploaded(visit: Callable[..., Visit], service: Gateway) -> None:
     person = visit()
     person.settled("they differ by")

@@ -57,6 +57,11 @@ def test_a_stored_sample_has_its_truth_beside_it(http: httpx2.Client, index: int
     np.testing.assert_array_equal(np.array(found["outputs"]["solution"], np.float32), TRUTH[index])
 
 
+def test_a_header_counts_the_stored_samples(http: httpx2.Client) -> None:
+    assert http.get("/v1/models/blur/example?index=1").headers["Petrov-Examples"] == str(len(FIELDS))
+    assert "Petrov-Examples" not in http.get("/v1/models/blur/example?seed=1").headers
+
+
 def test_binary_formats_hold_the_inputs(http: httpx2.Client) -> None:
     path = "/v1/models/blur/example?index=2"
     npy = http.get(path, headers={"Accept": "application/x-npy"}).content

@@ -1,0 +1,110 @@
+/** One input panel that is drawn on: a scalar field, or one component of a vector field, with the values of its brush. */
+
+import * as cards from "./card.js";
+import * as fields from "./fields.js";
+import { Pen } from "./pen.js";
+import { short } from "./numbers.js";
+
+const ROOM = 0.1; // above and below a curve, as a share of its height
+
+export class Drawing {
+  base = [0, 1]; // the range of the sample that was drawn on
+  value = 1;
+  other = 0;
+
+  /**
+   * @param {object} inputs The owner, an `Inputs`.
+   * @param {{tensor: object, component: number, name: string}} channel What is drawn.
+   * @param {object} panel Its `Panel`.
+   */
+  constructor(inputs, channel, panel) {
+    Object.assign(this, { inputs, channel, panel });
+    new Pen(panel.view.surface, this);
+  }
+
+  get field() {
+    const whole = this.inputs.sample?.fields[this.channel.tensor.name];
+    return whole ? fields.plane(whole, cards.dimensions(this.inputs.card), this.channel.component, this.inputs.slice) : null;
+  }
+
+  get view() {
+    return this.panel.view;
+  }
+
+  get size() {
+    return this.inputs.size;
+  }
+
+  get periodic() {
+    return cards.periodic(this.inputs.card);
+  }
+
+  get keepsMean() {
+    return this.inputs.keepsMean;
+  }
+
+  get isCurve() {
+    return this.view.dimensions === 1;
+  }
+
+  begin() {
+    this.inputs.activate(this);
+    this.inputs.remember();
+  }
+
+  moved(position) {
+    if (position) this.inputs.activate(this);
+    this.inputs.host.moved(position);
+  }
+
+  changed(done) {
+    this.show(!done);
+    this.inputs.edited();
+  }
+
+  swap() {
+    [this.value, this.other] = [this.other, this.value];
+    this.inputs.showBrush();
+  }
+
+  grow(sign) {
+    this.inputs.resizeBrush(sign);
+  }
+
+  /** Set the range of the values that the brush offers, and a little more. */
+  setBase([low, high]) {
+    const most = Math.max(Math.abs(low), Math.abs(high)) || 1;
+    this.base = this.isCurve && !this.channel.tensor.positive ? [-1.25 * most, 1.25 * most] : [low, high];
+    [this.other, this.value] = [low, high];
+    this.ends = [low, high];
+  }
+
+  /** Return the least and the largest value of the brush. */
+  get offered() {
+    const [low, high] = this.ends;
+    const span = high - low || Math.abs(high) || 1;
+    return [this.channel.tensor.positive ? low / 3 : low - span / 2, high + span / 2];
+  }
+
+  /** The value of a field on which nothing is drawn. */
+  get ground() {
+    const [low, high] = this.ends;
+    if (!this.isCurve) return low;
+    return this.channel.tensor.positive ? (low + high) / 2 : 0;
+  }
+
+  /** Replace the values of the panel; the field keeps its shape. */
+  fill(values) {
+    this.field.data.set(values.data);
+  }
+
+  show(frozen = false) {
+    const [low, high] = fields.range(this.field);
+    const room = this.isCurve ? ROOM * (high - low) : 0;
+    const range = this.isCurve && frozen ? this.view.range : [Math.min(this.base[0], low - room), Math.max(this.base[1], high + room)];
+    if (!this.isCurve) this.panel.aspect = cards.aspect(this.inputs.card, this.field.shape);
+    this.panel.show(this.field, range);
+    const keys = this.isCurve ? "Left and right move, up and down pull the curve." : "Arrow keys move the brush, Space paints.";
+    this.view.label(`${this.panel.title}, ${cards.gridText(this.field.shape)} points, scale from ${short(range[0])} to ${short(range[1])}. ${keys}`);
+  }
+}

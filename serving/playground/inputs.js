@@ -1,0 +1,254 @@
+/** The input of a request: fields in panels to draw on, parameters, and the tools that change them. */
+
+import * as cards from "./card.js";
+import { tide } from "./colours.js";
+import { Drawing } from "./drawing.js";
+import * as fields from "./fields.js";
+import { short } from "./numbers.js";
+import { Panel, figure } from "./panel.js";
+import { Parameters } from "./parameters.js";
+
+const MAX_UNDOS = 20;
+const at = (id) => document.getElementById(id);
+
+export class Inputs {
+  /**
+   * The present input; null before the first.
+   *
+   * `fields` has arrays by input name, without a batch axis. `parameters` has numbers by name. `origin` is
+   * {kind: "sample", index}, {kind: "example", seed} or {kind: "own"}. `truth` has the true outputs by name; null where
+   * they are not known.
+   */
+  sample = null;
+  card = null;
+  drawings = [];
+  active = null;
+  slice = 0;
+  #history = [];
+  #opened = new Set(); // names of inputs with a default that are drawn
+  #scattered = 0;
+
+  /** @param {{changed: () => void, moved: (position: number[] | null) => void}} host What to call. */
+  constructor(host) {
+    this.host = host;
+    this.parameters = new Parameters(at("parameters"), { begin: () => this.remember(), changed: () => this.edited() });
+    this.#wire();
+  }
+
+  /** Show panels for the inputs of a card: of a model, or of the model whose solution is measured. */
+  open(card, about) {
+    Object.assign(this, { card, about, sample: null, slice: 0 });
+    this.#history = [];
+    at("undo").disabled = true;
+    this.parameters.open(cards.parameters(card));
+    this.#build();
+  }
+
+  /** Show a sample; `anew` offers the range of its values to the brush. */
+  set(sample, anew = true) {
+    this.sample = sample;
+    const drawn = new Set(Object.keys(sample.fields));
+    if (drawn.symmetricDifference(new Set(this.drawings.map(({ channel }) => channel.tensor.name))).size) this.#build(drawn);
+    this.parameters.set(sample.parameters);
+    sample.parameters = this.parameters.values;
+    this.#showSlices();
+    for (const drawing of this.drawings) {
+      if (anew || !drawing.ends) drawing.setBase(fields.range(drawing.field));
+      drawing.show();
+    }
+    this.showBrush();
+    this.host.changed();
+  }
+
+  /** Return the points per axis. */
+  get grid() {
+    return this.sample && Object.values(this.sample.fields)[0].shape.slice(-cards.dimensions(this.card));
+  }
+
+  /** Return the request: arrays by name, as copies. */
+  request() {
+    const arrays = Object.entries(this.sample.fields).map(([name, field]) => [name, fields.copy(field)]);
+    const numbers = Object.entries(this.sample.parameters).map(([name, value]) => [name, { shape: [], data: Float32Array.of(value) }]);
+    return Object.fromEntries([...arrays, ...numbers]);
+  }
+
+  /** Return a constant input on a grid. */
+  constant(grid) {
+    const values = this.card.inputs.filter(({ name }) => this.#isDrawn(name)).map((tensor) => [tensor.name, fields.full(cards.shapeOn(tensor, grid), tensor.default ?? 0.5)]);
+    return { fields: Object.fromEntries(values), parameters: {}, origin: { kind: "own" }, truth: null };
+  }
+
+  /** Return the present input on another grid. */
+  resized(grid) {
+    const values = Object.entries(this.sample.fields).map(([name, field]) => [name, fields.resized(field, grid)]);
+    return { ...this.sample, fields: Object.fromEntries(values), origin: { kind: "own" }, truth: null };
+  }
+
+  /** Handle a change of values by the user: the input is their own, and its truth is not known. */
+  edited() {
+    this.sample = { ...this.sample, parameters: this.parameters.values, origin: { kind: "own" }, truth: null };
+    this.host.changed();
+  }
+
+  remember() {
+    const copies = Object.entries(this.sample.fields).map(([name, field]) => [name, fields.copy(field)]);
+    this.#history.push({ ...this.sample, fields: Object.fromEntries(copies) });
+    if (this.#history.length > MAX_UNDOS) this.#history.shift();
+    at("undo").disabled = false;
+  }
+
+  undo() {
+    const before = this.#history.pop();
+    at("undo").disabled = this.#history.length === 0;
+    if (before) this.set(before, false);
+  }
+
+  /** Make the tools act on a panel. */
+  activate(drawing) {
+    if (this.active === drawing) return;
+    this.active = drawing;
+    for (const other of this.drawings) other.panel.figure.dataset.active = this.drawings.length > 1 && other === drawing;
+    at("active-name").textContent = drawing.channel.name;
+    this.showBrush();
+  }
+
+  /** Replace a field by that of a file, of one panel or of all components; `anew` as for `set`. */
+  replace(shape, values, anew) {
+    const { tensor } = this.active.channel;
+    const dimensions = cards.dimensions(this.card);
+    const grid = shape.slice(-dimensions);
+    const whole = String(shape) === String(cards.shapeOn(tensor, grid));
+    if (!whole && shape.length !== dimensions) throw new Error(`it has shape (${shape}); expected one field with axes ${tensor.axes.slice(1).join(", ")}.`);
+    if (this.sample) this.remember();
+    const sample = this.sample ? this.resized(grid) : this.constant(grid);
+    if (whole) sample.fields[tensor.name] = { shape, data: values };
+    else sample.fields[tensor.name].data.set(values, this.active.channel.component * values.length);
+    this.set(sample, anew);
+  }
+
+  get size() {
+    return Number(at("size").value) / 100;
+  }
+
+  get keepsMean() {
+    return at("mean").checked;
+  }
+
+  resizeBrush(sign) {
+    at("size").value = Number(at("size").value) + sign;
+    this.#showSize();
+  }
+
+  showBrush() {
+    const { active } = this;
+    if (!active?.ends || active.isCurve) return;
+    const [least, most] = active.offered;
+    Object.assign(at("value"), { min: least, max: most, value: active.value });
+    at("value-shown").textContent = short(active.value);
+    const map = active.view.ramp;
+    [["low", map.subarray(0, 3)], ["high", map.subarray(-3)]].forEach(([id, colour], end) => {
+      const value = active.ends[end];
+      at(id).lastElementChild.textContent = short(value);
+      at(id).setAttribute("aria-label", `Brush value ${short(value)}`);
+      at(id).firstElementChild.style.background = `rgb(${colour})`;
+    });
+  }
+
+  #isDrawn(name) {
+    return this.#opened.has(name) || cards.required(this.card).some((tensor) => tensor.name === name);
+  }
+
+  /** Build the panels of the required inputs, and of those with a default that are drawn. */
+  #build(drawn = new Set()) {
+    this.#opened = drawn;
+    const dimensions = cards.dimensions(this.card);
+    const shown = cards.channels(this.card.inputs.filter(({ name }) => this.#isDrawn(name)));
+    at("stage").dataset.inputs = ["one", "two"][shown.length - 1] ?? "many";
+    this.drawings = shown.map((channel) => {
+      const panel = new Panel(figure("input", channel.tensor.name));
+      panel.become(dimensions, dimensions === 1 ? null : tide);
+      panel.describe(channel.name + cards.inUnits(channel.tensor), this.about);
+      return new Drawing(this, channel, panel);
+    });
+    at("inputs").replaceChildren(...this.drawings.map(({ panel }) => panel.figure));
+    this.#offerOthers();
+    at("active").hidden = shown.length < 2;
+    this.active = null;
+    this.activate(this.drawings[0]);
+    this.#showSize();
+  }
+
+  /** Offer the inputs with a default that are not drawn. */
+  #offerOthers() {
+    const others = this.card.inputs.filter(({ name }) => !this.#isDrawn(name));
+    const made = others.map((tensor) => {
+      const button = document.createElement("button");
+      Object.assign(button, { type: "button", className: "quiet", textContent: `Draw ${cards.label(tensor).toLowerCase()} (now ${short(tensor.default)})` });
+      button.addEventListener("click", () => this.#draw(tensor));
+      return button;
+    });
+    at("others").hidden = made.length === 0;
+    at("others").replaceChildren(...made);
+  }
+
+  #draw(tensor) {
+    if (!this.sample) return;
+    this.remember();
+    const field = fields.full(cards.shapeOn(tensor, this.grid), tensor.default);
+    this.set({ ...this.sample, fields: { ...this.sample.fields, [tensor.name]: field } });
+  }
+
+  #showSlices() {
+    const isBox = cards.dimensions(this.card) === 3;
+    at("slice-row").hidden = !isBox;
+    if (!isBox) return;
+    const [planes] = this.grid;
+    this.slice = Math.min(this.slice || Math.floor(planes / 2), planes - 1);
+    Object.assign(at("slice"), { max: planes - 1, value: this.slice });
+    at("slice-name").textContent = cards.label({ name: `plane along ${this.card.grid.axes[0]}` });
+    at("slice-shown").textContent = `${this.slice} of ${planes}`;
+  }
+
+  #showSize() {
+    at("size-shown").textContent = `${at("size").value} %`;
+    for (const { view } of this.drawings) view.brush = this.size;
+  }
+
+  #wire() {
+    const on = (id, type, act) => at(id).addEventListener(type, () => this.sample && act());
+    on("undo", "click", () => this.undo());
+    on("blobs", "click", () => this.#scatter());
+    on("fill", "click", () => this.#put((field, { isCurve, ground, value }) => fields.full(field.shape, isCurve ? ground : value)));
+    on("size", "input", () => this.#showSize());
+    on("value", "input", () => {
+      this.active.value = Number(at("value").value);
+      at("value-shown").textContent = short(this.active.value);
+    });
+    [["low", 0], ["high", 1]].forEach(([id, end]) =>
+      on(id, "click", () => {
+        Object.assign(this.active, { value: this.active.ends[end], other: this.active.ends[1 - end] });
+        this.showBrush();
+      }),
+    );
+    on("slice", "input", () => {
+      this.slice = Number(at("slice").value);
+      this.#showSlices();
+      for (const drawing of this.drawings) drawing.show();
+      this.host.sliced();
+    });
+  }
+
+  #scatter() {
+    this.#put((field, { isCurve, ground, ends: [, high], base, value, periodic, keepsMean }) => {
+      const top = isCurve ? base[1] : value === ground ? high : value;
+      return fields.blobs(field.shape, ground, top, (this.#scattered += 1), { periodic, keepsMean });
+    });
+  }
+
+  /** Replace the values of the active panel. */
+  #put(make) {
+    this.remember();
+    this.active.fill(make(this.active.field, this.active));
+    this.active.changed(true);
+  }
+}

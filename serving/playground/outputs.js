@@ -1,0 +1,149 @@
+/** The panels of the outputs: prediction, truth or classical solution, and their difference, per scalar field. */
+
+import * as cards from "./card.js";
+import { divergent, ember, tide } from "./colours.js";
+import * as fields from "./fields.js";
+import { percent } from "./numbers.js";
+import { Panel, figure } from "./panel.js";
+
+const NAMES = { drawn: "true", sample: "true", solved: "solved" };
+
+export class Outputs {
+  /** @param {HTMLElement} section Holds the panels. */
+  constructor(section) {
+    this.section = section;
+    this.rows = [];
+    this.measured = null;
+  }
+
+  /**
+   * Show empty panels for a model.
+   *
+   * @param {object} card
+   * @param {"curve" | "forward" | "inverse"} layout "inverse": the input is a measurement, whose truth is drawn.
+   * @param {boolean} dark Whether the page is dark.
+   */
+  open(card, layout, dark) {
+    Object.assign(this, { card, layout, slice: 0 });
+    const isInverse = layout === "inverse";
+    this.measured = isInverse ? this.#panel("measured", card.inputs[0].name, ember) : null;
+    this.measured?.describe(cards.label(card.inputs[0]) + cards.inUnits(card.inputs[0]), "solved, and measured with noise");
+    this.rows = cards.channels(card.outputs).map((channel) => this.#row(channel, isInverse ? tide : ember, divergent(dark)));
+    const ordered = this.rows.flatMap(({ prediction, classical, difference }) => (isInverse ? [prediction, difference, classical] : [prediction, classical, difference]));
+    this.section.replaceChildren(...[this.measured, ...ordered].filter(Boolean).map((panel) => panel.figure));
+  }
+
+  get panels() {
+    return [this.measured, ...this.rows.flatMap(({ prediction, classical, difference }) => [prediction, classical, difference])].filter(Boolean);
+  }
+
+  get isCurve() {
+    return this.layout === "curve";
+  }
+
+  /** Change the colours of differences for a dark or a light page. */
+  restyle(dark) {
+    for (const { difference } of this.rows) if (difference.view.ramp) difference.view.ramp = divergent(dark);
+  }
+
+  /** Mark the panels of these roles as outdated. */
+  age(...roles) {
+    for (const panel of this.panels) if (roles.includes(panel.role)) panel.age();
+  }
+
+  /** Show nothing but reasons where there is nothing to compare with. */
+  clear(unsolved, uncompared) {
+    for (const { classical, difference } of this.rows) {
+      classical.clear(unsolved);
+      difference.clear(uncompared);
+    }
+  }
+
+  busy(role, is) {
+    for (const panel of this.panels) if (panel.role === role) panel.figure.setAttribute("aria-busy", is);
+  }
+
+  showMeasurement(field) {
+    this.measured?.show(field, fields.range(field));
+  }
+
+  /**
+   * Show what is predicted and, where it is known, what is true or solved.
+   *
+   * @param {Record<string, object>} outputs Fields by name.
+   * @param {{outputs: Record<string, object>, kind: string} | null} truth To compare with; `kind` is a key of `NAMES`.
+   * @param {[number, number] | null} base A range that the scale contains.
+   */
+  show(outputs, truth, base = null) {
+    for (const row of this.rows) {
+      const { name } = row.channel.tensor;
+      const [found, expected] = [outputs[name], truth?.outputs[name]].map((field) => field && this.#part(field, row.channel));
+      const range = widest(...[base, fields.range(...[found, expected].filter(Boolean))].filter(Boolean));
+      this.#shape(row, found);
+      row.prediction.show(found, this.isCurve ? roomy(range, 0.15) : range, this.isCurve ? expected : null);
+      if (expected && fields.sameShape(found, expected)) this.#compare(row, found, expected, range, truth.kind, fields.relativeL2(outputs[name], truth.outputs[name]));
+    }
+  }
+
+  /** Show the classical solution in its own panel; `base` is a range that the scale contains. */
+  showSolution(outputs, base) {
+    for (const { channel, classical } of this.rows) {
+      const solved = this.#part(outputs[channel.tensor.name], channel);
+      classical.describe(classical.title, "recovered classically");
+      classical.show(solved, widest(base, fields.range(solved)));
+    }
+  }
+
+  #compare({ channel, prediction, classical, difference }, found, expected, range, kind, error) {
+    const apart = fields.difference(found, expected);
+    const most = Math.max(...fields.range(apart).map(Math.abs)) || 1;
+    difference.describe("Difference", `${this.layout === "inverse" ? "recovered" : "predicted"} − ${NAMES[kind]}${cards.channels(this.card.outputs).length > 1 ? `, ${percent(error)}` : ""}`);
+    difference.show(apart, this.isCurve ? [-1.2 * most, 1.2 * most] : [-most, most]);
+    prediction.describe(prediction.title, this.isCurve ? `line: predicted, band: ${NAMES[kind]}` : about("prediction", this.layout));
+    if (this.layout !== "forward") return;
+    classical.describe(channel.name + cards.inUnits(channel.tensor), kind === "solved" ? "solved classically" : "true, of the test sample");
+    classical.show(expected, range);
+  }
+
+  #row(channel, ramp, differences) {
+    const title = channel.name + cards.inUnits(channel.tensor);
+    const { name } = channel.tensor;
+    const row = { channel, prediction: this.#panel("prediction", name, ramp), classical: this.#panel("classical", name, ramp), difference: this.#panel("difference", name, differences) };
+    row.prediction.describe(title, about("prediction", this.layout));
+    row.classical.describe(title, about("classical", this.layout));
+    row.difference.describe("Difference", this.layout === "inverse" ? "recovered − true" : "");
+    return row;
+  }
+
+  #panel(role, name, ramp) {
+    const panel = new Panel(figure(role, name));
+    panel.become(cards.dimensions(this.card), this.isCurve ? null : ramp);
+    return panel;
+  }
+
+  #shape({ prediction, classical, difference }, { shape }) {
+    if (this.isCurve) return;
+    for (const panel of [prediction, classical, difference, this.measured]) if (panel) panel.aspect = cards.aspect(this.card, shape);
+  }
+
+  #part(field, { component }) {
+    return fields.plane(field, cards.dimensions(this.card), component, this.slice);
+  }
+}
+
+function about(role, layout) {
+  const texts = {
+    prediction: { forward: "predicted by the network", inverse: "recovered by the network", curve: "predicted by the network" },
+    classical: { forward: "true or solved", inverse: "recovered classically", curve: "" },
+  };
+  return texts[role][layout];
+}
+
+function roomy([low, high], share) {
+  const room = share * (high - low || 1);
+  return [low - room, high + room];
+}
+
+function widest(...ranges) {
+  return [Math.min(...ranges.map(([low]) => low)), Math.max(...ranges.map(([, high]) => high))];
+}

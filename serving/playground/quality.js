@@ -1,0 +1,56 @@
+/** What a response says about its own error: badges for the bound, the estimate, and inputs unlike the training data. */
+
+import { percent } from "./numbers.js";
+
+/**
+ * Return the quality of a response to one sample; members that the response does not have are undefined.
+ *
+ * @param {Record<string, {data: Float32Array}>} arrays The arrays of the response.
+ * @param {Headers} headers Its headers.
+ */
+export function quality(arrays, headers) {
+  const number = (name) => arrays[name]?.data[0] ?? numeric(headers.get(`Petrov-${name.replace("_", "-")}`));
+  const novelty = number("novelty");
+  const outside = headers.get("Petrov-Outside") ?? (novelty === undefined ? null : String(novelty < UNUSUAL));
+  return {
+    bound: number("error_bound"),
+    estimate: number("error_estimate"),
+    novelty,
+    outside: outside === null ? undefined : outside.toLowerCase() === "true",
+    solver: headers.get("Petrov-Solved-By") ?? undefined,
+  };
+}
+
+const UNUSUAL = 0.01; // of the calibration inputs: fewer are as unusual as an input outside the training distribution
+
+/** Return badges: `title`, `value`, `note`, and whether one calls for care. */
+export function badges({ bound, estimate, novelty, outside, solver }) {
+  const made = [];
+  if (bound !== undefined) made.push({ title: "Error bound", value: `≤ ${percent(bound)}`, note: "guaranteed, in the energy norm" });
+  if (estimate !== undefined) made.push({ title: "Error estimate", value: `≤ ${percent(estimate)}`, note: "holds for 90 % of inputs like the training data" });
+  if (outside !== undefined) made.push({ title: "Input", value: outside ? "outside" : "inside", note: unlike(outside, novelty), care: outside });
+  if (solver === "solver") made.push({ title: "Solved by", value: "solver", note: "the classical one, in place of the network" });
+  return made;
+}
+
+function unlike(outside, novelty) {
+  const share = novelty === undefined ? "" : `: ${percent(novelty)} of the calibration inputs are as unusual`;
+  return `${outside ? "unlike" : "like"} the training data${share}`;
+}
+
+function numeric(text) {
+  return text === null ? undefined : Number(text);
+}
+
+/** Show badges as a list; nothing where the response says nothing. */
+export function show(list, found) {
+  list.hidden = found.length === 0;
+  list.replaceChildren(
+    ...found.map(({ title, value, note, care }) => {
+      const item = document.createElement("li");
+      item.dataset.kind = care ? "care" : "good";
+      for (const [tag, text] of [["span", title], ["b", value], ["small", note]]) item.append(Object.assign(document.createElement(tag), { textContent: text }));
+      return item;
+    }),
+  );
+}
