@@ -17,7 +17,7 @@ from training import ablation, checkpoint
 from training.data.readers import open_file
 from training.evaluation.table import rich_table
 from training.files import write_json
-from training.fit import own_run, run
+from training.fit import own_run, processes, run
 from training.fit.folder import RunFolder
 from training.fit.workload import Scope, ScopeError
 from training.importing import provenance, reference
@@ -60,6 +60,7 @@ def fit(
     resume: Annotated[bool, typer.Option("--resume", help="Continue after the last finished epoch.")] = False,
     init: Annotated[Path | None, typer.Option(help="A checkpoint folder to take the initial weights from.")] = None,
     workers: Workers = 0,
+    devices: Annotated[int, typer.Option(min=1, help="Processes that share each batch; one per GPU, if any.")] = 1,
     amounts: Amounts = None,
 ) -> None:
     """Train a recipe: generate samples, fit, write the checkpoint, measure it.
@@ -73,20 +74,31 @@ def fit(
     python -m training fit darcy-quick --set fit.epochs=20 --set data.train=500
     python -m training fit heat.toml --preset quick
     """
-    if own_run.is_problem_file(Path(recipe)):
-        own = own_run.OwnRun(Path(recipe), preset, overrides or [], data)
-        to = out or Path("runs") / own.name
-        chosen: config.AnyRecipe = own.resumed(RunFolder(to)) if resume else own.recipe()
-    else:
-        chosen = config.read(config.find(recipe), overrides)
-        to = out or Path("runs") / chosen.name
-    folder = run.train(chosen, to, data, resume=resume, init=init, workers=workers)
+    with processes.joined():
+        chosen, to = processes.from_first(lambda: begun(recipe, preset, overrides or [], out, data, resume=resume))
+        if devices > 1 and processes.count() == 1:
+            processes.launch(devices)
+        else:
+            run.train(chosen, to, data, resume=resume, init=init, workers=workers)
+    if processes.count() > 1:
+        return  # the process that launched them goes on; of torchrun's, none does
     if isinstance(chosen, OwnRecipe):
-        with_amounts = chosen.preset != "tiny" if amounts is None else amounts
-        write_report(folder, data, amounts=with_amounts, workers=workers)
+        write_report(to, data, amounts=chosen.preset != "tiny" if amounts is None else amounts, workers=workers)
     else:
-        console.print(figures(checkpoint.load(folder).card, chosen.name))
-    typer.echo(folder)
+        console.print(figures(checkpoint.load(to).card, chosen.name))
+    typer.echo(to)
+
+
+def begun(
+    recipe: str, preset: str, overrides: list[str], out: Path | None, data: Path, *, resume: bool
+) -> tuple[config.AnyRecipe, Path]:
+    """Return the recipe of a run and its folder; see `fit` for the arguments."""
+    if not own_run.is_problem_file(Path(recipe)):
+        chosen: config.AnyRecipe = config.read(config.find(recipe), overrides)
+        return chosen, out or Path("runs") / chosen.name
+    own = own_run.OwnRun(Path(recipe), preset, overrides, data)
+    to = out or Path("runs") / own.name
+    return own.resumed(RunFolder(to)) if resume else own.recipe(), to
 
 
 @app.command()

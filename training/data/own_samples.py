@@ -96,6 +96,9 @@ class OwnSamples:
             self.handles[process] = h5py.File(self.path, "r", locking=False)
         return self.handles[process]
 
+    def __reduce__(self) -> tuple[type[OwnSamples], tuple[Path, ProblemFile]]:
+        return OwnSamples, (self.path, self.problem)  # open files cannot be copied
+
     @property
     def count(self) -> int:
         """The number of all samples."""

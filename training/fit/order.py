@@ -26,14 +26,21 @@ class Stream(IntEnum):
     DROPOUT = 1
 
 
-def stream(seed: int, purpose: Stream, step: int) -> SeedSequence:
-    """Return the seeds of one step; steps of different seeds share none, as sums of seed and step would."""
-    return SeedSequence(seed, spawn_key=(purpose, step))
+def stream(seed: int, purpose: Stream, step: int, rank: int = 0) -> SeedSequence:
+    """Return the seeds of one step; steps of different seeds share none, as sums of seed and step would.
+
+    Args:
+        seed: Of the run.
+        purpose: What is drawn.
+        step: Number of the batch.
+        rank: Of the process, where each draws numbers of its own.
+    """
+    return SeedSequence(seed, spawn_key=(purpose, step, rank) if rank else (purpose, step))
 
 
-def torch_seed(seed: int, step: int) -> int:
-    """Return the seed of torch's generator, from which dropout is drawn, at a step."""
-    return int(stream(seed, Stream.DROPOUT, step).generate_state(1, np.uint64)[0] >> np.uint64(1))
+def torch_seed(seed: int, step: int, rank: int = 0) -> int:
+    """Return the seed of torch's generator, from which dropout is drawn, at a step of a process."""
+    return int(stream(seed, Stream.DROPOUT, step, rank).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 @dataclass(frozen=True)

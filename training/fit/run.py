@@ -16,7 +16,7 @@ from torch import nn
 
 from training import checkpoint, examples
 from training.files import write_json
-from training.fit import log
+from training.fit import log, processes
 from training.fit.allocator import keep_freed_memory
 from training.fit.fields import FieldWorkload
 from training.fit.folder import RunError, RunFolder, expect_room, state_bytes
@@ -26,7 +26,7 @@ from training.fit.sequences import SequenceWorkload
 from training.fit.task import Task
 from training.fit.workload import Scope, Workload
 from training.recipes.own import OwnRecipe
-from training.recipes.recipe import AnyRecipe, Recipe
+from training.recipes.recipe import AnyRecipe, Recipe, RecipeError
 from training.sequences.sequence_recipe import SequenceRecipe
 
 EXPECTED_WARNINGS = (
@@ -82,13 +82,27 @@ def train(
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # without its tips and its hardware report
     work, run = workload(recipe, data), RunFolder(folder)
     check(work, run)
-    state = run.open(recipe, resume=resume)
+    state = processes.from_first(lambda: run.open(recipe, resume=resume))
     task = work.task(init)
     task.workers = workers
+    check_shares(task.order.batch, recipe)
     fit(task, work, run, state)
-    network = task.network.eval()
-    finish(work, network, run)
+    if processes.first():
+        finish(work, task.network.eval(), run)
     return folder
+
+
+def check_shares(batch: int, recipe: AnyRecipe) -> None:
+    """Check that the processes of the run share every batch equally.
+
+    Raises:
+        RecipeError: They do not.
+    """
+    if batch % processes.count():
+        raise RecipeError(
+            f"{recipe.name}: expected a batch that {processes.count()} processes share equally but found {batch}: "
+            "--set fit.batch changes it"
+        )
 
 
 def finish(work: Workload[Any], network: nn.Module, run: RunFolder) -> None:
@@ -137,14 +151,16 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
         callbacks=[
             *averaging(work),
             *savers(work, run),
-            log.RunLog(run.metrics, work.metric.name),
-            progress(run.metrics),
+            *([log.RunLog(run.metrics, work.metric.name), progress(run.metrics)] if processes.first() else []),
         ],
         logger=False,
         enable_model_summary=False,
         enable_progress_bar=False,
         accelerator="auto",
-        devices=1,
+        devices=processes.local_count(),
+        num_nodes=processes.count() // processes.local_count(),
+        strategy="ddp" if processes.count() > 1 else "auto",
+        use_distributed_sampler=False,  # every process takes its part of each batch
     )
 
 

@@ -10,10 +10,12 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from lightning_utilities.core.apply_func import apply_to_collection
 from numpy.random import Generator
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from training.fit import processes
 from training.fit.order import Epoch, Order, Rows, torch_seed
 
 Batch = TypeVar("Batch")
@@ -90,7 +92,14 @@ class Task(pl.LightningModule, ABC, Generic[Batch]):
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return the epoch's batches; the trainer calls this at every epoch."""
-        return self.loader(Epoch(self.order, self.current_epoch, self.draw))
+        return self.loader(Epoch(self.order, self.current_epoch, self.share))
+
+    def share(self, chosen: Rows, rng: Generator) -> Batch:
+        """Return this process's part of a training batch; all processes draw the same batch."""
+        batch = self.draw(chosen, rng)
+        if processes.count() == 1:
+            return batch
+        return apply_to_collection(batch, Tensor, lambda tensor: tensor[processes.rank() :: processes.count()])
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Return the validation batches."""
@@ -101,16 +110,16 @@ class Task(pl.LightningModule, ABC, Generic[Batch]):
         return DataLoader(batches, batch_size=None, num_workers=self.workers)  # type: ignore[arg-type] # a list is a data set
 
     def on_train_batch_start(self, *_: Any) -> None:
-        """Seed dropout by (seed, step): a resumed run draws the same, whatever the loaders drew before."""
-        torch.manual_seed(torch_seed(self.order.seed, self.global_step))
+        """Seed dropout by (seed, step, process): a resumed run draws the same, whatever the loaders drew before."""
+        torch.manual_seed(torch_seed(self.order.seed, self.global_step, processes.rank()))
 
     def training_step(self, batch: Batch) -> Tensor:
         """Return the loss of a batch and log it."""
         loss = self.loss(batch)
-        self.log("loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=self.order.batch)
+        self.log("loss", loss, on_step=False, on_epoch=True, prog_bar=True, sync_dist=True, batch_size=self.order.batch)
         return loss
 
     def validation_step(self, batch: Batch) -> None:
         """Log the metric of a validation batch."""
         score, count = self.score(batch)
-        self.log(self.metric.name, score, prog_bar=True, batch_size=count)
+        self.log(self.metric.name, score, prog_bar=True, sync_dist=True, batch_size=count)

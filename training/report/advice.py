@@ -18,6 +18,7 @@ class Next(StrEnum):
     DATA = "more data"
     TRAINING = "a longer training"
     NETWORK = "a larger network"
+    TRAINING_OR_NETWORK = "a longer training or a larger network (trainings on parts of the data tell which)"
     NONE = "none of more data, a longer training and a larger network"
 
 
@@ -63,15 +64,16 @@ def advise(evidence: Evidence) -> Next:
 
     Where it is not, the number of different samples does not limit the network:
 
-    3. A longer training, if the error still decreases with the number of steps by at least `GAIN`. A training on half
-       of the data with the same epochs has half of the steps; where there was none, the last quarter of the learning
-       curve decides, which falls too little for that when the learning rate has gone to zero.
-    4. Otherwise a larger network.
+    3. A longer training, if the error still decreases with the number of steps: by at least `GAIN` over the last
+       quarter of the epochs, or from the training on half of the data, which has the same epochs and half of the steps.
+    4. Otherwise a larger network. Where no training on half of the data was tried, it may be a longer training as well:
+       a learning curve is flat at its end because the learning rate goes to zero.
     """
     if evidence.gap >= GAP:
         return Next.DATA if evidence.doubling is None or evidence.doubling >= GAIN else Next.NONE
-    decrease = evidence.fall if evidence.doubling is None else evidence.doubling
-    return Next.TRAINING if decrease >= GAIN else Next.NETWORK
+    if max(evidence.fall, evidence.doubling or 0.0) >= GAIN:
+        return Next.TRAINING
+    return Next.TRAINING_OR_NETWORK if evidence.doubling is None else Next.NETWORK
 
 
 def sentence(evidence: Evidence) -> str:

@@ -123,9 +123,10 @@ FLAT, FALLING = [1.0] * 10, [10 / (1 + epoch) for epoch in range(10)]
         (Evidence(training=0.1, validation=0.3, curve=FALLING, half=0.301), Next.NONE),
         (Evidence(training=0.1, validation=0.11, curve=FLAT, half=0.2), Next.TRAINING),
         (Evidence(training=0.1, validation=0.11, curve=FALLING), Next.TRAINING),
+        (Evidence(training=0.1, validation=0.11, curve=FALLING, half=0.111), Next.TRAINING),
         (Evidence(training=0.1, validation=0.11, curve=FLAT, half=0.111), Next.NETWORK),
-        (Evidence(training=0.1, validation=0.11, curve=FLAT), Next.NETWORK),
-        (Evidence(training=0.1, validation=0.11, curve=[0.11]), Next.NETWORK),
+        (Evidence(training=0.1, validation=0.11, curve=FLAT), Next.TRAINING_OR_NETWORK),
+        (Evidence(training=0.1, validation=0.11, curve=[0.11]), Next.TRAINING_OR_NETWORK),
     ],
 )
 def test_the_next_thing_follows_from_gap_data_and_curve(evidence: Evidence, expected: Next) -> None:
