@@ -24,7 +24,7 @@ from serving.http.connection import configuration
 from serving.settings import Settings
 from serving.triton.client import TritonInference
 from serving.triton.server import TritonServer
-from tests import toy_sequences
+from tests import toy_fields, toy_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,7 +73,7 @@ def blur() -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
 
 @pytest.fixture(scope="session")
 def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a repository as export writes it: `blur` (ONNX), `blur_torchscript` and the models of `toy_sequences`.
+    """Return a repository as export writes it: `blur` (ONNX), `blur_torchscript` and the other toys.
 
     Copy it before changing it.
     """
@@ -81,6 +81,7 @@ def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _add(repository, "blur", "onnx", _onnx_blur())
     _add(repository, "blur_torchscript", "torchscript", _traced_blur())
     toy_sequences.add(repository)
+    toy_fields.add(repository)
     return repository
 
 

@@ -15,6 +15,7 @@ import pytest
 from petrov_client.__main__ import main
 from petrov_client._npy import encode
 from serving.version import VERSION
+from tests import toy_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,15 +106,92 @@ def test_it_predicts_with_a_real_service(
 def test_models_are_listed(petrov: Callable[..., Done], toy: Any) -> None:
     done = petrov("models", "--url", f"http://{toy.address}")
     assert done.returncode == 0, done.stderr
-    for text in ("toy", "1, 2", "coefficient (batch, row, column): permeability", "solution", "2 to 512"):
+    for text in ("toy v1 v2", "coefficient", "solution", "2 to 512 points, 2-D"):
         assert text in done.stdout
 
 
 def test_one_model_is_shown(petrov: Callable[..., Done], toy: Any) -> None:
     done = petrov("model", "toy", PETROV_URL=f"http://{toy.address}")
     assert done.returncode == 0, done.stderr
-    for text in ("coefficient (batch, row, column): permeability in units of 1, positive", "85 x 85", "0.0123"):
+    for text in ("coefficient", "batch, row, column", "permeability, positive", "85 x 85", "0.0123"):
         assert text in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [("models",), ("model", "drift"), ("model", "blur"), ("predict", "--help")])
+def test_everything_fits_into_80_columns(petrov: Callable[..., Done], gateway: Any, arguments: tuple[str, ...]) -> None:
+    url = () if "--help" in arguments else ("--url", gateway.url)
+    done = petrov(*arguments, *url, COLUMNS="80")
+    assert done.returncode == 0, done.stderr
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+    assert "…" not in done.stdout
+
+
+def test_a_model_of_several_tensors_is_shown(petrov: Callable[..., Done], gateway: Any) -> None:
+    shown = petrov("model", "drift", "--url", gateway.url, COLUMNS="80").stdout
+    for text in ("density    batch, row, column", "component: x, y", "kg/m3", "time   0 to 2   1         s", "60 x 90"):
+        assert text in shown
+    listed = petrov("models", "--url", gateway.url, COLUMNS="80").stdout
+    for text in ("drift v1", "time = 1", "flux", "4 to 128 points, 2-D"):
+        assert text in listed
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_several_arrays_are_predicted_by_name(
+    petrov: Callable[..., Done], gateway: Any, tmp_path: Path, scheme: str, suffix: str
+) -> None:
+    url = gateway.url if scheme == "http" else f"grpc://127.0.0.1:{gateway.settings.grpc_port}"
+    inputs = toy_fields.samples(11, (12, 9))
+    source, target = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
+    save(source, inputs | {"truth": inputs["density"]})
+    done = petrov("predict", "drift", source, target, "--url", url)
+    assert done.stdout == f"moved [11, 12, 9], flux [11, 2, 12, 9] -> {target}\n"
+    assert done.stderr == f"petrov: ignored in {source}: truth\n"
+    found = load(target)
+    for name, expected in toy_fields.compute(**inputs).items():
+        np.testing.assert_allclose(found[name], expected, rtol=1e-5)
+
+
+def test_one_field_and_a_parameter_of_the_command(petrov: Callable[..., Done], gateway: Any, tmp_path: Path) -> None:
+    inputs = toy_fields.samples(1, (12, 9)) | {"time": np.array([0.25], np.float32)}
+    save(tmp_path / "in.npz", {name: inputs[name][0] for name in ("density", "velocity")})
+    command = ("predict", "drift", tmp_path / "in.npz", tmp_path / "out.npz", "--url", gateway.url)
+    assert petrov(*command, "-p", "time=0.25").returncode == 0
+    moved = np.load(tmp_path / "out.npz")["moved"]
+    np.testing.assert_allclose(moved, toy_fields.compute(**inputs)["moved"][0], rtol=1e-5)
+    fails(petrov(*command, "-p", "time=9"), 3, "petrov: time is 9.0; expected 0 to 2")
+    fails(petrov(*command, "-p", "time"), 2, "expected NAME=NUMBER but got time")
+    fails(petrov(*command, "-p", "speed=1"), 3, 'takes "density", "velocity", "time" and no "speed"')
+
+
+def test_a_wrong_name_is_named(petrov: Callable[..., Done], gateway: Any, tmp_path: Path) -> None:
+    url, inputs = ("--url", gateway.url), toy_fields.samples(1, (12, 9))
+    save(tmp_path / "in.npz", {"rho": inputs["density"], "velocity": inputs["velocity"]})
+    done = petrov("predict", "drift", tmp_path / "in.npz", tmp_path / "out.npz", *url)
+    fails(done, 2, f'petrov: expected "density", "velocity" in {tmp_path / "in.npz"} but found "rho", "velocity"; ')
+    fails(done, 2, 'missing: "density"\n')
+    np.save(tmp_path / "in.npy", inputs["density"])
+    done = petrov("predict", "drift", tmp_path / "in.npy", tmp_path / "out.npz", *url)
+    fails(done, 2, 'but found "density"; missing: "velocity"')
+    save(tmp_path / "in.npz", inputs)
+    done = petrov("predict", "drift", tmp_path / "in.npz", tmp_path / "out.npy", *url)
+    fails(done, 2, 'ends in .npz or .hdf5 or .h5 for "moved", "flux"')
+
+
+def save(path: Path, arrays: dict[str, Any]) -> None:
+    if path.suffix == ".npz":
+        np.savez(path, **arrays)
+        return
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file[name] = array
+
+
+def load(path: Path) -> dict[str, Any]:
+    if path.suffix == ".npz":
+        return dict(np.load(path))
+    with h5py.File(path) as file:
+        return {name: dataset[...] for name, dataset in file.items()}
 
 
 def test_a_file_is_predicted_into_a_file(petrov: Callable[..., Done], toy: Any, source: Path, tmp_path: Path) -> None:
@@ -170,7 +248,9 @@ def test_an_address_of_nothing_ends_with_2(petrov: Callable[..., Done]) -> None:
     fails(petrov("models", "--url", "localhost"), 2, "petrov: expected an address such as")
 
 
-@pytest.mark.parametrize(("name", "content"), [("a.npy", b"text"), ("empty.npy", b""), ("a.h5", b"text")])
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.npy", b"text"), ("empty.npy", b""), ("a.h5", b"text"), ("a.npz", b"PK")]
+)
 def test_a_file_of_something_else_ends_with_2(
     petrov: Callable[..., Done], toy: Any, tmp_path: Path, name: str, content: bytes
 ) -> None:
@@ -189,7 +269,7 @@ def test_an_impossible_output_file_is_refused_before_any_request(
     petrov: Callable[..., Done], toy: Any, source: Path, tmp_path: Path
 ) -> None:
     url = ("--url", f"http://{toy.address}")
-    fails(petrov("predict", "toy", source, tmp_path / "out.txt", *url), 2, "ends in .npy")
+    fails(petrov("predict", "toy", source, tmp_path / "out.txt", *url), 2, "ends in .npz or .npy or")
     fails(petrov("predict", "toy", source, tmp_path / "nowhere" / "out.npy", *url), 2, "there is no folder")
     assert toy.seen == []
 

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from petrov_client import ConnectionFailed, InvalidInput, RateLimited, Scored, TensorInfo, Unavailable, _partial, score
 from petrov_client._npy import encode
+from tests import toy_fields
 from tests.conftest import ready, wait_until
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 MEBIBYTE = 2**20
 NPY = {"Content-Type": "application/x-npy"}
-SOLUTION = TensorInfo("solution", ("batch", "row"), "1", "pressure")
+OUTPUTS = (TensorInfo("solution", ("batch", "row"), "1", "pressure"), TensorInfo("energy", ("batch",), "J", "energy"))
 JOB: _partial.Job = {"model": "toy", "version": 1}
 KILLED_HALF_WAY = """
 import os, sys
@@ -60,7 +61,7 @@ def fields(path: Path) -> np.ndarray[Any, Any]:
 def test_a_file_is_computed_into_a_file(gateway: Any, blur: Any, source: Path, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     done = score("blur", source, tmp_path / "out.h5", [gateway.url], progress=lambda *count: seen.append(count))
-    assert done == Scored(tmp_path / "out.h5", "solution", (330, 16, 12), 330)
+    assert done == Scored(tmp_path / "out.h5", {"solution": (330, 16, 12)}, 330)
     np.testing.assert_allclose(fields(done.path), blur(fields(source)), rtol=1e-5)
     assert seen[-1] == (330, 330)
     with h5py.File(done.path) as file:
@@ -84,6 +85,35 @@ def test_a_killed_job_resumes_to_the_same_bytes(gateway: Any, source: Path, tmp_
     assert "330/330" in done.stderr
     assert (tmp_path / "out.h5").read_bytes() == whole
     assert not (tmp_path / "out.h5.partial").exists()
+
+
+@pytest.mark.parametrize("group", [None, "test"])
+def test_a_group_of_datasets_becomes_a_file_of_datasets(gateway: Any, tmp_path: Path, group: str | None) -> None:
+    inputs = toy_fields.samples(20, (12, 9))
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        for name, array in ({"truth": inputs["density"]} | inputs).items():
+            file[f"{group or '/'}/{name}"] = array
+        file["train/density"] = inputs["density"]
+    arguments = ("drift", tmp_path / "in.h5", tmp_path / "out.h5", [gateway.url])
+    done = score(*arguments, dataset=group)
+    assert done.shapes == {"moved": (20, 12, 9), "flux": (20, 2, 12, 9)}
+    with h5py.File(done.path) as file:
+        for name, expected in toy_fields.compute(**inputs).items():
+            np.testing.assert_allclose(file[name][...], expected, rtol=1e-5)
+        assert file.attrs["input_shape"] == "density 20 x 12 x 9, velocity 20 x 2 x 12 x 9, time 20"
+    assert score(*arguments, dataset=group).computed == 0
+
+
+def test_a_parameter_is_part_of_the_job(gateway: Any, tmp_path: Path) -> None:
+    inputs = toy_fields.samples(9, (12, 9)) | {"time": np.full(9, 0.5, np.float32)}
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["density"], file["velocity"] = inputs["density"], inputs["velocity"]
+    arguments = ("drift", tmp_path / "in.h5", tmp_path / "out.h5", [gateway.url])
+    done = score(*arguments, parameters={"time": 0.5})
+    with h5py.File(done.path) as file:
+        np.testing.assert_allclose(file["moved"][...], toy_fields.compute(**inputs)["moved"], rtol=1e-5)
+    with pytest.raises(ValueError, match="belongs to another job: input_sha256"):
+        score(*arguments, parameters={"time": 1.5})
 
 
 @contextmanager
@@ -176,7 +206,7 @@ def test_the_differences_of_jobs_are_named(gateway: Any, source: Path, tmp_path:
 
 def test_one_process_at_a_time(gateway: Any, source: Path, tmp_path: Path) -> None:
     with (
-        _partial.Partial(tmp_path / "out.h5", JOB, SOLUTION, [slice(0, 1)]),
+        _partial.Partial(tmp_path / "out.h5", JOB, OUTPUTS, [slice(0, 1)]),
         pytest.raises(ValueError, match="another process has opened"),
     ):
         score("blur", source, tmp_path / "out.h5", [gateway.url])
@@ -186,7 +216,7 @@ def test_what_is_no_batch_is_refused(gateway: Any, source: Path, tmp_path: Path)
     np.save(tmp_path / "one.npy", np.ones((9, 9)))
     with pytest.raises(InvalidInput, match="one field"):
         score("blur", tmp_path / "one.npy", tmp_path / "out.h5", [gateway.url])
-    with pytest.raises(ValueError, match='expected a dataset "nothing"'):
+    with pytest.raises(ValueError, match=r'expected a dataset or group "nothing" in .* but found "coefficient"'):
         score("blur", source, tmp_path / "out.h5", [gateway.url], dataset="nothing")
     with pytest.raises(ValueError, match=r"ends in \.hdf5 or \.h5"):
         score("blur", source, tmp_path / "out.npy", [gateway.url])
@@ -220,7 +250,7 @@ def scripted(http_service: Any, description: Callable[..., Any], tmp_path: Path)
 def test_temporary_faults_are_repeated(scripted: Scripted) -> None:
     predict = scripted.service.replies["/v1/models/toy/versions/2/predict"]
     predict[:0] = [(503, {"Retry-After": "0"}, b""), (429, {"Retry-After": "0"}, b""), (504, {}, b"")]
-    assert scripted.run(api_key="k").shape == (2, 3, 4)
+    assert scripted.run(api_key="k").shapes == {"solution": (2, 3, 4)}
     assert (fields(scripted.folder / "out.h5") == 5).all()
     assert {headers["authorization"] for _, _, headers in scripted.service.seen} == {"Bearer k"}
 
@@ -261,19 +291,22 @@ def test_any_order_and_any_breaks_leave_the_same_file(
 
 def written(path: Path, sessions: list[list[int]]) -> None:
     """Write six pieces of a batch of eleven in several sessions; the last one finishes."""
-    outputs = np.arange(11 * 3, dtype=np.float32).reshape(11, 3)
+    outputs = {"solution": np.arange(33, dtype=np.float32).reshape(11, 3), "energy": np.arange(11, dtype=np.float32)}
     pieces = [slice(start, min(start + 2, 11)) for start in range(0, 11, 2)]
     before: set[int] = set()
     for numbers in sessions:
-        with _partial.Partial(path, JOB, SOLUTION, pieces) as partial:
+        with _partial.Partial(path, JOB, OUTPUTS, pieces) as partial:
             assert {number for number, done in enumerate(partial.done) if done} == before
             for number in numbers:
-                partial.write(number, outputs[pieces[number]])
+                partial.write(number, {name: array[pieces[number]] for name, array in outputs.items()})
                 partial.tally([number])
             before |= set(numbers)
             if len(before) == len(pieces):
                 partial.finish()
-    np.testing.assert_array_equal(fields(path), outputs)
+    with h5py.File(path) as file:
+        assert {name: dataset[...].tolist() for name, dataset in file.items()} == {
+            name: array.tolist() for name, array in outputs.items()
+        }
 
 
 @settings(max_examples=20)
@@ -281,10 +314,10 @@ def written(path: Path, sessions: list[list[int]]) -> None:
 def test_a_file_that_was_cut_short_is_begun_anew(tmp_path_factory: pytest.TempPathFactory, kept: float) -> None:
     folder = tmp_path_factory.mktemp("partial")
     pieces = [slice(0, 2), slice(2, 3)]
-    with _partial.Partial(folder / "out.h5", JOB, SOLUTION, pieces) as partial:
-        partial.write(0, np.ones((2, 3), np.float32))
+    with _partial.Partial(folder / "out.h5", JOB, OUTPUTS[:1], pieces) as partial:
+        partial.write(0, {"solution": np.ones((2, 3), np.float32)})
         partial.tally([0])
     left = folder / "out.h5.partial"
     os.truncate(left, int(kept * (left.stat().st_size - 1)))
-    with _partial.Partial(folder / "out.h5", JOB, SOLUTION, pieces) as partial:
+    with _partial.Partial(folder / "out.h5", JOB, OUTPUTS[:1], pieces) as partial:
         assert partial.done == [False, False]

@@ -15,14 +15,12 @@ import os
 import sys
 from importlib.metadata import version as installed
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from petrov_client import _files, _texts
+from petrov_client import _files, _tables, _texts
 from petrov_client._async_client import IN_FLIGHT
 from petrov_client._client import Client
 from petrov_client._exceptions import PetrovError, RequestError, ServiceError
@@ -31,11 +29,11 @@ from petrov_client._score import PATIENCE_SECONDS
 from petrov_client._score import score as score_file
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from petrov_client._client import SyncPredictor
-    from petrov_client._models import ModelInfo, TensorInfo
 
 WRONG_USE, REFUSED, FAILED, UNREACHABLE = 2, 3, 4, 5
-LISTED_WORDS = 40  # a longer vocabulary is shown by its first and last words
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -44,8 +42,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Predict with the models of a Petrov service: solutions of differential equations, and labels of texts.\n\n"
     "Begin with [bold]petrov models[/], which lists the models of the service, and [bold]petrov model darcy[/], which "
-    "describes one of them. Then [bold]petrov predict darcy permeability.npy pressure.npy[/] computes a file, and "
-    "[bold]petrov score[/] a file of any length, with several gateways. "
+    "describes one of them. Then [bold]petrov predict darcy permeability.npy pressure.npy[/] computes a file, "
+    "[bold]petrov predict heat in.npz out.npz[/] one with several arrays, and [bold]petrov score[/] a file of any "
+    "length, with several gateways. "
     "The environment variable PETROV_URL holds the address of the service, and PETROV_API_KEY the key if it needs one.",
     epilog="Exit codes: 0 done, 2 wrong usage or file, 3 refused by the service, 4 failed by it, 5 no usable response.",
 )
@@ -60,6 +59,15 @@ Url = Annotated[
 Timeout = Annotated[float, typer.Option(help="Seconds for each request, its repetitions included.")]
 Name = Annotated[str, typer.Argument(help="A model of the list that `petrov models` prints.")]
 Version = Annotated[int | None, typer.Option(min=1, help="A version of the model; the newest by default.")]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--parameter",
+        "-p",
+        metavar="NAME=NUMBER",
+        help="A parameter of the model, the same for all fields; repeat the option to set several.",
+    ),
+]
 GATEWAY = "http://127.0.0.1:8080"
 
 
@@ -81,15 +89,13 @@ def options(
 
 @app.command()
 def models(url: Url = GATEWAY, timeout: Timeout = TIMEOUT_SECONDS) -> None:
-    """List the models that are ready: versions, inputs, outputs and sizes of the grid.
+    """List the models that are ready: versions, inputs with their defaults, outputs, and sizes of the grid.
 
     Example: petrov models --url http://127.0.0.1:8080
     """
-    table = Table("Model", "Versions", "Inputs", "Outputs", "Sizes")
     with _client(url, timeout) as client:
-        for info in client.models():
-            table.add_row(*_cells(info))
-    Console().print(table)
+        infos = client.models()
+    Console().print(_tables.models(infos))
 
 
 @app.command()
@@ -98,19 +104,18 @@ def model(
     url: Url = GATEWAY,
     timeout: Timeout = TIMEOUT_SECONDS,
 ) -> None:
-    """Describe one model: its equation, its grids, and its measured errors beside those of the classical solver.
+    """Describe one model: its equation, its inputs, parameters and outputs, and its measured errors.
 
-    For a sequence model: its task, its vocabulary and labels, and its accuracy beside that of the most common label.
+    The names in the tables are those of the arrays in a file for
+    [bold]petrov predict[/]. The errors of the classical solver stand below
+    those of the model. For a sequence model: its task, vocabulary, labels
+    and accuracy.
 
     Example: petrov model darcy
     """
     with _client(url, timeout) as client:
         info = client.model(name)
-    console = Console()
-    console.print(_summary(info))
-    for title in ("errors", "classical", "accuracy"):
-        if rows := info.card.get(title):
-            console.print(_measurements(title, rows))
+    Console().print(_tables.model(info))
 
 
 @app.command()
@@ -120,13 +125,15 @@ def predict(
         str,
         typer.Argument(
             metavar="IN",
-            help="One field or a batch: .npy or .h5. For a sequence model: a text, a file of one text per line, or -.",
+            help="Single fields or batches: .npy with one array, .npz or .h5 with several. For a sequence model: a "
+            "text, a file of one text per line, or -.",
         ),
     ],
     target: Annotated[
         Path | None,
-        typer.Argument(metavar="OUT", dir_okay=False, help="The output file: .npy or .h5; .csv or - for texts."),
+        typer.Argument(metavar="OUT", dir_okay=False, help="The output file: .npy, .npz or .h5; .csv or - for texts."),
     ] = None,
+    parameter: Parameters = None,
     url: Url = GATEWAY,
     version: Version = None,
     timeout: Timeout = TIMEOUT_SECONDS,
@@ -134,19 +141,28 @@ def predict(
 ) -> None:
     r"""Predict the outputs for all fields of IN, in physical units, and write them to OUT with the same rank.
 
-    IN may be larger than memory: it is read and sent in pieces. In an HDF5 file the dataset with the name of the
-    model's input is read, or the only one; the dataset in OUT has the name of the model's output.
+    The arrays in an .npz or HDF5 file have the names of the model's inputs
+    and parameters, which [bold]petrov model[/] lists. What has a default
+    may be left out, and other arrays are ignored. For a model that requires
+    one input the only array of a file may have any name. The arrays in OUT
+    have the names of the model's outputs.
 
-    For a text the output is its label, the label's probability and the second most probable label: one sentence for
-    one text, a table for several, or CSV if OUT is given.
+    .npy and HDF5 files may be larger than memory: they are read and sent in
+    pieces.
+
+    For a text the output is its label, the label's probability and the
+    second most probable label: one sentence for one text, a table for
+    several, or CSV if OUT is given.
 
     Example: petrov predict darcy permeability.npy pressure.npy --progress
+
+    Example: petrov predict heat in.npz out.npz --parameter wind=0.3
 
     Example: petrov predict listops "\[MAX 2 9 \[MIN 4 7 ] 0 ]"
     """
     with _client(url, timeout) as client:
         if Path(source).suffix in _files.ARRAYS:
-            _predict_fields(client, model, Path(source), target, version, progress=progress)
+            _predict_fields(client, model, Path(source), target, _numbers(parameter), version, progress=progress)
         else:
             _predict_texts(client, model, _texts.read(source), target, version, progress=progress)
 
@@ -154,7 +170,7 @@ def predict(
 @app.command()
 def score(
     model: Name,
-    source: Annotated[Path, typer.Argument(metavar="IN", help="A batch of any length: .h5, .npy.")],
+    source: Annotated[Path, typer.Argument(metavar="IN", help="Batches of any length: .h5, .npz or .npy.")],
     target: Annotated[Path, typer.Argument(metavar="OUT", dir_okay=False, help="The output file: .h5.")],
     url: Annotated[
         list[str] | None,
@@ -162,8 +178,11 @@ def score(
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help="The dataset of IN; by default the one with the name of the input, or the only one."),
+        typer.Option(
+            help="The dataset of IN, for a model that requires one input, or the group that holds the datasets."
+        ),
     ] = None,
+    parameter: Parameters = None,
     in_flight: Annotated[int, typer.Option(min=1, help="Requests in flight per gateway.")] = IN_FLIGHT,
     version: Version = None,
     timeout: Annotated[float, typer.Option(help="Seconds for each request.")] = TIMEOUT_SECONDS,
@@ -172,13 +191,22 @@ def score(
     ] = PATIENCE_SECONDS,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
 ) -> None:
-    """Predict the outputs for a file of any length, and write them to OUT; the same command resumes.
+    r"""Predict the outputs for a file of any length, and write them to OUT; the same command resumes.
 
-    Memory holds a few requests per gateway. A gateway that is overloaded or gone is used again later, and the others
-    take its share. Until OUT is complete it is called OUT.partial: after a kill or a power cut the same command
-    resumes, and the complete file has the same bytes.
+    The datasets of IN have the names of the model's inputs and parameters,
+    and the axes \[sample, ...], parameters \[sample]; those of OUT have the
+    names of the outputs. A model that requires one input reads the only
+    dataset of a file under any name.
 
-    Example: petrov score darcy fields.h5 pressures.h5 --url http://one:8080 --url http://two:8080
+    Memory holds a few requests per gateway. A gateway that is overloaded or
+    gone is used again later, and the others take its share. Until OUT is
+    complete it is called OUT.partial: after a kill or a power cut the same
+    command resumes, and the complete file has the same bytes.
+
+    Example: petrov score darcy fields.h5 pressures.h5 --url http://one:8080
+    --url http://two:8080
+
+    Example: petrov score heat simulations.h5 temperatures.h5 --dataset test
     """
     done = score_file(
         model,
@@ -186,6 +214,7 @@ def score(
         target,
         url or [GATEWAY],
         dataset=dataset,
+        parameters=_numbers(parameter),
         version=version,
         in_flight=in_flight,
         api_key=os.environ.get("PETROV_API_KEY"),
@@ -193,8 +222,8 @@ def score(
         patience=patience,
         progress=progress,
     )
-    earlier = done.shape[0] - done.computed
-    typer.echo(f"{done.name} {list(done.shape)} -> {target}" + (f" ({earlier} computed earlier)" if earlier else ""))
+    earlier = done.count - done.computed
+    _report(done.shapes, target, f" ({earlier} computed earlier)" if earlier else "")
 
 
 def run() -> None:
@@ -208,7 +237,14 @@ def run() -> None:
 
 
 def _predict_fields(
-    client: SyncPredictor, model: str, source: Path, target: Path | None, version: int | None, *, progress: bool
+    client: SyncPredictor,
+    model: str,
+    source: Path,
+    target: Path | None,
+    numbers: Mapping[str, float],
+    version: int | None,
+    *,
+    progress: bool,
 ) -> None:
     if not source.is_file():
         raise typer.BadParameter(f"File '{source}' does not exist.", param_hint="IN")
@@ -216,10 +252,14 @@ def _predict_fields(
         raise typer.BadParameter("expected a file for the output", param_hint="OUT")
     _files.check_output(target)
     info = client.model(model)
-    with _files.opened(source, info.inputs[0]) as array:
-        solution = client.predict(model, array, version=version, progress=progress)
-    _files.write(target, solution, info.outputs[0])
-    typer.echo(f"{info.outputs[0].name} {list(solution.shape)} -> {target}")
+    _files.check_holds(target, info.outputs)
+    with _files.opened(source, info) as found:
+        _report_unused(source, found.unused)
+        arrays = _files.with_numbers(found.arrays, numbers)
+        predicted = client.predict(model, arrays, version=version, progress=progress)
+    outputs = predicted if isinstance(predicted, dict) else {info.outputs[0].name: predicted}
+    _files.write(target, outputs, info.outputs)
+    _report({name: array.shape for name, array in outputs.items()}, target)
 
 
 def _predict_texts(
@@ -258,73 +298,23 @@ def _code(fault: PetrovError) -> int:
     return FAILED if isinstance(fault, ServiceError) else UNREACHABLE
 
 
-def _cells(info: ModelInfo) -> list[str]:
-    versions = ", ".join(map(str, info.versions))
-    inputs, outputs = ("\n".join(_quantity(tensor) for tensor in tensors) for tensors in (info.inputs, info.outputs))
-    return [escape(text) for text in (info.name, versions, inputs, outputs, _grids(info))]
+def _numbers(options: list[str] | None) -> dict[str, float]:
+    """Return the parameters of the command line by name."""
+    numbers = {}
+    for option in options or ():
+        name, _, number = option.partition("=")
+        try:
+            numbers[name.strip()] = float(number)
+        except ValueError as error:
+            raise typer.BadParameter(f"expected NAME=NUMBER but got {option}", param_hint="--parameter") from error
+    return numbers
 
 
-def _quantity(tensor: TensorInfo) -> str:
-    axes = ", ".join(tensor.axes)
-    return f"{tensor.name} ({axes})" if tensor.meaning is None else f"{tensor.name} ({axes}): {tensor.meaning}"
+def _report(shapes: Mapping[str, tuple[int, ...]], target: Path, remark: str = "") -> None:
+    arrays = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+    typer.echo(f"{arrays} -> {target}{remark}")
 
 
-def _grids(info: ModelInfo) -> str:
-    if info.grid is None:
-        return "unknown over gRPC"
-    unit = "points per axis" if info.vocabulary is None else "words"
-    return f"{info.grid.minimum} to {info.grid.maximum} {unit}"
-
-
-def _words(info: ModelInfo) -> dict[str, str]:
-    """Return the vocabulary and labels of a sequence model; of a long vocabulary its first and last words."""
-    if info.vocabulary is None:
-        return {}
-    words = info.vocabulary.words[1:]
-    shown = words if len(words) <= LISTED_WORDS else (*words[:4], "…", *words[-4:])
-    return {
-        "words": " ".join(shown),
-        "labels": ", ".join(info.vocabulary.labels),
-        "labelled": f"every {info.vocabulary.labelled}",
-    }
-
-
-def _summary(info: ModelInfo) -> Table:
-    table = Table.grid("", "", padding=(0, 2))
-    inputs, outputs = ("\n".join(_full(tensor) for tensor in tensors) for tensors in (info.inputs, info.outputs))
-    rows = {
-        "model": f"{info.name} {info.title}".strip(),
-        "versions": ", ".join(map(str, info.versions)),
-        "equation": info.card.get("equation"),
-        "boundary": info.card.get("boundary"),
-        "task": info.card.get("task"),
-        "inputs": inputs,
-        "outputs": outputs,
-        **_words(info),
-        "sizes": _grids(info),
-        "points": info.grid and info.grid.points,
-    }
-    for name, text in rows.items():
-        if text:
-            table.add_row(name, escape(str(text)))
-    return table
-
-
-def _full(tensor: TensorInfo) -> str:
-    units = "" if tensor.units is None or tensor.dtype == "INT32" else f" in units of {tensor.units}"
-    return _quantity(tensor) + units + (", positive" if tensor.positive else "")
-
-
-def _measurements(title: str, rows: list[dict[str, Any]]) -> Table:
-    """Return a table of the card, with the columns of its first row."""
-    columns = list(rows[0])
-    table = Table(*(escape(column) for column in columns), title=title)
-    for row in rows:
-        table.add_row(*(escape(_text(row.get(column, ""))) for column in columns))
-    return table
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    return " x ".join(map(str, value)) if isinstance(value, list) else str(value)
+def _report_unused(source: Path, names: tuple[str, ...]) -> None:
+    if names:
+        typer.echo(f"petrov: ignored in {source}: {', '.join(names)}", err=True)

@@ -1,4 +1,4 @@
-"""Readers and writers of local files, `.npy` or HDF5 by their suffix. Large inputs stay on disk until they are sliced.
+"""Readers and writers of local files, NumPy or HDF5 by their suffix. Large inputs stay on disk until they are sliced.
 
 An output is written to a temporary file and renamed, so that an interrupted run leaves no incomplete file.
 """
@@ -7,40 +7,62 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
     from types import ModuleType
 
     from petrov_client._arrays import Fields
-    from petrov_client._models import TensorInfo
+    from petrov_client._models import ModelInfo, TensorInfo
 
 HDF5 = frozenset({".h5", ".hdf5"})
-ARRAYS = HDF5 | {".npy"}
+SEVERAL = HDF5 | {".npz"}
+ARRAYS = SEVERAL | {".npy"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """The arrays of a file that a model takes.
+
+    Attributes:
+        arrays: Inputs and parameters by name; datasets and memory maps stay on disk.
+        unused: The names of the other arrays in the file.
+    """
+
+    arrays: Mapping[str, Any]
+    unused: tuple[str, ...] = ()
 
 
 @contextmanager
-def opened(path: Path, tensor: TensorInfo, dataset: str | None = None) -> Iterator[Any]:
-    """Open an array for reading: a memory map of a `.npy` file, or a dataset of an HDF5 file.
+def opened(path: Path, info: ModelInfo, dataset: str | None = None) -> Iterator[Source]:
+    """Open a file for reading: the arrays with the names of the model's inputs and parameters.
+
+    A model that requires one input reads the only array of a file under any name.
 
     Args:
-        path: The file.
-        tensor: The model's input: the dataset with its name is read, or the only one of the file.
-        dataset: The name of the dataset; None to find it by the rule above.
+        path: The file, .npy, .npz or HDF5.
+        info: The model.
+        dataset: A dataset of an HDF5 file, for a model that requires one input, or a group that holds the datasets. If
+            None, the file itself is searched or, if it holds no dataset, its only group.
 
     Raises:
         OSError: There is no such file, or it cannot be read.
-        ValueError: It holds no such dataset or no plain array.
+        ValueError: It holds no array of a required name, or no plain array.
     """
     if path.suffix in HDF5:
         with hdf5().File(path, "r") as file:
-            yield _named(file, path, dataset) if dataset else _named(file, path, _default_name(file, tensor.name))
+            yield _chosen(path, _datasets(file, path, info, dataset), info)
+    elif path.suffix == ".npz":
+        with _npz(path) as archive:
+            yield _chosen(path, _Archive(archive, path), info)
     else:
-        yield _npy(path)
+        yield _chosen(path, {info.first_name: _npy(path)}, info)
 
 
 def check_output(path: Path, suffixes: frozenset[str] = ARRAYS) -> None:
@@ -59,19 +81,41 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS) -> None:
         raise ValueError(f"there is no folder {path.parent} for {path.name}")
 
 
-def write(path: Path, fields: Fields, tensor: TensorInfo) -> None:
-    """Write an output as `.npy`, or as an HDF5 file whose only dataset has the units and meaning as attributes.
+def check_holds(path: Path, outputs: Iterable[TensorInfo]) -> None:
+    """Check that a file can hold the outputs of a model.
+
+    Raises:
+        ValueError: There are several outputs, and the file holds one array.
+    """
+    names = [tensor.name for tensor in outputs]
+    if len(names) > 1 and path.suffix not in SEVERAL:
+        raise ValueError(
+            f"expected an output file that ends in {' or '.join(sorted(SEVERAL, reverse=True))} for {_listed(names)} "
+            f"but got {path}"
+        )
+
+
+def write(path: Path, outputs: Mapping[str, Fields], tensors: Iterable[TensorInfo]) -> None:
+    """Write outputs as `.npy` or `.npz`, or as the datasets of an HDF5 file with units and meaning as attributes.
 
     Args:
         path: The file; its suffix selects the format.
-        fields: The array.
-        tensor: The model's output: the name, units and meaning of the dataset.
+        outputs: The arrays by name.
+        tensors: The model's outputs: the units and meaning of the datasets.
 
     Raises:
         OSError: The file cannot be written.
     """
     with replacing(path) as temporary:
-        _write(temporary, path.suffix, fields, tensor)
+        if path.suffix in HDF5:
+            _write_hdf5(temporary, outputs, {tensor.name: tensor for tensor in tensors})
+            return
+        with temporary.open("wb") as file:
+            if path.suffix == ".npz":
+                np.savez(file, **outputs)  # type: ignore[arg-type]  # the stub takes a name for another parameter
+            else:
+                [only] = outputs.values()
+                np.save(file, only, allow_pickle=False)
 
 
 @contextmanager
@@ -89,39 +133,6 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _write(path: Path, suffix: str, fields: Fields, tensor: TensorInfo) -> None:
-    if suffix not in HDF5:
-        with path.open("wb") as file:
-            np.save(file, fields, allow_pickle=False)
-        return
-    with hdf5().File(path, "w") as file:
-        dataset = file.create_dataset(tensor.name, data=fields)
-        dataset.attrs.update({"units": tensor.units or "", "meaning": tensor.meaning or ""})
-
-
-def _npy(path: Path) -> Any:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"expected a .npy file of numbers in {path} but: {error}") from error
-    if not isinstance(array, np.ndarray):
-        raise ValueError(f"expected one array in {path} but it is an archive of several (.npz)")  # noqa: TRY004  the file's value is wrong
-    return array
-
-
-def _default_name(file: Any, name: str) -> str:
-    """Return that name, or the only one in the file."""
-    names = list(file)
-    return name if name in names or len(names) != 1 else str(names[0])
-
-
-def _named(file: Any, path: Path, name: str) -> Any:
-    found = file.get(name)
-    if not hasattr(found, "dtype"):
-        raise ValueError(f'expected a dataset "{name}" in {path} but found {", ".join(file) or "none"}')
-    return found
-
-
 def hdf5() -> ModuleType:
     """Return the library h5py, which is optional.
 
@@ -134,3 +145,98 @@ def hdf5() -> ModuleType:
         raise ValueError('HDF5 files need h5py: pip install "petrov-client[hdf5]"') from error
     module: ModuleType = h5py
     return module
+
+
+def with_numbers(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> dict[str, Any]:
+    """Return the arrays of a file and the parameters of a command.
+
+    Raises:
+        ValueError: A name is in both.
+    """
+    if repeated := [name for name in numbers if name in arrays]:
+        raise ValueError(f'"{repeated[0]}" is given twice: in the file and as a parameter')
+    return {**arrays, **numbers}
+
+
+def attributes(tensor: TensorInfo) -> dict[str, str]:
+    """Return the attributes of an output's dataset."""
+    return {"units": tensor.units or "", "meaning": tensor.meaning or ""}
+
+
+class _Archive:
+    """The arrays of a `.npz` file, each read when it is indexed."""
+
+    def __init__(self, archive: Any, path: Path) -> None:
+        self._archive, self._path = archive, path
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._archive.files)
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._archive[name]
+        except (ValueError, BadZipFile) as error:
+            raise ValueError(f'expected numbers in "{name}" of {self._path} but: {error}') from error
+
+
+def _chosen(path: Path, file: Any, info: ModelInfo) -> Source:
+    """Return the arrays of a file that the model takes.
+
+    Raises:
+        ValueError: A required one is missing.
+    """
+    found, known = list(file), [each.name for each in info.arguments]
+    if len(info.required) <= 1 and len(found) == 1 and found[0] not in known:
+        return Source({info.first_name: file[found[0]]})
+    if missing := [name for name in info.required if name not in found]:
+        raise ValueError(
+            f"expected {_listed(info.required)} in {path} but found {_listed(found)}; missing: {_listed(missing)}"
+        )
+    return Source(
+        {name: file[name] for name in known if name in found}, tuple(name for name in found if name not in known)
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names) or "none"
+
+
+def _datasets(file: Any, path: Path, info: ModelInfo, name: str | None) -> Mapping[str, Any]:
+    """Return the datasets by name: of the file, of a group of it, or one dataset."""
+    if name is None:
+        groups = [each for each in file.values() if not hasattr(each, "dtype")]
+        return _of_group(groups[0] if len(file) == len(groups) == 1 else file)
+    found = file.get(name)
+    if found is None:
+        raise ValueError(f'expected a dataset or group "{name}" in {path} but found {_listed(file)}')
+    return {info.first_name: found} if hasattr(found, "dtype") else _of_group(found)
+
+
+def _of_group(group: Any) -> dict[str, Any]:
+    return {name: each for name, each in group.items() if hasattr(each, "dtype")}
+
+
+def _write_hdf5(path: Path, outputs: Mapping[str, Fields], tensors: Mapping[str, TensorInfo]) -> None:
+    with hdf5().File(path, "w") as file:
+        for name, array in outputs.items():
+            file.create_dataset(name, data=array).attrs.update(attributes(tensors[name]))
+
+
+def _npy(path: Path) -> Any:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"expected a .npy file of numbers in {path} but: {error}") from error
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"expected one array in {path} but it is an archive of several: call it .npz")  # noqa: TRY004  the file's value is wrong
+    return array
+
+
+def _npz(path: Path) -> Any:
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, BadZipFile) as error:
+        raise ValueError(f"expected a .npz file of numbers in {path} but: {error}") from error
+    if isinstance(archive, np.ndarray):
+        raise ValueError(f"expected several arrays in {path} but it holds one: call it .npy")  # noqa: TRY004  as above
+    return archive

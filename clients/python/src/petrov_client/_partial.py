@@ -1,8 +1,8 @@
 """The HDF5 file of a long batch while its pieces arrive, in any order. Its bytes do not depend on the order.
 
 Until it is complete the file is called `OUT.partial` and ends in a tally: one byte per piece, and a mark. HDF5 writes
-only once, at the beginning: a header, attributes that describe the job, and one contiguous block for all outputs. Each
-piece is then written to its offset in that block, and tallied once it has reached the disk. A kill or a power cut at
+only once, at the beginning: a header, attributes that describe the job, and one contiguous block per output. Each piece
+is then written to its offset in every block, and tallied once it has reached the disk. A kill or a power cut at
 any moment leaves a file that can be resumed; a file without the mark is started again. At the end the tally is cut off
 and the file is renamed.
 """
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from petrov_client._exceptions import InvalidResponse
-from petrov_client._files import hdf5
+from petrov_client._files import attributes, hdf5
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from petrov_client._arrays import Fields
@@ -32,18 +32,38 @@ MARK = b"petrov: unfinished"
 
 
 @dataclass(frozen=True)
+class Block:
+    """The location of an output in the file.
+
+    Attributes:
+        shape: The dataset's shape.
+        start: Its offset in the file, in bytes.
+    """
+
+    shape: tuple[int, ...]
+    start: int
+
+    def offset(self, piece: slice) -> int:
+        """Return the offset of a piece in the file, in bytes."""
+        return int(self.start + VALUE_BYTES * piece.start * math.prod(self.shape[1:]))
+
+
+@dataclass(frozen=True)
 class Contents:
     """What HDF5 wrote: the description of the job, and the location of the outputs.
 
     Attributes:
         job: The file's attributes.
-        shape: The dataset's shape.
-        start: The offset of the dataset in the file, in bytes.
+        blocks: The datasets by output name.
     """
 
     job: Mapping[str, Any]
-    shape: tuple[int, ...]
-    start: int
+    blocks: Mapping[str, Block]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the datasets by output name."""
+        return {name: block.shape for name, block in self.blocks.items()}
 
 
 class Partial:
@@ -52,7 +72,7 @@ class Partial:
     Args:
         target: The file's name when it is complete.
         job: The description of the job: the file's attributes.
-        tensor: The model's output: the dataset's name, units and meaning.
+        tensors: The model's outputs: name, units and meaning of the datasets.
         pieces: The slices of the batch, one per request.
 
     Raises:
@@ -60,8 +80,8 @@ class Partial:
         OSError: It cannot be written.
     """
 
-    def __init__(self, target: Path, job: Job, tensor: TensorInfo, pieces: list[slice]) -> None:
-        self._target, self._job, self._tensor, self._pieces = target, job, tensor, pieces
+    def __init__(self, target: Path, job: Job, tensors: Sequence[TensorInfo], pieces: list[slice]) -> None:
+        self._target, self._job, self._tensors, self._pieces = target, job, tensors, pieces
         self.path = target.with_name(f"{target.name}.partial")
         self.done = [False] * len(pieces)
         self._contents: Contents | None = None
@@ -82,19 +102,21 @@ class Partial:
             self.path.unlink()  # there is no output
         self._file.close()
 
-    def write(self, number: int, fields: Fields) -> None:
-        """Write the output of a piece to its offset; the first one determines the shape of the dataset.
+    def write(self, number: int, outputs: Mapping[str, Fields]) -> None:
+        """Write the outputs of a piece to their offsets; the first ones determine the shapes of the datasets.
 
         Raises:
-            InvalidResponse: Its shape does not match the piece, or the grid of the earlier ones.
+            InvalidResponse: A shape does not match the piece, or the grid of the earlier ones.
             OSError: The disk is full or gone.
         """
         piece = self._pieces[number]
-        contents = self._contents or self._begin((self._pieces[-1].stop, *fields.shape[1:]))
-        expected = (piece.stop - piece.start, *contents.shape[1:])
-        if fields.shape != expected:
-            raise InvalidResponse(f"expected a response of shape {expected} but got {fields.shape}")
-        self._put(contents.start + VALUE_BYTES * piece.start * math.prod(expected[1:]), fields.astype("<f4").tobytes())
+        contents = self._contents or self._begin(outputs)
+        for name, block in contents.blocks.items():
+            expected = (piece.stop - piece.start, *block.shape[1:])
+            if outputs[name].shape != expected:
+                raise InvalidResponse(f"expected a response of shape {expected} but got {outputs[name].shape}")
+        for name, block in contents.blocks.items():
+            self._put(block.offset(piece), outputs[name].astype("<f4").tobytes())
 
     def sync(self) -> None:
         """Wait until everything written so far is on the disk; other threads may write meanwhile.
@@ -114,17 +136,17 @@ class Partial:
             self._put(self._end + number, bytes([TALLIED]))
             self.done[number] = True
 
-    def finish(self) -> tuple[int, ...]:
-        """Cut off the tally, rename the file and return the shape of the dataset.
+    def finish(self) -> dict[str, tuple[int, ...]]:
+        """Cut off the tally, rename the file and return the shapes of the datasets by output name.
 
         Raises:
             OSError: It cannot be renamed.
         """
-        shape = self._written.shape
+        shapes = self._written.shapes
         self._file.truncate(self._end)
         self.sync()
         self.path.replace(self._target)
-        return shape
+        return shapes
 
     @property
     def _written(self) -> Contents:
@@ -157,9 +179,11 @@ class Partial:
             self._contents, self._end = found, end
             self.done = [mark == TALLIED for mark in tally.removesuffix(MARK)]
 
-    def _begin(self, shape: tuple[int, ...]) -> Contents:
+    def _begin(self, outputs: Mapping[str, Fields]) -> Contents:
         """Let HDF5 write its part, and append an empty tally."""
-        self._contents = _create(self.path, shape, self._tensor, self._job)
+        count = self._pieces[-1].stop
+        shapes = [(count, *outputs[tensor.name].shape[1:]) for tensor in self._tensors]
+        self._contents = _create(self.path, list(zip(self._tensors, shapes, strict=True)), self._job)
         self._end = self._file.seek(0, os.SEEK_END)
         self._put(self._end, bytes(len(self.done)) + MARK)
         return self._contents
@@ -174,8 +198,8 @@ def read(path: Path) -> Contents | None:
     """Return what HDF5 wrote to a file; None if it did not finish, or wrote something else."""
     try:
         with hdf5().File(path, "r", locking=False) as file:
-            [dataset] = file.values()
-            return Contents(dict(file.attrs), dataset.shape, dataset.id.get_offset())
+            blocks = {name: Block(dataset.shape, _offset(dataset)) for name, dataset in file.items()}
+            return Contents(dict(file.attrs), blocks) if blocks else None
     except (OSError, TypeError, ValueError, AttributeError):
         return None
 
@@ -201,18 +225,30 @@ def check_same(path: Path, found: Mapping[str, Any], job: Job) -> None:
         raise ValueError(f"{path} belongs to another job: {'; '.join(others)}. Repeat that job, or remove the file")
 
 
-def _create(path: Path, shape: tuple[int, ...], tensor: TensorInfo, job: Job) -> Contents:
+def _offset(dataset: Any) -> int:
+    """Return where a contiguous dataset begins in its file.
+
+    Raises:
+        ValueError: The dataset is not contiguous.
+    """
+    offset = dataset.id.get_offset()
+    if offset is None:
+        raise ValueError(f"{dataset.name} is not contiguous")
+    return int(offset)
+
+
+def _create(path: Path, datasets: Sequence[tuple[TensorInfo, tuple[int, ...]]], job: Job) -> Contents:
     """Create the file: nothing in it depends on the time, and there is space for all outputs."""
     h5py = hdf5()
     with h5py.File(path, "w", libver="earliest", locking=False, track_order=False) as file:
         file.attrs.update(job)
-        layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        layout.set_layout(h5py.h5d.CONTIGUOUS)
-        layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-        layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-        layout.set_obj_track_times(False)
-        dataset = file.create_dataset(tensor.name, shape, "<f4", dcpl=layout)
-        dataset.attrs.update({"units": tensor.units or "", "meaning": tensor.meaning or ""})
+        for tensor, shape in datasets:
+            layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            layout.set_layout(h5py.h5d.CONTIGUOUS)
+            layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+            layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+            layout.set_obj_track_times(False)
+            file.create_dataset(tensor.name, shape, "<f4", dcpl=layout).attrs.update(attributes(tensor))
     created = read(path)
     if created is None:
         raise OSError(f"{path} cannot be read back")

@@ -33,13 +33,13 @@ from petrov_client._retry import FIRST_PAUSE, TIMEOUT_SECONDS, checked_timeout
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from petrov_client._arrays import Fields, PredictionInput
+    from petrov_client._arrays import PredictionInput
     from petrov_client._models import ModelInfo
     from petrov_client._partial import Job, Partial
     from petrov_client._progress import Advance
-    from petrov_client._wire import Arrays
+    from petrov_client._wire import Arrays, Outputs
 
 #: Seconds without a response from any gateway before the job fails.
 PATIENCE_SECONDS = 300.0
@@ -53,15 +53,18 @@ class Scored:
 
     Attributes:
         path: The file.
-        name: The dataset in it: the model's output.
-        shape: The dataset's shape.
+        shapes: The shapes of its datasets by output name.
         computed: Fields that this call computed; earlier calls computed the others.
     """
 
     path: Path
-    name: str
-    shape: tuple[int, ...]
+    shapes: Mapping[str, tuple[int, ...]]
     computed: int
+
+    @property
+    def count(self) -> int:
+        """The number of fields in the file."""
+        return next(iter(self.shapes.values()))[0]
 
 
 def score(
@@ -71,6 +74,7 @@ def score(
     urls: Sequence[str] = ("http://127.0.0.1:8080",),
     *,
     dataset: str | None = None,
+    parameters: Mapping[str, float] | None = None,
     version: int | None = None,
     in_flight: int = IN_FLIGHT,
     api_key: str | None = None,
@@ -86,11 +90,14 @@ def score(
 
     Args:
         model: The model's name.
-        source: A batch `[batch, …]` in physical units, `.h5` or `.npy`.
+        source: Batches `[batch, …]` in physical units, `.h5`, `.npz` or `.npy`. The arrays have the names of the
+            model's inputs and parameters; others are ignored. A model that requires one input reads the only array of
+            a file under any name.
         target: An HDF5 file for the outputs. It is called `target.partial` until it is complete; its attributes
             describe the job.
         urls: The gateways.
-        dataset: The dataset of `source`; the one with the name of the model's input, or the only one, if None.
+        dataset: A dataset of `source`, for a model that requires one input, or a group that holds the datasets.
+        parameters: Parameters by name, the same for all fields.
         version: A version of the model; the newest at the start if None.
         in_flight: Pieces in flight per gateway.
         api_key: Sent to every gateway as a bearer token.
@@ -118,8 +125,9 @@ def score(
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(AsyncClient(url, api_key, timeout)) for url in urls]
             info = await _described(clients, model)
-            with _files.opened(Path(source), info.inputs[0], dataset) as array:
-                batch = await asyncio.to_thread(_batch, info, array)
+            with _files.opened(Path(source), info, dataset) as found:
+                arrays = _files.with_numbers(found.arrays, parameters or {})
+                batch = await asyncio.to_thread(_batch, info, arrays)
                 return await _output_file(clients, batch, version or info.version, target, limits, progress)
 
     return asyncio.run(scored())
@@ -150,8 +158,8 @@ class Gateway:
     version: int
     verified: bool = False
 
-    async def solve(self, arrays: Arrays, timeout: float) -> Fields:  # noqa: ASYNC109  it goes with the request
-        """Return the first output of one piece, requested once.
+    async def solve(self, arrays: Arrays, timeout: float) -> Outputs:  # noqa: ASYNC109  it goes with the request
+        """Return the outputs of one piece, requested once.
 
         Raises:
             ValueError: The gateway serves another model.
@@ -166,7 +174,7 @@ class Gateway:
             self.verified = False  # after the fault it may serve another model
             raise
         self.verified = True
-        return outputs[self.info.outputs[0].name]
+        return outputs
 
     def _compare(self, found: ModelInfo) -> None:
         if self.version not in found.versions:
@@ -232,13 +240,13 @@ class Bulk:
         while True:
             number, pause = await self._waiting.get(), 0.0
             try:
-                fields = await gateway.solve(self._batch.arrays(self._pieces[number]), self._limits.timeout)
+                outputs = await gateway.solve(self._batch.arrays(self._pieces[number]), self._limits.timeout)
             except TEMPORARY as fault:
                 pause, faults = self._pause_after(fault, faults), faults + 1
                 self._waiting.put_nowait(number)
             else:
                 self._last_response, faults = time.monotonic(), 0
-                await self._keep(number, fields)
+                await self._keep(number, outputs)
             self._waiting.task_done()
             await asyncio.sleep(pause)
 
@@ -254,9 +262,9 @@ class Bulk:
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**faults)
         return max(fault.retry_after or 0.0, random.uniform(longest / 2, longest))  # noqa: S311  spreads load
 
-    async def _keep(self, number: int, fields: Fields) -> None:
-        """Write an output to the disk; those that arrive during a synchronisation share the next one."""
-        self._partial.write(number, fields)
+    async def _keep(self, number: int, outputs: Outputs) -> None:
+        """Write the outputs of a piece to the disk; those that arrive during a synchronisation share the next one."""
+        self._partial.write(number, outputs)
         self._written.append(number)
         async with self._syncing:
             written, self._written = self._written, []
@@ -276,8 +284,8 @@ async def _described(clients: Sequence[AsyncClient], model: str) -> ModelInfo:
     raise next(each for each in (*lasting, *responses) if isinstance(each, BaseException))
 
 
-def _batch(info: ModelInfo, array: object) -> PredictionInput:
-    checked = check_input(info, array)
+def _batch(info: ModelInfo, arrays: Mapping[str, object]) -> PredictionInput:
+    checked = check_input(info, arrays)
     if checked.single:
         raise InvalidInput(f"expected a batch ({', '.join(info.inputs[0].axes)}) but got one field: use predict")
     return checked
@@ -293,24 +301,24 @@ async def _output_file(
 ) -> Scored:
     """Compute the file of outputs, or find it complete."""
     info, job = batch.info, await asyncio.to_thread(_job, batch, version)
-    tensor, gateways = info.outputs[0], [Gateway(client, info, version) for client in clients]
-    if finished := _finished(target, tensor.name, job):
+    gateways = [Gateway(client, info, version) for client in clients]
+    if finished := _finished(target, job):
         return finished
     with (
-        _partial.Partial(target, job, tensor, batch.pieces()) as partial,
+        _partial.Partial(target, job, info.outputs, batch.pieces()) as partial,
         reporting(progress, info.name, len(batch)) as advance,
     ):
         computed = await Bulk(batch, partial, limits, advance).run(gateways)
-        return Scored(target, tensor.name, partial.finish(), computed)
+        return Scored(target, partial.finish(), computed)
 
 
-def _finished(target: Path, name: str, job: Job) -> Scored | None:
+def _finished(target: Path, job: Job) -> Scored | None:
     """Return the file of outputs, if it is complete."""
     if not target.exists():
         return None
-    found = _partial.read(target) or _partial.Contents({}, (), 0)
+    found = _partial.read(target) or _partial.Contents({}, {})
     _partial.check_same(target, found.job, job)
-    return Scored(target, name, found.shape, 0)
+    return Scored(target, found.shapes, 0)
 
 
 def _job(batch: PredictionInput, version: int) -> Job:
@@ -323,10 +331,17 @@ def _job(batch: PredictionInput, version: int) -> Job:
         "model": batch.info.name,
         "version": version,
         "artefact_sha256": _artefact(batch.info, version),
-        "input_shape": " x ".join(map(str, batch.inputs[0].array.shape)),
+        "input_shape": _shapes(batch),
         "input_sha256": digest.hexdigest(),
         "fields_per_request": pieces[0].stop,
     }
+
+
+def _shapes(batch: PredictionInput) -> str:
+    """Return the shapes of the inputs, with their names where there are several arrays."""
+    arrays = {each.tensor.name: each.array for each in batch.inputs} | dict(batch.numbers)
+    texts = {name: " x ".join(map(str, array.shape)) for name, array in arrays.items()}
+    return ", ".join(texts.values() if len(texts) == 1 else (f"{name} {text}" for name, text in texts.items()))
 
 
 def _artefact(info: ModelInfo, version: int) -> str:

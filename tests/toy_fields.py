@@ -1,0 +1,132 @@
+"""A toy model of several tensors: `drift` takes a scalar field, a vector field and a number, and returns two fields."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+NAME = "drift"
+GRID = (60, 90)
+SAMPLES = 3
+CONFIG = """\
+name: "drift"
+backend: "onnxruntime"
+max_batch_size: 8
+input { name: "density" data_type: TYPE_FP32 dims: [ -1, -1 ] }
+input { name: "velocity" data_type: TYPE_FP32 dims: [ 2, -1, -1 ] }
+input { name: "time" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }
+output { name: "moved" data_type: TYPE_FP32 dims: [ -1, -1 ] }
+output { name: "flux" data_type: TYPE_FP32 dims: [ 2, -1, -1 ] }
+instance_group { count: 1 kind: KIND_CPU }
+dynamic_batching { }
+parameters { key: "intra_op_thread_count" value { string_value: "1" } }
+"""
+
+
+def add(repository: Path) -> None:
+    """Write the model into a repository, as export does."""
+    version = repository / NAME / "1"
+    version.mkdir(parents=True)
+    (repository / NAME / "config.pbtxt").write_text(CONFIG)
+    (version / "model.onnx").write_bytes(_graph())
+    (version / "card.json").write_text(json.dumps(_card()))
+    inputs = samples()
+    save_file({**inputs, **compute(**inputs)}, version / "examples.safetensors")
+
+
+def samples(count: int = SAMPLES, grid: tuple[int, int] = GRID) -> dict[str, NDArray[np.float32]]:
+    """Return inputs `[count, …]` by name."""
+    rng = np.random.default_rng(0)
+    down, across = np.meshgrid(*(np.linspace(0, 2 * np.pi, points) for points in grid), indexing="ij")
+    phases = rng.uniform(0, 2 * np.pi, (count, 3, 1, 1))
+    waves = np.stack(
+        [np.sin(down + phases[:, 0]), np.cos(across + phases[:, 1]), np.sin(down - across)[None] + 0 * phases[:, 2]], 1
+    )
+    arrays = {"density": 2 + waves[:, 2], "velocity": waves[:, :2], "time": rng.uniform(0, 2, count)}
+    return {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
+
+
+def compute(density: NDArray[Any], velocity: NDArray[Any], time: NDArray[Any]) -> Mapping[str, NDArray[np.float32]]:
+    """Return what the model computes, in NumPy."""
+    moved = density + velocity.sum(axis=1) * time[:, None, None]
+    return {"moved": moved.astype(np.float32), "flux": (velocity * density[:, None]).astype(np.float32)}
+
+
+def _graph() -> bytes:
+    import onnx.helper as make  # noqa: PLC0415 - few tests need it
+    from onnx import TensorProto, numpy_helper  # noqa: PLC0415 - as above
+
+    node, info, grid = make.make_node, make.make_tensor_value_info, ["row", "column"]
+    graph = make.make_graph(
+        [
+            node("ReduceSum", ["velocity", "first"], ["speed"], keepdims=0),
+            node("Unsqueeze", ["time", "last"], ["step"]),
+            node("Mul", ["speed", "step"], ["way"]),
+            node("Add", ["density", "way"], ["moved"]),
+            node("Unsqueeze", ["density", "first"], ["each"]),
+            node("Mul", ["velocity", "each"], ["flux"]),
+        ],
+        NAME,
+        [
+            info("density", TensorProto.FLOAT, ["batch", *grid]),
+            info("velocity", TensorProto.FLOAT, ["batch", 2, *grid]),
+            info("time", TensorProto.FLOAT, ["batch"]),
+        ],
+        [
+            info("moved", TensorProto.FLOAT, ["batch", *grid]),
+            info("flux", TensorProto.FLOAT, ["batch", 2, *grid]),
+        ],
+        [numpy_helper.from_array(np.array([1]), "first"), numpy_helper.from_array(np.array([1, 2]), "last")],
+    )
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=9)
+    return bytes(model.SerializeToString())
+
+
+def _card() -> dict[str, Any]:
+    scalar = {"dtype": "FP32", "axes": ["batch", "row", "column"], "shape": [None, None, None], "components": []}
+    vector = {"dtype": "FP32", "axes": ["batch", "component", "row", "column"], "shape": [None, 2, None, None]}
+    vector["components"] = ["x", "y"]
+    return {
+        "model": NAME,
+        "version": 1,
+        "format": "onnx",
+        "title": "A density that drifts",
+        "problem": "drift",
+        "equation": "density + time * div",
+        "boundary": "row: walls; column: periodic",
+        "inputs": [
+            {"name": "density", "meaning": "density", "units": "kg/m3", "positive": True, **scalar},
+            {"name": "velocity", "meaning": "velocity", "units": "m/s", "positive": False, **vector},
+        ],
+        "parameters": [
+            {"name": "time", "meaning": "time", "units": "s", "default": 1.0, "minimum": 0.0, "maximum": 2.0}
+        ],
+        "outputs": [
+            {"name": "moved", "meaning": "density afterwards", "units": "kg/m3", "positive": False, **scalar},
+            {"name": "flux", "meaning": "flux", "units": "kg/(m2 s)", "positive": False, **vector},
+        ],
+        "grid": {
+            "axes": ["row", "column"],
+            "minimum": 4,
+            "maximum": 128,
+            "declared": [],
+            "unequal": [list(GRID)],
+            "points": "cells",
+            "lengths": [1.0, 1.5],
+            "boundaries": ["wall", "periodic"],
+        },
+        "limits": {"batch": 8},
+        "training": {"distribution": "sines", "preset": "tiny"},
+        "errors": [{"grid": list(GRID), "fields": SAMPLES, "relative_l2": 0.0, "worst": 0.0}],
+        "classical": [],
+        "checkpoint": {"sha256": "0" * 64, "parameters": 1},
+    }
