@@ -12,6 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks import comparison
+from benchmarks.own_data import chart as own_data_chart
+from benchmarks.own_data import comparison as own_data
+from benchmarks.own_data import data as own_data_sets
+from benchmarks.own_data import tables as own_data_tables
+from benchmarks.own_data import trainings as own_data_trainings
 from benchmarks.profiling.command import profile, split
 from benchmarks.profiling.plot import draw as draw_profile
 from benchmarks.report import markdown, memorisation, page, pictures, research
@@ -38,6 +43,7 @@ CHECKPOINTS, MODELS = Path("checkpoints"), Path("model_repository")
 PAGE, PICTURES = Path("docs/accuracy.md"), Path("docs/accuracy")
 ABLATION, NEURALOP = Path("docs/ablation.json"), Path("docs/neuralop.json")
 PROFILE = Path("docs/profile.png")
+OWN_DATA = Path("docs/own-data.json")
 HOUR = 60.0  # minutes of a full soak, which `make bench` leaves out
 
 Repository = Annotated[Path, typer.Option(help="Exported models.")]
@@ -239,6 +245,38 @@ def compare_attention(
         if json:
             comparison.write(plan, rows, json)
     show(comparison.HEADER, comparison.cells(rows), title=f"{recipe}: attention types on the same samples")
+
+
+@app.command("own-data")
+def compare_own_data(
+    seconds: Annotated[float, typer.Option(min=1, help="Processor time of one training.")] = own_data.SECONDS,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and problem.")] = own_data.SEEDS,
+    problems: Annotated[str, typer.Option(help="Which problems, such as heat,darcy.")] = ",".join(own_data_sets.NAMES),
+    data: Annotated[Path, typer.Option("--data", help="The folder of the data sets.")] = own_data_sets.FOLDER,
+    json: Annotated[
+        Path, typer.Option(help="Every training is written here; those that it holds are not repeated.")
+    ] = OWN_DATA,
+) -> None:
+    """Compare FNO, U-Net and Petrov on other projects' data, at equal processor time; into docs/own-data.md.
+
+    Five data sets are made by their solvers first. An interrupted run is continued. With the default time all
+    trainings take about an hour and a half of one core.
+    """
+    plan = own_data.Plan(tuple(split(problems)), seconds, seeds)
+    found = own_data_trainings.Results(json)
+    for row in own_data.compare(plan, found, data):
+        training, result = row.training, row.result
+        typer.echo(f"{training.problem}, {training.title}, {training.split}: {result.error:.2e}", err=True)
+    write_own_data(found.rows)
+
+
+def write_own_data(rows: Sequence[own_data_trainings.Row]) -> None:
+    """Write the tables and the chart of the comparison on own data."""
+    for name, (header, cells) in own_data_tables.tables(rows).items():
+        show(header, cells)
+        markdown.write(markdown.page_of(name), name, header, cells)
+    typer.echo(own_data_tables.verdict(rows))
+    own_data_chart.draw(rows, OWN_DATA.with_suffix(".png"))
 
 
 def results() -> tuple[dict[str, Any], dict[str, Any]]:

@@ -36,6 +36,7 @@ class Preset:
         detail: Channels on the working grid.
         modes: Wave numbers per axis, by the number of axes.
         most: Most epochs.
+        average: Decay per step of the weights' exponential mean; 0 for none.
     """
 
     seconds: float
@@ -44,10 +45,11 @@ class Preset:
     detail: int
     modes: dict[int, int]
     most: int
+    average: float = 0.99
 
 
 PRESETS = {
-    "tiny": Preset(8.0, 16, 1, 8, {1: 8, 2: 6, 3: 4}, 20),
+    "tiny": Preset(8.0, 16, 1, 8, {1: 8, 2: 6, 3: 4}, 20, average=0.0),
     "quick": Preset(480.0, 64, 4, 32, {1: 32, 2: 16, 3: 8}, 500),
     "laptop": Preset(5400.0, 96, 6, 48, {1: 48, 2: 20, 3: 10}, 1500),
 }
@@ -67,8 +69,7 @@ def recipe(samples: OwnSamples, name: str, seed: int | None = None) -> OwnRecipe
     if name not in PRESETS:
         raise ValueError(f"expected a preset among {', '.join(PRESETS)} but got {name!r}")
     problem, preset = samples.problem, PRESETS[name]
-    operator = network(samples, preset)
-    fit = OwnFit(epochs=1, batch=min(16, max(1, samples.counts[0] // 8)), average=0.99 if name != "tiny" else 0.0)
+    operator, fit = network(samples, preset), fitting(samples, preset)
     epochs = affordable(samples, operator, fit, preset)
     return OwnRecipe(
         model=problem.name,
@@ -79,6 +80,11 @@ def recipe(samples: OwnSamples, name: str, seed: int | None = None) -> OwnRecipe
         operator=operator,
         fit=fit.model_copy(update={"epochs": epochs}),
     )
+
+
+def fitting(samples: OwnSamples, preset: Preset) -> OwnFit:
+    """Choose batch and averaging of a training of one epoch."""
+    return OwnFit(epochs=1, batch=min(16, max(1, samples.counts[0] // 8)), average=preset.average)
 
 
 def network(samples: OwnSamples, preset: Preset) -> FieldConfig:

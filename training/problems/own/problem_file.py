@@ -35,7 +35,7 @@ class ProblemFileError(UserError):
     """A problem file cannot be used: the message names the file, the key, what was expected and what was found."""
 
 
-def checked_share(value: float) -> float | int:
+def checked_share(value: float | int) -> float | int:  # noqa: PYI041 -- annotations are checked at run time
     """Return a share between 0 and 1, or a whole number of samples.
 
     Raises:

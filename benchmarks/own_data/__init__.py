@@ -1,0 +1,1 @@
+"""The comparison of networks on data of other people's solvers, at equal processor time."""

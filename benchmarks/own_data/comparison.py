@@ -1,0 +1,114 @@
+"""The comparison: the candidates of each network, the choice among them on validation samples, and the final trainings.
+
+FNO and U-Net are tuned per problem: each candidate is trained for a share of the time, and the one of the least
+validation error is trained in full. Petrov has the sizes and settings that its preset takes from the data, and is not
+tuned. Test samples are used once per final training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.own_data import data
+from benchmarks.own_data.networks import petrov
+from benchmarks.own_data.trainings import Candidate, Results, Row, Training, complete
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from benchmarks.own_data.samples import Prepared
+
+FNO, UNET, PETROV, WITHOUT = "FNO", "U-Net", "Petrov", "Petrov without attention"
+TITLES = (FNO, UNET, PETROV, WITHOUT)
+TUNED = (FNO, UNET)
+SECONDS, SEEDS, TUNING_SHARE, TUNING_SEED = 60.0, 2, 1 / 3, 100
+#: Modes per axis (positive and negative together) and channels of FNO's candidates, by the points of the shortest axis.
+SIZES = {
+    16: ((12, 32), (16, 32), (12, 64)),
+    24: ((16, 32), (24, 32), (16, 64)),
+    32: ((16, 32), (24, 32), (16, 64)),
+    128: ((32, 32), (64, 32), (32, 64)),
+}
+RATES = (2e-3, 5e-3)
+BATCH = 16
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how often.
+
+    Attributes:
+        problems: The names of the problems.
+        seconds: Processor time of a final training.
+        seeds: Final trainings of each network.
+    """
+
+    problems: tuple[str, ...] = data.NAMES
+    seconds: float = SECONDS
+    seeds: int = SEEDS
+
+
+def compare(plan: Plan, results: Results, folder: Path) -> Iterator[Row]:
+    """Tune, then train.
+
+    Args:
+        plan: How long and how often.
+        results: The rows that exist; new ones are added.
+        folder: The folder of the data.
+
+    Yields:
+        The row of every training: those of tuning have the split `validation`.
+
+    Raises:
+        BaselineError: A training failed.
+    """
+    prepared = {name: data.prepared(name, folder) for name in plan.problems}
+    chosen: dict[tuple[str, str], Candidate] = {}
+    for name in plan.problems:
+        for title in TITLES:
+            tuned = list(complete(tunings(plan, name, title, prepared[name]), results, prepared))
+            chosen[name, title] = best(tuned) if tuned else candidates(title, prepared[name])[0]
+            yield from tuned
+    yield from complete([*finals(plan, chosen)], results, prepared)
+
+
+def tunings(plan: Plan, name: str, title: str, prepared: Prepared) -> list[Training]:
+    """Return the trainings that choose a network's candidate; none where there is one candidate."""
+    found = candidates(title, prepared)
+    seconds = round(plan.seconds * TUNING_SHARE, 1)
+    trainings = [
+        Training(problem=name, title=title, candidate=each, seconds=seconds, seed=TUNING_SEED, split="validation")
+        for each in found
+    ]
+    return trainings if len(found) > 1 else []
+
+
+def finals(plan: Plan, chosen: dict[tuple[str, str], Candidate]) -> Iterator[Training]:
+    """Return the final trainings, all problems of one seed before the next seed."""
+    for seed in range(plan.seeds):
+        for (name, title), candidate in chosen.items():
+            yield Training(
+                problem=name, title=title, candidate=candidate, seconds=plan.seconds, seed=seed, split="test"
+            )
+
+
+def best(rows: Iterable[Row]) -> Candidate:
+    """Return the candidate of the least validation error."""
+    return min(rows, key=lambda row: row.result.error).training.candidate
+
+
+def candidates(title: str, prepared: Prepared) -> list[Candidate]:
+    """Return the candidates of a network on a problem."""
+    if title in {PETROV, WITHOUT}:
+        sizes = {"attention": title == PETROV}
+        return [Candidate(network="petrov", sizes=sizes, settings=petrov.settings(prepared))]
+    settings = [{"learning_rate": rate, "batch": BATCH} for rate in RATES]
+    if title == UNET:
+        return [Candidate(network="unet", settings=each) for each in settings]
+    return [
+        Candidate(network="fno", sizes={"modes": modes, "channels": channels}, settings=each)
+        for modes, channels in SIZES[min(prepared.sides)]
+        for each in settings
+    ]

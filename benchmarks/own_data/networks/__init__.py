@@ -1,0 +1,1 @@
+"""The networks of the comparison: one module each, with `build(data, settings)`."""
