@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from petrov_client import _labels
 from petrov_client._exceptions import InvalidInput, InvalidResponse, Where
 from petrov_client._models import COMPONENT
 from petrov_client._vocabulary import PADDING, Vocabulary
@@ -78,11 +79,13 @@ class PredictionInput:
         info: The model.
         inputs: Its inputs that the caller passed, in the model's order; at least one.
         numbers: The parameters that the caller passed, `[batch]`, by name.
+        labels: The dimensions and coordinates of the inputs, where the caller passed them with xarray.
     """
 
     info: ModelInfo
     inputs: tuple[FieldInput, ...]
     numbers: Mapping[str, Fields]
+    labels: _labels.Labels | None = None
 
     def __len__(self) -> int:
         """Return the number of fields in the batch."""
@@ -98,6 +101,20 @@ class PredictionInput:
         affordable = max(1, PIECE_BYTES // (4 * max(math.prod(each.shape) for each in self.inputs)))
         step = min(self.info.batch, affordable)
         return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
+
+    def shown(self, outputs: Mapping[str, Fields], piece: slice | None = None) -> Any:
+        """Return outputs as the caller receives them: labelled as the inputs are, and without a dictionary if single.
+
+        Args:
+            outputs: Arrays by output name.
+            piece: The piece of the batch that they are for; None for the whole.
+        """
+        tensors = {tensor.name: tensor for tensor in self.info.outputs}
+        named = {
+            name: self.labels.put_on(array, tensors[name], piece) if self.labels else array
+            for name, array in outputs.items()
+        }
+        return next(iter(named.values())) if len(named) == 1 else named
 
     def arrays(self, piece: slice) -> dict[str, npt.NDArray[Any]]:
         """Return a piece of all inputs and parameters by name, as the wire has it."""
@@ -120,11 +137,14 @@ class PredictionOutput:
         Raises:
             InvalidResponse: The number of fields differs from the input's, or the grid from that of earlier pieces.
         """
+        self._check(piece, outputs)
+        return self._source.shown(outputs, None if self._source.single else piece)
+
+    def _check(self, piece: slice, outputs: Mapping[str, Fields]) -> None:
         for name, fields in outputs.items():
             expected = (piece.stop - piece.start, *self._shapes.setdefault(name, fields.shape[1:]))
             if fields.shape != expected:
                 raise InvalidResponse(f"expected a response of shape {expected} but got {fields.shape}")
-        return _only_or_all(outputs)
 
     def put(self, piece: slice, outputs: Mapping[str, Fields]) -> int:
         """Copy the outputs for one piece into the whole, and return its number of fields.
@@ -132,7 +152,7 @@ class PredictionOutput:
         Raises:
             InvalidResponse: As `checked`.
         """
-        self.checked(piece, outputs)
+        self._check(piece, outputs)
         for name, fields in outputs.items():
             if name not in self._arrays:
                 self._arrays[name] = np.empty((len(self._source), *fields.shape[1:]), np.float32)
@@ -148,7 +168,7 @@ class PredictionOutput:
         if not self._arrays:
             raise InvalidResponse("expected a response but got none")
         single = self._source.single
-        return _only_or_all({name: array[0] if single else array for name, array in self._arrays.items()})
+        return self._source.shown({name: array[0] if single else array for name, array in self._arrays.items()})
 
 
 def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | None = None) -> PredictionInput:
@@ -164,7 +184,7 @@ def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | N
         InvalidInput: A name is missing or unknown; type, rank, components or grid do not fit; or a value is not finite,
             not positive, out of range or not in the vocabulary. `.where` names the input and, for a value, its index.
     """
-    passed = _named(info, array, named or {})
+    passed, labels = _labels.split(info, _named(info, array, named or {}))
     inputs = tuple(_field(info, tensor, passed[tensor.name]) for tensor in info.inputs if tensor.name in passed)
     if not inputs:
         raise InvalidInput(
@@ -175,16 +195,11 @@ def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | N
     numbers = {
         each.name: _numbers(each, passed[each.name], len(inputs[0])) for each in info.parameters if each.name in passed
     }
-    checked = PredictionInput(info, inputs, numbers)
+    checked = PredictionInput(info, inputs, numbers, labels)
     for each in inputs:
         for piece in checked.pieces():
             _check_values(each, piece, info.vocabulary)
     return checked
-
-
-def _only_or_all(outputs: Mapping[str, Fields]) -> Any:
-    """Return the array of a single output, or a dictionary of several."""
-    return next(iter(outputs.values())) if len(outputs) == 1 else dict(outputs)
 
 
 def _named(info: ModelInfo, array: Any, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -334,7 +349,7 @@ def _bad_value(checked: FieldInput, piece: slice, bad: npt.NDArray[np.bool_], ru
     first = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
     index = first[1:] if checked.single else (piece.start + first[0], *first[1:])
     where = Where(checked.tensor.name, index)
-    return InvalidInput(f"{where} is {checked.array[index]}; {rule}", where=where)
+    return InvalidInput(f"{where} is {np.asarray(checked.array[index])}; {rule}", where=where)
 
 
 def _refusal(tensor: TensorInfo, message: str) -> InvalidInput:

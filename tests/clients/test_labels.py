@@ -1,0 +1,102 @@
+"""xarray inputs give xarray outputs, with the dimensions and coordinates of the input."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+from petrov_client import Client, InvalidInput
+from tests import toy_fields
+from tests.clients.conftest import AnyClient
+
+GRID = (12, 9)
+DAYS = ("monday", "tuesday", "friday")
+
+
+@pytest.fixture
+def inputs() -> dict[str, xarray.DataArray]:
+    """Return the inputs of `drift` for three days, on a grid with coordinates."""
+    arrays = toy_fields.samples(3, GRID)
+    coords = {"day": list(DAYS), "row": np.linspace(0, 1, GRID[0]), "column": np.arange(GRID[1]), "run": 7}
+    dims = {"density": ("day", "row", "column"), "velocity": ("day", "component", "row", "column"), "time": ("day",)}
+    return {
+        name: xarray.DataArray(array, {key: coords[key] for key in ("run", *dims[name]) if key in coords}, dims[name])
+        for name, array in arrays.items()
+    }
+
+
+def test_outputs_keep_dimensions_and_coordinates(
+    any_client: AnyClient, gateway: Any, inputs: dict[str, xarray.DataArray]
+) -> None:
+    address = gateway.url.removeprefix("http://") if any_client.http else f"127.0.0.1:{gateway.settings.grpc_port}"
+    found = any_client.call(address, "predict", "drift", **inputs)
+    expected = toy_fields.compute(**{name: array.to_numpy() for name, array in inputs.items()})
+    for name, array in found.items():
+        assert isinstance(array, xarray.DataArray)
+        np.testing.assert_allclose(array.to_numpy(), expected[name], rtol=1e-5)
+        for key, coordinate in inputs["density"].coords.items():
+            xarray.testing.assert_identical(array.coords[key], coordinate)
+    assert found["moved"].dims == ("day", "row", "column")
+    assert found["moved"].attrs == {"units": "kg/m3", "long_name": "density afterwards"}
+    assert found["flux"].dims == ("day", "component", "row", "column")
+    assert found["flux"].coords["component"].to_numpy().tolist() == ["x", "y"]
+
+
+def test_dimensions_may_have_any_order(gateway: Any, inputs: dict[str, xarray.DataArray]) -> None:
+    turned = {name: array.transpose(*reversed(array.dims)) for name, array in inputs.items()}
+    with Client(gateway.url) as petrov:
+        found, straight = petrov.predict("drift", **turned), petrov.predict("drift", **inputs)
+    assert found["moved"].dims == ("column", "row", "day")
+    xarray.testing.assert_identical(found["moved"], straight["moved"].transpose("column", "row", "day"))
+    xarray.testing.assert_identical(found["flux"], straight["flux"])
+
+
+def test_single_fields_and_a_dataset(gateway: Any, inputs: dict[str, xarray.DataArray]) -> None:
+    friday = xarray.Dataset(inputs).sel(day="friday")
+    with Client(gateway.url) as petrov:
+        found = petrov.predict("drift", friday)
+        days = petrov.predict("drift", xarray.Dataset(inputs))
+    assert found["moved"].dims == ("row", "column")
+    assert found["moved"].coords["day"] == "friday"
+    np.testing.assert_allclose(found["moved"], days["moved"].sel(day="friday"), rtol=1e-5)
+
+
+def test_one_input_gives_one_array(gateway: Any, blur: Any) -> None:
+    fields = xarray.DataArray(np.random.default_rng(3).uniform(3, 12, (20, 9, 11)), dims=("time", "row", "column"))
+    with Client(gateway.url) as petrov:
+        found = petrov.predict("blur", fields)
+        parts = list(petrov.stream("blur", fields.assign_coords(time=np.arange(20))))
+    assert (found.name, found.dims) == ("solution", fields.dims)
+    np.testing.assert_allclose(found, blur(fields.to_numpy()), rtol=1e-5)
+    assert [part.coords["time"].to_numpy().tolist() for part in parts] == [
+        [*range(8)],
+        [*range(8, 16)],
+        [*range(16, 20)],
+    ]
+
+
+def test_inputs_on_different_coordinates_are_refused(gateway: Any, inputs: dict[str, xarray.DataArray]) -> None:
+    moved = inputs["velocity"].assign_coords(row=np.linspace(1, 2, GRID[0]))
+    with Client(gateway.url) as petrov, pytest.raises(InvalidInput, match=r"density and velocity .* same coordinates"):
+        petrov.predict("drift", density=inputs["density"], velocity=moved)
+
+
+def test_a_bad_value_is_shown_as_a_number(gateway: Any, inputs: dict[str, xarray.DataArray]) -> None:
+    inputs["density"][1, 2, 3] = -4
+    with Client(gateway.url) as petrov, pytest.raises(InvalidInput, match=r"density\[1,2,3\] is -4.0; density must be"):
+        petrov.predict("drift", **inputs)
+
+
+def test_xarray_is_never_imported_first(gateway: Any) -> None:
+    script = f"""
+import sys, numpy
+from petrov_client import Client
+Client("{gateway.url}").predict("blur", numpy.ones((8, 8)))
+assert "xarray" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
