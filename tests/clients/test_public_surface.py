@@ -26,7 +26,7 @@ TREE = {
 }
 EXCEPTIONS = {"PetrovError", *(leaf for leaves in TREE.values() for leaf in leaves)}
 CLIENTS = {"Client", "AsyncClient", "GrpcClient", "AsyncGrpcClient"}
-VALUES = {"ModelInfo", "ParameterInfo", "TensorInfo", "GridInfo", "Vocabulary", "Choice", "Where"}
+VALUES = {"ModelInfo", "ParameterInfo", "TensorInfo", "GridInfo", "Vocabulary", "Choice", "Where", "Example"}
 BULK = {"score", "Scored"}
 
 

@@ -9,9 +9,10 @@
 
 `Client` and `AsyncClient` use the gateway's HTTP routes. `GrpcClient` and `AsyncGrpcClient` use its gRPC port and need
 the extra `[grpc]`. All four have the methods `models`, `model`, `predict` and `stream`, and raise the same exceptions
-(the tree is drawn in `petrov_client._exceptions`). `ModelInfo.encode` converts texts to tokens for a sequence model;
-`ModelInfo.decode` converts its logits to labels. `score` computes a whole file of any length, through several gateways,
-and resumes after an interruption.
+(the tree is drawn in `petrov_client._exceptions`). Over HTTP, `example` returns test samples and `reference` classical
+solutions. xarray inputs give xarray outputs with the same dimensions and coordinates. `ModelInfo.encode` converts texts
+to tokens for a sequence model; `ModelInfo.decode` converts its logits to labels. `score` computes a whole file of any
+length, through several gateways, and resumes after an interruption.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from petrov_client._async_client import AsyncClient
 from petrov_client._client import Client
+from petrov_client._example import Example
 from petrov_client._exceptions import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -51,6 +53,7 @@ __all__ = [
     "Client",
     "ConnectionFailed",
     "DeadlineExceeded",
+    "Example",
     "GridInfo",
     "GrpcClient",
     "InvalidInput",

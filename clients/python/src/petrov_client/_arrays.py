@@ -102,6 +102,10 @@ class PredictionInput:
         step = min(self.info.batch, affordable)
         return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
 
+    def singly(self) -> list[slice]:
+        """Return slices of one field each: a request to the classical solver holds no more."""
+        return [slice(number, number + 1) for number in range(len(self))]
+
     def shown(self, outputs: Mapping[str, Fields], piece: slice | None = None) -> Any:
         """Return outputs as the caller receives them: labelled as the inputs are, and without a dictionary if single.
 

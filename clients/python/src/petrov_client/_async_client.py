@@ -15,6 +15,7 @@ import httpx2
 
 from petrov_client import _http
 from petrov_client._arrays import PredictionOutput, check_input
+from petrov_client._example import Example, query
 from petrov_client._exceptions import PetrovError, RequestError
 from petrov_client._key import bearer, shown
 from petrov_client._models import checked_name
@@ -211,13 +212,46 @@ class AsyncClient(AsyncPredictor):
         timeout: float = TIMEOUT_SECONDS,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        super().__init__(_http.HttpWire(), timeout)
+        self._gateway = _http.HttpWire()
+        super().__init__(self._gateway, timeout)
         self._url = _http.checked_url(url)
         self._key = bearer(api_key)
         self._http = httpx2.AsyncClient(transport=transport, **_http.settings(self._url, self._key))
 
     def __repr__(self) -> str:
         return shown("AsyncClient", _http.address(self._url), self._key)
+
+    async def example(
+        self,
+        model: str,
+        index: int | None = None,
+        *,
+        seed: int | None = None,
+        grid: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  it holds for the request, repetitions included
+    ) -> Example:
+        """Return a sample that `predict` takes; see `Client.example`."""
+        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        return await self._perform(self._gateway.example(checked_name(model), query(index, seed, grid)), limit)
+
+    async def reference(
+        self,
+        model: str,
+        array: Any = None,
+        timeout: float | None = None,  # noqa: ASYNC109  as above
+        progress: Progress = False,
+        **inputs: Any,
+    ) -> Any:
+        """Return the classical solutions for the same inputs, field by field; see `Client.reference`."""
+        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        checked = await self._checked_input(model, array, inputs, None, limit)
+        output = PredictionOutput(checked)
+        with reporting(progress, model, len(checked)) as advance:
+            for piece in checked.singly():
+                call = self._gateway.reference(checked.info, checked.arrays(piece))
+                outputs = await self._perform(call, limit)
+                advance(output.put(piece, outputs))
+        return output.array()
 
     async def close(self) -> None:
         """Close the connections."""

@@ -14,6 +14,7 @@ import httpx2
 
 from petrov_client import _http
 from petrov_client._arrays import PredictionOutput, check_input
+from petrov_client._example import Example, query
 from petrov_client._exceptions import PetrovError, RequestError
 from petrov_client._key import bearer, shown
 from petrov_client._models import checked_name
@@ -219,13 +220,79 @@ class Client(SyncPredictor):
         timeout: float = TIMEOUT_SECONDS,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        super().__init__(_http.HttpWire(), timeout)
+        self._gateway = _http.HttpWire()
+        super().__init__(self._gateway, timeout)
         self._url = _http.checked_url(url)
         self._key = bearer(api_key)
         self._http = httpx2.Client(transport=transport, **_http.settings(self._url, self._key))
 
     def __repr__(self) -> str:
         return shown("Client", _http.address(self._url), self._key)
+
+    def example(
+        self,
+        model: str,
+        index: int | None = None,
+        *,
+        seed: int | None = None,
+        grid: int | None = None,
+        timeout: float | None = None,
+    ) -> Example:
+        """Return a sample that `predict` takes: a stored test sample with its truth, or a new one.
+
+        Without `index`, `seed` and `grid` it is a new sample if the problem has a sampler, else the first stored one.
+
+            sample = petrov.example("heat", 0)
+            error = petrov.predict("heat", sample.inputs) - sample.outputs["temperature"]
+
+        Args:
+            model: The model's name.
+            index: The number of a stored test sample, from 0.
+            seed: A new sample of the training distribution; the same seed is the same field on every grid.
+            grid: Points per axis of a new sample; the first declared size if None.
+            timeout: Seconds for the request, its repetitions included; the client's if None.
+
+        Raises:
+            ValueError: A stored sample and a new one are requested at once.
+            RequestError: The model has neither stored samples nor a sampler.
+            PetrovError: Any other of the tree in `petrov_client._exceptions`.
+        """
+        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        return self._perform(self._gateway.example(checked_name(model), query(index, seed, grid)), limit)
+
+    def reference(
+        self,
+        model: str,
+        array: Any = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+        **inputs: Any,
+    ) -> Any:
+        """Return the classical solutions for the same inputs, field by field.
+
+        Args:
+            model: The model's name.
+            array: As for `predict`.
+            timeout: Seconds for each field, its repetitions included; the client's if None.
+            progress: True for a progress bar, or a function of (fields done, fields in all).
+            inputs: As for `predict`.
+
+        Returns:
+            As `predict`.
+
+        Raises:
+            RequestError: The model has no classical solver.
+            PetrovError: Any other of the tree in `petrov_client._exceptions`.
+        """
+        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        checked = self._checked_input(model, array, inputs, None, limit)
+        output = PredictionOutput(checked)
+        with reporting(progress, model, len(checked)) as advance:
+            for piece in checked.singly():
+                call = self._gateway.reference(checked.info, checked.arrays(piece))
+                outputs = self._perform(call, limit)
+                advance(output.put(piece, outputs))
+        return output.array()
 
     def close(self) -> None:
         """Close the connections."""

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx2
 
 from petrov_client import _npy, _safetensors, _trace
+from petrov_client._example import Example, example
 from petrov_client._exceptions import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -51,6 +52,8 @@ _FAULTS: Mapping[int, type[PetrovError]] = {
     503: Unavailable,
     504: DeadlineExceeded,
 }
+#: Problems whose status alone would give another class: the model is there, and lacks a solver or samples.
+_KINDS: Mapping[str, type[PetrovError]] = {"no-reference": RequestError, "no-example": RequestError}
 
 
 @dataclass(frozen=True)
@@ -114,14 +117,16 @@ class HttpWire:
 
     def prediction(self, info: ModelInfo, version: int | None, inputs: Arrays) -> Call[Outputs]:
         """Return the call `POST …/predict`: with `.npy` for one array in and out, else with safetensors."""
-        path = _path(info.name) + ("" if version is None else f"/versions/{version}") + "/predict"
-        names = [tensor.name for tensor in info.outputs]
-        if len(names) == 1 and info.alone(inputs):
-            [array] = inputs.values()
-            request = HttpRequest("POST", path, _media(_npy.MEDIA_TYPE), _npy.encode(array))
-            return Call(request, lambda reply: {names[0]: _npy.decode(_good(reply, _npy.MEDIA_TYPE).body)})
-        request = HttpRequest("POST", path, _media(_safetensors.MEDIA_TYPE), _safetensors.encode(inputs))
-        return Call(request, lambda reply: _outputs(_good(reply, _safetensors.MEDIA_TYPE).body, names))
+        return _prediction(info, _path(info.name, version) + "/predict", inputs)
+
+    def reference(self, info: ModelInfo, inputs: Arrays) -> Call[Outputs]:
+        """Return the call `POST …/reference` for the classical solutions of one piece of a batch."""
+        return _prediction(info, _path(info.name) + "/reference", inputs)
+
+    def example(self, name: str, query: Mapping[str, int]) -> Call[Example]:
+        """Return the call `GET …/example`."""
+        request = _get(f"{_path(name)}/example?{urlencode(query)}")
+        return Call(request, lambda reply: example(_document(reply), reply.headers.get("petrov-examples")))
 
 
 def settings(url: httpx2.URL, key: Mapping[str, str]) -> dict[str, Any]:
@@ -170,8 +175,18 @@ def connection_fault(error: httpx2.HTTPError, url: httpx2.URL) -> PetrovError:
     return ConnectionFailed(f"no response from {address}: {error or type(error).__name__}")
 
 
-def _path(model: str) -> str:
-    return f"/v1/models/{quote(model, safe='')}"
+def _path(model: str, version: int | None = None) -> str:
+    return f"/v1/models/{quote(model, safe='')}" + ("" if version is None else f"/versions/{version}")
+
+
+def _prediction(info: ModelInfo, path: str, inputs: Arrays) -> Call[Outputs]:
+    names = [tensor.name for tensor in info.outputs]
+    if len(names) == 1 and info.alone(inputs):
+        [array] = inputs.values()
+        request = HttpRequest("POST", path, _media(_npy.MEDIA_TYPE), _npy.encode(array))
+        return Call(request, lambda reply: {names[0]: _npy.decode(_good(reply, _npy.MEDIA_TYPE).body)})
+    request = HttpRequest("POST", path, _media(_safetensors.MEDIA_TYPE), _safetensors.encode(inputs))
+    return Call(request, lambda reply: _outputs(_good(reply, _safetensors.MEDIA_TYPE).body, names))
 
 
 def _get(path: str) -> HttpRequest:
@@ -230,7 +245,8 @@ def _fault(reply: HttpReply) -> PetrovError:
     if reply.status == 404 and not problem:
         return InvalidResponse("expected a Petrov service but got a bare 404: is the address right?")
     family = RequestError if reply.status < 500 else ServerFault
-    return _FAULTS.get(reply.status, family)(
+    kind = str(problem.get("type", "")).rpartition(":")[2]
+    return _KINDS.get(kind, _FAULTS.get(reply.status, family))(
         str(problem.get("detail") or f"the service responded with status {reply.status}"),
         problem=problem,
         retry_after=retry_after(reply.headers.get("retry-after")),
