@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,13 @@ class Classical:
         name: The problem's name on the wire.
         example: Maps (points per axis, seed) to an input field of the training distribution. One seed is one field on
             every grid.
-        solver: Maps an input field to the output field on the same grid, and takes the keyword `points` where the
-            output may lie on a grid of its own.
+        solver: Maps an input field to the output field on the same grid. It takes further inputs and parameters as
+            keywords by their names on the wire, and the keyword `points` where the output may lie on a grid of its own.
         largest: The most points that are solved in one call, over all fields of a batch; None for no limit of its own.
         slow: Whether a solve takes seconds instead of milliseconds.
+        exact: Whether a solution satisfies the discrete equation to rounding; an inversion does not.
+        bound: Maps an input field, an output field and further inputs by name to a guaranteed bound on the relative
+            energy-norm distance between the output and the discrete solution; None where there is none.
     """
 
     name: str
@@ -39,13 +42,18 @@ class Classical:
     solver: Callable[..., NDArray[np.float64]]
     largest: int | None = None
     slow: bool = False
+    exact: bool = True
+    bound: Callable[..., float] | None = None
 
-    def solve(self, field: NDArray[np.floating], points: tuple[int, ...] | None = None) -> NDArray[np.float64]:
+    def solve(
+        self, field: NDArray[np.floating], points: tuple[int, ...] | None = None, **others: ArrayLike
+    ) -> NDArray[np.float64]:
         """Solve for one input field.
 
         Args:
             field: The input [*grid], in physical units.
             points: The output's grid where it is not the input's; None for the input's.
+            others: Further inputs [*grid] and parameters by their names on the wire.
 
         Returns:
             The output field [*grid] or [*points], in physical units.
@@ -54,7 +62,7 @@ class Classical:
             ValueError: The field is outside of what the solver accepts.
             ArithmeticError: The solver did not converge.
         """
-        return self.solver(field) if points is None else self.solver(field, points=points)
+        return self.solver(field, **others) if points is None else self.solver(field, points=points, **others)
 
 
 class UnknownProblemError(LookupError):

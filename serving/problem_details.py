@@ -27,6 +27,7 @@ seconds). The tree of exceptions:
      │    ├── BodyTooLarge           413  body-too-large          bytes or samples beyond the limit
      │    ├── UnsupportedMediaType   415  unsupported-media-type  also any Content-Encoding
      │    ├── InvalidParameter       422  invalid-parameter       a path or query parameter
+     │    ├── ToleranceUnmet         422  tolerance-unmet         no error bound, or one above the tolerance
      │    ├── RateLimited            429  rate-limited            Retry-After
      │    └── InvalidArray           422  invalid-array           the array can be read but is no input of the model
      │         ├── WrongInput        422  wrong-input             an input is missing or not the model's
@@ -35,6 +36,7 @@ seconds). The tree of exceptions:
      │         ├── WrongShape        422  wrong-shape             rank or ragged rows, or an empty batch
      │         ├── GridOutOfLimits   422  grid-out-of-limits      an axis shorter or longer than the card allows
      │         ├── OutOfRange        422  out-of-range            a parameter outside the card's limits
+     │         ├── OutsideTraining   422  outside-training        unlike the training data, and outside=refuse
      │         ├── NonFinite         422  non-finite              NaN or infinite, before or after the cast to float32
      │         └── NonPositive       422  non-positive            zero or negative where the card says positive
      └── Failed                      5xx: the caller can only try again, or report it
@@ -201,6 +203,20 @@ class InvalidParameter(Refused, status=422, kind="invalid-parameter", title="Inv
     """A path or query parameter is outside its range."""
 
 
+class ToleranceUnmet(Refused, status=422, kind="tolerance-unmet", title="Tolerance cannot be met"):
+    """An error bound is above the requested tolerance, or not known, and no classical solver can do better.
+
+    Args:
+        detail: The sentence.
+        array: Name of the input, for a fault of one sample.
+        index: Index of the sample in the caller's array.
+    """
+
+    def __init__(self, detail: str, *, array: str | None = None, index: Sequence[int] | None = None) -> None:
+        super().__init__(detail)
+        self.where = None if array is None else Where(array=array, index=None if index is None else list(index))
+
+
 class RateLimited(Refused, status=429, kind="rate-limited", title="Over the key's rate"):
     """The API key has used up its rate.
 
@@ -249,6 +265,10 @@ class GridOutOfLimits(InvalidArray, kind="grid-out-of-limits", title="Grid outsi
 
 class OutOfRange(InvalidArray, kind="out-of-range", title="Value out of range"):
     """A parameter is below its minimum or above its maximum."""
+
+
+class OutsideTraining(InvalidArray, kind="outside-training", title="Input outside of the training distribution"):
+    """A sample is unlike the training data, and the request refuses such samples."""
 
 
 class NonFinite(InvalidArray, kind="non-finite", title="Value is not finite"):

@@ -59,8 +59,8 @@ class Service:
         dispatcher = Dispatcher(self._tritons, self.catalogue, self.metrics)
         self.classical = ClassicalSolvers()
         limits = (settings.max_body_bytes, settings.request_seconds)
-        self.predictor = Predictor(dispatcher, self.metrics, *limits)
-        self.reference = Predictor(self.classical, self.metrics, *limits)
+        self.predictor = Predictor(dispatcher, self.classical, self.metrics, *limits)
+        self.reference = Predictor(self.classical, self.classical, self.metrics, *limits)
 
     def _make_watchers(self) -> Iterator[Watcher]:
         restarts = self.metrics.watcher_restarts

@@ -24,7 +24,7 @@ from serving.http.connection import configuration
 from serving.settings import Settings
 from serving.triton.client import TritonInference
 from serving.triton.server import TritonServer
-from tests import toy_fields, toy_sequences
+from tests import toy_fields, toy_gauges, toy_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,6 +82,7 @@ def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _add(repository, "blur_torchscript", "torchscript", _traced_blur())
     toy_sequences.add(repository)
     toy_fields.add(repository)
+    toy_gauges.add(repository)
     return repository
 
 

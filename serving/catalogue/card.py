@@ -131,6 +131,9 @@ class Card(Part):
     inputs: tuple[Tensor, ...] = Field(min_length=1)
     parameters: tuple[Parameter, ...] = ()
     outputs: tuple[Tensor, ...] = Field(min_length=1)
+    quality: tuple[str, ...] = Field(
+        default=(), description="What the model reports about its outputs, one number per sample: `[batch, 1]` each."
+    )
     grid: Grid
     vocabulary: Vocabulary | None = Field(default=None, description="Of a model of sequences.")
     limits: Limits
@@ -151,6 +154,11 @@ class Card(Part):
     def names(self) -> tuple[str, ...]:
         """The names of inputs and parameters."""
         return tuple(argument.name for argument in self.arguments)
+
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        """The names of the outputs, then of the quality outputs."""
+        return (*(tensor.name for tensor in self.outputs), *self.quality)
 
     @property
     def optional(self) -> frozenset[str]:

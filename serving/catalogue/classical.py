@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from physics.registry import Classical
     from serving.catalogue.card import Card
 
+    Sample = tuple[NDArray[np.float32], dict[str, NDArray[np.float32]]]
+
 MAX_WAITING = 8
 RETRY_SECONDS = 2  # a solve on the largest grid takes about half a second
 
@@ -70,6 +72,10 @@ class ClassicalSolvers:
     def knows(card: Card) -> bool:
         """Return whether the model's problem has a sampler and a solver."""
         return card.problem in registry.problems()
+
+    def solves(self, card: Card) -> bool:
+        """Return whether there is a solver that solves the model's problem to rounding."""
+        return self.knows(card) and registry.problem(card.problem).exact and len(card.outputs) == 1
 
     async def example(self, card: Card, points: int, seed: int) -> dict[str, NDArray[np.float32]]:
         """Sample an input of the model's training distribution.
@@ -119,8 +125,7 @@ class ClassicalSolvers:
         del deadline, request_id
         if not self.knows(card):
             raise NoReference(f'the problem "{card.problem}" has no classical solver; {_known()}')
-        problem = registry.problem(card.problem)
-        [batch] = inputs.values()
+        problem, batch = registry.problem(card.problem), inputs[card.inputs[0].name]
         largest = problem.largest or card.grid.maximum ** len(card.grid.axes)
         if batch.size > largest:
             raise BodyTooLarge(
@@ -128,15 +133,49 @@ class ClassicalSolvers:
             )
         worker = self._slow if problem.slow else self._quick
         try:
-            fields = await worker.run(_solve_each, problem, batch, card.outputs[0].points)
+            fields = await worker.run(_solve_each, problem, _samples(card, inputs), card.outputs[0].points)
         except (ArithmeticError, ValueError) as error:
             raise ModelFailed(f"the classical solver failed: {error}") from error
         return {card.outputs[0].name: fields}
+
+    async def bounds(
+        self, card: Card, inputs: Mapping[str, NDArray[np.float32]], outputs: Mapping[str, NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
+        """Return the error bounds of solutions.
+
+        Args:
+            card: The model's card.
+            inputs: Batches by input name.
+            outputs: The solutions [B, *grid] by output name.
+
+        Returns:
+            The bounds [B]; NaN where the problem has none.
+
+        Raises:
+            Overloaded: Too many requests wait.
+        """
+        fields, bound = outputs[card.outputs[0].name], registry.problem(card.problem).bound
+        if bound is None:
+            return np.full(len(fields), np.nan, np.float32)
+        return await self._quick.run(_bound_each, bound, _samples(card, inputs), fields)
 
 
 def _known() -> str:
     return f"there are solvers for {', '.join(sorted(registry.problems()))}"
 
 
-def _solve_each(problem: Classical, batch: NDArray[np.float32], points: tuple[int, ...] | None) -> NDArray[np.float32]:
-    return np.stack([problem.solve(field, points) for field in batch]).astype(np.float32)
+def _samples(card: Card, inputs: Mapping[str, NDArray[np.float32]]) -> list[Sample]:
+    """Return each sample's first input, and its other inputs and parameters by name."""
+    lead, *others = card.names
+    return [(field, {name: inputs[name][index] for name in others}) for index, field in enumerate(inputs[lead])]
+
+
+def _solve_each(problem: Classical, samples: list[Sample], points: tuple[int, ...] | None) -> NDArray[np.float32]:
+    return np.stack([problem.solve(field, points, **others) for field, others in samples]).astype(np.float32)
+
+
+def _bound_each(
+    bound: Callable[..., float], samples: list[Sample], outputs: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    found = [bound(field, output, **others) for (field, others), output in zip(samples, outputs, strict=True)]
+    return np.array(found, np.float32)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from serving.quality import Quality
+
 _SEVERAL = (json_arrays.MEDIA_TYPE, safetensors.MEDIA_TYPE)  # formats that hold more than one array
 
 
@@ -30,6 +32,14 @@ class Coding:
 
     media_type: str
     base64: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """The body of a response, and the headers that say what is known about it."""
+
+    body: bytes
+    headers: Mapping[str, str]
 
 
 class Body:
@@ -53,9 +63,10 @@ class Body:
         self._coding = replace(self._coding, base64=coding.base64)
         return found
 
-    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]]) -> bytes:
-        """Return the body of the response; see the function `write`."""
-        return write(model, version, outputs, self._coding)
+    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Written:
+        """Return the response; see the function `write`."""
+        headers = quality.headers() if quality.known else {}
+        return Written(write(model, version, outputs, self._coding, quality), headers)
 
 
 def read(
@@ -90,7 +101,9 @@ def read(
     return {name: npy.read(body, name, max_bytes)}, Coding(media_type)
 
 
-def write(model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], coding: Coding) -> bytes:
+def write(
+    model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], coding: Coding, quality: Quality
+) -> bytes:
     """Return the body of a response.
 
     Args:
@@ -98,15 +111,18 @@ def write(model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], 
         version: Its version.
         outputs: Arrays by output name.
         coding: How to write them.
+        quality: What is known about them; .npy has no room for it.
 
     Raises:
         NotAcceptable: The model has several outputs, which one .npy file cannot hold.
     """
     if coding.media_type == json_arrays.MEDIA_TYPE:
         arrays = {name: json_arrays.encode(array) if coding.base64 else array for name, array in outputs.items()}
-        return _json({"model": model, "version": version, "outputs": arrays})
+        known = {"quality": quality.document()} if quality.known else {}
+        return _json({"model": model, "version": version, "outputs": arrays, **known})
     if coding.media_type == safetensors.MEDIA_TYPE:
-        return safetensors.write(outputs, {"model": model, "version": str(version)})
+        about = {"model": model, "version": str(version), "solved_by": quality.solved_by}
+        return safetensors.write({**outputs, **quality.lists}, about)
     return _only_npy(outputs, "outputs")
 
 

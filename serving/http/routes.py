@@ -15,7 +15,7 @@ from serving.catalogue import examples
 from serving.catalogue.summary import Model, Readiness
 from serving.codecs import json_arrays, negotiation, npy, safetensors
 from serving.codecs.formats import Body, write_example
-from serving.http import body
+from serving.http import body, policies
 from serving.http.authorisation import requires
 from serving.http.direct_route import DirectRoute
 from serving.http.schemas import Example, Liveness, ModelList, PredictionRequest, PredictionResponse
@@ -31,7 +31,8 @@ _BINARIES = {npy.MEDIA_TYPE: _BINARY, safetensors.MEDIA_TYPE: _BINARY}
 _REQUEST = PredictionRequest.model_json_schema(ref_template="#/components/schemas/{model}")
 _PREDICTION: dict[str, Any] = {
     "openapi_extra": {
-        "requestBody": {"required": True, "content": _BINARIES | {json_arrays.MEDIA_TYPE: {"schema": _REQUEST}}}
+        "parameters": policies.PARAMETERS,
+        "requestBody": {"required": True, "content": _BINARIES | {json_arrays.MEDIA_TYPE: {"schema": _REQUEST}}},
     },
     "response_model": PredictionResponse,
     "responses": {
@@ -40,6 +41,11 @@ _PREDICTION: dict[str, Any] = {
             "headers": {
                 "Petrov-Model": {"schema": {"type": "string"}},
                 "Petrov-Version": {"schema": {"type": "integer"}},
+                "Petrov-Error-Bound": {"schema": {"type": "number"}, "description": "The largest of the batch."},
+                "Petrov-Error-Estimate": {"schema": {"type": "number"}, "description": "The largest of the batch."},
+                "Petrov-Novelty": {"schema": {"type": "number"}, "description": "The least of the batch."},
+                "Petrov-Outside": {"schema": {"type": "boolean"}, "description": "Whether any sample is outside."},
+                "Petrov-Solved-By": {"schema": {"type": "string", "enum": ["network", "solver", "mixed"]}},
             },
         }
     },
@@ -135,6 +141,7 @@ async def _predict(card: Card, predictor: Predictor, request: Request, service: 
     """Read the body, predict, and stop when the client disconnects."""
     request_type = negotiation.request_type(request.headers)
     response_type = negotiation.response_type(request.headers, request_type)
+    policy = policies.policy(request.query_params)
     limit = service.settings.max_body_bytes
     if request_type == json_arrays.MEDIA_TYPE:
         limit //= json_arrays.MEMORY_FACTOR
@@ -144,9 +151,10 @@ async def _predict(card: Card, predictor: Predictor, request: Request, service: 
     with service.admission.admit() as ticket:
         content = await body.read(request, ticket, limit, service.settings.receive_seconds)
         service.metrics.request_bytes.observe(len(content))
-        work = predictor.predict(card, Body(content, request_type, response_type), state.request_id, state.caller)
+        exchange = Body(content, request_type, response_type)
+        work = predictor.predict(card, exchange, state.request_id, state.caller, policy=policy)
         written = await body.unless_disconnected(request, work)
-    return Response(written, media_type=response_type, headers=_origin(card))
+    return Response(written.body, media_type=response_type, headers={**_origin(card), **written.headers})
 
 
 async def _example(

@@ -5,7 +5,7 @@ Arrays are described here and decoded in `serving.codecs`: pydantic would valida
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -33,12 +33,33 @@ class PredictionRequest(Document):
     )
 
 
+class Quality(Document):
+    """What is known about the errors of the outputs, one number per sample; null where a number is not known."""
+
+    error_bound: tuple[float | None, ...] | None = Field(
+        default=None,
+        description="Guaranteed relative energy-norm distance to the discrete solution on the given grid.",
+    )
+    error_estimate: tuple[float | None, ...] | None = Field(
+        default=None,
+        description="Relative L2 error that at least 90 % of inputs of the training distribution stay below.",
+    )
+    novelty: tuple[float | None, ...] | None = Field(
+        default=None, description="Share of calibration inputs that are at least as unusual as the input."
+    )
+    outside: tuple[bool, ...] | None = Field(
+        default=None, description="Whether the input is unlike the training data: its novelty is below 0.01."
+    )
+    solved_by: Literal["network", "solver", "mixed"] = Field(description="What computed the outputs.")
+
+
 class PredictionResponse(Document):
     """The outputs in JSON, encoded as the inputs of the request were."""
 
     model: str
     version: int
     outputs: dict[str, Base64Array | NestedList]
+    quality: Quality | None = Field(default=None, description="Absent where nothing is known.")
 
 
 class Example(Document):

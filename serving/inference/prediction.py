@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from serving.inference import checks
+from serving.inference.policy import Case, Policy
 from serving.problem_details import DeadlineExceeded
+from serving.quality import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,7 +24,11 @@ if TYPE_CHECKING:
 
     from serving.catalogue.card import Card
     from serving.observability.metrics import Metrics
+    from serving.quality import Quality
 
+    Outputs = dict[str, NDArray[np.float32]]
+
+ANY = Policy()
 Result = TypeVar("Result")
 Written_co = TypeVar("Written_co", covariant=True)
 _LARGE_BYTES = 2**20  # some ten milliseconds of JSON; a thread costs a tenth of one
@@ -50,8 +56,16 @@ class Exchange(Protocol[Written_co]):
         """
         ...
 
-    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]]) -> Written_co:
+    def write(
+        self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality
+    ) -> Written_co:
         """Return the response; called after `read`.
+
+        Args:
+            model: Name of the model.
+            version: Its version.
+            outputs: Arrays by name, without the batch axis for a single sample.
+            quality: What is known about them, `[B]` also for a single sample.
 
         Raises:
             Refused: The outputs cannot be written in the requested format.
@@ -81,6 +95,20 @@ class Solver(Protocol):
         ...
 
 
+class Fallback(Solver, Protocol):
+    """The classical solvers, which solve where a network's output is not accurate enough."""
+
+    def solves(self, card: Card) -> bool:
+        """Return whether there is a solver that solves the model's problem to rounding."""
+        ...
+
+    async def bounds(
+        self, card: Card, inputs: Mapping[str, NDArray[np.float32]], outputs: Mapping[str, NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
+        """Return the error bounds `[B]` of its solutions, NaN where the problem has none."""
+        ...
+
+
 @dataclass(frozen=True)
 class ModelInput:
     """The checked inputs of a request.
@@ -101,18 +129,37 @@ class ModelInput:
         return len(next(iter(self.arrays.values())))
 
 
+@dataclass(frozen=True)
+class Run:
+    """What one prediction has to do.
+
+    Attributes:
+        card: Of the version to run.
+        deadline: On the clock of the event loop.
+        request_id: For Triton's log.
+        policy: What the caller wants where an output may not be accurate enough.
+    """
+
+    card: Card
+    deadline: float
+    request_id: str
+    policy: Policy
+
+
 class Predictor:
     """Predicts, from the request's bytes to the response's.
 
     Args:
         solver: Computes the outputs.
-        metrics: Records the phases.
+        classical: Computes those that are not accurate enough; `solver` itself for reference solutions.
+        metrics: Records phases and quality.
         max_bytes: The largest size of one input as float32.
         seconds: The longest time that one prediction may take.
     """
 
-    def __init__(self, solver: Solver, metrics: Metrics, max_bytes: int, seconds: float) -> None:
+    def __init__(self, solver: Solver, classical: Fallback, metrics: Metrics, max_bytes: int, seconds: float) -> None:
         self._solver = solver
+        self._classical = classical
         self._metrics = metrics
         self._max_bytes = max_bytes
         self._seconds = seconds
@@ -124,6 +171,7 @@ class Predictor:
         request_id: str,
         caller: Payer,
         seconds: float = math.inf,
+        policy: Policy = ANY,
     ) -> Result:
         """Return what the exchange writes.
 
@@ -133,6 +181,7 @@ class Predictor:
             request_id: For Triton's log.
             caller: Pays for the samples once the request is parsed, whether it succeeds or not.
             seconds: How long the caller waits.
+            policy: What the caller wants where an output may not be accurate enough.
 
         Returns:
             The response, as the exchange writes it.
@@ -144,19 +193,44 @@ class Predictor:
         deadline = asyncio.get_running_loop().time() + limit
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._predict(card, exchange, request_id, caller, deadline)
+                return await self._predict(Run(card, deadline, request_id, policy), exchange, caller)
         except TimeoutError as error:
             raise DeadlineExceeded(f"no response within {limit:g} s") from error
 
-    async def _predict(
-        self, card: Card, exchange: Exchange[Result], request_id: str, caller: Payer, deadline: float
-    ) -> Result:
+    async def _predict(self, run: Run, exchange: Exchange[Result], caller: Payer) -> Result:
+        card, solver = run.card, self._classical.solves(run.card)
+        run.policy.check(Case(card, solver))
         inputs = await self._parse(card, exchange)
         caller.spend(inputs.count)
-        outputs = await self._solver.predict(card, inputs.arrays, deadline, request_id)
+        outputs, quality = await self._outputs(run, inputs, Case(card, solver, inputs.single))
+        self._metrics.quality(card.model, quality)
         with self._metrics.phase(card.model, inputs.grid, "encode"):
             size = sum(array.nbytes for array in outputs.values())
-            return await offload(size, encode, card, exchange, outputs, inputs.single)
+            return await offload(size, encode, card, exchange, outputs, quality, inputs.single)
+
+    async def _outputs(self, run: Run, inputs: ModelInput, case: Case) -> tuple[Outputs, Quality]:
+        """Return the outputs that the policy accepts, and their quality."""
+        solver = self._classical if run.policy.bypasses(run.card) else self._solver
+        results = await solver.predict(run.card, inputs.arrays, run.deadline, run.request_id)
+        outputs, quality = split(results, run.card.quality, solved=solver is self._classical)
+        unmet = run.policy.unmet(case, quality)
+        if not unmet.any():
+            return outputs, quality
+        outputs, quality = await self._solve(run, inputs, unmet, outputs, quality)
+        run.policy.check_solutions(case, quality)
+        return outputs, quality
+
+    async def _solve(
+        self, run: Run, inputs: ModelInput, mask: NDArray[np.bool_], outputs: Outputs, quality: Quality
+    ) -> tuple[Outputs, Quality]:
+        """Replace the outputs of some samples by classical solutions."""
+        chosen = {name: array[mask] for name, array in inputs.arrays.items()}
+        solutions = await self._classical.predict(run.card, chosen, run.deadline, run.request_id)
+        bounds = await self._classical.bounds(run.card, chosen, solutions)
+        replaced = {name: array.copy() for name, array in outputs.items()}  # Triton's arrays are read-only
+        for name, array in replaced.items():
+            array[mask] = solutions[name]
+        return replaced, quality.solve(mask, bounds)
 
     async def _parse(self, card: Card, exchange: Exchange[Any]) -> ModelInput:
         start = time.perf_counter()
@@ -183,13 +257,14 @@ def parse(card: Card, exchange: Exchange[Any], max_bytes: int) -> ModelInput:
     return ModelInput(arrays, single, checks.grid_label(card.grid_of(arrays), card))
 
 
-def encode(card: Card, exchange: Exchange[Result], outputs: dict[str, NDArray[np.float32]], single: bool) -> Result:
+def encode(card: Card, exchange: Exchange[Result], outputs: Outputs, quality: Quality, single: bool) -> Result:
     """Check the model's outputs and write the response.
 
     Args:
         card: Of the version that ran.
         exchange: The request.
         outputs: Batches `[B, ...]` by name.
+        quality: What is known about them.
         single: Whether the response is one sample, without a batch axis.
 
     Returns:
@@ -200,7 +275,7 @@ def encode(card: Card, exchange: Exchange[Result], outputs: dict[str, NDArray[np
     """
     checks.check_output(outputs)
     shown = {name: array[0] if single else array for name, array in outputs.items()}
-    return exchange.write(card.model, card.version, shown)
+    return exchange.write(card.model, card.version, shown, quality)
 
 
 async def offload(size: int, function: Callable[..., Result], *args: Any) -> Result:

@@ -6,6 +6,7 @@ Labels are bounded: `model` is a name of the repository or `unknown`, `route` a 
 
 from __future__ import annotations
 
+import math
 import time
 from functools import cache
 from typing import TYPE_CHECKING
@@ -15,10 +16,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from serving.quality import Quality
+
 UNKNOWN = "unknown"
 # A single 85 x 85 field takes a millisecond, a batch of 421 x 421 on a CPU seconds.
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 _BYTES = tuple(4.0**power for power in range(5, 15))
+_ERRORS = tuple(digit * 10.0**power for power in range(-6, 1) for digit in (1, 2, 5))
 _FIELDS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -83,6 +87,18 @@ class Metrics:
         self.key_fields = Counter(
             "petrov_key_fields_total", "Samples requested with each API key.", ("key",), registry=registry
         )
+        self.outside = Counter(
+            "petrov_outside_total", "Samples outside of a model's training distribution.", ("model",), registry=registry
+        )
+        self.error_bound = Histogram(
+            "petrov_error_bound", "Guaranteed relative errors.", ("model",), buckets=_ERRORS, registry=registry
+        )
+        self.error_estimate = Histogram(
+            "petrov_error_estimate", "Calibrated relative errors.", ("model",), buckets=_ERRORS, registry=registry
+        )
+        self.solved_by = Counter(
+            "petrov_solved_by_total", "Samples by what computed them.", ("model", "by"), registry=registry
+        )
         self.endpoint_up = Gauge(
             "petrov_endpoint_up", "Whether requests are sent to a Triton.", ("endpoint",), registry=registry
         )
@@ -119,6 +135,19 @@ class Metrics:
             seconds: Its time.
         """
         self._phase(model, grid, "parse").observe(seconds)
+
+    def quality(self, model: str, quality: Quality) -> None:
+        """Record what is known about the errors of a batch of outputs."""
+        solved = int(quality.solved.sum())
+        for by, count in (("solver", solved), ("network", len(quality.solved) - solved)):
+            if count:
+                self.solved_by.labels(model, by).inc(count)
+        if quality.outside is not None:
+            self.outside.labels(model).inc(int(quality.outside.sum()))
+        for name, histogram in (("error_bound", self.error_bound), ("error_estimate", self.error_estimate)):
+            for value in quality.numbers.get(name, ()):
+                if not math.isnan(value):
+                    histogram.labels(model).observe(float(value))
 
     def triton(self, model: str) -> AbstractContextManager[None]:
         """Return a context that times a call of Triton."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from serving.quality import Quality
+
 # Small integers travel as larger ones.
 _CONTENTS: Mapping[str, tuple[str, type[Any]]] = {
     "FP32": ("fp32_contents", np.float32),
@@ -62,11 +64,12 @@ class GrpcExchange:
             tensor.name: _raw(tensor, data, max_bytes) for tensor, data in zip(request.inputs, contents, strict=True)
         }
 
-    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]]) -> bytes:
+    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> bytes:
         """Return the serialised response with the requested outputs, or all of them if none is named."""
-        requested = [output.name for output in self._request.outputs] or list(outputs)
-        described = [{"name": name, "datatype": tensors.FLOAT32, "shape": outputs[name].shape} for name in requested]
-        contents = [np.ascontiguousarray(outputs[name], "<f4").tobytes() for name in requested]
+        results = tensors.results(outputs, quality)
+        requested = [output.name for output in self._request.outputs] or list(results)
+        described = [{"name": name, "datatype": tensors.FLOAT32, "shape": results[name].shape} for name in requested]
+        contents = [np.ascontiguousarray(results[name], "<f4").tobytes() for name in requested]
         response = service_pb2.ModelInferResponse(
             id=self._request.id,
             model_name=model,

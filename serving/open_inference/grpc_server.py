@@ -26,6 +26,7 @@ from tritonclient.grpc import service_pb2
 
 from serving.auth.guard import OPEN
 from serving.auth.keys import Scope
+from serving.http import policies
 from serving.http.direct_route import version_number
 from serving.observability.metrics import UNKNOWN
 from serving.observability.request_log import Entry
@@ -201,8 +202,19 @@ class GrpcServer:
             ticket.hold(call.size)
             self._service.metrics.request_bytes.observe(call.size)
             card = self._find(call, request.model_name, request.model_version).card
-            exchange = GrpcExchange(request, call.size, [tensor.name for tensor in card.outputs])
-            return await self._service.predictor.predict(card, exchange, call.request_id, call.caller, call.seconds)
+            exchange = GrpcExchange(request, call.size, card.result_names)
+            policy = policies.policy(_texts(request.parameters))
+            return await self._service.predictor.predict(
+                card, exchange, call.request_id, call.caller, call.seconds, policy
+            )
+
+
+def _texts(parameters: Any) -> dict[str, str]:
+    """Return the parameters of a request as a query would have them."""
+    return {
+        name: str(getattr(value, value.WhichOneof("parameter_choice") or "string_param"))
+        for name, value in parameters.items()
+    }
 
 
 def _written(message: Any) -> bytes:

@@ -116,7 +116,7 @@ def describe(card: Card, versions: Iterable[int]) -> ModelMetadata:
         versions=tuple(str(version) for version in versions),
         platform=card.format,
         inputs=tuple(_metadata(argument) for argument in card.arguments),
-        outputs=tuple(_metadata(tensor) for tensor in card.outputs),
+        outputs=(*(_metadata(tensor) for tensor in card.outputs), *map(_quality_metadata, card.quality)),
     )
 
 
@@ -127,13 +127,13 @@ def configure(card: Card) -> ModelConfig:
         platform=card.format,
         max_batch_size=card.limits.batch,
         input=tuple(_config(argument) for argument in card.arguments),
-        output=tuple(_config(tensor) for tensor in card.outputs),
+        output=(*(_config(tensor) for tensor in card.outputs), *map(_quality_config, card.quality)),
         parameters=_parameters(card),
     )
 
 
 def _parameters(card: Card) -> dict[str, Parameter]:
-    signature = card.model_dump_json(include={"title", "inputs", "parameters", "outputs", "grid"})
+    signature = card.model_dump_json(include={"title", "inputs", "parameters", "outputs", "quality", "grid"})
     found = {"signature": Parameter(string_value=signature)}
     if card.vocabulary is not None:
         found["vocabulary"] = Parameter(string_value=card.vocabulary.model_dump_json())
@@ -145,6 +145,14 @@ def _metadata(tensor: Argument) -> TensorMetadata:
     return TensorMetadata(
         name=tensor.name, datatype=tensor.dtype, shape=_sizes(tensor), parameters={"axes": tensor.axes, **described}
     )
+
+
+def _quality_metadata(name: str) -> TensorMetadata:
+    return TensorMetadata(name=name, datatype="FP32", shape=(ANY, 1), parameters={"axes": ("batch", "value")})
+
+
+def _quality_config(name: str) -> TensorConfig:
+    return TensorConfig(name=name, data_type="TYPE_FP32", dims=(1,))
 
 
 def _config(tensor: Argument) -> TensorConfig:

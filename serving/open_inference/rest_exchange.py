@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from serving.quality import Quality
+
 MAX_TENSORS = 64  # more tensors than any model has
 Size = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Name = Annotated[str, Field(max_length=256)]
@@ -117,15 +119,15 @@ class RestExchange:
             tensors.check_parameters(tensor.parameters, tensor.name)
         return _arrays(request.inputs, memoryview(self._content)[self._json_bytes :], max_bytes)
 
-    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]]) -> Reply:
+    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Reply:
         """Return the response with the requested outputs, or all of them if none is named."""
-        request = self._request
+        request, results = self._request, tensors.results(outputs, quality)
         default = request.parameters.get("binary_data_output") is True
         requested = {output.name: output.parameters.get("binary_data", default) is True for output in request.outputs}
         written: list[dict[str, Any]] = []
         tail: list[bytes] = []
-        for name, binary in (requested or dict.fromkeys(outputs, default)).items():
-            array = np.ascontiguousarray(outputs[name], "<f4")
+        for name, binary in (requested or dict.fromkeys(results, default)).items():
+            array = np.ascontiguousarray(results[name], "<f4")
             if binary:
                 tail.append(array.tobytes())
             coded = {"parameters": {"binary_data_size": array.nbytes}} if binary else {"data": array.reshape(-1)}

@@ -11,7 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 from serving.auth.guard import OPEN
 from serving.auth.keys import Scope
 from serving.codecs import json_arrays, negotiation
-from serving.http import body
+from serving.http import body, policies
 from serving.http.authorisation import requires
 from serving.http.direct_route import DirectRoute
 from serving.open_inference import metadata
@@ -55,12 +55,13 @@ _SCHEMA = InferenceRequest.model_json_schema()
 _INFERENCE: dict[str, Any] = {
     "openapi_extra": {
         "parameters": [
+            *policies.PARAMETERS,
             {
                 "name": JSON_BYTES,
                 "in": "header",
                 "description": "Where the JSON ends, if the bytes of tensors follow it.",
                 "schema": {"type": "integer", "minimum": 0},
-            }
+            },
         ],
         "requestBody": {
             "required": True,
@@ -137,6 +138,7 @@ async def infer(model: str, request: Request, service: Serving, version: Version
 
 async def _infer(card: Card, request: Request, service: Service) -> Response:
     negotiation.check_uncompressed(request.headers)
+    policy = policies.policy(request.query_params)
     json_bytes, limit = _limits(request.headers, service.settings.max_body_bytes)
     state = request.state
     state.version = card.version
@@ -144,8 +146,8 @@ async def _infer(card: Card, request: Request, service: Service) -> Response:
     with service.admission.admit() as ticket:
         content = await body.read(request, ticket, limit, service.settings.receive_seconds)
         service.metrics.request_bytes.observe(len(content))
-        exchange = RestExchange(content, json_bytes, [tensor.name for tensor in card.outputs])
-        work = service.predictor.predict(card, exchange, state.request_id, state.caller)
+        exchange = RestExchange(content, json_bytes, card.result_names)
+        work = service.predictor.predict(card, exchange, state.request_id, state.caller, policy=policy)
         reply = await body.unless_disconnected(request, work)
     if reply.json_bytes is None:
         return Response(reply.body, media_type=json_arrays.MEDIA_TYPE)

@@ -12,6 +12,10 @@ from serving.problem_details import InvalidParameter, WrongDtype, WrongInput
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
+    from serving.quality import Quality
+
 FLOAT32 = "FP32"
 DATATYPES: Mapping[str, np.dtype[Any]] = {
     FLOAT32: np.dtype("<f4"),
@@ -49,6 +53,11 @@ def check_inputs(sent: Sequence[str], names: Sequence[str], optional: Collection
     check_names(sent, names, optional)
     if repeated := [name for name in names if sent.count(name) > 1]:
         raise WrongInput(f'the input "{repeated[0]}" is sent twice', array=repeated[0])
+
+
+def results(outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> dict[str, NDArray[np.float32]]:
+    """Return the outputs, and `[B, 1]` for each number that is known about them."""
+    return {**outputs, **{name: array[:, np.newaxis] for name, array in quality.numbers.items()}}
 
 
 def check_outputs(requested: Sequence[str], names: Sequence[str]) -> None:

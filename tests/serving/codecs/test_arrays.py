@@ -29,8 +29,10 @@ from serving.problem_details import (
     WrongInput,
     WrongShape,
 )
+from serving.quality import Quality
 
 LIMIT = 2**20
+NETWORK = Quality({}, np.zeros(1, np.bool_))
 fields = hnp.arrays(
     np.float32,
     hnp.array_shapes(min_dims=1, max_dims=4, max_side=5),
@@ -53,7 +55,7 @@ def read(content: bytes) -> NDArray[Any]:
 
 @given(fields)
 def test_nested_lists_round_trip(array: NDArray[Any]) -> None:
-    written = formats.write("m", 3, {"a": array}, Coding(JSON))
+    written = formats.write("m", 3, {"a": array}, Coding(JSON), NETWORK)
     document = json.loads(written)
     assert (document["model"], document["version"]) == ("m", 3)
     np.testing.assert_array_equal(read(body(document["outputs"]["a"])).astype(np.float32), array)
@@ -61,7 +63,7 @@ def test_nested_lists_round_trip(array: NDArray[Any]) -> None:
 
 @given(fields)
 def test_base64_round_trips(array: NDArray[Any]) -> None:
-    written = formats.write("m", 3, {"a": array}, Coding(JSON, base64=True))
+    written = formats.write("m", 3, {"a": array}, Coding(JSON, base64=True), NETWORK)
     found, coding = formats.read(body(json.loads(written)["outputs"]["a"]), JSON, ["a"], LIMIT)
     assert coding == Coding(JSON, base64=True)
     np.testing.assert_array_equal(found["a"], array)
@@ -192,7 +194,7 @@ def test_one_npy_holds_one_array() -> None:
     with pytest.raises(UnsupportedMediaType, match="takes a, b"):
         formats.read(b"", NPY, ["a", "b"], LIMIT)
     with pytest.raises(NotAcceptable, match="outputs are a, b"):
-        formats.write("m", 1, {"a": np.ones(1, np.float32), "b": np.ones(1, np.float32)}, Coding(NPY))
+        formats.write("m", 1, {"a": np.ones(1, np.float32), "b": np.ones(1, np.float32)}, Coding(NPY), NETWORK)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from serving.codecs import safetensors
 from serving.codecs.formats import Body
 from serving.codecs.json_arrays import MEDIA_TYPE as JSON
 from serving.problem_details import BodyTooLarge, Refused, UnreadableBody, WrongDtype, WrongInput, WrongShape
+from serving.quality import Quality
 
 if TYPE_CHECKING:
     from tests.conftest import Gateway
@@ -119,7 +120,8 @@ def test_several_inputs_and_outputs_go_in_one_file() -> None:
     found = exchange.read(["b", "a"], LIMIT)
     for name, array in sent.items():
         np.testing.assert_array_equal(found[name], array)
-    written = load(exchange.write("m", 3, {"u": np.ones(2, np.float32), "v": np.zeros(3, np.float32)}))
+    outputs = {"u": np.ones(2, np.float32), "v": np.zeros(3, np.float32)}
+    written = load(exchange.write("m", 3, outputs, Quality({}, np.zeros(1, np.bool_))).body)
     assert {name: array.shape for name, array in written.items()} == {"u": (2,), "v": (3,)}
     with pytest.raises(WrongInput, match='"c" is missing; got "a", "b"'):
         exchange.read(["a", "b", "c"], LIMIT)

@@ -219,10 +219,12 @@ def test_a_request_of_nobodys_trace_begins_its_own(traced: Gateway, receiver: Re
     assert (span.parent, span.about["http.response.status_code"]) == ("", 200)
 
 
-def test_what_is_refused_is_told_without_its_values(traced: Gateway, receiver: Receiver) -> None:
+def test_what_is_refused_is_traced_without_its_values(traced: Gateway, receiver: Receiver) -> None:
     with caller() as (trace, _), petrov_client.GrpcClient(f"127.0.0.1:{traced.settings.grpc_port}") as client:
+        field = np.float32(FIELD - 781.5)[np.newaxis]  # the client itself would refuse it
+        call = client._wire.prediction(client.model("blur"), None, {"coefficient": field})
         with pytest.raises(petrov_client.InvalidInput, match=r"-777\.25"):
-            client.predict("blur", FIELD - 781.5)
+            client._perform(call, 5)
         with pytest.raises(petrov_client.UnknownModel):
             client.predict("missing", FIELD)
     span = arrived(receiver, trace, (GATEWAY, INFER))[GATEWAY, INFER]

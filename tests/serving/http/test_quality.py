@@ -1,0 +1,232 @@
+"""What a response says about its own errors, over every route and in every format."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import numpy as np
+import pytest
+import tritonclient.grpc as triton_grpc
+import tritonclient.http as triton_http
+from numpy.typing import NDArray
+from safetensors import deserialize
+from safetensors.numpy import load, save
+
+from physics import darcy
+from tests import toy_gauges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Gateway
+
+URL = "/v1/models/gauge/predict"
+UNSOLVED = "/v1/models/gauge_unsolved/predict"
+NPY = {"Content-Type": "application/x-npy"}
+SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
+
+
+@pytest.fixture(scope="module")
+def http(gateway: Gateway) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=gateway.url, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+def fields() -> NDArray[np.float32]:
+    """Return three inputs; the second one is outside, and the third has the largest error bound."""
+    drawn = np.random.default_rng(0).uniform(3, 12, (3, 10, 12)).astype(np.float32)
+    drawn[1, 4, 5] = 25
+    drawn[2] += 5
+    return drawn
+
+
+def npy(array: NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def document(array: NDArray[Any]) -> dict[str, Any]:
+    return {"inputs": {"coefficient": array.tolist()}}
+
+
+def problem(response: httpx2.Response) -> tuple[int, str, str]:
+    found = response.json()
+    return response.status_code, found["type"].rpartition(":")[2], found["detail"]
+
+
+def test_json_has_a_member_with_one_number_per_sample(http: httpx2.Client, fields: NDArray[Any]) -> None:
+    response = http.post(URL, json=document(fields)).json()
+    np.testing.assert_allclose(response["outputs"]["solution"], toy_gauges.compute(fields), rtol=1e-6)
+    assert list(response["outputs"]) == ["solution"]
+    for name, values in toy_gauges.quality(fields).items():
+        np.testing.assert_allclose(response["quality"][name], values, rtol=1e-5, atol=1e-7)
+    assert response["quality"]["outside"] == [False, True, False]
+    assert response["quality"]["solved_by"] == "network"
+    one = http.post(URL, json=document(fields[1])).json()
+    assert np.shape(one["outputs"]["solution"]) == fields.shape[1:]
+    assert one["quality"]["outside"] == [True]
+
+
+def test_headers_have_the_worst_of_the_batch(http: httpx2.Client, fields: NDArray[Any]) -> None:
+    response = http.post(URL, content=npy(fields), headers=NPY)
+    np.testing.assert_allclose(np.load(io.BytesIO(response.content)), toy_gauges.compute(fields), rtol=1e-6)
+    expected = toy_gauges.quality(fields)
+    headers = response.headers
+    assert float(headers["petrov-error-bound"]) == pytest.approx(expected["error_bound"].max(), rel=1e-4)
+    assert float(headers["petrov-error-estimate"]) == pytest.approx(expected["error_estimate"].max(), rel=1e-4)
+    assert float(headers["petrov-novelty"]) == 0
+    assert (headers["petrov-outside"], headers["petrov-solved-by"]) == ("true", "network")
+    assert http.post(URL, content=npy(fields[::2]), headers=NPY).headers["petrov-outside"] == "false"
+
+
+def test_safetensors_have_tensors_of_the_numbers(http: httpx2.Client, fields: NDArray[Any]) -> None:
+    response = http.post(URL, content=save({"coefficient": fields}), headers=SAFETENSORS)
+    tensors = load(response.content)
+    assert set(tensors) == {"solution", "outside", *toy_gauges.QUALITY}
+    for name, values in toy_gauges.quality(fields).items():
+        np.testing.assert_allclose(tensors[name], values, rtol=1e-5, atol=1e-7)
+    assert tensors["outside"].tolist() == [False, True, False]
+    assert len(deserialize(response.content)) == 5
+
+
+def test_models_without_quality_outputs_say_nothing(http: httpx2.Client, fields: NDArray[Any]) -> None:
+    url = "/v1/models/blur/predict"
+    assert "quality" not in http.post(url, json=document(fields)).json()
+    assert not [name for name in http.post(url, content=npy(fields), headers=NPY).headers if "solved" in name]
+
+
+def test_the_open_inference_protocol_has_tensors_of_the_numbers(gateway: Gateway, fields: NDArray[Any]) -> None:
+    addresses = gateway.url.removeprefix("http://"), f"127.0.0.1:{gateway.settings.grpc_port}"
+    for module, address in zip((triton_http, triton_grpc), addresses, strict=True):
+        client = module.InferenceServerClient(address)
+        tensor = module.InferInput("coefficient", fields.shape, "FP32")
+        tensor.set_data_from_numpy(fields)
+        result = client.infer("gauge", [tensor])
+        for name, values in toy_gauges.quality(fields).items():
+            assert result.as_numpy(name).shape == (3, 1)
+            np.testing.assert_allclose(result.as_numpy(name)[:, 0], values, rtol=1e-5, atol=1e-7)
+        only = client.infer("gauge", [tensor], outputs=[module.InferRequestedOutput("novelty")])
+        assert only.as_numpy("solution") is None
+        assert only.as_numpy("novelty").shape == (3, 1)
+        client.close()
+    metadata = httpx2.get(f"{gateway.url}/v2/models/gauge").json()["outputs"]
+    assert [(tensor["name"], tensor["shape"]) for tensor in metadata] == [
+        ("solution", [-1, -1, -1]),
+        *((name, [-1, 1]) for name in toy_gauges.QUALITY),
+    ]
+
+
+def test_inputs_outside_can_be_refused(http: httpx2.Client, fields: NDArray[Any]) -> None:
+    response = http.post(f"{URL}?outside=refuse", json=document(fields))
+    status, kind, detail = problem(response)
+    assert (status, kind) == (422, "outside-training")
+    assert detail.startswith('sample 1 has a novelty of 0: it is unlike the training data of "gauge"')
+    assert response.json()["where"] == {"array": "coefficient", "index": [1], "pointer": "/inputs/coefficient/1"}
+    assert http.post(f"{URL}?outside=refuse", json=document(fields[::2])).status_code == 200
+    single = http.post(f"{URL}?outside=refuse", json=document(fields[1])).json()
+    assert single["where"] == {"array": "coefficient", "pointer": "/inputs/coefficient"}
+
+
+def test_inputs_outside_can_be_solved(http: httpx2.Client, fields: NDArray[Any]) -> None:
+    response = http.post(f"{URL}?outside=solve", json=document(fields)).json()
+    output, quality = np.array(response["outputs"]["solution"]), response["quality"]
+    np.testing.assert_allclose(output[1], darcy.solve(fields[1]), rtol=1e-5)
+    np.testing.assert_allclose(output[::2], toy_gauges.compute(fields[::2]), rtol=1e-6)
+    assert (quality["solved_by"], quality["outside"]) == ("mixed", [False, True, False])
+    assert quality["error_estimate"][1] is None
+    status, kind, detail = problem(http.post(f"{UNSOLVED}?outside=solve", json=document(fields)))
+    assert (status, kind) == (422, "outside-training")
+    assert detail.endswith('and no classical solver solves its problem "gauge"')
+
+
+def test_a_tolerance_is_met_by_the_network_or_by_the_solver(http: httpx2.Client, fields: NDArray[Any]) -> None:
+    bounds = toy_gauges.quality(fields)["error_bound"]
+    loose = http.post(f"{URL}?tolerance={1.01 * bounds.max()}", json=document(fields)).json()
+    assert loose["quality"]["solved_by"] == "network"
+    between = http.post(f"{URL}?tolerance={bounds[:2].max() + 1e-4}", json=document(fields)).json()
+    output = np.array(between["outputs"]["solution"])
+    np.testing.assert_allclose(output[:2], toy_gauges.compute(fields[:2]), rtol=1e-6)
+    np.testing.assert_allclose(output[2], darcy.solve(fields[2]), rtol=1e-5)
+    assert between["quality"]["solved_by"] == "mixed"
+    tight = http.post(f"{URL}?tolerance=1e-4", content=npy(fields), headers=NPY)
+    np.testing.assert_allclose(np.load(io.BytesIO(tight.content)), [darcy.solve(field) for field in fields], rtol=1e-5)
+    assert tight.headers["petrov-solved-by"] == "solver"
+
+
+def test_a_tolerance_that_cannot_be_met_is_refused(http: httpx2.Client, fields: NDArray[Any]) -> None:
+    status, kind, detail = problem(http.post(f"{UNSOLVED}?tolerance=1e-3", json=document(fields)))
+    assert (status, kind) == (422, "tolerance-unmet")
+    assert re.fullmatch(r"sample 0 has an error_bound of 0.00\d+; expected at most 0.001", detail)
+    tokens = {"inputs": {"tokens": [[1, 2]]}}
+    status, kind, detail = problem(http.post("/v1/models/tally/predict?tolerance=1", json=tokens))
+    assert (status, kind) == (422, "tolerance-unmet")
+    assert "reports no error_bound, and no classical solver" in detail
+
+
+def test_a_model_without_bounds_meets_a_tolerance_by_the_solver(http: httpx2.Client, fields: NDArray[Any]) -> None:
+    response = http.post("/v1/models/blur/predict?tolerance=1e-3", json=document(fields[0])).json()
+    np.testing.assert_allclose(response["outputs"]["solution"], darcy.solve(fields[0]), rtol=1e-5)
+    assert response["quality"] == {"solved_by": "solver"}
+
+
+def test_a_policy_travels_as_query_and_as_parameters(gateway: Gateway, fields: NDArray[Any]) -> None:
+    http, grpc = gateway.url.removeprefix("http://"), f"127.0.0.1:{gateway.settings.grpc_port}"
+    for module, address, options in (
+        (triton_http, http, {"query_params": {"tolerance": "1e-4"}}),
+        (triton_grpc, grpc, {"parameters": {"tolerance": 1e-4, "outside": "answer"}}),
+    ):
+        client = module.InferenceServerClient(address)
+        tensor = module.InferInput("coefficient", fields.shape, "FP32")
+        tensor.set_data_from_numpy(fields)
+        solution = client.infer("gauge", [tensor], **options).as_numpy("solution")
+        np.testing.assert_allclose(solution, [darcy.solve(field) for field in fields], rtol=1e-5)
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("tolerance=0", 'tolerance: expected a positive number but got "0"'),
+        ("tolerance=nan", "expected a positive number"),
+        ("tolerance=small", 'but got "small"'),
+        ("outside=ignore", 'outside: expected answer or solve or refuse but got "ignore"'),
+    ],
+)
+def test_wrong_choices_are_refused(http: httpx2.Client, fields: NDArray[Any], query: str, message: str) -> None:
+    status, kind, detail = problem(http.post(f"{URL}?{query}", json=document(fields)))
+    assert (status, kind) == (422, "invalid-parameter")
+    assert message in detail
+
+
+def test_a_model_without_novelty_cannot_treat_inputs_outside(http: httpx2.Client, fields: NDArray[Any]) -> None:
+    status, kind, detail = problem(http.post("/v1/models/blur/predict?outside=refuse", json=document(fields)))
+    assert (status, kind) == (422, "invalid-parameter")
+    assert detail == 'outside=refuse needs a novelty, which "blur" does not report'
+
+
+def test_a_reference_says_that_the_solver_computed_it(http: httpx2.Client, fields: NDArray[Any]) -> None:
+    response = http.post("/v1/models/gauge/reference", json=document(fields)).json()
+    assert response["quality"]["solved_by"] == "solver"
+
+
+def test_metrics_count_quality(http: httpx2.Client, fields: NDArray[Any]) -> None:
+    def numbers() -> dict[str, float]:
+        lines = [line.rpartition(" ") for line in http.get("/metrics").text.splitlines() if 'model="gauge"' in line]
+        return {name: float(value) for name, _, value in lines}
+
+    before = numbers()
+    http.post(f"{URL}?outside=solve", json=document(fields))
+    after = numbers()
+
+    def grown(name: str) -> float:
+        return after[name] - before.get(name, 0)
+
+    assert grown('petrov_outside_total{model="gauge"}') == 1
+    assert grown('petrov_solved_by_total{by="network",model="gauge"}') == 2
+    assert grown('petrov_solved_by_total{by="solver",model="gauge"}') == 1
+    assert grown('petrov_error_estimate_count{model="gauge"}') == 2

@@ -1,0 +1,107 @@
+"""Toy models that report on themselves: `gauge`, whose problem has a classical solver, and `gauge_unsolved`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+PROBLEMS = {"gauge": "darcy", "gauge_unsolved": "gauge"}
+QUALITY = ("error_bound", "error_estimate", "novelty")
+#: The largest value that is not outside: above it the novelty is below 0.01.
+HIGHEST = 19.0
+CONFIG = """\
+name: "{name}"
+backend: "onnxruntime"
+max_batch_size: 8
+input {{ name: "coefficient" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
+output {{ name: "solution" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
+output {{ name: "error_bound" data_type: TYPE_FP32 dims: [ 1 ] }}
+output {{ name: "error_estimate" data_type: TYPE_FP32 dims: [ 1 ] }}
+output {{ name: "novelty" data_type: TYPE_FP32 dims: [ 1 ] }}
+instance_group {{ count: 1 kind: KIND_CPU }}
+dynamic_batching {{ }}
+parameters {{ key: "intra_op_thread_count" value {{ string_value: "1" }} }}
+"""
+
+
+def add(repository: Path) -> None:
+    """Write both models into a repository, as export does."""
+    for name, problem in PROBLEMS.items():
+        version = repository / name / "1"
+        version.mkdir(parents=True)
+        (repository / name / "config.pbtxt").write_text(CONFIG.format(name=name))
+        (version / "model.onnx").write_bytes(_graph())
+        (version / "card.json").write_text(json.dumps(_card(name, problem)))
+
+
+def compute(fields: NDArray[Any]) -> NDArray[Any]:
+    """Return what both models compute, in NumPy: a tenth of each field `[B, H, W]`."""
+    return fields / 10
+
+
+def quality(fields: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return what both models report, `[B]` each: a thousandth of the mean, twice that, and 0 for a maximum of 20."""
+    bound = fields.mean(axis=(1, 2)) / 1000
+    return dict(zip(QUALITY, (bound, 2 * bound, np.maximum(0, 1 - fields.max(axis=(1, 2)) / 20)), strict=True))
+
+
+def _graph() -> bytes:
+    import onnx.helper as make  # noqa: PLC0415 - few tests need it
+    from onnx import TensorProto, numpy_helper  # noqa: PLC0415 - as above
+
+    node = make.make_node
+    nodes = [
+        node("Mul", ["coefficient", "tenth"], ["solution"]),
+        node("ReduceMean", ["coefficient", "grid"], ["mean"]),
+        node("Mul", ["mean", "thousandth"], ["bounds"]),
+        node("Squeeze", ["bounds", "last"], ["error_bound"]),
+        node("Add", ["error_bound", "error_bound"], ["error_estimate"]),
+        node("ReduceMax", ["coefficient", "grid"], ["highest"]),
+        node("Mul", ["highest", "twentieth"], ["share"]),
+        node("Sub", ["one", "share"], ["rest"]),
+        node("Relu", ["rest"], ["unusual"]),
+        node("Squeeze", ["unusual", "last"], ["novelty"]),
+    ]
+    numbers = {"tenth": 0.1, "thousandth": 1e-3, "twentieth": 0.05, "one": 1.0}
+    constants = {name: np.float32(value) for name, value in numbers.items()}
+    constants |= {"grid": np.array([1, 2]), "last": np.array([2])}
+    axes = ["batch", "row", "column"]
+    graph = make.make_graph(
+        nodes,
+        "gauge",
+        [make.make_tensor_value_info("coefficient", TensorProto.FLOAT, axes)],
+        [
+            make.make_tensor_value_info("solution", TensorProto.FLOAT, axes),
+            *(make.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 1]) for name in QUALITY),
+        ],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    made = make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=9)
+    serialised: bytes = made.SerializeToString()
+    return serialised
+
+
+def _card(name: str, problem: str) -> dict[str, Any]:
+    axes = ["batch", "row", "column"]
+    tensor = {"dtype": "FP32", "axes": axes, "shape": [None] * 3, "units": "1", "meaning": "", "positive": False}
+    return {
+        "model": name,
+        "version": 1,
+        "format": "onnx",
+        "title": "A model that reports on itself",
+        "problem": problem,
+        "inputs": [{**tensor, "name": "coefficient"}],
+        "outputs": [{**tensor, "name": "solution"}],
+        "quality": list(QUALITY),
+        "grid": {"axes": axes[1:], "minimum": 4, "maximum": 64, "declared": [16], "points": "cells"},
+        "limits": {"batch": 8},
+        "training": {},
+        "checkpoint": {"sha256": "0" * 64, "parameters": 0},
+    }
