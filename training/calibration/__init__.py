@@ -1,0 +1,21 @@
+"""What a trained network says about its own error: a calibrated estimate, and how unusual an input is.
+
+Both are conformal: they rest on the ranks of calibration samples, not on a model of the errors. They are modules, so
+that an exported graph holds them beside the operator.
+"""
+
+from training.calibration.calibration import Calibration, Channel, Layout, Measured, calibrate
+from training.calibration.error_estimate import ErrorEstimate
+from training.calibration.novelty import Novelty
+from training.calibration.statistics import InputStatistics
+
+__all__ = [
+    "Calibration",
+    "Channel",
+    "ErrorEstimate",
+    "InputStatistics",
+    "Layout",
+    "Measured",
+    "Novelty",
+    "calibrate",
+]

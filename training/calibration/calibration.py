@@ -1,0 +1,208 @@
+"""The calibration of a model: a module that returns the quality of its predictions, and the file that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from training.calibration import conformal
+from training.calibration.error_estimate import ErrorEstimate
+from training.calibration.novelty import Novelty
+from training.calibration.statistics import InputStatistics
+from training.files import replacing
+from training.problems.description import Description
+from training.user_error import UserError
+
+FILE = "calibration.safetensors"
+ERROR_ESTIMATE, NOVELTY = "error_estimate", "novelty"
+FEWEST_FITTED = 16  # samples of which mean and covariance of the statistics make sense
+SPREAD = 2.0  # a positive channel whose largest value is this many times its smallest is seen by its logarithm
+
+
+class CalibrationError(UserError):
+    """A file is no calibration: the message names it, what was expected and what was found."""
+
+
+class Channel(BaseModel):
+    """A channel of the inputs, or a parameter.
+
+    Attributes:
+        name: Its name; that of a component has the field's name before a point.
+        logarithm: Whether its logarithm is taken.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    logarithm: bool = False
+
+
+class Layout(BaseModel):
+    """The sizes of a calibration, from which its module is built before its numbers are read.
+
+    Attributes:
+        channels: Channels of the inputs, then the parameters.
+        axes: The number of axes of the grid.
+        statistics: The number of statistics per sample.
+        fitted: Samples that gave the statistics' mean and covariance, and the expected size of the error.
+        inputs: Calibration inputs, behind the novelty.
+        errors: Calibration samples per grid, behind the error estimate; 0 where they were too few for one.
+        grids: Calibrated grids, by their numbers of points.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    channels: tuple[Channel, ...]
+    axes: int
+    statistics: int
+    fitted: int
+    inputs: int
+    errors: int
+    grids: tuple[int, ...]
+
+
+class Calibration(nn.Module):
+    """Compute what is known about the error of a prediction from the model's inputs.
+
+    Args:
+        layout: The sizes.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__()
+        self.layout = layout
+        self.statistics = InputStatistics([channel.logarithm for channel in layout.channels], layout.axes)
+        self.novelty = Novelty(layout.statistics, layout.inputs)
+        self.estimate = ErrorEstimate(layout.statistics, len(layout.grids)) if layout.errors else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return (ERROR_ESTIMATE, NOVELTY) if self.estimate is not None else (NOVELTY,)
+
+    def forward(self, *arguments: Tensor) -> tuple[Tensor, ...]:
+        """Return the error estimate, if there is one, and the novelty, `[batch, 1]` each."""
+        statistics = self.statistics(arguments)
+        novelty = self.novelty(statistics)
+        if self.estimate is None:
+            return (novelty,)
+        return self.estimate(self.novelty.standardised(statistics), grid_points(arguments[0], self.layout.axes)), novelty
+
+
+def grid_points(field: Tensor, axes: int) -> Tensor:
+    """Return the number of points of a field's grid as a tensor of shape `[1]`, which stays free in a graph."""
+    count = torch.ones(1, dtype=field.dtype, device=field.device)
+    for side in field.shape[-axes:]:
+        count = count * (torch.arange(side, device=field.device)[-1:] + 1).to(field.dtype)
+    return count
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Samples on one grid, with the errors of the network's predictions.
+
+    Attributes:
+        inputs: The operator's arguments, `[sample, (component,) *grid]` or `[sample]` each.
+        errors: Relative L2 errors `[sample]`; none where only the inputs are known.
+    """
+
+    inputs: Sequence[Tensor]
+    errors: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.inputs[0])
+
+    def points(self, axes: int) -> int:
+        """Return the number of points of the grid."""
+        return self.inputs[0].shape[-axes:].numel()
+
+
+def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Sequence[Measured]) -> Calibration | None:
+    """Calibrate a trained network.
+
+    Args:
+        problem: What it was trained for.
+        fitted: Samples with errors, which may be training samples.
+        calibration: Samples that serve nothing else. Those with errors give the estimate, all give the novelty; one
+            element per grid, and any number without errors.
+
+    Returns:
+        The calibration; None where there are too few samples for any.
+    """
+    axes = len(problem.axes)
+    if sum(map(len, fitted)) < FEWEST_FITTED or not calibration:
+        return None
+    channels = _channels(problem, fitted)
+    statistics = InputStatistics([channel.logarithm for channel in channels], axes)
+    for_units = max(fitted, key=lambda one: one.points(axes))
+    statistics.fit(for_units.inputs)
+    measured = {one.points(axes): one for one in calibration if one.errors is not None}
+    enough = all(len(one) >= conformal.fewest() for one in measured.values())
+    rows = torch.cat([statistics(one.inputs) for one in fitted])
+    others = torch.cat([statistics(one.inputs) for one in calibration])
+    layout = Layout(
+        channels=channels,
+        axes=axes,
+        statistics=rows.shape[1],
+        fitted=len(rows),
+        inputs=len(others),
+        errors=min(map(len, measured.values())) if measured and enough else 0,
+        grids=tuple(sorted(measured)),
+    )
+    found = Calibration(layout).eval()
+    found.statistics = statistics
+    found.novelty.fit(rows, others)
+    if found.estimate is not None:
+        errors = torch.cat([one.errors for one in fitted if one.errors is not None])
+        found.estimate.fit(found.novelty.standardised(rows), errors)
+        found.estimate.calibrate(
+            {
+                points: (found.novelty.standardised(statistics(one.inputs)), one.errors)
+                for points, one in measured.items()
+                if one.errors is not None
+            }
+        )
+    return found
+
+
+def save(folder: Path, calibration: Calibration) -> None:
+    """Write the file of a calibration into a checkpoint's folder."""
+    state = {name: tensor.contiguous() for name, tensor in calibration.state_dict().items()}
+    with replacing(folder / FILE) as aside:
+        save_file(state, aside, {"layout": calibration.layout.model_dump_json()})
+
+
+def load(folder: Path) -> Calibration | None:
+    """Read the calibration of a checkpoint's folder; None where there is none.
+
+    Raises:
+        CalibrationError: The file is damaged.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, "pt") as file:
+            calibration = Calibration(Layout.model_validate_json((file.metadata() or {})["layout"]))
+            calibration.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+    except Exception as error:
+        raise CalibrationError(f"{path}: expected a calibration but found something else: {error}") from error
+    return calibration.eval()
+
+
+def _channels(problem: Description, fitted: Sequence[Measured]) -> tuple[Channel, ...]:
+    """Return the channels of a problem's inputs, with the logarithm of positive ones that vary much."""
+    found = []
+    for tensor, values in zip((*problem.inputs, *problem.parameters), fitted[0].inputs, strict=True):
+        names = [f"{tensor.name}.{part}" for part in getattr(tensor, "components", ())] or [tensor.name]
+        positive = getattr(tensor, "positive", False)
+        logarithm = bool(positive and values.amin() > 0 and values.amax() > SPREAD * values.amin())
+        found += [Channel(name=name, logarithm=logarithm) for name in names]
+    return tuple(found)

@@ -1,0 +1,123 @@
+r"""Statistics of a model's inputs: some numbers per sample that hardly depend on the grid's resolution.
+
+Per channel, standardised over the fitted samples (the logarithm of a positive one): mean, deviation, minimum, maximum;
+the share of values near each of some levels between the lowest and the highest, and how far values lie beyond them; per
+axis the total variation of its lines, and the lowest cosine coefficients of their mean. A parameter is a statistic
+itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+LEVELS = 8
+MODES = 4
+FARTHEST = 10.0  # steps between levels: how far beyond them a value counts
+
+Statistics = Float[Tensor, "batch statistic"]
+
+
+class InputStatistics(nn.Module):
+    """Compute the statistics of every sample.
+
+    Args:
+        logarithms: Per channel of the inputs, then per parameter, whether its logarithm is taken.
+        axes: The number of axes of the grid.
+
+    Example:
+        >>> statistics = InputStatistics((True,), axes=2)
+        >>> fields = torch.rand(5, 16, 12) + 1
+        >>> statistics.fit([fields])
+        >>> statistics([fields]).shape
+        torch.Size([5, 24])
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    levels: Tensor
+
+    def __init__(self, logarithms: Sequence[bool], axes: int) -> None:
+        super().__init__()
+        self.logarithms, self.axes = tuple(logarithms), axes
+        count = len(self.logarithms)
+        self.register_buffer("mean", torch.zeros(count))
+        self.register_buffer("deviation", torch.ones(count))
+        self.register_buffer("levels", torch.linspace(-1, 1, LEVELS).repeat(count, 1))
+
+    @torch.no_grad()
+    def fit(self, inputs: Sequence[Tensor]) -> None:
+        """Set the units of the channels from the arguments of an operator, `[sample, (component,) *grid]` each."""
+        for index, values in enumerate(self.channels(inputs)):
+            values = values.double()
+            deviation, mean = torch.std_mean(values, correction=0)
+            # A channel that never varies is measured in units of its value.
+            unit = deviation if deviation > 1e-6 * mean.abs() else mean.abs().clamp_min(1e-6)
+            z = (values - mean) / unit
+            low, high = z.amin().item(), z.amax().item()
+            margin = max(0.1 * (high - low), 1e-2)
+            self.mean[index], self.deviation[index] = mean, unit
+            self.levels[index] = torch.linspace(low - margin, high + margin, LEVELS)
+
+    def forward(self, inputs: Sequence[Tensor]) -> Statistics:
+        found = [
+            statistic
+            for index, values in enumerate(self.channels(inputs))
+            for statistic in self.of_channel((values - self.mean[index]) / self.deviation[index], self.levels[index])
+        ]
+        return torch.stack(found, dim=-1)
+
+    def channels(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Split arguments into channels `[sample, *grid]` and parameters `[sample]`, with their logarithms taken."""
+        parts = [part for tensor in inputs for part in self.components(tensor)]
+        smallest = torch.finfo(parts[0].dtype).tiny
+        return [
+            part.clamp_min(smallest).log() if logarithm else part
+            for part, logarithm in zip(parts, self.logarithms, strict=True)
+        ]
+
+    def components(self, tensor: Tensor) -> list[Tensor]:
+        """Return the components of a vector field, or the scalar field or the parameter alone."""
+        return list(tensor.unbind(1)) if tensor.ndim == self.axes + 2 else [tensor]
+
+    def of_channel(self, z: Tensor, levels: Tensor) -> list[Float[Tensor, " batch"]]:
+        """Return the statistics of one standardised channel."""
+        if z.ndim == 1:
+            return [z]
+        grid = tuple(range(1, z.ndim))
+        mean = z.mean(grid)
+        spread = (z - mean.reshape(-1, *(1,) * self.axes)).square().mean(grid).sqrt()
+        return [mean, spread, z.amin(grid), z.amax(grid), *shares(z, levels), *self.shapes(z)]
+
+    def shapes(self, z: Tensor) -> list[Float[Tensor, " batch"]]:
+        """Return total variation and lowest cosine coefficients along every axis."""
+        found = []
+        for axis in range(1, self.axes + 1):
+            others = tuple(other for other in range(1, self.axes + 1) if other != axis)
+            steps = z.narrow(axis, 1, z.shape[axis] - 1) - z.narrow(axis, 0, z.shape[axis] - 1)
+            variation = steps.abs().sum(axis)
+            line = z.mean(others) if others else z
+            found += [variation.flatten(1).mean(1) if others else variation, *cosines(line).unbind(1)]
+        return found
+
+
+def shares(z: Tensor, levels: Tensor) -> list[Float[Tensor, " batch"]]:
+    """Return the shares of values near each level (a hat function), and the mean distances beyond the outer ones."""
+    grid, step = tuple(range(1, z.ndim)), levels[1] - levels[0]
+    near = [(1 - ((z - levels[index]) / step).abs()).clamp_min(0).mean(grid) for index in range(LEVELS)]
+    below = ((levels[0] - z) / step).clamp(0, FARTHEST).mean(grid)
+    above = ((z - levels[-1]) / step).clamp(0, FARTHEST).mean(grid)
+    return [*near, below, above]
+
+
+def cosines(line: Float[Tensor, "batch point"]) -> Float[Tensor, "batch mode"]:
+    """Return the sizes of the lowest cosine coefficients of lines, without the mean."""
+    index = torch.arange(line.shape[1], device=line.device)
+    x = (index.to(line.dtype) + 0.5) / (index[-1:] + 1).to(line.dtype)
+    waves = torch.arange(1, MODES + 1, device=line.device).to(line.dtype)
+    basis = torch.cos(math.pi * x[:, None] * waves) / (index[-1:] + 1).to(line.dtype)
+    return (line @ basis).abs()
