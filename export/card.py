@@ -61,6 +61,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         **({"vocabulary": signature.vocabulary.model_dump(mode="json")} if signature.vocabulary else {}),
         "limits": {"batch": signature.batch},
         **{key: checkpoint.card[key] for key in measured},
+        **({"calibration": checkpoint.card["calibration"]} if "calibration" in checkpoint.card else {}),
         "checkpoint": {"sha256": checkpoint.digest, "parameters": parameters(checkpoint)},
     }
 

@@ -251,9 +251,9 @@ def build(checkpoint: Checkpoint, signature: Signature, format_: str, path: Path
     folder, writer = aside / path.name / str(number), FORMATS[format_][1]
     folder.mkdir(parents=True)
     artefact = folder / writer.FILE
-    writer.write(Deployable(checkpoint.operator, signature.argument_names), signature, artefact)
+    writer.write(Deployable(checkpoint.deployed, signature.argument_names), signature, artefact)
     run, operators = writer.read(artefact)
-    comparisons = parity.compare(run, checkpoint.operator, signature)
+    comparisons = parity.compare(run, checkpoint.deployed, signature)
     parity.gate(comparisons)
     padding = parity.padding(run, signature) if signature.vocabulary else None
     parity.gate_padding(padding or [])

@@ -267,7 +267,7 @@ class Signature(BaseModel):
         Raises:
             SignatureError: The problem has more than one input sequence.
         """
-        return cls.of(checkpoint.description, quality_of(checkpoint.operator))
+        return cls.of(checkpoint.description, quality_of(checkpoint.deployed))
 
     @classmethod
     def of_sequences(cls, problem: SequenceDescription) -> Self:

@@ -5,6 +5,7 @@
     weights.safetensors    parameters and normalisers, float32
     config.json            the recipe, the problem's description, and the software that trained it
     card.json              what was measured: training, errors by grid, the classical solver beside them
+    calibration.safetensors  what is known about the errors, if it was calibrated; see `training.calibration`
     examples.safetensors   a few test samples with their truth; see `training.examples`
 """
 
@@ -20,6 +21,8 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from training import calibration
+from training.calibration import CalibratedOperator, Calibration
 from training.files import replacing, write_json
 from training.operators import Operator, build
 from training.problems.description import Description
@@ -61,8 +64,9 @@ class Checkpoint:
         recipe: How it was trained.
         problem: What it was trained for.
         card: What was measured.
-        digest: The SHA-256 of weights and config.
+        digest: The SHA-256 of weights, config and calibration.
         examples: The file of test samples with their truth, if there is one.
+        calibration: What is known about the network's errors, if it was calibrated.
     """
 
     operator: Operator | networks.Network
@@ -71,11 +75,19 @@ class Checkpoint:
     card: dict[str, Any]
     digest: str
     examples: Path | None = None
+    calibration: Calibration | None = None
 
     @property
     def formats(self) -> tuple[str, ...]:
         """The formats that the network is exported in."""
         return ("onnx",)
+
+    @property
+    def deployed(self) -> Operator | networks.Network:
+        """The network that is exported, which reports its errors where it is calibrated."""
+        if self.calibration is None or not isinstance(self.operator, Operator):
+            return self.operator
+        return CalibratedOperator(self.operator, self.calibration).eval()
 
     @property
     def description(self) -> Description | SequenceDescription:
@@ -157,7 +169,8 @@ def load(folder: Path) -> OperatorCheckpoint | OwnCheckpoint | SequenceCheckpoin
     if isinstance(recipe, (Recipe, OwnRecipe)) and isinstance(problem, Description):
         operator = build(recipe.operator)
         restore(operator, folder / WEIGHTS)
-        return of_fields(recipe, operator.eval(), with_code(problem), read_json(folder / CARD), digest(folder), stored)
+        card, found = read_json(folder / CARD), calibration.load(folder)
+        return of_fields(recipe, operator.eval(), with_code(problem), card, digest(folder), stored, found)
     raise CheckpointError(f"{folder / CONFIG}: expected a recipe for {problem.name} but found one for {recipe.problem}")
 
 
@@ -168,11 +181,12 @@ def of_fields(
     card: dict[str, Any],
     digest: str,
     examples: Path | None,
+    calibration: Calibration | None,
 ) -> OperatorCheckpoint | OwnCheckpoint:
     """Return the checkpoint of an operator, of the class that its recipe decides; see `Checkpoint`."""
     if isinstance(recipe, OwnRecipe):
-        return OwnCheckpoint(operator, recipe, problem, card, digest, examples)
-    return OperatorCheckpoint(operator, recipe, problem, card, digest, examples)
+        return OwnCheckpoint(operator, recipe, problem, card, digest, examples, calibration)
+    return OperatorCheckpoint(operator, recipe, problem, card, digest, examples, calibration)
 
 
 def load_operator(folder: Path) -> OperatorCheckpoint:
@@ -220,7 +234,8 @@ def read_config(folder: Path) -> Config:
 
 def digest(folder: Path) -> str:
     """Compute the SHA-256 that identifies what a checkpoint computes."""
-    return hashlib.sha256((folder / WEIGHTS).read_bytes() + (folder / CONFIG).read_bytes()).hexdigest()
+    paths = [folder / name for name in (WEIGHTS, CONFIG, calibration.FILE)]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths if path.exists())).hexdigest()
 
 
 def read_json(path: Path) -> dict[str, Any]:

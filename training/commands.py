@@ -220,6 +220,35 @@ def evaluate(
         run.complete(work, RunFolder(folder), found.card, card)
 
 
+@app.command()
+def calibrate(
+    folder: Annotated[Path, typer.Argument(help="A checkpoint folder, such as checkpoints/darcy.")],
+    samples: Annotated[
+        int, typer.Option(help="New calibration samples, for problems with a sampler; 0: the validation samples.")
+    ] = 0,
+    data: DataFolder = Path("data"),
+) -> None:
+    """Calibrate the error estimate and the novelty of a trained model.
+
+    A model's responses then say how large their error may be, and whether the
+    input is outside the training distribution. `fit` calibrates with the
+    validation samples. New samples, 500 or more, serve nothing else.
+
+    python -m training calibrate checkpoints/darcy --samples 500
+    """
+    found = checkpoint.load(folder)
+    work = run.workload(found.recipe, data)
+    figures = run.calibrate(work, found.operator, RunFolder(folder), samples)
+    if not figures:
+        raise UserError(f"{folder}: expected a model of fields with enough validation samples to calibrate it")
+    write_json(folder / checkpoint.CARD, found.card | figures)
+    rows = Table("grid", "test fields", "error below estimate", "mean estimate", "outside", title_justify="left")
+    for row in figures["calibration"]["test"]:
+        cells = (row["fields"], row.get("coverage", ""), row.get("mean_estimate", ""), row["outside"])
+        rows.add_row(" x ".join(map(str, row["grid"])), *map(str, cells))
+    console.print(rows)
+
+
 def show(folder: Path, card: dict[str, Any], json: Path | None) -> None:
     """Print figures, and write them to a file if there is one.
 

@@ -4,18 +4,30 @@ Both are conformal: they rest on the ranks of calibration samples, not on a mode
 that an exported graph holds them beside the operator.
 """
 
-from training.calibration.calibration import Calibration, Channel, Layout, Measured, calibrate
+from training.calibration.calibrated_operator import CalibratedOperator
+from training.calibration.calibration import FILE, Calibration, Channel, Layout, Measured, calibrate, load, save
 from training.calibration.error_estimate import ErrorEstimate
 from training.calibration.novelty import Novelty
+from training.calibration.samples import MOST_FITTED, CalibrationSamples, account, affordable, calibrated, measured
 from training.calibration.statistics import InputStatistics
 
 __all__ = [
+    "FILE",
+    "MOST_FITTED",
+    "CalibratedOperator",
     "Calibration",
+    "CalibrationSamples",
     "Channel",
     "ErrorEstimate",
     "InputStatistics",
     "Layout",
     "Measured",
     "Novelty",
+    "account",
+    "affordable",
     "calibrate",
+    "calibrated",
+    "load",
+    "measured",
+    "save",
 ]

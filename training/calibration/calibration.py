@@ -93,7 +93,9 @@ class Calibration(nn.Module):
         novelty = self.novelty(statistics)
         if self.estimate is None:
             return (novelty,)
-        return self.estimate(self.novelty.standardised(statistics), grid_points(arguments[0], self.layout.axes)), novelty
+        return self.estimate(
+            self.novelty.standardised(statistics), grid_points(arguments[0], self.layout.axes)
+        ), novelty
 
 
 def grid_points(field: Tensor, axes: int) -> Tensor:

@@ -37,5 +37,7 @@ def quantile(scores: NDArray[np.floating[Any]], coverage: float = COVERAGE) -> f
     """
     rank = math.ceil((len(scores) + 1) * coverage - 1e-9)
     if rank > len(scores):
-        raise ValueError(f"expected at least {fewest(coverage)} scores for a coverage of {coverage} but got {len(scores)}")
+        raise ValueError(
+            f"expected at least {fewest(coverage)} scores for a coverage of {coverage} but got {len(scores)}"
+        )
     return float(np.sort(scores)[rank - 1])

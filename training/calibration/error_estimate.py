@@ -82,9 +82,9 @@ class ErrorEstimate(nn.Module):
     def factor(self, points: Float[Tensor, " 1"]) -> Float[Tensor, " 1"]:
         """Return the larger quantile of the neighbouring calibrated grids."""
         last = self.points.shape[0] - 1
-        above = (self.points < points).sum().clamp(max=last)
-        below = ((self.points <= points).sum() - 1).clamp(min=0)
-        return torch.maximum(self.quantiles[below], self.quantiles[above])
+        above = (self.points < points).sum(0, keepdim=True).clamp(max=last)
+        below = ((self.points <= points).sum(0, keepdim=True) - 1).clamp(min=0)
+        return torch.maximum(self.quantiles.index_select(0, below), self.quantiles.index_select(0, above))
 
     def forward(self, z: Statistics, points: Float[Tensor, " 1"]) -> Float[Tensor, "batch 1"]:
         """Estimate the errors.

@@ -40,7 +40,7 @@ class Novelty(nn.Module):
         self.register_buffer("distances", torch.zeros(calibration))
 
     @torch.no_grad()
-    def fit(self, fitted: Statistics, calibration: Statistics) -> None:
+    def fit(self, fitted: Statistics, calibration: Float[Tensor, "_ statistic"]) -> None:
         """Set mean and covariance from some inputs, and the distances of others.
 
         Args:

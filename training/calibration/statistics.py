@@ -52,8 +52,8 @@ class InputStatistics(nn.Module):
     @torch.no_grad()
     def fit(self, inputs: Sequence[Tensor]) -> None:
         """Set the units of the channels from the arguments of an operator, `[sample, (component,) *grid]` each."""
-        for index, values in enumerate(self.channels(inputs)):
-            values = values.double()
+        for index, channel in enumerate(self.channels(inputs)):
+            values = channel.double()
             deviation, mean = torch.std_mean(values, correction=0)
             # A channel that never varies is measured in units of its value.
             unit = deviation if deviation > 1e-6 * mean.abs() else mean.abs().clamp_min(1e-6)

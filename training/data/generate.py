@@ -7,6 +7,7 @@ same whichever process computes it, however often the work was interrupted, and 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -29,6 +30,9 @@ from training.user_error import UserError
 
 VERSION = 1
 """Raised whenever the same seed would give other samples."""
+
+LINE_SECONDS = 10.0
+"""Between two lines of progress where there is no terminal."""
 
 STREAMS = ("test", "train")  # the short one first: a file that is being filled can soon be used
 
@@ -156,7 +160,9 @@ def _fill(request: Request, path: Path, workers: int, progress: bool) -> None:
         jobs = [(stream, i) for stream in STREAMS for i in store.missing(file, stream, request.stored[stream])]
         if not jobs:
             return
-        bar = tqdm(total=len(jobs), desc=f"{request.problem.name} {request.mesh}", unit="field", disable=not progress)
+        name = f"{request.problem.name} {request.mesh}"
+        pace = 0.1 if sys.stderr.isatty() else LINE_SECONDS
+        bar = tqdm(total=len(jobs), desc=name, unit="field", mininterval=pace, disable=not progress)
         with bar, _pool(min(workers, len(jobs))) as pool:
             futures = {pool.submit(draw, request, *job): job for job in jobs}
             for future in as_completed(futures):

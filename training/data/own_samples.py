@@ -115,6 +115,11 @@ class OwnSamples:
         shape = self.file[next(iter(self.problem.outputs))].shape
         return tuple(shape[len(shape) - len(self.problem.axes) :])
 
+    @property
+    def sample_bytes(self) -> int:
+        """The size of one sample, all tensors together."""
+        return sum(4 * int(np.prod(self.file[name].shape[1:])) for name in names(self.problem))
+
     def statistic(self, name: str, key: str) -> float:
         """Return the minimum, maximum, mean or deviation of all values of a tensor."""
         return float(self.file[name].attrs[key])

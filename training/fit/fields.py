@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from numpy.random import Generator
 from torch import Tensor
 
 from training import evaluation
+from training.calibration import MOST_FITTED, CalibrationSamples, Measured, measured
 from training.data import Request, Samples, prepare, read
-from training.data.noise import measured
+from training.data.noise import measured as measured_noise
+from training.data.store import Split
 from training.evaluation.timing import processor
 from training.evaluation.validity import validity
 from training.examples import Tensors, of_fields
@@ -29,6 +32,7 @@ from training.problems.problem import Problem
 from training.problems.registry import PROBLEMS
 from training.recipes.recipe import FitConfig, Recipe, RecipeError
 
+CALIBRATION_SEED = 20_261_122  # of samples that no training, validation or test uses
 WATCHED = 16  # validation samples whose error is logged after every epoch; all of them where they choose the epoch
 
 
@@ -36,6 +40,11 @@ def request(recipe: Recipe) -> Request:
     """Return which samples a recipe needs."""
     data, seed = recipe.data, recipe.seed if recipe.data.seed is None else recipe.data.seed
     return Request(PROBLEMS[recipe.problem], data.mesh, data.train, data.test, seed, data.validation)
+
+
+def calibration_request(recipe: Recipe, count: int) -> Request:
+    """Return samples that serve calibration alone: half of `count` to fit, then `count` to calibrate."""
+    return Request(PROBLEMS[recipe.problem], recipe.data.mesh, count // 2, 0, CALIBRATION_SEED, count)
 
 
 class FieldTask(Task[Batch]):
@@ -65,7 +74,7 @@ class FieldTask(Task[Batch]):
         """Return the watched samples, once at every trained level of noise."""
         fields, rng = self.watched.inputs, np.random.default_rng(self.order.seed)
         deviation = self.train_samples[fields.shape[1]].deviation
-        noisy = [measured(fields, deviation, (level,), rng) for level in self.config.noise] or [fields]
+        noisy = [measured_noise(fields, deviation, (level,), rng) for level in self.config.noise] or [fields]
         outputs = np.concatenate([self.watched.targets] * len(noisy))
         pairs = (torch.from_numpy(each).split(self.config.batch) for each in (np.concatenate(noisy), outputs))
         return [Batch(*pair) for pair in zip(*pairs, strict=True)]
@@ -168,6 +177,36 @@ class FieldWorkload(Workload[Recipe]):
     def measure(self, network: Operator, problem: Problem, scope: Scope) -> dict[str, Any]:
         levels, sides = self.levels(scope), self.sides(scope)
         return evaluation.report(network, problem, self.recipe.data, self.path, levels, sides, patient=scope.patient)
+
+    def calibration_samples(self, network: Operator, fresh: int = 0) -> CalibrationSamples:
+        """Return training samples as fitted and the validation samples, or new ones, on every measured grid."""
+        data, problem = self.recipe.data, self.problem
+        if fresh:
+            path = prepare(calibration_request(self.recipe, fresh), self.data, progress=self.progress)
+            fitted, held = fresh // 2, fresh
+        else:
+            path, fitted, held = self.path, min(MOST_FITTED, data.train), data.validation
+        after = fitted if fresh else data.train
+        test = prepare(replace(request(self.recipe), train=0, validation=0), self.data, progress=self.progress)
+        parts: tuple[tuple[Path, Split, int, int], ...] = (
+            (path, "train", fitted, 0),
+            (path, "validation", held, after),
+            (test, "test", data.test, 0),
+        )
+        sides = evaluation.measured_grids(problem.description, data)
+        sets = [
+            [self.measured(network, read(file, split, count, points, after=skip, problem=problem)) for points in sides]
+            for file, split, count, skip in parts
+        ]
+        return CalibrationSamples(*sets)
+
+    def measured(self, network: Operator, samples: Samples) -> Measured:
+        """Return samples, with noise of the trained levels, and the errors of a network."""
+        rng = np.random.default_rng(self.recipe.seed)
+        levels = self.recipe.fit.noise
+        fields = measured_noise(samples.inputs, samples.deviation, levels, rng) if levels else samples.inputs
+        inputs, truth = torch.from_numpy(fields), torch.from_numpy(samples.targets)
+        return measured([inputs], WATCHED, lambda rows: relative_l2(network(inputs[rows]), truth[rows]))
 
     def examples(self) -> Tensors:
         return of_fields(self.path, self.problem, self.recipe.data)

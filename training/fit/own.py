@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable, measured
 from training.data.own_samples import OwnSamples
 from training.evaluation.timing import processor
 from training.examples import MOST, Tensors
@@ -227,6 +228,29 @@ class OwnWorkload(Workload[OwnRecipe]):
         found = measured(network, SplitBatches(self.samples, "test"))
         row = {"grid": list(self.samples.sides), "fields": len(found)} | summary(found)
         return {"errors": [row], "classical": [], "clock": {"processor": processor()}}
+
+    def calibration_samples(self, network: Operator, fresh: int = 0) -> CalibrationSamples:
+        """Return every other training sample as fitted, the rest as inputs, and the validation samples."""
+        if fresh:
+            raise ScopeError(f"{self.recipe.name}: a user's samples cannot be generated")
+        train, size = self.samples.split("train"), self.samples.sample_bytes
+        rows = np.arange(train.start, train.stop)[: affordable(2 * MOST_FITTED, size)]
+        held = [self.samples.split(name) for name in ("validation", "test")]
+        validation, test = (
+            self.measured(network, np.arange(split.start, split.stop)[: affordable(split.stop, size)]) for split in held
+        )
+        others = Measured(as_batch(self.samples, rows[1::2]).inputs)
+        return CalibrationSamples([self.measured(network, rows[::2])], [validation, others], [test])
+
+    def measured(self, network: Operator, rows: NDArray[np.int64]) -> Measured:
+        """Return samples with the errors of a network."""
+        batch = as_batch(self.samples, rows)
+
+        def of(part: slice) -> Tensor:
+            inputs, outputs = ([tensor[part] for tensor in tensors] for tensors in batch)
+            return errors(network, OwnBatch(inputs, outputs))
+
+        return measured(batch.inputs, BATCH, of)
 
     def examples(self) -> Tensors:
         where = self.samples.split("test")

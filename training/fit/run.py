@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, ModelCheck
 from pydantic import BaseModel
 from torch import nn
 
-from training import checkpoint, examples
+from training import calibration, checkpoint, examples
 from training.files import write_json
 from training.fit import log, processes
 from training.fit.allocator import keep_freed_memory
@@ -25,6 +25,8 @@ from training.fit.progress import progress
 from training.fit.sequences import SequenceWorkload
 from training.fit.task import Task
 from training.fit.workload import Scope, Workload
+from training.operators import Operator
+from training.problems.problem import Problem
 from training.recipes.own import OwnRecipe
 from training.recipes.recipe import AnyRecipe, Recipe, RecipeError
 from training.sequences.sequence_recipe import SequenceRecipe
@@ -114,13 +116,35 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder) -> None:
     card = describe(work, network, run) | {MISSING: list(work.figures)}
     checkpoint.save(run.path, network, work.recipe, work.problem, card)
     try:
-        figures = work.measure(network, work.problem, Scope())
+        figures = work.measure(network, work.problem, Scope()) | calibrate(work, network, run)
         complete(work, run, card, figures)
     except Exception as error:
         raise RunError(
             f"{run.path}: the checkpoint is saved but measuring it failed ({type(error).__name__}: {error}); "
             f"`python -m training evaluate {run.path} --write` completes its card"
         ) from error
+
+
+def calibrate(work: Workload[Any], network: nn.Module, run: RunFolder, fresh: int = 0) -> dict[str, Any]:
+    """Calibrate a trained network, and write the calibration into its folder.
+
+    Args:
+        work: The workload of the checkpoint's recipe.
+        network: The network in evaluation mode.
+        run: The checkpoint's folder.
+        fresh: How many new calibration samples are generated; by default the validation samples serve.
+
+    Returns:
+        The card's `calibration`; nothing where networks of this kind are not calibrated, or the samples are too few.
+    """
+    samples = work.calibration_samples(network, fresh)
+    if samples is None or not isinstance(network, Operator) or not isinstance(work.problem, Problem):
+        return {}
+    found = calibration.calibrated(work.problem.description, network, samples)
+    if found is None:
+        return {}
+    calibration.save(run.path, found)
+    return {"calibration": calibration.account(found, network, samples)}
 
 
 def check(work: Workload[Any], run: RunFolder) -> None:

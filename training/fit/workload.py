@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from torch import nn
 
 from training import checkpoint
+from training.calibration import CalibrationSamples
 from training.examples import Tensors
 from training.fit.task import Metric, Task
 from training.problems.problem import Problem
@@ -125,6 +126,22 @@ class Workload(ABC, Generic[R]):
     @abstractmethod
     def draw_pictures(self, network: Any, problem: Any, scope: Scope, folder: Path) -> None:
         """Draw predictions beside the truth into a folder; arguments and errors are those of `measure`."""
+
+    def calibration_samples(self, network: Any, fresh: int = 0) -> CalibrationSamples | None:
+        """Return samples to calibrate a trained network with, by default those of its run.
+
+        Args:
+            network: The network.
+            fresh: How many new calibration samples are generated, which serve nothing else.
+
+        Returns:
+            The samples; None where networks of this kind are not calibrated.
+
+        Raises:
+            ScopeError: New samples cannot be generated.
+        """
+        del network, fresh
+        return None
 
     @abstractmethod
     def examples(self) -> Tensors:

@@ -30,6 +30,13 @@ class Operator(nn.Module):
     fit_normalisers: Callable[..., None] = fit_nothing
     quality: tuple[str, ...] = ()
 
+    def canonical(self, *fields: Tensor) -> tuple[Tensor, ...]:
+        """Return the arguments without what the operator treats exactly, such as a common factor of all values.
+
+        Statistics of the result decide how unusual an input is. By default they are the arguments themselves.
+        """
+        return fields
+
     def with_quality(self, *fields: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs of `forward`, then the quality outputs `[batch, 1]` that `quality` names, in its order.
 

@@ -1,0 +1,114 @@
+"""Calibrations: coverage of the estimate, the share of inputs that are outside, foreign families, and the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from physics import darcy
+from physics.fields import neumann_field
+from training import calibration
+from training.calibration import Calibration, Measured
+from training.calibration.calibration import CalibrationError, grid_points
+from training.problems.description import Description
+from training.problems.registry import PROBLEMS
+
+GRIDS = (21, 29)
+
+
+@pytest.fixture(scope="module")
+def problem() -> Description:
+    return PROBLEMS["darcy"].description
+
+
+def fields(points: int, first: int, count: int) -> Tensor:
+    """Return coefficients of the Darcy benchmark's kind."""
+    draws = [neumann_field(points, np.random.default_rng(seed)) for seed in range(first, first + count)]
+    return torch.tensor(darcy.permeability(np.stack(draws)), dtype=torch.float32)
+
+
+def errors(inputs: Tensor) -> Tensor:
+    """Return errors that depend on the input and on chance, as a network's do."""
+    roughness = inputs.diff(dim=1).abs().mean((1, 2))
+    generator = torch.Generator().manual_seed(len(inputs))
+    return roughness * torch.rand(len(inputs), generator=generator).add(0.2) * 1e-2
+
+
+def measured(points: int, first: int, count: int) -> Measured:
+    inputs = fields(points, first, count)
+    return Measured([inputs], errors(inputs))
+
+
+@pytest.fixture(scope="module")
+def found(problem: Description) -> Calibration:
+    fitted = [measured(points, 0, 200) for points in GRIDS]
+    made = calibration.calibrate(problem, fitted, [measured(points, 200, 400) for points in GRIDS])
+    assert made is not None
+    return made
+
+
+def test_estimates_cover_and_inputs_of_the_distribution_are_inside(found: Calibration) -> None:
+    for points in GRIDS:
+        new = measured(points, 600, 400)
+        estimate, novelty = found(*new.inputs)
+        assert new.errors is not None
+        covered = (new.errors <= estimate[:, 0]).double().mean().item()
+        assert covered == pytest.approx(0.9, abs=3 * np.sqrt(0.09 / 400 + 0.09 / 400))
+        assert (novelty < 0.01).double().mean().item() <= 0.03
+
+
+def test_the_estimate_follows_the_expected_size_of_the_error(found: Calibration) -> None:
+    new = measured(GRIDS[0], 600, 400)
+    assert new.errors is not None
+    order = found(*new.inputs)[0][:, 0].argsort()
+    assert new.errors[order[-100:]].mean() > 1.2 * new.errors[order[:100]].mean()
+
+
+FOREIGN = {
+    "ten times": lambda a: 10 * a,
+    "constant": lambda a: torch.full_like(a, 6.0),
+    "contrast 40": lambda a: torch.where(a > 6, 120.0, 3.0),
+    "smooth": lambda a: 3 + 9 * torch.linspace(0, 1, a.shape[-1]).expand_as(a),
+    "noise": lambda a: torch.where(torch.rand(a.shape, generator=torch.Generator().manual_seed(0)) > 0.5, 12.0, 3.0),
+    "three materials": lambda a: torch.where(a.roll(5, 1) > 6, 6.0, a),
+}
+
+
+@pytest.mark.parametrize("family", FOREIGN)
+def test_foreign_families_are_outside(found: Calibration, family: str) -> None:
+    assert (found(FOREIGN[family](fields(29, 600, 10)))[1] < 0.01).all()
+
+
+def test_between_two_grids_the_larger_quantile_counts(found: Calibration) -> None:
+    assert found.estimate is not None
+    low, high = (found.estimate.factor(torch.tensor([float(points**2)])).item() for points in GRIDS)
+    for points, expected in ((15, low), (25, max(low, high)), (40, high)):
+        assert found.estimate.factor(torch.tensor([float(points**2)])).item() == expected
+    assert grid_points(torch.zeros(2, 3, 5, 7), axes=2).item() == 35
+
+
+def test_few_samples_give_no_estimate_and_fewer_nothing(problem: Description) -> None:
+    made = calibration.calibrate(problem, [measured(21, 0, 20)], [measured(21, 20, 8)])
+    assert made is not None
+    assert made.names == ("novelty",)
+    assert calibration.calibrate(problem, [measured(21, 0, 15)], [measured(21, 20, 8)]) is None
+
+
+def test_a_file_keeps_a_calibration(found: Calibration, tmp_path: Path) -> None:
+    calibration.save(tmp_path, found)
+    read = calibration.load(tmp_path)
+    assert read is not None
+    inputs = fields(21, 700, 3)
+    assert all(map(torch.equal, read(inputs), found(inputs)))
+    assert read.layout == found.layout
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    assert calibration.load(tmp_path) is None
+    (tmp_path / calibration.FILE).write_bytes(b"{}")
+    with pytest.raises(CalibrationError, match="expected a calibration"):
+        calibration.load(tmp_path)

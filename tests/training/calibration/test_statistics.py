@@ -1,0 +1,56 @@
+"""Statistics of inputs: independent of the resolution, finite for any field, and fixed by a hand-made example."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from training.calibration import InputStatistics
+
+
+def waves(sides: tuple[int, ...], count: int = 12) -> Tensor:
+    """Return smooth positive fields of one random family on the cell centres of any grid."""
+    axes = torch.meshgrid(*((torch.arange(n) + 0.5) / n for n in sides), indexing="ij")
+    generator = torch.Generator().manual_seed(0)
+    fields = torch.zeros(count, *sides)
+    for frequency in (1, 2, 3):
+        amplitude = torch.randn(count, *(1,) * len(sides), generator=generator) / frequency
+        fields += amplitude * torch.stack([torch.cos(torch.pi * frequency * axis) for axis in axes]).prod(0)
+    return fields.exp()
+
+
+@pytest.mark.parametrize("sides", [(64,), (32, 48), (12, 16, 10)])
+def test_a_finer_grid_has_nearly_the_same_statistics(sides: tuple[int, ...]) -> None:
+    statistics = InputStatistics((True,), len(sides))
+    coarse, fine = waves(sides), waves(tuple(2 * side for side in sides))
+    statistics.fit([coarse])
+    # Extrema of a coarse grid lie half a cell beside those of a fine one.
+    torch.testing.assert_close(statistics([coarse]), statistics([fine]), rtol=0.15, atol=0.15)
+
+
+def test_a_half_of_two_levels_is_seen_as_such() -> None:
+    statistics = InputStatistics((False,), axes=1)
+    field = torch.tensor([[0.0, 0.0, 1.0, 1.0]])
+    statistics.fit([field])
+    mean, deviation, low, high, *_ = statistics([field])[0]
+    torch.testing.assert_close(torch.stack([mean, deviation, low, high]), torch.tensor([0.0, 1.0, -1.0, 1.0]))
+    near = statistics([field])[0, 4:12]
+    assert near.sum().item() == pytest.approx(1)
+    assert statistics([field])[0, 14].item() == pytest.approx(2)  # one step of two deviations: the total variation
+
+
+@pytest.mark.parametrize("value", [1e-30, 1.0, 1e30])
+def test_constant_fields_have_finite_statistics(value: float) -> None:
+    statistics = InputStatistics((True,), axes=2)
+    statistics.fit([torch.full((3, 8, 9), value)])
+    assert statistics([torch.rand(2, 8, 9) + 0.1]).isfinite().all()
+
+
+def test_components_and_parameters_are_channels_of_their_own() -> None:
+    statistics = InputStatistics((False, False, True, False), axes=2)
+    arguments = [torch.randn(5, 2, 8, 9), torch.rand(5, 8, 9) + 1, torch.randn(5)]
+    statistics.fit(arguments)
+    assert statistics(arguments).shape == (5, 3 * 24 + 1)
+    moved = [arguments[0].flip(1), *arguments[1:]]
+    assert not torch.equal(statistics(moved)[:, :24], statistics(arguments)[:, :24])

@@ -1,0 +1,106 @@
+"""The samples that a calibration is made from and checked with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from training.calibration.calibration import Calibration, Measured, calibrate
+from training.calibration.novelty import OUTSIDE
+from training.operators.operator import Operator
+from training.problems.description import Description
+
+MOST_FITTED = 512  # samples that are fitted, and as many further inputs: enough for means and covariances
+BYTES = 2**28  # of all inputs of one grid in memory
+
+
+@dataclass(frozen=True)
+class CalibrationSamples:
+    """Samples with the errors of a network's predictions, one element per grid.
+
+    Attributes:
+        fitted: They give the units of the statistics and the expected size of the error.
+        calibration: They serve nothing else. Some may be without errors.
+        test: They check the result.
+    """
+
+    fitted: Sequence[Measured]
+    calibration: Sequence[Measured]
+    test: Sequence[Measured]
+
+
+def affordable(count: int, sample_bytes: int) -> int:
+    """Return how many of `count` samples are read at most."""
+    return min(count, max(1, BYTES // sample_bytes))
+
+
+@torch.inference_mode()
+def calibrated(problem: Description, operator: Operator, samples: CalibrationSamples) -> Calibration | None:
+    """Calibrate an operator; None where there are too few samples.
+
+    Args:
+        problem: What the operator was trained for.
+        operator: The operator, whose canonical arguments are judged.
+        samples: The samples.
+    """
+    fitted, calibration = ([canonical(operator, one) for one in each] for each in (samples.fitted, samples.calibration))
+    return calibrate(problem, fitted, calibration)
+
+
+def canonical(operator: Operator, samples: Measured) -> Measured:
+    """Return samples with the operator's canonical arguments."""
+    return Measured(operator.canonical(*samples.inputs), samples.errors)
+
+
+@torch.inference_mode()
+def account(calibration: Calibration, operator: Operator, samples: CalibrationSamples) -> dict[str, Any]:
+    """Return what a card says of a calibration: its samples, and how it does on test samples.
+
+    Returns:
+        The numbers of fitted and calibration samples, and per grid of the test samples: the share whose error stays
+        below the estimate (`coverage`), the mean estimate, and the share of inputs that are outside.
+    """
+    layout = calibration.layout
+    return {
+        "fitted": layout.fitted,
+        "inputs": layout.inputs,
+        "errors": layout.errors,
+        "test": [row(calibration, operator, one) for one in samples.test],
+    }
+
+
+def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, Any]:
+    """Return the figures of one grid of test samples."""
+    quality = dict(zip(calibration.names, calibration(*canonical(operator, samples).inputs), strict=True))
+    figures: dict[str, Any] = {
+        "grid": list(samples.inputs[0].shape[-calibration.layout.axes :]),
+        "fields": len(samples),
+        "outside": share(quality["novelty"] < OUTSIDE),
+    }
+    if "error_estimate" in quality and samples.errors is not None:
+        estimate = quality["error_estimate"][:, 0]
+        figures["coverage"] = share(samples.errors <= estimate)
+        figures["mean_estimate"] = float(f"{estimate.mean().item():.4g}")
+    return figures
+
+
+def share(flags: Tensor) -> float:
+    """Return the share of true flags."""
+    return round(flags.double().mean().item(), 4)
+
+
+def measured(inputs: Sequence[Tensor], batch: int, errors: Callable[[slice], Tensor]) -> Measured:
+    """Return samples with their errors.
+
+    Args:
+        inputs: The operator's arguments.
+        batch: Samples per call.
+        errors: Returns the errors of some rows.
+    """
+    starts = range(0, len(inputs[0]), batch)
+    with torch.inference_mode():
+        return Measured(inputs, torch.cat([errors(slice(start, start + batch)) for start in starts]))
