@@ -50,7 +50,7 @@ class ErrorEstimate(nn.Module):
     @torch.no_grad()
     def fit(self, z: Statistics, errors: Errors) -> None:
         """Fit sigma to standardised statistics and relative errors."""
-        features = z.double().clamp(-CLIP, CLIP)
+        features = clipped(z.double())
         logs = errors.double().clamp_min(TINY).log()
         centre, level = features.mean(0), logs.mean()
         centred = features - centre
@@ -77,7 +77,7 @@ class ErrorEstimate(nn.Module):
 
     def sigma(self, z: Statistics) -> Errors:
         """Return the expected size of the error, up to the grid's factor."""
-        return torch.exp(self.bias + z.clamp(-CLIP, CLIP) @ self.weight)
+        return torch.exp(self.bias + clipped(z) @ self.weight)
 
     def factor(self, points: Float[Tensor, " 1"]) -> Float[Tensor, " 1"]:
         """Return the larger quantile of the neighbouring calibrated grids."""
@@ -97,3 +97,8 @@ class ErrorEstimate(nn.Module):
             Relative L2 errors that 90 % of inputs stay below.
         """
         return (self.factor(points) * self.sigma(z))[:, None]
+
+
+def clipped(z: Statistics) -> Statistics:
+    """Return statistics of at most `CLIP` deviations."""
+    return z.clamp_min(-CLIP).clamp_max(CLIP)

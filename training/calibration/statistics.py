@@ -109,8 +109,8 @@ def shares(z: Tensor, levels: Tensor) -> list[Float[Tensor, " batch"]]:
     """Return the shares of values near each level (a hat function), and the mean distances beyond the outer ones."""
     grid, step = tuple(range(1, z.ndim)), levels[1] - levels[0]
     near = [(1 - ((z - levels[index]) / step).abs()).clamp_min(0).mean(grid) for index in range(LEVELS)]
-    below = ((levels[0] - z) / step).clamp(0, FARTHEST).mean(grid)
-    above = ((z - levels[-1]) / step).clamp(0, FARTHEST).mean(grid)
+    below = ((levels[0] - z) / step).clamp_min(0).clamp_max(FARTHEST).mean(grid)
+    above = ((z - levels[-1]) / step).clamp_min(0).clamp_max(FARTHEST).mean(grid)
     return [*near, below, above]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def test_the_estimate_follows_the_expected_size_of_the_error(found: Calibration)
     assert new.errors[order[-100:]].mean() > 1.2 * new.errors[order[:100]].mean()
 
 
-FOREIGN = {
+FOREIGN: dict[str, Callable[[Tensor], Tensor]] = {
     "ten times": lambda a: 10 * a,
     "constant": lambda a: torch.full_like(a, 6.0),
     "contrast 40": lambda a: torch.where(a > 6, 120.0, 3.0),
