@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from training.calibration import foreign
 from training.calibration.calibration import Calibration, Measured, calibrate
 from training.calibration.novelty import OUTSIDE
 from training.operators.operator import Operator
 from training.problems.description import Description
 
 MOST_FITTED = 512  # samples that are fitted, and as many further inputs: enough for means and covariances
+FOREIGN_SAMPLES = 50  # of each foreign family
 BYTES = 2**28  # of all inputs of one grid in memory
 
 
@@ -62,7 +64,8 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
 
     Returns:
         The numbers of fitted and calibration samples, and per grid of the test samples: the share whose error stays
-        below the estimate (`coverage`), the mean estimate, and the share of inputs that are outside.
+        below the estimate (`coverage`), the mean estimate, and the share of inputs that are outside; and that share
+        per foreign family, on the finest grid.
     """
     layout = calibration.layout
     return {
@@ -70,6 +73,7 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
         "inputs": layout.inputs,
         "errors": layout.errors,
         "test": [row(calibration, operator, one) for one in samples.test],
+        "foreign": foreign_shares(calibration, operator, max(samples.test, key=lambda one: one.points(layout.axes))),
     }
 
 
@@ -86,6 +90,21 @@ def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict
         figures["coverage"] = share(samples.errors <= estimate)
         figures["mean_estimate"] = float(f"{estimate.mean().item():.4g}")
     return figures
+
+
+def foreign_shares(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, float]:
+    """Return the share of inputs that are outside, per foreign family; every input field is changed."""
+    axes, inputs = calibration.layout.axes, [tensor[:FOREIGN_SAMPLES] for tensor in samples.inputs]
+    shares = {}
+    for name, family in foreign.FAMILIES.items():
+        changed = [changed_field(tensor, family, axes) if tensor.ndim > axes else tensor for tensor in inputs]
+        shares[name] = share(calibration(*operator.canonical(*changed))[-1] < OUTSIDE)
+    return shares
+
+
+def changed_field(field: Tensor, family: Callable[[Tensor], Tensor], axes: int) -> Tensor:
+    """Return a scalar field, or every component of a vector field, as a member of a foreign family."""
+    return family(field.reshape(-1, *field.shape[-axes:])).reshape(field.shape)
 
 
 def share(flags: Tensor) -> float:
