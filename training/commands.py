@@ -217,7 +217,9 @@ def evaluate(
         raise typer.BadParameter(str(error)) from error
     show(folder, card, json)
     if write:
-        run.complete(work, RunFolder(folder), found.card, card)
+        to = RunFolder(folder)
+        missing = {} if found.calibration else run.calibrate(work, found.operator, to)
+        run.complete(work, to, found.card, card | missing)
 
 
 @app.command()

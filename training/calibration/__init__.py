@@ -8,7 +8,7 @@ from training.calibration.calibrated_operator import CalibratedOperator
 from training.calibration.calibration import FILE, Calibration, Channel, Layout, Measured, calibrate, load, save
 from training.calibration.error_estimate import ErrorEstimate
 from training.calibration.novelty import Novelty
-from training.calibration.samples import MOST_FITTED, CalibrationSamples, account, affordable, calibrated, measured
+from training.calibration.samples import MOST_FITTED, CalibrationSamples, account, affordable, calibrated, with_errors
 from training.calibration.statistics import InputStatistics
 
 __all__ = [
@@ -28,6 +28,6 @@ __all__ = [
     "calibrate",
     "calibrated",
     "load",
-    "measured",
     "save",
+    "with_errors",
 ]

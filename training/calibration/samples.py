@@ -112,7 +112,7 @@ def share(flags: Tensor) -> float:
     return round(flags.double().mean().item(), 4)
 
 
-def measured(inputs: Sequence[Tensor], batch: int, errors: Callable[[slice], Tensor]) -> Measured:
+def with_errors(inputs: Sequence[Tensor], batch: int, errors: Callable[[slice], Tensor]) -> Measured:
     """Return samples with their errors.
 
     Args:

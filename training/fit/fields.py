@@ -15,9 +15,9 @@ from numpy.random import Generator
 from torch import Tensor
 
 from training import evaluation
-from training.calibration import MOST_FITTED, CalibrationSamples, Measured, measured
+from training.calibration import MOST_FITTED, CalibrationSamples, Measured, with_errors
 from training.data import Request, Samples, prepare, read
-from training.data.noise import measured as measured_noise
+from training.data.noise import measured
 from training.data.store import Split
 from training.evaluation.timing import processor
 from training.evaluation.validity import validity
@@ -74,7 +74,7 @@ class FieldTask(Task[Batch]):
         """Return the watched samples, once at every trained level of noise."""
         fields, rng = self.watched.inputs, np.random.default_rng(self.order.seed)
         deviation = self.train_samples[fields.shape[1]].deviation
-        noisy = [measured_noise(fields, deviation, (level,), rng) for level in self.config.noise] or [fields]
+        noisy = [measured(fields, deviation, (level,), rng) for level in self.config.noise] or [fields]
         outputs = np.concatenate([self.watched.targets] * len(noisy))
         pairs = (torch.from_numpy(each).split(self.config.batch) for each in (np.concatenate(noisy), outputs))
         return [Batch(*pair) for pair in zip(*pairs, strict=True)]
@@ -204,9 +204,9 @@ class FieldWorkload(Workload[Recipe]):
         """Return samples, with noise of the trained levels, and the errors of a network."""
         rng = np.random.default_rng(self.recipe.seed)
         levels = self.recipe.fit.noise
-        fields = measured_noise(samples.inputs, samples.deviation, levels, rng) if levels else samples.inputs
+        fields = measured(samples.inputs, samples.deviation, levels, rng) if levels else samples.inputs
         inputs, truth = torch.from_numpy(fields), torch.from_numpy(samples.targets)
-        return measured([inputs], WATCHED, lambda rows: relative_l2(network(inputs[rows]), truth[rows]))
+        return with_errors([inputs], WATCHED, lambda rows: relative_l2(network(inputs[rows]), truth[rows]))
 
     def examples(self) -> Tensors:
         return of_fields(self.path, self.problem, self.recipe.data)

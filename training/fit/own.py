@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable, measured
+from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable, with_errors
 from training.data.own_samples import OwnSamples
 from training.evaluation.timing import processor
 from training.examples import MOST, Tensors
@@ -250,7 +250,7 @@ class OwnWorkload(Workload[OwnRecipe]):
             inputs, outputs = ([tensor[part] for tensor in tensors] for tensors in batch)
             return errors(network, OwnBatch(inputs, outputs))
 
-        return measured(batch.inputs, BATCH, of)
+        return with_errors(batch.inputs, BATCH, of)
 
     def examples(self) -> Tensors:
         where = self.samples.split("test")

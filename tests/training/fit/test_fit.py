@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from training import checkpoint
+from training import calibration, checkpoint
 from training.data import prepare, read
 from training.fit import log as runlog
 from training.fit.fields import request
@@ -22,7 +22,7 @@ from training.losses import relative_l2
 from training.problems.registry import PROBLEMS
 from training.recipes import recipe as config
 
-FILES = {checkpoint.WEIGHTS, checkpoint.CONFIG, checkpoint.CARD, checkpoint.EXAMPLES, "metrics.csv"}
+FILES = {checkpoint.WEIGHTS, checkpoint.CONFIG, checkpoint.CARD, checkpoint.EXAMPLES, calibration.FILE, "metrics.csv"}
 EPOCHS = ["--set", "fit.epochs=6", "--set", "fit.average=0.5"]
 
 
@@ -119,6 +119,11 @@ def test_the_mean_of_the_weights_moves_less_than_the_weights(finished: Path, dat
 def test_the_commands_measure_and_explain(finished: Path, data: Path) -> None:
     command = [sys.executable, "-m", "training", "evaluate", finished, "--data", data]
     assert "relative errors" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    command = [sys.executable, "-m", "training", "calibrate", finished, "--samples", "40", "--data", data]
+    assert "error below estimate" in subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    account = checkpoint.load(finished).card["calibration"]
+    assert (account["fitted"], account["errors"]) == (20 * len(account["test"]), 40)
+    assert all(0.5 <= row["coverage"] <= 1 for row in account["test"])
     failed = subprocess.run(
         [sys.executable, "-m", "training", "fit", "nothing"], check=False, capture_output=True, text=True
     )

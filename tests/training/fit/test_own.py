@@ -13,6 +13,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from training import checkpoint
+from training.calibration import CalibratedOperator
 from training.commands import app
 from training.data.own_samples import OwnSamples, prepare
 from training.fit import log
@@ -104,6 +105,13 @@ def test_a_run_learns_and_leaves_a_checkpoint_that_needs_no_file(samples: OwnSam
     assert isinstance(found, checkpoint.OwnCheckpoint)
     output = found.operator(torch.ones(2, 9, 20), torch.zeros(2, 2, 9, 20), torch.ones(2))
     assert output.shape == (2, 9, 20)
+    assert found.calibration is not None
+    # Four validation samples are too few for an error estimate; 16 training samples serve the novelty with them.
+    assert found.calibration.names == ("novelty",)
+    assert (found.card["calibration"]["fitted"], found.card["calibration"]["inputs"]) == (16, 20)
+    assert isinstance(found.deployed, CalibratedOperator)
+    _, novelty = found.deployed.with_quality(torch.ones(2, 9, 20), torch.zeros(2, 2, 9, 20), torch.ones(2))
+    assert novelty.flatten().tolist() == pytest.approx([1 / 21, 1 / 21])
 
 
 def command(*arguments: object) -> Result:
