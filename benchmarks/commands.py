@@ -27,6 +27,7 @@ from benchmarks.tables import (
     breakeven,
     charts,
     forward,
+    quality,
     settings,
     solvers,
     steps,
@@ -67,6 +68,7 @@ def everything(context: typer.Context, repository: Repository = MODELS, quick: Q
         measure_pictures(repository)
         measure_settings()
         measure_accuracy()
+        write_quality()
         measure_latency(repository)
         measure_overhead()
         measure_mixed_grids(repository)
@@ -99,6 +101,12 @@ def measure_accuracy(
     if measure:
         accuracy.measure(CHECKPOINTS, PICTURES)
     accuracy.write_page(PAGE, CHECKPOINTS, ABLATION, NEURALOP)
+
+
+@app.command("quality")
+def write_quality() -> None:
+    """Write how the released models' error estimates and novelties do into docs/quality.md, from their cards."""
+    quality.write_page(Path("docs/quality.md"), CHECKPOINTS)
 
 
 @app.command("summary")

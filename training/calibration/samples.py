@@ -64,7 +64,8 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
 
     Returns:
         The numbers of fitted and calibration samples, and per grid of the test samples: the share whose error stays
-        below the estimate (`coverage`), the mean estimate, and the share of inputs that are outside; and that share
+        below the estimate (`coverage`), the mean estimate and the mean
+        error, and the share of inputs that are outside; and that share
         per foreign family, on the finest grid.
     """
     layout = calibration.layout
@@ -89,6 +90,7 @@ def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict
         estimate = quality["error_estimate"][:, 0]
         figures["coverage"] = share(samples.errors <= estimate)
         figures["mean_estimate"] = float(f"{estimate.mean().item():.4g}")
+        figures["mean_error"] = float(f"{samples.errors.mean().item():.4g}")
     return figures
 
 
