@@ -63,10 +63,9 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
     """Return what a card says of a calibration: its samples, and how it does on test samples.
 
     Returns:
-        The numbers of fitted and calibration samples, and per grid of the test samples: the share whose error stays
-        below the estimate (`coverage`), the mean estimate and the mean
-        error, and the share of inputs that are outside; and that share
-        per foreign family, on the finest grid.
+        The numbers of fitted and calibration samples; per grid of the test samples the share whose error stays below
+        the estimate (`coverage`), the means of estimate and error, and the share of inputs that are outside; and that
+        share per foreign family, on the finest grid.
     """
     layout = calibration.layout
     return {
