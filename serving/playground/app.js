@@ -125,8 +125,15 @@ function setForward(card) {
   at("stage").dataset.layout = layout;
   inputs.open(drawnCard(), { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout]);
   outputs.open(state.model.card, layout, state.dark);
+  placeTools();
   describe(isCurve, layout === "inverse");
   setAuto();
+}
+
+/** Put the tools where there is room: under the inputs, or beside the summary if the inputs are the taller column. */
+function placeTools() {
+  const isTaller = inputs.drawings.length > outputs.rows.length;
+  at(isTaller ? "below" : "side").append(at("tools"));
 }
 
 function describe(isCurve, isInverse) {

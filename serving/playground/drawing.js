@@ -101,7 +101,8 @@ export class Drawing {
   show(frozen = false) {
     const [low, high] = fields.range(this.field);
     const room = this.isCurve ? ROOM * (high - low) : 0;
-    const range = this.isCurve && frozen ? this.view.range : [Math.min(this.base[0], low - room), Math.max(this.base[1], high + room)];
+    const least = this.channel.tensor.positive ? Math.max(0, low - room) : low - room;
+    const range = this.isCurve && frozen ? this.view.range : [Math.min(this.base[0], least), Math.max(this.base[1], high + room)];
     if (!this.isCurve) this.panel.aspect = cards.aspect(this.inputs.card, this.field.shape);
     this.panel.show(this.field, range);
     const keys = this.isCurve ? "Left and right move, up and down pull the curve." : "Arrow keys move the brush, Space paints.";

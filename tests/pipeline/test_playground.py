@@ -19,9 +19,11 @@ import numpy as np
 import psutil
 import pytest
 from playwright.sync_api import expect, sync_playwright
+from safetensors.numpy import load_file
 
 import physics.darcy
 from petrov_client import Client
+from tests import toy_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +41,7 @@ FOLDER = ROOT / "serving" / "playground"
 PICTURES = ROOT / "test-artefacts" / "playground"
 FORWARD, INVERSE, CURVE = "darcy", "darcy_inverse", "burgers"
 EXPRESSION, LETTERS = "listops", "memoriser"
+SEVERAL = toy_fields.NAME
 #: A browser on a busy machine: an idle one needs a second.
 PATIENCE = 90_000
 #: A control or a picture in Playwright's accessibility tree that has no name.
@@ -74,6 +77,7 @@ def service(
     repository = tmp_path_factory.mktemp("playground") / "model_repository"
     for name in (FORWARD, INVERSE, CURVE, EXPRESSION, LETTERS):
         shutil.copytree(ROOT / "model_repository" / name, repository / name)
+    toy_fields.add(repository)
     settings = make_settings(repository)
     with run_triton(settings), run_gateway(settings) as gateway:
         yield gateway
@@ -102,8 +106,8 @@ class Visit:
     def sentence(self) -> Locator:
         return self.page.locator("#sentence")
 
-    def surface(self, role: str = "input") -> Locator:
-        return self.page.locator(f"[data-role={role}] .view > :first-child")
+    def surface(self, role: str = "input", number: int = 0) -> Locator:
+        return self.page.locator(f"[data-role={role}] .view > :first-child").nth(number)
 
     def panel(self, role: str) -> Locator:
         return self.page.locator(f"[data-role={role}]")
@@ -114,7 +118,7 @@ class Visit:
     def settled(self, part: str) -> str:
         """Return the sentence once it contains a part and belongs to what is shown."""
         expect(self.sentence).to_contain_text(part)
-        expect(self.panel("difference")).to_have_attribute("data-state", "fresh")
+        expect(self.panel("difference").first).to_have_attribute("data-state", "fresh")
         return self.sentence.inner_text()
 
     def labelled(self, part: str) -> str:
@@ -124,10 +128,10 @@ class Visit:
         expect(section).to_have_attribute("data-state", "fresh")
         return section.get_by_role("status").inner_text()
 
-    def drag(self, start: tuple[float, float], *stops: tuple[float, float]) -> None:
-        """Press at a share (right, down) of the input's view, move over the stops and let go."""
-        self.surface().scroll_into_view_if_needed()
-        box = self.surface().bounding_box()
+    def drag(self, start: tuple[float, float], *stops: tuple[float, float], number: int = 0) -> None:
+        """Press at a share (right, down) of the view of an input, move over the stops and let go."""
+        self.surface(number=number).scroll_into_view_if_needed()
+        box = self.surface(number=number).bounding_box()
         assert box is not None
         mouse = self.page.mouse
         mouse.move(*_within(box, start))
@@ -140,10 +144,13 @@ class Visit:
         PICTURES.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
 
-    def download(self, button: str) -> np.ndarray:
+    def download(self, button: str) -> Any:
         with self.page.expect_download() as waiting:
             self.page.click(button)
         return np.load(waiting.value.path())
+
+    def archive(self, button: str) -> dict[str, np.ndarray]:
+        return dict(self.download(button))
 
 
 def _within(box: FloatRect, share: tuple[float, float]) -> tuple[float, float]:
@@ -227,7 +234,9 @@ def test_the_page_may_load_nothing_from_elsewhere(service: Gateway) -> None:
 
 def test_the_page_knows_no_model_by_name() -> None:
     for path in FOLDER.iterdir():
-        assert not re.search(r"darcy|burgers|permeab|pressure|listops|memoris", path.read_text(), re.IGNORECASE), path
+        assert not re.search(
+            r"darcy|burgers|drift|permeab|pressure|listops|memoris", path.read_text(), re.IGNORECASE
+        ), path
 
 
 def test_one_draws_and_sees_the_prediction_beside_the_solution(visit: Callable[..., Visit], service: Gateway) -> None:
@@ -335,6 +344,93 @@ def test_a_test_sample_is_compared_with_its_truth(visit: Callable[..., Visit], s
     expect(person.page.locator("#sample")).to_have_text("Test sample")
 
 
+def test_every_field_component_and_parameter_of_a_sample_is_shown(visit: Callable[..., Visit]) -> None:
+    person = visit()
+    person.choose(SEVERAL)
+    person.settled("0 % from the truth")
+    person.picture("several-light")
+    titles = person.page.locator("[data-role=input] h2").all_inner_texts()
+    assert titles == ["Density (kg/m3)", "Velocity, x (m/s)", "Velocity, y (m/s)"]
+    shown = person.page.locator("[data-role=prediction] h2").all_inner_texts()
+    assert shown == ["Density afterwards (kg/m3)", "Flux, x (kg/(m2 s))", "Flux, y (kg/(m2 s))"]
+    assert person.page.locator("[data-role=difference][data-state=fresh]").count() == 3
+    box = person.surface("prediction", 1).bounding_box()
+    assert box is not None
+    assert box["width"] / box["height"] == pytest.approx(1.5, rel=0.02)  # the lengths of the axes
+    assert person.page.locator("#grid option").all_inner_texts() == ["60 \N{MULTIPLICATION SIGN} 90", "other …"]
+    assert float(person.page.get_by_role("spinbutton", name="Time (s)").input_value()) == pytest.approx(
+        float(toy_fields.samples()["time"][0]), rel=1e-4
+    )
+    assert person.page.locator("#random-row").is_hidden()  # there is neither a sampler
+    assert person.page.locator("#solver-row").is_hidden()  # nor a solver
+
+
+def test_one_component_is_drawn_and_a_parameter_is_moved(visit: Callable[..., Visit]) -> None:
+    person = visit()
+    person.choose(SEVERAL)
+    person.settled("from the truth")
+    person.page.click("#tab-python")
+    person.drag((0.2, 0.2), (0.8, 0.8), number=2)
+    assert person.page.inner_text("#active") == "Drawing on Velocity, y"
+    person.page.get_by_role("slider", name=re.compile("Time")).fill("0.5")
+    expect(person.page.locator("#trust")).to_contain_text("own")
+    expect(person.panel("difference").first).to_have_attribute("data-state", "empty")
+    expect(person.page.locator("#error")).to_have_text("\N{EN DASH}")
+    expect(person.sentence).not_to_contain_text("truth")
+    drawn, found = person.archive("#download-input"), person.archive("#download-output")
+    stored = {name: array[0] for name, array in toy_fields.samples().items()}
+    np.testing.assert_array_equal(drawn["density"], stored["density"])
+    np.testing.assert_array_equal(drawn["velocity"][0], stored["velocity"][0])
+    assert (drawn["velocity"][1] != stored["velocity"][1]).mean() > 0.02
+    assert drawn["time"] == 0.5
+    expected = toy_fields.compute(**{name: array[None] for name, array in drawn.items()})
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array[0], rtol=1e-5, atol=1e-6)
+    person.page.click("#undo")
+    person.page.click("#undo")
+    person.settled("0 % from the truth")
+    np.testing.assert_array_equal(person.archive("#download-input")["velocity"], stored["velocity"])
+
+
+def test_the_programs_of_several_arrays_do_what_the_page_did(
+    visit: Callable[..., Visit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = visit()
+    person.choose(SEVERAL)
+    person.settled("from the truth")
+    subprocess.run(["bash", "-ec", person.page.inner_text("#program")], cwd=tmp_path, check=True, capture_output=True)
+    found = load_file(tmp_path / "drift_output.safetensors")
+    person.page.click("#tab-python")
+    np.savez(tmp_path / "drift.npz", **person.archive("#download-input"))
+    subprocess.run([sys.executable, "-c", person.page.inner_text("#program")], cwd=tmp_path, check=True)
+    from_python = dict(np.load(tmp_path / "drift_output.npz"))
+    (tmp_path / "drift_output.npz").unlink()
+    person.page.click("#tab-shell")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    subprocess.run(["bash", "-ec", person.page.inner_text("#program")], cwd=tmp_path, check=True, capture_output=True)
+    from_shell = dict(np.load(tmp_path / "drift_output.npz"))
+    for name, expected in toy_fields.compute(**toy_fields.samples()).items():
+        for output in (found, from_python, from_shell):
+            np.testing.assert_allclose(output[name], expected[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_component_and_a_whole_vector_are_uploaded(visit: Callable[..., Visit]) -> None:
+    person = visit()
+    person.choose(SEVERAL)
+    person.settled("from the truth")
+    person.page.click("#tab-python")
+    vector = np.random.default_rng(0).normal(size=(2, 20, 31)).astype(np.float32)
+    person.surface(number=1).focus()
+    person.page.set_input_files("#file", {"name": "mine.npy", "mimeType": "", "buffer": npy(vector)})
+    expect(person.page.locator("#trust")).to_contain_text(re.compile("20 . 31"))
+    person.page.set_input_files("#file", {"name": "mine.npy", "mimeType": "", "buffer": npy(vector[0] ** 2)})
+    expect(person.page.locator("#undo")).to_be_enabled()
+    drawn = person.archive("#download-input")
+    assert drawn["density"].shape == (20, 31)
+    np.testing.assert_array_equal(drawn["velocity"][0], vector[0] ** 2)
+    np.testing.assert_array_equal(drawn["velocity"][1], vector[1])
+
+
 def test_a_field_is_uploaded(visit: Callable[..., Visit], service: Gateway) -> None:
     person = visit()
     person.settled("they differ by")
@@ -405,14 +501,14 @@ def lightness(rgb: np.ndarray) -> np.ndarray:
     return np.asarray(116 * np.cbrt(linear @ [0.2126, 0.7152, 0.0722]) - 16)
 
 
-@pytest.mark.parametrize("model", [FORWARD, INVERSE, CURVE, EXPRESSION])
+@pytest.mark.parametrize("model", [FORWARD, INVERSE, CURVE, SEVERAL, EXPRESSION])
 def test_everything_has_a_name_and_fits_a_phone(visit: Callable[..., Visit], model: str) -> None:
     person = visit(viewport={"width": 320, "height": 640}, color_scheme="dark", reduced_motion="reduce", has_touch=True)
     person.choose(model)
     if model == EXPRESSION:
         person.labelled("with a probability of")
     else:
-        person.settled("from the truth" if model == INVERSE else "they differ by")
+        person.settled("from the truth" if model in {INVERSE, SEVERAL} else "they differ by")
     person.picture(f"phone-{model}")
     assert person.page.evaluate("document.documentElement.scrollWidth") == 320
     tree = person.page.locator("body").aria_snapshot()
