@@ -76,6 +76,7 @@ class GrpcExchange:
             model_version=str(version),
             outputs=described,
             raw_output_contents=contents,
+            parameters={name: {"string_param": text} for name, text in tensors.about(quality).items()},
         )
         written: bytes = response.SerializeToString()
         return written

@@ -80,6 +80,7 @@ class InferenceResponse(_Part):
     id: str | None = None
     model_name: str
     model_version: str
+    parameters: dict[str, str] | None = Field(default=None, description="`solved_by`: network, solver or mixed.")
     outputs: tuple[OutputTensor, ...]
 
 
@@ -132,7 +133,9 @@ class RestExchange:
                 tail.append(array.tobytes())
             coded = {"parameters": {"binary_data_size": array.nbytes}} if binary else {"data": array.reshape(-1)}
             written.append({"name": name, "datatype": tensors.FLOAT32, "shape": array.shape, **coded})
-        document = {"model_name": model, "model_version": str(version), "outputs": written}
+        document: dict[str, Any] = {"model_name": model, "model_version": str(version), "outputs": written}
+        if about := tensors.about(quality):
+            document["parameters"] = about
         echoed = {"id": request.id} if request.id else {}
         text = orjson.dumps(echoed | document, option=orjson.OPT_SERIALIZE_NUMPY)
         return Reply(b"".join((text, *tail)), len(text) if tail else None)

@@ -60,6 +60,11 @@ def results(outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> dic
     return {**outputs, **{name: array[:, np.newaxis] for name, array in quality.numbers.items()}}
 
 
+def about(quality: Quality) -> dict[str, str]:
+    """Return the parameters of a response: what computed the outputs, where anything is known about them."""
+    return {"solved_by": quality.solved_by} if quality.known else {}
+
+
 def check_outputs(requested: Sequence[str], names: Sequence[str]) -> None:
     """Check that a request names only outputs of the model, each once.
 

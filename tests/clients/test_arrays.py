@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from petrov_client import GridInfo, InvalidInput, InvalidResponse, ModelInfo, TensorInfo, Where, _arrays
 from petrov_client._arrays import PredictionOutput, check_input
+from petrov_client._quality import Response
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,7 @@ def round_trip(array: object, info: ModelInfo) -> Any:
     checked = check_input(info, array)
     output = PredictionOutput(checked)
     for piece in checked.pieces():
-        output.put(piece, {"solution": checked.inputs[0].fields(piece)})
+        output.put(piece, Response({"solution": checked.inputs[0].fields(piece)}))
     return output.array()
 
 
@@ -131,10 +132,10 @@ def test_an_output_of_another_size_is_refused() -> None:
     checked = check_input(toy(batch=2), np.ones((4, 3, 3)))
     output = PredictionOutput(checked)
     with pytest.raises(InvalidResponse, match=r"expected a response of shape \(2, 3, 3\)"):
-        output.put(slice(0, 2), {"solution": np.ones((1, 3, 3), np.float32)})
+        output.put(slice(0, 2), Response({"solution": np.ones((1, 3, 3), np.float32)}))
 
 
 def test_an_output_may_have_another_grid() -> None:
     output = PredictionOutput(check_input(toy(), np.ones((4, 3, 3))))
-    output.put(slice(0, 4), {"solution": np.ones((4, 2, 2), np.float32)})
+    output.put(slice(0, 4), Response({"solution": np.ones((4, 2, 2), np.float32)}))
     assert output.array().shape == (4, 2, 2)

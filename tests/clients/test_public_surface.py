@@ -26,12 +26,12 @@ TREE = {
 }
 EXCEPTIONS = {"PetrovError", *(leaf for leaves in TREE.values() for leaf in leaves)}
 CLIENTS = {"Client", "AsyncClient", "GrpcClient", "AsyncGrpcClient"}
-VALUES = {"ModelInfo", "ParameterInfo", "TensorInfo", "GridInfo", "Vocabulary", "Choice", "Where", "Example"}
+VALUES = {"ModelInfo", "ParameterInfo", "TensorInfo", "GridInfo", "Vocabulary", "Choice", "Where", "Example", "Quality"}
 BULK = {"score", "Scored"}
 
 
 def test_the_package_exports_exactly_these_names() -> None:
-    assert set(petrov_client.__all__) == EXCEPTIONS | CLIENTS | VALUES | BULK
+    assert set(petrov_client.__all__) == EXCEPTIONS | CLIENTS | VALUES | BULK | {"OutsideTrainingWarning"}
     assert all(hasattr(petrov_client, name) for name in petrov_client.__all__)
 
 

@@ -40,6 +40,7 @@ from petrov_client._exceptions import (
     Where,
 )
 from petrov_client._models import GridInfo, ModelInfo, ParameterInfo, TensorInfo
+from petrov_client._quality import OutsideTrainingWarning, Quality
 from petrov_client._score import Scored, score
 from petrov_client._vocabulary import Choice, Vocabulary
 
@@ -59,8 +60,10 @@ __all__ = [
     "InvalidInput",
     "InvalidResponse",
     "ModelInfo",
+    "OutsideTrainingWarning",
     "ParameterInfo",
     "PetrovError",
+    "Quality",
     "RateLimited",
     "RequestError",
     "Scored",

@@ -19,12 +19,14 @@ import numpy.typing as npt
 from petrov_client import _labels
 from petrov_client._exceptions import InvalidInput, InvalidResponse, Where
 from petrov_client._models import COMPONENT
+from petrov_client._quality import quality_of, warn
 from petrov_client._vocabulary import PADDING, Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from petrov_client._models import GridInfo, ModelInfo, ParameterInfo, TensorInfo
+    from petrov_client._quality import Quality, Response
 
 Fields = npt.NDArray[np.float32]
 WIRE_TYPES: Mapping[str, str] = {"FP32": "<f4", "INT32": "<i4"}
@@ -128,39 +130,61 @@ class PredictionInput:
 
 
 class PredictionOutput:
-    """The outputs for an input, checked or filled in piece by piece, in any order."""
+    """The outputs for an input and their quality, checked or filled in piece by piece, in any order.
+
+    Attributes:
+        outside: Whether the service says that any input so far is unlike the training data.
+    """
 
     def __init__(self, source: PredictionInput) -> None:
         self._source = source
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._arrays: dict[str, Fields] = {}
+        self._numbers: dict[str, Fields] = {}
+        self._solved_by: set[str] = set()
+        self.outside = False
 
-    def checked(self, piece: slice, outputs: Mapping[str, Fields]) -> Any:
+    def checked(self, piece: slice, response: Response, *, warned: bool = False) -> Any:
         """Return the outputs for one piece, if they have the right shapes: an array, or a dictionary of several.
+
+        Args:
+            piece: The piece of the batch.
+            response: Its response.
+            warned: Whether the first piece with an input outside issues a warning.
 
         Raises:
             InvalidResponse: The number of fields differs from the input's, or the grid from that of earlier pieces.
         """
-        self._check(piece, outputs)
-        return self._source.shown(outputs, None if self._source.single else piece)
+        self._check(piece, response)
+        if warned and response.outside and not self.outside:
+            warn(self._source.info.name)
+        self.outside |= response.outside
+        return self._source.shown(response.outputs, None if self._source.single else piece)
 
-    def _check(self, piece: slice, outputs: Mapping[str, Fields]) -> None:
-        for name, fields in outputs.items():
-            expected = (piece.stop - piece.start, *self._shapes.setdefault(name, fields.shape[1:]))
+    def _check(self, piece: slice, response: Response) -> None:
+        count = piece.stop - piece.start
+        for name, fields in response.outputs.items():
+            expected = (count, *self._shapes.setdefault(name, fields.shape[1:]))
             if fields.shape != expected:
                 raise InvalidResponse(f"expected a response of shape {expected} but got {fields.shape}")
+        for name, numbers in response.numbers.items():
+            if numbers.shape != (count,):
+                raise InvalidResponse(f'expected {count} numbers for "{name}" but got {numbers.shape}')
 
-    def put(self, piece: slice, outputs: Mapping[str, Fields]) -> int:
+    def put(self, piece: slice, response: Response) -> int:
         """Copy the outputs for one piece into the whole, and return its number of fields.
 
         Raises:
             InvalidResponse: As `checked`.
         """
-        self._check(piece, outputs)
-        for name, fields in outputs.items():
-            if name not in self._arrays:
-                self._arrays[name] = np.empty((len(self._source), *fields.shape[1:]), np.float32)
-            self._arrays[name][piece] = fields
+        self._check(piece, response)
+        self.outside |= response.outside
+        self._solved_by.add(response.solved_by)
+        for whole, part in ((self._arrays, response.outputs), (self._numbers, response.numbers)):
+            for name, fields in part.items():
+                if name not in whole:
+                    whole[name] = np.empty((len(self._source), *fields.shape[1:]), np.float32)
+                whole[name][piece] = fields
         return int(piece.stop - piece.start)
 
     def array(self) -> Any:
@@ -173,6 +197,10 @@ class PredictionOutput:
             raise InvalidResponse("expected a response but got none")
         single = self._source.single
         return self._source.shown({name: array[0] if single else array for name, array in self._arrays.items()})
+
+    def quality(self) -> Quality:
+        """Return what is known about the whole output."""
+        return quality_of(self._numbers, self._solved_by, single=self._source.single)
 
 
 def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | None = None) -> PredictionInput:

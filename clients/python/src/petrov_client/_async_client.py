@@ -20,6 +20,7 @@ from petrov_client._exceptions import PetrovError, RequestError
 from petrov_client._key import bearer, shown
 from petrov_client._models import checked_name
 from petrov_client._progress import Progress, reporting
+from petrov_client._quality import Options, warn
 from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from petrov_client._arrays import PredictionInput
     from petrov_client._models import ModelInfo
     from petrov_client._progress import Advance
-    from petrov_client._wire import Call, Flow, Outputs, Wire
+    from petrov_client._quality import Outside, Response
+    from petrov_client._wire import Call, Flow, Wire
 
 T = TypeVar("T")
 
@@ -61,16 +63,26 @@ class AsyncPredictor:
         version: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  it holds for each request, repetitions included
         progress: Progress = False,
+        *,
+        quality: bool = False,
+        tolerance: float | None = None,
+        outside: Outside = "answer",
         **inputs: Any,
     ) -> Any:
         """Predict the outputs for single fields or for a batch of any size; see `Client.predict`.
 
         At most four pieces of the batch are in flight at a time. If one fails, the others are cancelled.
         """
-        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        limit, options = (
+            checked_timeout(self._timeout if timeout is None else timeout),
+            Options(quality, tolerance, outside),
+        )
         with self._forget_on_refusal():
             checked = await self._checked_input(model, array, inputs, version, limit)
-            return await self._predict(checked, version, limit, progress)
+            output = await self._predict(checked, version, limit, progress, options)
+        if output.outside and options.warns:
+            warn(model)
+        return (output.array(), output.quality()) if quality else output.array()
 
     async def stream(
         self,
@@ -79,6 +91,9 @@ class AsyncPredictor:
         version: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  as above
         progress: Progress = False,
+        *,
+        tolerance: float | None = None,
+        outside: Outside = "answer",
         **inputs: Any,
     ) -> AsyncIterator[Any]:
         """Predict as `predict` does, and yield the outputs as they arrive, in order; see `Client.stream`.
@@ -87,13 +102,14 @@ class AsyncPredictor:
         loop over them may end early: it cancels them at once.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
+        options = Options(tolerance=tolerance, outside=outside)
         with self._forget_on_refusal():
             checked = await self._checked_input(model, array, inputs, version, limit)
             output = PredictionOutput(checked)
             with reporting(progress, model, len(checked)) as advance:
-                async with aclosing(self._in_order(checked, version, limit)) as parts:
-                    async for piece, outputs in parts:
-                        yield output.checked(piece, outputs)
+                async with aclosing(self._in_order(checked, version, limit, options)) as parts:
+                    async for piece, response in parts:
+                        yield output.checked(piece, response, warned=options.warns)
                         advance(piece.stop - piece.start)
 
     async def close(self) -> None:
@@ -114,19 +130,20 @@ class AsyncPredictor:
         version: int | None,
         timeout: float,  # noqa: ASYNC109  as above
         progress: Progress,
-    ) -> Any:
+        options: Options,
+    ) -> PredictionOutput:
         output = PredictionOutput(checked)
 
         async def work(pieces: Iterator[slice], advance: Advance) -> None:
             for piece in pieces:
-                call = self._wire.prediction(checked.info, version, checked.arrays(piece))
-                outputs = await self._perform(call, timeout)
-                advance(output.put(piece, outputs))
+                call = self._wire.prediction(checked.info, version, checked.arrays(piece), options)
+                response = await self._perform(call, timeout)
+                advance(output.put(piece, response))
 
         with reporting(progress, checked.info.name, len(checked)) as advance:
             pieces = iter(checked.pieces())
             await _together(work(pieces, advance) for _ in range(IN_FLIGHT))
-        return output.array()
+        return output
 
     async def _checked_input(
         self,
@@ -144,12 +161,13 @@ class AsyncPredictor:
         checked: PredictionInput,
         version: int | None,
         timeout: float,  # noqa: ASYNC109  as above
-    ) -> AsyncGenerator[tuple[slice, Outputs], None]:
-        """Yield each piece of the input with its outputs, while the next few are in flight."""
-        waiting: deque[tuple[slice, asyncio.Task[Outputs]]] = deque()
+        options: Options,
+    ) -> AsyncGenerator[tuple[slice, Response], None]:
+        """Yield each piece of the input with its response, while the next few are in flight."""
+        waiting: deque[tuple[slice, asyncio.Task[Response]]] = deque()
         try:
             for piece in checked.pieces():
-                call = self._wire.prediction(checked.info, version, checked.arrays(piece))
+                call = self._wire.prediction(checked.info, version, checked.arrays(piece), options)
                 waiting.append((piece, asyncio.create_task(self._perform(call, timeout))))
                 if len(waiting) == IN_FLIGHT:
                     yield waiting[0][0], await waiting[0][1]

@@ -19,6 +19,7 @@ from petrov_client._exceptions import PetrovError, RequestError
 from petrov_client._key import bearer, shown
 from petrov_client._models import checked_name
 from petrov_client._progress import Progress, reporting
+from petrov_client._quality import Options, warn
 from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
     from petrov_client._arrays import PredictionInput
     from petrov_client._models import ModelInfo
-    from petrov_client._wire import Call, Flow, Outputs, Wire
+    from petrov_client._quality import Outside, Response
+    from petrov_client._wire import Call, Flow, Wire
 
 T = TypeVar("T")
 
@@ -65,6 +67,10 @@ class SyncPredictor:
         version: int | None = None,
         timeout: float | None = None,
         progress: Progress = False,
+        *,
+        quality: bool = False,
+        tolerance: float | None = None,
+        outside: Outside = "answer",
         **inputs: Any,
     ) -> Any:
         """Predict the outputs for single fields or for a batch of any size.
@@ -74,6 +80,7 @@ class SyncPredictor:
             pressure = petrov.predict("darcy", permeability)
             temperature = petrov.predict("heat", conductivity=k, source=f, wind=0.3)
             temperature = petrov.predict("heat", {"conductivity": k, "source": f, "wind": 0.3})
+            pressure, known = petrov.predict("darcy", permeability, quality=True)
 
         Args:
             model: The model's name.
@@ -83,23 +90,34 @@ class SyncPredictor:
             version: A version of the model; the newest if None.
             timeout: Seconds for each request, its repetitions included; the client's if None.
             progress: True for a progress bar, or a function of (fields done, fields in all).
+            quality: Whether to return what is known about the errors, too.
+            tolerance: The largest error bound. A field with a larger one is solved by the classical solver, or refused
+                where there is none; None accepts any.
+            outside: What happens to a field that is unlike the training data: "answer" predicts it like any other,
+                "solve" lets the classical solver solve it, "refuse" raises `InvalidInput`.
             inputs: Inputs and parameters by name; what has a default may be left out. A vector field has its components
                 before the grid's axes. A parameter is one number, or one per field of the batch.
 
         Returns:
             float32 in physical units, with the batch axis if the inputs have one; of a model with several outputs, a
-            dictionary by name.
+            dictionary by name. With `quality`, these and a `Quality`.
 
         Raises:
-            InvalidInput: The inputs do not fit the model; `.where` names the location.
+            InvalidInput: The inputs do not fit the model or the choices; `.where` names the location.
+            ValueError: The tolerance is no positive number, or `outside` none of its values.
             PetrovError: Any other of the tree in `petrov_client._exceptions`.
         """
-        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        limit, options = (
+            checked_timeout(self._timeout if timeout is None else timeout),
+            Options(quality, tolerance, outside),
+        )
         checked = self._checked_input(model, array, inputs, version, limit)
         output = PredictionOutput(checked)
-        for piece, outputs in self._predictions(checked, version, limit, progress):
-            output.put(piece, outputs)
-        return output.array()
+        for piece, response in self._predictions(checked, version, limit, progress, options):
+            output.put(piece, response)
+        if output.outside and options.warns:
+            warn(model)
+        return (output.array(), output.quality()) if quality else output.array()
 
     def stream(
         self,
@@ -108,6 +126,9 @@ class SyncPredictor:
         version: int | None = None,
         timeout: float | None = None,
         progress: Progress = False,
+        *,
+        tolerance: float | None = None,
+        outside: Outside = "answer",
         **inputs: Any,
     ) -> Iterator[Any]:
         """Predict as `predict` does, and yield the outputs as they arrive, so that memory holds one piece of the batch.
@@ -120,6 +141,8 @@ class SyncPredictor:
             version: A version of the model; the newest if None.
             timeout: Seconds for each request, its repetitions included; the client's if None.
             progress: True for a progress bar, or a function of (fields done, fields in all).
+            tolerance: As for `predict`.
+            outside: As for `predict`.
             inputs: As for `predict`.
 
         Returns:
@@ -130,9 +153,11 @@ class SyncPredictor:
             PetrovError: Any other of the tree in `petrov_client._exceptions`, here or from the iterator.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
+        options = Options(tolerance=tolerance, outside=outside)
         checked = self._checked_input(model, array, inputs, version, limit)
         output = PredictionOutput(checked)
-        return (output.checked(*part) for part in self._predictions(checked, version, limit, progress))
+        parts = self._predictions(checked, version, limit, progress, options)
+        return (output.checked(piece, response, warned=options.warns) for piece, response in parts)
 
     def close(self) -> None:
         """Close the connections."""
@@ -154,12 +179,12 @@ class SyncPredictor:
             return check_input(info, array, named)
 
     def _predictions(
-        self, checked: PredictionInput, version: int | None, timeout: float, progress: Progress
-    ) -> Iterator[tuple[slice, Outputs]]:
-        """Yield each piece of the input with its outputs, in order."""
+        self, checked: PredictionInput, version: int | None, timeout: float, progress: Progress, options: Options
+    ) -> Iterator[tuple[slice, Response]]:
+        """Yield each piece of the input with its response, in order."""
         with self._forget_on_refusal(), reporting(progress, checked.info.name, len(checked)) as advance:
             for piece in checked.pieces():
-                call = self._wire.prediction(checked.info, version, checked.arrays(piece))
+                call = self._wire.prediction(checked.info, version, checked.arrays(piece), options)
                 yield piece, self._perform(call, timeout)
                 advance(piece.stop - piece.start)
 

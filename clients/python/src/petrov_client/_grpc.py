@@ -41,8 +41,9 @@ from petrov_client._models import (
     parameter_info,
     tensor_info,
 )
+from petrov_client._quality import NAMES, NOVELTY, OUTSIDE, Response
 from petrov_client._vocabulary import vocabulary
-from petrov_client._wire import Call
+from petrov_client._wire import PLAIN, Call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,8 +52,9 @@ if TYPE_CHECKING:
     from tritonclient.utils import InferenceServerException
 
     from petrov_client._arrays import Fields
+    from petrov_client._quality import Options
     from petrov_client._vocabulary import Vocabulary
-    from petrov_client._wire import Arrays, Flow, Outputs
+    from petrov_client._wire import Arrays, Flow
 
 _LONGEST_MESSAGE = 2**31 - 1
 #: A lost connection is tried again soon, as over HTTP; an attempt to connect ends after 5 s.
@@ -109,15 +111,19 @@ class GrpcWire:
         config = yield Call(GrpcRequest("get_model_config", which), lambda reply: reply.config)
         return _info(metadata, config)
 
-    def prediction(self, info: ModelInfo, version: int | None, inputs: Arrays) -> Call[Outputs]:
+    def prediction(
+        self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options = PLAIN
+    ) -> Call[Response]:
         """Return the call `ModelInfer`."""
         shapes = {parameter.name: parameter.shape[1:] for parameter in info.parameters}
         tensors = [
             _input(name, array.reshape(len(array), *shapes.get(name, array.shape[1:])))
             for name, array in inputs.items()
         ]
-        arguments = {"model_name": info.name, "model_version": _text(version), "inputs": tensors}
-        return Call(GrpcRequest("infer", arguments), lambda result: _outputs(result, info))
+        arguments: dict[str, Any] = {"model_name": info.name, "model_version": _text(version), "inputs": tensors}
+        if options.parameters:
+            arguments["parameters"] = options.parameters
+        return Call(GrpcRequest("infer", arguments), lambda result: _response(result, info))
 
 
 def arguments(request: GrpcRequest, metadata: Mapping[str, str], remaining: float) -> dict[str, Any]:
@@ -200,6 +206,7 @@ def _signature(parameters: Any) -> dict[str, Any]:
             "outputs": tuple(tensor_info(tensor) for tensor in card["outputs"]),
             "title": str(card["title"]),
             "grid": grid_info(card["grid"]),
+            "quality": tuple(str(name) for name in card.get("quality", ())),
         }
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidResponse(f"the signature of a model is not readable: {error!r}") from error
@@ -208,11 +215,13 @@ def _signature(parameters: Any) -> dict[str, Any]:
 def _tensors(metadata: Any) -> dict[str, Any]:
     """Return the tensors as a plain Triton describes them; a parameter is a tensor `[batch, 1]`."""
     shapes = {str(tensor.name): tuple(tensor.shape) for tensor in metadata.inputs}
+    outputs = [_tensor(_POSITION.sub("", tensor.name), tensor) for tensor in metadata.outputs]
     numbers = [name for name, shape in shapes.items() if shape in {(ANY,), (ANY, 1)}]
     return {
         "inputs": tuple(_tensor(tensor.name, tensor) for tensor in metadata.inputs if tensor.name not in numbers),
         "parameters": tuple(ParameterInfo(name, shape=(None, *shapes[name][1:])) for name in numbers),
-        "outputs": tuple(_tensor(_POSITION.sub("", tensor.name), tensor) for tensor in metadata.outputs),
+        "outputs": tuple(tensor for tensor in outputs if tensor.name not in NAMES),
+        "quality": tuple(tensor.name for tensor in outputs if tensor.name in NAMES),
     }
 
 
@@ -239,8 +248,8 @@ def _input(name: str, array: npt.NDArray[Any]) -> InferInput:
     return tensor
 
 
-def _outputs(result: Any, info: ModelInfo) -> Outputs:
-    """Return the outputs of a model, each of exactly the bytes that its shape requires.
+def _response(result: Any, info: ModelInfo) -> Response:
+    """Return the outputs of a model and their quality, each of exactly the bytes that its shape requires.
 
     Raises:
         InvalidResponse: An output is missing, its type is not FP32, or the number of bytes is another.
@@ -254,7 +263,15 @@ def _outputs(result: Any, info: ModelInfo) -> Outputs:
     }
     if missing := [tensor.name for tensor in info.outputs if tensor.name not in found]:
         raise InvalidResponse(f"expected the output {missing[0]} but got {', '.join(found)}")
-    return {tensor.name: found[tensor.name] for tensor in info.outputs}
+    numbers = {name: found[name].reshape(-1) for name in info.quality if name in found}
+    return Response(
+        {tensor.name: found[tensor.name] for tensor in info.outputs},
+        numbers,
+        outside=bool((numbers.get(NOVELTY, np.ones(1)) < OUTSIDE).any()),
+        solved_by=str(response.parameters["solved_by"].string_param)
+        if "solved_by" in response.parameters
+        else "network",
+    )
 
 
 def _array(output: Any, content: bytes) -> Fields:

@@ -30,10 +30,12 @@ from petrov_client._exceptions import (
     Where,
 )
 from petrov_client._models import ModelInfo, model_info, model_names
-from petrov_client._wire import Call
+from petrov_client._quality import NAMES, Response
+from petrov_client._wire import PLAIN, Call
 
 if TYPE_CHECKING:
-    from petrov_client._wire import Arrays, Flow, Outputs
+    from petrov_client._quality import Options
+    from petrov_client._wire import Arrays, Flow
 
 CONNECT_SECONDS = 5.0
 #: Of every request. Arrays of numbers do not shrink by compression, so none is requested.
@@ -115,13 +117,16 @@ class HttpWire:
         info: ModelInfo = yield Call(_get(_path(name)), lambda reply: model_info(_document(reply)))
         return info
 
-    def prediction(self, info: ModelInfo, version: int | None, inputs: Arrays) -> Call[Outputs]:
-        """Return the call `POST …/predict`: with `.npy` for one array in and out, else with safetensors."""
-        return _prediction(info, _path(info.name, version) + "/predict", inputs)
+    def prediction(
+        self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options = PLAIN
+    ) -> Call[Response]:
+        """Return the call `POST …/predict`: with `.npy` for one array in or out, else with safetensors."""
+        query = f"?{urlencode(options.parameters)}" if options.parameters else ""
+        return _prediction(info, f"{_path(info.name, version)}/predict{query}", inputs, options)
 
-    def reference(self, info: ModelInfo, inputs: Arrays) -> Call[Outputs]:
+    def reference(self, info: ModelInfo, inputs: Arrays) -> Call[Response]:
         """Return the call `POST …/reference` for the classical solutions of one piece of a batch."""
-        return _prediction(info, _path(info.name) + "/reference", inputs)
+        return _prediction(info, f"{_path(info.name)}/reference", inputs, PLAIN)
 
     def example(self, name: str, query: Mapping[str, int]) -> Call[Example]:
         """Return the call `GET …/example`."""
@@ -179,35 +184,59 @@ def _path(model: str, version: int | None = None) -> str:
     return f"/v1/models/{quote(model, safe='')}" + ("" if version is None else f"/versions/{version}")
 
 
-def _prediction(info: ModelInfo, path: str, inputs: Arrays) -> Call[Outputs]:
+def _prediction(info: ModelInfo, path: str, inputs: Arrays, options: Options) -> Call[Response]:
+    """Return the call for a prediction.
+
+    Args:
+        info: The model.
+        path: The route, with its query.
+        inputs: Inputs and parameters by name.
+        options: What is wanted besides the outputs; a `.npy` response has no room for it.
+    """
     names = [tensor.name for tensor in info.outputs]
-    if len(names) == 1 and info.alone(inputs):
-        [array] = inputs.values()
-        request = HttpRequest("POST", path, _media(_npy.MEDIA_TYPE), _npy.encode(array))
-        return Call(request, lambda reply: {names[0]: _npy.decode(_good(reply, _npy.MEDIA_TYPE).body)})
-    request = HttpRequest("POST", path, _media(_safetensors.MEDIA_TYPE), _safetensors.encode(inputs))
-    return Call(request, lambda reply: _outputs(_good(reply, _safetensors.MEDIA_TYPE).body, names))
+    sent, body = _body(info, inputs)
+    received = _npy if len(names) == 1 and sent == _npy.MEDIA_TYPE and not options.quality else _safetensors
+    headers = {"content-type": sent, "accept": f"{received.MEDIA_TYPE}, {PROBLEM}"}
+
+    def read(reply: HttpReply) -> Response:
+        content = _good(reply, received.MEDIA_TYPE).body
+        arrays = _safetensors.decode(content) if received is _safetensors else {names[0]: _npy.decode(content)}
+        return _response(reply, arrays, names)
+
+    return Call(HttpRequest("POST", path, headers, body), read)
+
+
+def _body(info: ModelInfo, inputs: Arrays) -> tuple[str, bytes]:
+    """Return the media type and the body of a request."""
+    if not info.alone(inputs):
+        return _safetensors.MEDIA_TYPE, _safetensors.encode(inputs)
+    [array] = inputs.values()
+    return _npy.MEDIA_TYPE, _npy.encode(array)
 
 
 def _get(path: str) -> HttpRequest:
     return HttpRequest("GET", path, {"accept": f"application/json, {PROBLEM}"})
 
 
-def _media(media_type: str) -> dict[str, str]:
-    """Return the headers of a request whose response has the same media type."""
-    return {"content-type": media_type, "accept": f"{media_type}, {PROBLEM}"}
+def _response(reply: HttpReply, arrays: Arrays, names: list[str]) -> Response:
+    """Return the outputs of a reply, and what its headers and arrays say about them.
 
-
-def _outputs(body: bytes, names: list[str]) -> Outputs:
-    """Return the outputs of a response.
+    Args:
+        reply: The reply.
+        arrays: Its arrays by name.
+        names: The outputs of the model.
 
     Raises:
-        InvalidResponse: It is not readable, or lacks one of them.
+        InvalidResponse: An output is missing.
     """
-    arrays = _safetensors.decode(body)
     if missing := [name for name in names if name not in arrays]:
         raise InvalidResponse(f"expected the output {missing[0]} but got {', '.join(arrays) or 'none'}")
-    return {name: arrays[name] for name in names}
+    return Response(
+        {name: arrays[name] for name in names},
+        {name: arrays[name] for name in NAMES if name in arrays},
+        outside=reply.headers.get("petrov-outside") == "true",
+        solved_by=reply.headers.get("petrov-solved-by", "network"),
+    )
 
 
 def _document(reply: HttpReply) -> Any:

@@ -122,6 +122,7 @@ class ModelInfo:
         card: The whole card: training distribution, measured errors, and errors of the classical solver.
         certificate: The export certificate: the difference between the served graph and the trained network.
         parameters: Numbers per field.
+        quality: What the model reports about its outputs, such as "error_bound"; see `Quality`.
     """
 
     name: str
@@ -136,6 +137,7 @@ class ModelInfo:
     card: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     certificate: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     parameters: tuple[ParameterInfo, ...] = ()
+    quality: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> tuple[TensorInfo | ParameterInfo, ...]:
@@ -266,6 +268,7 @@ def _from_card(document: Mapping[str, Any], card: Mapping[str, Any]) -> ModelInf
         vocabulary=vocabulary(card["vocabulary"]) if card.get("vocabulary") else None,
         card=card,
         certificate=document.get("certificate") or {},
+        quality=tuple(str(name) for name in card.get("quality", ())),
     )
 
 

@@ -1,7 +1,7 @@
 """A writer of safetensors bytes, and a reader that does not trust them.
 
 The format is the length of a header (8 bytes), the header as JSON, and the tensors without gaps. This reader bounds the
-header, accepts little-endian float32 only, and requires exactly the bytes that the shapes need.
+header, accepts little-endian float32 and booleans only, and requires exactly the bytes that the shapes need.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MEDIA_TYPE = "application/vnd.safetensors"
 
 _TYPES = {"<f4": "F32", "<i4": "I32"}
+_READ = {"F32": "<f4", "BOOL": "?"}
 _PREFIX = 8
 _ALIGNMENT = 8
 _LONGEST_HEADER = 2**16
@@ -39,7 +40,7 @@ def encode(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     return b"".join((len(text).to_bytes(_PREFIX, "little"), text, *blocks))
 
 
-def decode(body: bytes) -> dict[str, npt.NDArray[np.float32]]:
+def decode(body: bytes) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of safetensors bytes by name, read-only views of them.
 
     Raises:
@@ -56,7 +57,7 @@ def decode(body: bytes) -> dict[str, npt.NDArray[np.float32]]:
         raise InvalidResponse(f"safetensors response: the header is not readable: {error!r}") from error
 
 
-def _tensor(entry: Mapping[str, Any], body: bytes, origin: int) -> npt.NDArray[np.float32]:
+def _tensor(entry: Mapping[str, Any], body: bytes, origin: int) -> npt.NDArray[Any]:
     """Return one array.
 
     Args:
@@ -65,11 +66,12 @@ def _tensor(entry: Mapping[str, Any], body: bytes, origin: int) -> npt.NDArray[n
         origin: Where the tensors begin.
 
     Raises:
-        InvalidResponse: It is not float32, or its bytes are not those of its shape.
+        InvalidResponse: It has another type, or its bytes are not those of its shape.
     """
     shape, (start, end) = tuple(int(size) for size in entry["shape"]), entry["data_offsets"]
-    if entry["dtype"] != "F32" or len(shape) > _MOST_AXES or min(shape, default=1) < 1:
+    if entry["dtype"] not in _READ or len(shape) > _MOST_AXES or min(shape, default=1) < 1:
         raise InvalidResponse(f"safetensors response: expected F32 but got {entry['dtype']} {shape[:_MOST_AXES]}")
-    if end - start != 4 * math.prod(shape) or not 0 <= start <= end <= len(body) - origin:
+    dtype = np.dtype(_READ[entry["dtype"]])
+    if end - start != dtype.itemsize * math.prod(shape) or not 0 <= start <= end <= len(body) - origin:
         raise InvalidResponse(f"safetensors response: the bytes {start} to {end} do not hold the shape {shape}")
-    return np.frombuffer(body[origin + start : origin + end], dtype="<f4").reshape(shape)
+    return np.frombuffer(body[origin + start : origin + end], dtype).reshape(shape)

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from petrov_client._models import ModelInfo
     from petrov_client._partial import Job, Partial
     from petrov_client._progress import Advance
-    from petrov_client._wire import Arrays, Outputs
+    from petrov_client._quality import Response
+    from petrov_client._wire import Arrays
 
 #: Seconds without a response from any gateway before the job fails.
 PATIENCE_SECONDS = 300.0
@@ -158,8 +159,8 @@ class Gateway:
     version: int
     verified: bool = False
 
-    async def solve(self, arrays: Arrays, timeout: float) -> Outputs:  # noqa: ASYNC109  it goes with the request
-        """Return the outputs of one piece, requested once.
+    async def solve(self, arrays: Arrays, timeout: float) -> Response:  # noqa: ASYNC109  it goes with the request
+        """Return the response for one piece, requested once.
 
         Raises:
             ValueError: The gateway serves another model.
@@ -169,12 +170,12 @@ class Gateway:
             if not self.verified:
                 self._compare(await self.client.model(self.info.name))
             call = HttpWire().prediction(self.info, self.version, arrays)
-            outputs = await self.client._once(call, timeout)  # noqa: SLF001  any free gateway repeats it
+            response = await self.client._once(call, timeout)  # noqa: SLF001  any free gateway repeats it
         except PetrovError:
             self.verified = False  # after the fault it may serve another model
             raise
         self.verified = True
-        return outputs
+        return response
 
     def _compare(self, found: ModelInfo) -> None:
         if self.version not in found.versions:
@@ -240,13 +241,13 @@ class Bulk:
         while True:
             number, pause = await self._waiting.get(), 0.0
             try:
-                outputs = await gateway.solve(self._batch.arrays(self._pieces[number]), self._limits.timeout)
+                response = await gateway.solve(self._batch.arrays(self._pieces[number]), self._limits.timeout)
             except TEMPORARY as fault:
                 pause, faults = self._pause_after(fault, faults), faults + 1
                 self._waiting.put_nowait(number)
             else:
                 self._last_response, faults = time.monotonic(), 0
-                await self._keep(number, outputs)
+                await self._keep(number, response)
             self._waiting.task_done()
             await asyncio.sleep(pause)
 
@@ -262,9 +263,9 @@ class Bulk:
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**faults)
         return max(fault.retry_after or 0.0, random.uniform(longest / 2, longest))  # noqa: S311  spreads load
 
-    async def _keep(self, number: int, outputs: Outputs) -> None:
+    async def _keep(self, number: int, response: Response) -> None:
         """Write the outputs of a piece to the disk; those that arrive during a synchronisation share the next one."""
-        self._partial.write(number, outputs)
+        self._partial.write(number, response.outputs)
         self._written.append(number)
         async with self._syncing:
             written, self._written = self._written, []

@@ -10,18 +10,20 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from petrov_client._quality import Options
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy.typing as npt
 
-    from petrov_client._arrays import Fields
     from petrov_client._models import ModelInfo
+    from petrov_client._quality import Response
 
     Arrays = Mapping[str, npt.NDArray[Any]]
-    Outputs = dict[str, Fields]
 
 T = TypeVar("T")
+PLAIN = Options()
 Flow = Generator["Call[Any]", Any, T]
 
 
@@ -49,12 +51,15 @@ class Wire(Protocol):
         """Yield the calls for one model; `version` selects a description where the service has one per version."""
         ...
 
-    def prediction(self, info: ModelInfo, version: int | None, inputs: Arrays) -> Call[Outputs]:
+    def prediction(
+        self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options = PLAIN
+    ) -> Call[Response]:
         """Return the call for the outputs of one piece of a batch.
 
         Args:
             info: The model.
             version: A version of it; the newest if None.
             inputs: Inputs `[batch, …]` and parameters `[batch]` by name.
+            options: What is wanted besides the outputs.
         """
         ...
