@@ -96,7 +96,7 @@ def split(
     outputs = {name: array for name, array in results.items() if name not in names}
     count = len(next(iter(outputs.values())))
     numbers = {name: results[name].reshape(count) for name in names if name in results}
-    return outputs, Quality(numbers, np.full(count, solved))
+    return outputs, Quality(numbers, np.ones(count, np.bool_) if solved else np.zeros(count, np.bool_))
 
 
 def _header(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003  pydantic reads annotations at run time
+from functools import cached_property
 from typing import Any, Literal
 
 from numpy.typing import NDArray  # noqa: TC002  as above
@@ -41,7 +42,7 @@ class Tensor(Part):
         """The size per axis, None where it is free."""
         return self.shape or (None,) * len(self.axes)
 
-    @property
+    @cached_property
     def vector(self) -> tuple[int, ...]:
         """The number of components of a vector field, as a shape; empty for a scalar field."""
         return tuple(size or 0 for axis, size in zip(self.axes, self.sizes, strict=True) if axis == COMPONENT)
@@ -145,22 +146,22 @@ class Card(Part):
     )
     checkpoint: dict[str, Any]
 
-    @property
+    @cached_property
     def arguments(self) -> tuple[Tensor | Parameter, ...]:
         """Inputs and parameters, in the order of the graph's arguments."""
         return (*self.inputs, *self.parameters)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of inputs and parameters."""
         return tuple(argument.name for argument in self.arguments)
 
-    @property
+    @cached_property
     def result_names(self) -> tuple[str, ...]:
         """The names of the outputs, then of the quality outputs."""
         return (*(tensor.name for tensor in self.outputs), *self.quality)
 
-    @property
+    @cached_property
     def optional(self) -> frozenset[str]:
         """The names of the inputs and parameters that a request may leave out."""
         return frozenset(argument.name for argument in self.arguments if argument.default is not None)

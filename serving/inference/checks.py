@@ -62,8 +62,11 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
     found = {tensor.name: _batch(arrays[tensor.name], tensor, card) for tensor in sent}
     for tensor in sent[1:]:
         _check_same_shape(arrays, tensor, sent[0])
-    size, single = _without_components(found[sent[0].name].shape, sent[0], 1), _is_single(arrays, sent[0])
-    fields = {tensor.name: found[tensor.name] if tensor in sent else _constant(tensor, size) for tensor in card.inputs}
+    single = _is_single(arrays, sent[0])
+    if len(sent) == len(card.names):
+        return found, single
+    size = _without_components(found[sent[0].name].shape, sent[0], 1)
+    fields = {each.name: found[each.name] if each in sent else _constant(each, size) for each in card.inputs}
     numbers = {each.name: _numbers(arrays.get(each.name), each, size[0]) for each in card.parameters}
     return fields | numbers, single
 
@@ -167,13 +170,13 @@ def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
         raise WrongShape(
             f'expected at least one field but got shape {array.shape} for "{tensor.name}"', array=tensor.name
         )
-    if values.shape[1 : 1 + len(tensor.vector)] != tensor.vector:
+    count = len(tensor.vector)
+    if values.shape[1 : 1 + count] != tensor.vector:
         names = f" ({', '.join(tensor.components)})" if tensor.components else ""
         raise WrongShape(
             f"{tensor.name} has {values.shape[1]} components; expected {tensor.vector[0]}{names}", array=tensor.name
         )
-    sides = _without_components(values.shape, tensor, 1)[1:]
-    for axis, size in zip(grid.axes, sides, strict=True):
+    for axis, size in zip(grid.axes, values.shape[1 + count :], strict=True):
         if not grid.minimum <= size <= grid.maximum:
             raise GridOutOfLimits(
                 f'{tensor.name} has {size} points along "{axis}"; the model takes {grid.minimum} to {grid.maximum}',

@@ -66,6 +66,11 @@ class Policy:
         if self.outside != "answer" and NOVELTY not in card.quality:
             raise InvalidParameter(f'outside={self.outside} needs a {NOVELTY}, which "{card.model}" does not report')
 
+    @property
+    def demands(self) -> bool:
+        """Return whether any output may be unacceptable."""
+        return self.tolerance is not None or self.outside != "answer"
+
     def bypasses(self, card: Card) -> bool:
         """Return whether all samples are solved classically: there is a tolerance and no error bound."""
         return self.tolerance is not None and ERROR_BOUND not in card.quality

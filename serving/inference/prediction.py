@@ -213,6 +213,8 @@ class Predictor:
         solver = self._classical if run.policy.bypasses(run.card) else self._solver
         results = await solver.predict(run.card, inputs.arrays, run.deadline, run.request_id)
         outputs, quality = split(results, run.card.quality, solved=solver is self._classical)
+        if not run.policy.demands:
+            return outputs, quality
         unmet = run.policy.unmet(case, quality)
         if not unmet.any():
             return outputs, quality

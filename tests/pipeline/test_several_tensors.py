@@ -57,6 +57,7 @@ FLOW = """
 name = "flow"
 [data]
 files = ["flow.npz"]
+validation = 20
 [inputs.velocity]
 components = ["x", "y"]
 [outputs.stress]
@@ -106,7 +107,7 @@ class Service:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write two problem files with their data."""
     made: Path = tmp_path_factory.mktemp("own")
-    inputs, velocity = heat(24), np.stack([waves(24, (60, 90), 2), waves(24, (60, 90), 3)], axis=1)
+    inputs, velocity = heat(24), np.stack([waves(40, (60, 90), 2), waves(40, (60, 90), 3)], axis=1)
     with h5py.File(made / "heat.h5", "w") as file:
         file["k"], file["f"], file["wind"] = inputs.values()
         file["T"] = inputs["source"] / inputs["conductivity"] + inputs["wind"][:, None, None]
@@ -255,6 +256,20 @@ def test_a_vector_field_goes_in_and_out(http: httpx2.Client, service: Service) -
         close(client.predict("flow", velocity[0]), stress[0])
     lists = http.post("/v1/models/flow/predict", json={"inputs": {"velocity": velocity[1].tolist()}})
     close(lists.json()["outputs"]["stress"], stress[1])
+
+
+def test_a_model_that_is_calibrated_on_own_data_reports_its_quality(http: httpx2.Client, service: Service) -> None:
+    velocity = np.stack([waves(3, (60, 90), 7), waves(3, (60, 90), 8)], axis=1)
+    with Client(service.gateway.url) as client, GrpcClient(service.triton) as triton:
+        assert client.model("flow").quality == triton.model("flow").quality == ("error_estimate", "novelty")
+        stress, quality = client.predict("flow", velocity, quality=True)
+        _, direct = triton.predict("flow", velocity, quality=True)
+    assert stress.shape == velocity.shape
+    assert (quality.error_estimate > 0).all()
+    assert ((quality.novelty > 0) & (quality.novelty <= 1)).all()
+    close(direct.error_estimate, quality.error_estimate)
+    response = http.post("/v1/models/flow/predict", json={"inputs": {"velocity": velocity.tolist()}}).json()
+    close(response["quality"]["error_estimate"], quality.error_estimate)
 
 
 def test_an_example_can_be_posted_as_it_is(http: httpx2.Client) -> None:
