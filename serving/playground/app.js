@@ -283,7 +283,7 @@ async function predict(signal) {
   const drawn = inputs.request();
   const request = state.forward ? { [model.card.inputs[0].name]: await measure(drawn, signal) } : drawn;
   const { outputs: found, headers, milliseconds } = await api.predict(model.name, state.version, request, signal);
-  state.result = { outputs: named(model.card.outputs, found), quality: quality(found, headers), milliseconds, revision, request, drawn, truth: sample.truth };
+  state.result = { outputs: named(model.card.outputs, found), quality: quality(headers), milliseconds, revision, request, drawn, truth: sample.truth };
   status.clear();
   showResults();
   if (at("auto").checked && revision === state.revision) solver.restart(PAUSE); // afterwards, so that neither time includes the other

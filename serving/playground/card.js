@@ -68,7 +68,7 @@ export function required(card) {
 
 /** Return whether the problem has a classical solver, and with it a sampler of inputs. */
 export function hasSolver(card) {
-  return card.classical.length > 0;
+  return (card.classical ?? []).length > 0;
 }
 
 /** Return width over height of a picture: by the lengths of its axes, or by its points where they are not known. */
@@ -98,7 +98,7 @@ function isPair(card) {
 
 /** Return the shortest published time of a classical solution, in milliseconds. */
 function cost(card) {
-  return Math.min(...card.classical.map((row) => row.milliseconds));
+  return Math.min(...(card.classical ?? []).map((row) => row.milliseconds));
 }
 
 const INTERACTIVE = 20_000; // points that are predicted while the user draws
@@ -139,7 +139,7 @@ export function gridText(shape) {
 
 /** Return the published errors on a grid, at the nearest published level of noise (0 to 1); undefined if there are none. */
 export function measured(card, shape, noise = 0) {
-  return nearestNoise(card.errors.filter((row) => String(row.grid) === String(shape)), noise);
+  return nearestNoise((card.errors ?? []).filter((row) => String(row.grid) === String(shape)), noise);
 }
 
 /** Return the published figures of the classical solver on a grid, or on the published grid that is nearest in size. */
@@ -147,7 +147,7 @@ export function classical(card, shape, noise = 0) {
   if (!hasSolver(card)) return undefined;
   const size = (grid) => grid.reduce((product, points) => product * points, 1);
   const distance = (row) => Math.abs(Math.log(size(row.grid) / size(shape)));
-  const closest = Math.min(...card.classical.map(distance));
+  const closest = Math.min(...(card.classical ?? []).map(distance));
   return nearestNoise(card.classical.filter((row) => distance(row) === closest), noise);
 }
 

@@ -2,26 +2,18 @@
 
 import { percent } from "./numbers.js";
 
-/**
- * Return the quality of a response to one sample; members that the response does not have are undefined.
- *
- * @param {Record<string, {data: Float32Array}>} arrays The arrays of the response.
- * @param {Headers} headers Its headers.
- */
-export function quality(arrays, headers) {
-  const number = (name) => arrays[name]?.data[0] ?? numeric(headers.get(`Petrov-${name.replace("_", "-")}`));
-  const novelty = number("novelty");
-  const outside = headers.get("Petrov-Outside") ?? (novelty === undefined ? null : String(novelty < UNUSUAL));
+/** Return the quality of a response to one sample from its headers; members that it does not have are undefined. */
+export function quality(headers) {
+  const text = (name) => headers.get(`Petrov-${name}`) ?? undefined;
+  const number = (name) => (text(name) === undefined ? undefined : Number(text(name)));
   return {
-    bound: number("error_bound"),
-    estimate: number("error_estimate"),
-    novelty,
-    outside: outside === null ? undefined : outside.toLowerCase() === "true",
-    solver: headers.get("Petrov-Solved-By") ?? undefined,
+    bound: number("Error-Bound"),
+    estimate: number("Error-Estimate"),
+    novelty: number("Novelty"),
+    outside: text("Outside") && text("Outside") === "true",
+    solver: text("Solved-By"),
   };
 }
-
-const UNUSUAL = 0.01; // of the calibration inputs: fewer are as unusual as an input outside the training distribution
 
 /** Return badges: `title`, `value`, `note`, and whether one calls for care. */
 export function badges({ bound, estimate, novelty, outside, solver }) {
@@ -36,10 +28,6 @@ export function badges({ bound, estimate, novelty, outside, solver }) {
 function unlike(outside, novelty) {
   const share = novelty === undefined ? "" : `: ${percent(novelty)} of the calibration inputs are as unusual`;
   return `${outside ? "unlike" : "like"} the training data${share}`;
-}
-
-function numeric(text) {
-  return text === null ? undefined : Number(text);
 }
 
 /** Show badges as a list; nothing where the response says nothing. */

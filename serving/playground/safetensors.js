@@ -6,13 +6,14 @@
 
 export const MEDIA_TYPE = "application/vnd.safetensors";
 const [PREFIX, MAX_HEADER, WIDTH] = [8, 2 ** 16, 4];
+const TYPES = { F32: Float32Array, BOOL: Uint8Array };
 
 /**
- * Return the float32 arrays of a file by name.
+ * Return the arrays of a file by name.
  *
  * @param {ArrayBuffer} file The whole file.
- * @returns {Record<string, {shape: number[], data: Float32Array}>}
- * @throws {Error} It is none, or an array has another type.
+ * @returns {Record<string, {shape: number[], data: Float32Array | Uint8Array}>}
+ * @throws {Error} It is none, or an array is neither float32 nor boolean.
  */
 export function decode(file) {
   const length = file.byteLength < PREFIX ? Infinity : Number(new DataView(file).getBigUint64(0, true));
@@ -22,8 +23,8 @@ export function decode(file) {
 }
 
 function array(file, start, name, { dtype, shape, data_offsets: [from, to] }) {
-  if (dtype !== "F32") throw new Error(`expected F32 for ${name} but got ${dtype}`);
-  return { shape, data: new Float32Array(file.slice(start + from, start + to)) }; // a copy: the offset may not be aligned
+  if (!Object.hasOwn(TYPES, dtype)) throw new Error(`expected F32 or BOOL for ${name} but got ${dtype}`);
+  return { shape, data: new TYPES[dtype](file.slice(start + from, start + to)) }; // a copy: the offset may not be aligned
 }
 
 /** Return a file of float32 and int32 arrays by name. */
