@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import grpc
+import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2_grpc
 
@@ -22,6 +23,8 @@ from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
 
 KINDS: dict[str, Any] = {
     "Client": Client,
@@ -70,6 +73,14 @@ def http_client(request: pytest.FixtureRequest) -> AnyClient:
 @pytest.fixture(params=["GrpcClient", "AsyncGrpcClient"])
 def grpc_client(request: pytest.FixtureRequest) -> AnyClient:
     return AnyClient(request.param)
+
+
+@pytest.fixture
+def gauged() -> NDArray[np.float32]:
+    """Return 20 inputs of `gauge`, more than one request holds; the 18th is unlike its training data."""
+    drawn = np.random.default_rng(0).uniform(3, 12, (20, 8, 9)).astype(np.float32)
+    drawn[17, 2, 3] = 30
+    return drawn
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from petrov_client.__main__ import main
 from petrov_client._npy import encode
 from serving.version import VERSION
-from tests import toy_fields
+from tests import toy_fields, toy_gauges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,6 +162,28 @@ def test_one_field_and_a_parameter_of_the_command(petrov: Callable[..., Done], g
     fails(petrov(*command, "-p", "time=9"), 3, "petrov: time is 9.0; expected 0 to 2")
     fails(petrov(*command, "-p", "time"), 2, "expected NAME=NUMBER but got time")
     fails(petrov(*command, "-p", "speed=1"), 3, 'takes "density", "velocity", "time" and no "speed"')
+
+
+def test_what_is_known_about_errors_is_printed_and_written(
+    petrov: Callable[..., Done], gateway: Any, gauged: np.ndarray[Any, Any], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "in.npy", gauged)
+    command = ("predict", "gauge", tmp_path / "in.npy")
+    done = petrov(*command, tmp_path / "out.h5", "--url", gateway.url)
+    assert done.returncode == 0, done.stderr
+    shapes = "solution [20, 8, 9], error_bound [20], error_estimate [20], novelty [20]"
+    assert done.stdout.startswith(f"{shapes} -> {tmp_path / 'out.h5'}\nerror_bound 0.00")
+    assert done.stdout.endswith("1 of 20 inputs unlike the training data\n")
+    found = load(tmp_path / "out.h5")
+    for name, values in toy_gauges.quality(gauged).items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-7)
+    plain = petrov(*command, tmp_path / "out.npy", "--url", gateway.url).stdout.splitlines()
+    assert plain == [f"solution [20, 8, 9] -> {tmp_path / 'out.npy'}", done.stdout.splitlines()[1]]
+    refused = petrov(*command, tmp_path / "out.npz", "--outside", "refuse", "--url", gateway.url)
+    fails(refused, 3, "it is unlike the training data")
+    solved = petrov(*command, tmp_path / "out.npz", "--tolerance", "1e-4", "--url", gateway.url)
+    assert "error_estimate unknown" in solved.stdout
+    assert "reports   error_bound, error_estimate, novelty" in petrov("model", "gauge", "--url", gateway.url).stdout
 
 
 def test_a_wrong_name_is_named(petrov: Callable[..., Done], gateway: Any, tmp_path: Path) -> None:

@@ -28,68 +28,60 @@ def call(any_client: Any, gateway: Gateway) -> Callable[..., Any]:
     return lambda *args, **named: any_client.call(http if any_client.http else grpc, *args, **named)
 
 
-@pytest.fixture
-def fields() -> NDArray[np.float32]:
-    """Return 20 inputs, more than one request holds; the 18th is outside."""
-    drawn = np.random.default_rng(0).uniform(3, 12, (20, 8, 9)).astype(np.float32)
-    drawn[17, 2, 3] = 30
-    return drawn
-
-
-def test_the_quality_has_one_number_per_field(call: Any, fields: NDArray[Any]) -> None:
-    output, quality = call("predict", "gauge", fields, quality=True)
-    np.testing.assert_allclose(output, toy_gauges.compute(fields), rtol=1e-6)
-    for name, values in toy_gauges.quality(fields).items():
+def test_the_quality_has_one_number_per_field(call: Any, gauged: NDArray[Any]) -> None:
+    output, quality = call("predict", "gauge", gauged, quality=True)
+    np.testing.assert_allclose(output, toy_gauges.compute(gauged), rtol=1e-6)
+    for name, values in toy_gauges.quality(gauged).items():
         np.testing.assert_allclose(getattr(quality, name), values, rtol=1e-5, atol=1e-7)
     assert np.flatnonzero(quality.outside).tolist() == [17]
     assert quality.solved_by == "network"
 
 
-def test_the_quality_of_a_single_field_is_single_numbers(call: Any, fields: NDArray[Any]) -> None:
-    output, quality = call("predict", "gauge", fields[17], quality=True)
+def test_the_quality_of_a_single_field_is_single_numbers(call: Any, gauged: NDArray[Any]) -> None:
+    output, quality = call("predict", "gauge", gauged[17], quality=True)
     assert output.shape == (8, 9)
-    assert quality.error_bound == pytest.approx(fields[17].mean() / 1000, rel=1e-5)
+    assert quality.error_bound == pytest.approx(gauged[17].mean() / 1000, rel=1e-5)
     assert (quality.novelty, quality.outside) == (0.0, True)
 
 
-def test_a_model_that_reports_nothing_has_an_empty_quality(call: Any, fields: NDArray[Any]) -> None:
-    assert call("predict", "blur", fields, quality=True)[1] == Quality()
+def test_a_model_that_reports_nothing_has_an_empty_quality(call: Any, gauged: NDArray[Any]) -> None:
+    assert call("predict", "blur", gauged, quality=True)[1] == Quality()
 
 
-def test_an_input_outside_is_a_warning_unless_it_is_treated(call: Any, fields: NDArray[Any]) -> None:
+def test_an_input_outside_is_a_warning_unless_it_is_treated(call: Any, gauged: NDArray[Any]) -> None:
     with pytest.warns(OutsideTrainingWarning, match='unlike the training data of "gauge"'):
-        call("predict", "gauge", fields)
+        call("predict", "gauge", gauged)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        call("predict", "gauge", fields[:17])
-        call("predict", "gauge", fields, quality=True)
-        call("predict", "gauge", fields, outside="solve")
+        call("predict", "gauge", gauged[:17])
+        call("predict", "gauge", gauged, quality=True)
+        call("predict", "gauge", gauged, outside="solve")
 
 
-def test_a_stream_warns_once(gateway: Gateway, fields: NDArray[Any]) -> None:
-    fields[3, 0, 0] = 30
+def test_a_stream_warns_once(gateway: Gateway, gauged: NDArray[Any]) -> None:
+    gauged[3, 0, 0] = 30
     with Client(gateway.url) as client, pytest.warns(OutsideTrainingWarning) as caught:
-        for _ in client.stream("gauge", fields):
+        for _ in client.stream("gauge", gauged):
             pass
     assert len(caught) == 1
 
 
-def test_inputs_outside_are_solved_or_refused(call: Any, fields: NDArray[Any]) -> None:
-    output, quality = call("predict", "gauge", fields, quality=True, outside="solve")
-    np.testing.assert_allclose(output[17], darcy.solve(fields[17]), rtol=1e-5)
-    np.testing.assert_allclose(output[:17], toy_gauges.compute(fields[:17]), rtol=1e-6)
+def test_inputs_outside_are_solved_or_refused(call: Any, gauged: NDArray[Any]) -> None:
+    output, quality = call("predict", "gauge", gauged, quality=True, outside="solve")
+    np.testing.assert_allclose(output[17], darcy.solve(gauged[17]), rtol=1e-5)
+    np.testing.assert_allclose(output[:17], toy_gauges.compute(gauged[:17]), rtol=1e-6)
     assert quality.solved_by == "mixed"
     assert np.flatnonzero(np.isnan(quality.error_estimate)).tolist() == [17]
     with pytest.raises(InvalidInput, match="it is unlike the training data"):
-        call("predict", "gauge", fields, outside="refuse")
+        call("predict", "gauge", gauged, outside="refuse")
 
 
-def test_a_tolerance_is_met(call: Any, fields: NDArray[Any]) -> None:
-    output, quality = call("predict", "gauge", fields[:2], quality=True, tolerance=1e-4)
-    np.testing.assert_allclose(output, [darcy.solve(field) for field in fields[:2]], rtol=1e-5)
+def test_a_tolerance_is_met(call: Any, gauged: NDArray[Any]) -> None:
+    output, quality = call("predict", "gauge", gauged[:2], quality=True, tolerance=1e-4)
+    np.testing.assert_allclose(output, [darcy.solve(field) for field in gauged[:2]], rtol=1e-5)
     assert quality.solved_by == "solver"
     with pytest.raises(InvalidInput, match=r"has an error_bound of 0\.00\d+; expected at most 0\.0001"):
-        call("predict", "gauge_unsolved", fields, tolerance=1e-4)
+        call("predict", "gauge_unsolved", gauged, tolerance=1e-4)
 
 
 @pytest.mark.parametrize(

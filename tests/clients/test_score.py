@@ -20,9 +20,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from petrov_client import ConnectionFailed, InvalidInput, RateLimited, Scored, TensorInfo, Unavailable, _partial, score
+from petrov_client import (
+    Client,
+    ConnectionFailed,
+    InvalidInput,
+    RateLimited,
+    Scored,
+    TensorInfo,
+    Unavailable,
+    _partial,
+    score,
+)
 from petrov_client._npy import encode
-from tests import toy_fields
+from tests import toy_fields, toy_gauges
 from tests.conftest import ready, wait_until
 
 if TYPE_CHECKING:
@@ -116,6 +126,17 @@ def test_a_parameter_is_part_of_the_job(gateway: Any, tmp_path: Path) -> None:
         score(*arguments, parameters={"time": 1.5})
 
 
+def test_what_is_known_about_errors_is_in_the_file(gateway: Any, gauged: np.ndarray[Any, Any], tmp_path: Path) -> None:
+    np.save(tmp_path / "in.npy", gauged)
+    arguments = ("gauge", tmp_path / "in.npy", tmp_path / "out.h5", [gateway.url])
+    done = score(*arguments)
+    assert done.shapes == {"solution": (20, 8, 9), "error_bound": (20,), "error_estimate": (20,), "novelty": (20,)}
+    for name, values in toy_gauges.quality(gauged).items():
+        np.testing.assert_allclose(done.quality[name], values, rtol=1e-5, atol=1e-7)
+    with pytest.raises(ValueError, match="belongs to another job: outside: expected solve but found answer"):
+        score(*arguments, outside="solve")
+
+
 @contextmanager
 def gateway_process(chosen: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """Run a gateway that may be killed."""
@@ -146,10 +167,15 @@ def test_a_killed_gateways_share_goes_to_the_other(
 
         def kill(done: int, _: int) -> None:
             if not shares and done > 100:
-                shares.append(computed(url))
+                shares.append(computed(url) - warm)
                 process.kill()
                 process.wait()
 
+        with Client(
+            url
+        ) as client:  # its first prediction is slow: the other gateway would compute everything meanwhile
+            client.predict("blur", np.ones((16, 12)))
+        warm = computed(url)
         done = score("blur", source, tmp_path / "out.h5", [url, gateway.url], progress=kill)
     assert done.computed == 330
     assert 0 < shares[0] < 330

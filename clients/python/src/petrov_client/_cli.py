@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from importlib.metadata import version as installed
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from petrov_client import _files, _tables, _texts
+from petrov_client import _columns, _files, _tables, _texts
 from petrov_client._async_client import IN_FLIGHT
 from petrov_client._client import Client
 from petrov_client._exceptions import PetrovError, RequestError, ServiceError
+from petrov_client._quality import Options, Outside, Quality
 from petrov_client._retry import TIMEOUT_SECONDS
 from petrov_client._score import PATIENCE_SECONDS
 from petrov_client._score import score as score_file
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from petrov_client._client import SyncPredictor
+    from petrov_client._models import ModelInfo
 
 WRONG_USE, REFUSED, FAILED, UNREACHABLE = 2, 3, 4, 5
 
@@ -66,6 +69,21 @@ Parameters = Annotated[
         "-p",
         metavar="NAME=NUMBER",
         help="A parameter of the model, the same for all fields; repeat the option to set several.",
+    ),
+]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        help="The largest error bound. A field with a larger one is solved by the classical solver, or refused where "
+        "there is none."
+    ),
+]
+OutsideOption = Annotated[
+    Outside,
+    typer.Option(
+        metavar="CHOICE",
+        help="What happens to a field that is unlike the training data: answer (predict it like any other), solve (use "
+        "the classical solver) or refuse.",
     ),
 ]
 GATEWAY = "http://127.0.0.1:8080"
@@ -134,6 +152,8 @@ def predict(
         typer.Argument(metavar="OUT", dir_okay=False, help="The output file: .npy, .npz or .h5; .csv or - for texts."),
     ] = None,
     parameter: Parameters = None,
+    tolerance: Tolerance = None,
+    outside: OutsideOption = "answer",
     url: Url = GATEWAY,
     version: Version = None,
     timeout: Timeout = TIMEOUT_SECONDS,
@@ -145,7 +165,9 @@ def predict(
     and parameters, which [bold]petrov model[/] lists. What has a default
     may be left out, and other arrays are ignored. For a model that requires
     one input the only array of a file may have any name. The arrays in OUT
-    have the names of the model's outputs.
+    have the names of the model's outputs. If the model reports its errors, an
+    .npz or HDF5 file has one number per field, too: error_bound,
+    error_estimate and novelty, and the command prints their range.
 
     .npy and HDF5 files may be larger than memory: they are read and sent in
     pieces.
@@ -162,7 +184,9 @@ def predict(
     """
     with _client(url, timeout) as client:
         if Path(source).suffix in _files.ARRAYS:
-            _predict_fields(client, model, Path(source), target, _numbers(parameter), version, progress=progress)
+            options = Options(tolerance=tolerance, outside=outside)
+            job = FieldJob(model, Path(source), version, _numbers(parameter), options)
+            _predict_fields(client, job, target, progress=progress)
         else:
             _predict_texts(client, model, _texts.read(source), target, version, progress=progress)
 
@@ -183,6 +207,8 @@ def score(
         ),
     ] = None,
     parameter: Parameters = None,
+    tolerance: Tolerance = None,
+    outside: OutsideOption = "answer",
     in_flight: Annotated[int, typer.Option(min=1, help="Requests in flight per gateway.")] = IN_FLIGHT,
     version: Version = None,
     timeout: Annotated[float, typer.Option(help="Seconds for each request.")] = TIMEOUT_SECONDS,
@@ -215,6 +241,8 @@ def score(
         url or [GATEWAY],
         dataset=dataset,
         parameters=_numbers(parameter),
+        tolerance=tolerance,
+        outside=outside,
         version=version,
         in_flight=in_flight,
         api_key=os.environ.get("PETROV_API_KEY"),
@@ -224,6 +252,7 @@ def score(
     )
     earlier = done.count - done.computed
     _report(done.shapes, target, f" ({earlier} computed earlier)" if earlier else "")
+    _report_quality(done.quality)
 
 
 def run() -> None:
@@ -236,30 +265,51 @@ def run() -> None:
         _end(error, WRONG_USE)
 
 
-def _predict_fields(
-    client: SyncPredictor,
-    model: str,
-    source: Path,
-    target: Path | None,
-    numbers: Mapping[str, float],
-    version: int | None,
-    *,
-    progress: bool,
-) -> None:
-    if not source.is_file():
-        raise typer.BadParameter(f"File '{source}' does not exist.", param_hint="IN")
+@dataclass(frozen=True)
+class FieldJob:
+    """A prediction for the fields of a file."""
+
+    model: str
+    source: Path
+    version: int | None
+    numbers: Mapping[str, float]
+    options: Options
+
+
+def _predict_fields(client: SyncPredictor, job: FieldJob, target: Path | None, *, progress: bool) -> None:
+    if not job.source.is_file():
+        raise typer.BadParameter(f"File '{job.source}' does not exist.", param_hint="IN")
     if target is None:
         raise typer.BadParameter("expected a file for the output", param_hint="OUT")
     _files.check_output(target)
-    info = client.model(model)
+    info = client.model(job.model)
     _files.check_holds(target, info.outputs)
-    with _files.opened(source, info) as found:
-        _report_unused(source, found.unused)
-        arrays = _files.with_numbers(found.arrays, numbers)
-        predicted = client.predict(model, arrays, version=version, progress=progress)
-    outputs = predicted if isinstance(predicted, dict) else {info.outputs[0].name: predicted}
-    _files.write(target, outputs, info.outputs)
-    _report({name: array.shape for name, array in outputs.items()}, target)
+    outputs, numbers = _predicted(client, info, job, progress=progress)
+    columns = numbers if target.suffix in _files.SEVERAL else {}
+    _files.write(target, {**outputs, **columns}, (*info.outputs, *_columns.tensors(info)))
+    _report({name: array.shape for name, array in (outputs | columns).items()}, target)
+    _report_quality(numbers)
+
+
+def _predicted(
+    client: SyncPredictor, info: ModelInfo, job: FieldJob, *, progress: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the outputs for a file, and what is known about their errors, by name."""
+    options = job.options
+    with _files.opened(job.source, info) as found:
+        _report_unused(job.source, found.unused)
+        predicted = client.predict(
+            info.name,
+            _files.with_numbers(found.arrays, job.numbers),
+            version=job.version,
+            progress=progress,
+            quality=bool(info.quality),
+            tolerance=options.tolerance,
+            outside=options.outside,
+        )
+    arrays, quality = predicted if info.quality else (predicted, Quality())
+    outputs = arrays if isinstance(arrays, dict) else {info.outputs[0].name: arrays}
+    return outputs, _columns.arrays(info, quality)
 
 
 def _predict_texts(
@@ -313,6 +363,11 @@ def _numbers(options: list[str] | None) -> dict[str, float]:
 def _report(shapes: Mapping[str, tuple[int, ...]], target: Path, remark: str = "") -> None:
     arrays = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
     typer.echo(f"{arrays} -> {target}{remark}")
+
+
+def _report_quality(numbers: Mapping[str, Any]) -> None:
+    if numbers:
+        typer.echo(_columns.sentence(numbers))
 
 
 def _report_unused(source: Path, names: tuple[str, ...]) -> None:

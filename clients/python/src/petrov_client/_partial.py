@@ -113,6 +113,8 @@ class Partial:
         contents = self._contents or self._begin(outputs)
         for name, block in contents.blocks.items():
             expected = (piece.stop - piece.start, *block.shape[1:])
+            if name not in outputs:
+                raise InvalidResponse(f"expected {name} in a response but got {', '.join(outputs)}")
             if outputs[name].shape != expected:
                 raise InvalidResponse(f"expected a response of shape {expected} but got {outputs[name].shape}")
         for name, block in contents.blocks.items():
@@ -180,10 +182,14 @@ class Partial:
             self.done = [mark == TALLIED for mark in tally.removesuffix(MARK)]
 
     def _begin(self, outputs: Mapping[str, Fields]) -> Contents:
-        """Let HDF5 write its part, and append an empty tally."""
+        """Let HDF5 write its part, and append an empty tally.
+
+        An older version of the model may report fewer numbers than the newest, which is the one that is described.
+        """
         count = self._pieces[-1].stop
-        shapes = [(count, *outputs[tensor.name].shape[1:]) for tensor in self._tensors]
-        self._contents = _create(self.path, list(zip(self._tensors, shapes, strict=True)), self._job)
+        tensors = [tensor for tensor in self._tensors if tensor.name in outputs]
+        shapes = [(count, *outputs[tensor.name].shape[1:]) for tensor in tensors]
+        self._contents = _create(self.path, list(zip(tensors, shapes, strict=True)), self._job)
         self._end = self._file.seek(0, os.SEEK_END)
         self._put(self._end, bytes(len(self.done)) + MARK)
         return self._contents

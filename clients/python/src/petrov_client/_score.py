@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from petrov_client import _files, _partial
+from petrov_client import _columns, _files, _partial
 from petrov_client._arrays import check_input
 from petrov_client._async_client import IN_FLIGHT, AsyncClient
 from petrov_client._exceptions import (
@@ -29,17 +29,21 @@ from petrov_client._exceptions import (
 )
 from petrov_client._http import HttpWire
 from petrov_client._progress import Progress, reporting
+from petrov_client._quality import NAMES, Options
 from petrov_client._retry import FIRST_PAUSE, TIMEOUT_SECONDS, checked_timeout
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
+    import numpy.typing as npt
+
     from petrov_client._arrays import PredictionInput
     from petrov_client._models import ModelInfo
     from petrov_client._partial import Job, Partial
     from petrov_client._progress import Advance
-    from petrov_client._quality import Response
+    from petrov_client._quality import Outside, Response
     from petrov_client._wire import Arrays
 
 #: Seconds without a response from any gateway before the job fails.
@@ -54,13 +58,19 @@ class Scored:
 
     Attributes:
         path: The file.
-        shapes: The shapes of its datasets by output name.
+        shapes: The shapes of its datasets by output name, and by the names of the numbers that the model reports.
         computed: Fields that this call computed; earlier calls computed the others.
     """
 
     path: Path
     shapes: Mapping[str, tuple[int, ...]]
     computed: int
+
+    @property
+    def quality(self) -> dict[str, npt.NDArray[np.float32]]:
+        """What the file says about the errors of its outputs, `[fields]` by name."""
+        with _files.hdf5().File(self.path, "r") as file:
+            return {name: file[name][...] for name in NAMES if name in file}
 
     @property
     def count(self) -> int:
@@ -76,6 +86,8 @@ def score(
     *,
     dataset: str | None = None,
     parameters: Mapping[str, float] | None = None,
+    tolerance: float | None = None,
+    outside: Outside = "answer",
     version: int | None = None,
     in_flight: int = IN_FLIGHT,
     api_key: str | None = None,
@@ -94,11 +106,13 @@ def score(
         source: Batches `[batch, …]` in physical units, `.h5`, `.npz` or `.npy`. The arrays have the names of the
             model's inputs and parameters; others are ignored. A model that requires one input reads the only array of
             a file under any name.
-        target: An HDF5 file for the outputs. It is called `target.partial` until it is complete; its attributes
-            describe the job.
+        target: An HDF5 file for the outputs and for what the model reports about their errors. It is called
+            `target.partial` until it is complete; its attributes describe the job.
         urls: The gateways.
         dataset: A dataset of `source`, for a model that requires one input, or a group that holds the datasets.
         parameters: Parameters by name, the same for all fields.
+        tolerance: As for `Client.predict`.
+        outside: As for `Client.predict`.
         version: A version of the model; the newest at the start if None.
         in_flight: Pieces in flight per gateway.
         api_key: Sent to every gateway as a bearer token.
@@ -129,7 +143,9 @@ def score(
             with _files.opened(Path(source), info, dataset) as found:
                 arrays = _files.with_numbers(found.arrays, parameters or {})
                 batch = await asyncio.to_thread(_batch, info, arrays)
-                return await _output_file(clients, batch, version or info.version, target, limits, progress)
+                options = Options(quality=bool(info.quality), tolerance=tolerance, outside=outside)
+                gateways = [Gateway(client, info, version or info.version, options) for client in clients]
+                return await _output_file(gateways, batch, target, limits, progress)
 
     return asyncio.run(scored())
 
@@ -151,12 +167,14 @@ class Gateway:
         client: Its client.
         info: The model as it was first described.
         version: The version to use.
+        options: What is wanted besides the outputs.
         verified: Whether it serves that model.
     """
 
     client: AsyncClient
     info: ModelInfo
     version: int
+    options: Options
     verified: bool = False
 
     async def solve(self, arrays: Arrays, timeout: float) -> Response:  # noqa: ASYNC109  it goes with the request
@@ -169,7 +187,7 @@ class Gateway:
         try:
             if not self.verified:
                 self._compare(await self.client.model(self.info.name))
-            call = HttpWire().prediction(self.info, self.version, arrays)
+            call = HttpWire().prediction(self.info, self.version, arrays, self.options)
             response = await self.client._once(call, timeout)  # noqa: SLF001  any free gateway repeats it
         except PetrovError:
             self.verified = False  # after the fault it may serve another model
@@ -265,7 +283,7 @@ class Bulk:
 
     async def _keep(self, number: int, response: Response) -> None:
         """Write the outputs of a piece to the disk; those that arrive during a synchronisation share the next one."""
-        self._partial.write(number, response.outputs)
+        self._partial.write(number, {**response.outputs, **response.numbers})
         self._written.append(number)
         async with self._syncing:
             written, self._written = self._written, []
@@ -293,20 +311,18 @@ def _batch(info: ModelInfo, arrays: Mapping[str, object]) -> PredictionInput:
 
 
 async def _output_file(
-    clients: Sequence[AsyncClient],
+    gateways: Sequence[Gateway],
     batch: PredictionInput,
-    version: int,
     target: Path,
     limits: Limits,
     progress: Progress,
 ) -> Scored:
     """Compute the file of outputs, or find it complete."""
-    info, job = batch.info, await asyncio.to_thread(_job, batch, version)
-    gateways = [Gateway(client, info, version) for client in clients]
+    info, job = batch.info, await asyncio.to_thread(_job, batch, gateways[0])
     if finished := _finished(target, job):
         return finished
     with (
-        _partial.Partial(target, job, info.outputs, batch.pieces()) as partial,
+        _partial.Partial(target, job, (*info.outputs, *_columns.tensors(info)), batch.pieces()) as partial,
         reporting(progress, info.name, len(batch)) as advance,
     ):
         computed = await Bulk(batch, partial, limits, advance).run(gateways)
@@ -322,7 +338,7 @@ def _finished(target: Path, job: Job) -> Scored | None:
     return Scored(target, found.shapes, 0)
 
 
-def _job(batch: PredictionInput, version: int) -> Job:
+def _job(batch: PredictionInput, gateway: Gateway) -> Job:
     """Return the description of the job; jobs that differ in any part of it share no file."""
     digest, pieces = hashlib.sha256(), batch.pieces()
     for piece in pieces:
@@ -330,8 +346,10 @@ def _job(batch: PredictionInput, version: int) -> Job:
             digest.update(array.data)
     return {
         "model": batch.info.name,
-        "version": version,
-        "artefact_sha256": _artefact(batch.info, version),
+        "version": gateway.version,
+        "artefact_sha256": _artefact(batch.info, gateway.version),
+        "tolerance": str(gateway.options.tolerance),
+        "outside": gateway.options.outside,
         "input_shape": _shapes(batch),
         "input_sha256": digest.hexdigest(),
         "fields_per_request": pieces[0].stop,

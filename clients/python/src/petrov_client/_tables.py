@@ -83,6 +83,7 @@ def _described(info: ModelInfo) -> Mapping[str, Any]:
         "versions": ", ".join(map(str, info.versions)),
         "sizes": _sizes(info),
         "points": info.grid and info.grid.points,
+        "reports": ", ".join(info.quality),
         **_words(info),
     }
 

@@ -1,0 +1,54 @@
+"""What is known about the errors of predictions as columns of an output file, and as one sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from petrov_client._models import TensorInfo
+from petrov_client._quality import ERROR_BOUND, ERROR_ESTIMATE, NOVELTY, OUTSIDE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from petrov_client._models import ModelInfo
+    from petrov_client._quality import Quality
+
+MEANINGS = {
+    ERROR_BOUND: "guaranteed relative energy-norm distance to the discrete solution",
+    ERROR_ESTIMATE: "relative L2 error that 90 % of inputs of the training distribution stay below",
+    NOVELTY: "share of calibration inputs that are at least as unusual",
+}
+
+
+def tensors(info: ModelInfo) -> tuple[TensorInfo, ...]:
+    """Return the columns of a model: one number per field for each of the numbers that it reports."""
+    return tuple(TensorInfo(name, ("batch",), "1", MEANINGS.get(name, "")) for name in info.quality)
+
+
+def arrays(info: ModelInfo, quality: Quality) -> dict[str, Any]:
+    """Return the numbers of a prediction by name: `[batch]`, or single numbers for a single field."""
+    found = {name: getattr(quality, name) for name in info.quality}
+    return {name: np.asarray(value, np.float32) for name, value in found.items() if value is not None}
+
+
+def sentence(numbers: Mapping[str, Any]) -> str:
+    """Return what the numbers say: the range of each, and how many inputs are unlike the training data.
+
+    Args:
+        numbers: Numbers by name, at least one; NaN where one is not known.
+    """
+    parts = [f"{name} {_range(np.atleast_1d(values))}" for name, values in numbers.items()]
+    if NOVELTY in numbers:
+        novelty = np.atleast_1d(numbers[NOVELTY])
+        parts.append(f"{int((novelty < OUTSIDE).sum())} of {len(novelty)} inputs unlike the training data")
+    return ", ".join(parts)
+
+
+def _range(values: Any) -> str:
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return "unknown"
+    low, high = float(known.min()), float(known.max())
+    return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
