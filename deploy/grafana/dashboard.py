@@ -89,6 +89,17 @@ ROWS: dict[str, list[Panel]] = {
               "mean": mean("petrov_request_bytes", "job", "")}),
         Panel("Fields by key", "ops", {"{{key}}": rate("petrov_key_fields_total", "key", "")}, stack=True),
     ],
+    "Quality": [
+        Panel("Inputs outside", "percentunit", {"{{model}}":
+              f"{rate('petrov_outside_total', 'model')} / {rate('petrov_solved_by_total', 'model')}"},
+              note="Share of fields unlike the training data; about 1 % of the training distribution are."),
+        Panel("Error estimate", "percentunit", quantiles("petrov_error_estimate", "model"),
+              note="Calibrated relative L2 errors."),
+        Panel("Error bound", "percentunit", quantiles("petrov_error_bound", "model"),
+              note="Guaranteed relative errors in the energy norm."),
+        Panel("Solved by", "ops", {"{{model}} {{by}}": rate("petrov_solved_by_total", "model, by")}, stack=True,
+              note="Fields per second by the network and by the classical solver."),
+    ],
     "Phases: parse, queue, triton, encode": [
         *(Panel(f"p{of * 100:.0f} by phase", "s",
                 {"{{model}} {{grid}} {{phase}}": quantile(of, PHASES, "model, grid, phase", AT)})

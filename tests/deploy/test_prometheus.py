@@ -152,7 +152,8 @@ def predict(gateway: Gateway) -> int:
     httpx2.post(f"{gateway.url}/v1/models/blur/predict", content=b"", headers={"Content-Type": "application/x-npy"})
     with petrov_client.GrpcClient(f"127.0.0.1:{gateway.settings.grpc_port}") as client:
         client.predict("blur", fields)
-    return 2 * len(fields)
+        client.predict("gauge", fields, quality=True)
+    return 3 * len(fields)
 
 
 def test_the_metrics_of_a_gateway_are_well_formed(debian: Callable[[str], str], gateway: Gateway) -> None:
