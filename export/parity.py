@@ -155,13 +155,20 @@ def gate(comparisons: Sequence[Comparison], tolerance: float = TOLERANCE) -> Non
 def padding(run: Graph, signature: Signature) -> list[Padded]:
     """Run a graph on the same sequences with and without more padding behind them."""
     high = signature.grid.maximum
-    batches = [draw((2, length), signature)[0] for length in lengths(signature.grid) if length < high]
-    return [padded(run, tokens, min(high - tokens.shape[1], tokens.shape[1] + 7)) for tokens in batches]
+    batches = [draw((2, length), signature) for length in lengths(signature.grid) if length < high]
+    return [padded(run, tokens, min(high - tokens[0].shape[1], tokens[0].shape[1] + 7)) for tokens in batches]
 
 
-def padded(run: Graph, tokens: NDArray[np.int32], added: int) -> Padded:
-    """Run one batch twice; outputs for padding itself do not count."""
-    (plain,), (behind,) = run(tokens), run(np.pad(tokens, ((0, 0), (0, added))))
+def padded(run: Graph, inputs: Sequence[NDArray[np.int32]], added: int) -> Padded:
+    """Run one batch twice; outputs for padding itself do not count.
+
+    Args:
+        run: The graph.
+        inputs: Tokens `[batch, token]` of every input.
+        added: Tokens of padding.
+    """
+    tokens = inputs[0]
+    (plain,), (behind,) = run(*inputs), run(*(np.pad(one, ((0, 0), (0, added))) for one in inputs))
     if plain.ndim > 2:
         words = tokens[..., None] != 0
         plain, behind = np.where(words, plain, 0), np.where(words, behind[:, : tokens.shape[1]], 0)

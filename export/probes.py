@@ -57,7 +57,8 @@ def draw(shape: tuple[int, ...], signature: Signature, seed: int = 0) -> tuple[N
         An array per argument.
     """
     if signature.vocabulary is not None:
-        return (sentences(shape, len(signature.vocabulary.words), seed),)
+        words = len(signature.vocabulary.words)
+        return tuple(sentences(shape, words, seed + 1000 * index) for index, _ in enumerate(signature.inputs))
     shapes = [sides for sides, _ in argument_shapes(signature, shape)]
     fields = [
         realistic(sides, positive=tensor.positive, seed=seed + 1000 * index)

@@ -76,7 +76,6 @@ def publish(folder: Path, repository: Path, name: str | None = None) -> list[Pub
     Raises:
         CheckpointError: The folder is no complete checkpoint.
         CardError: Its card lacks what was measured.
-        SignatureError: Its problem has more than one input sequence.
         GraphError: The network cannot be exported to a graph that runs anywhere.
         ParityError: A graph differs from the network by more than the tolerance, or padding changes its outputs.
         RepositoryError: The name is no model name, or belongs to a model with other tensors.

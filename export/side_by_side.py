@@ -17,7 +17,6 @@ import torch
 from export.card import CardError
 from export.parity import ParityError
 from export.repository import Publication, RepositoryError, is_current, publish
-from export.signature import SignatureError
 from export.to_onnx import GraphError
 from training.checkpoint import CheckpointError
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Errors that the user can correct, such as a full disk, or has to know before anything is published.
-REFUSALS = (CheckpointError, CardError, SignatureError, GraphError, ParityError, RepositoryError, OSError)
+REFUSALS = (CheckpointError, CardError, GraphError, ParityError, RepositoryError, OSError)
 
 Outcome = list[Publication] | str
 

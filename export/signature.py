@@ -37,10 +37,6 @@ def quality_of(network: nn.Module) -> tuple[Quality, ...]:
     return getattr(network, "quality", ())
 
 
-class SignatureError(ValueError):
-    """A problem's models cannot be called as the service calls models: the message says why."""
-
-
 class TensorSpec(BaseModel):
     """One tensor on the wire.
 
@@ -104,16 +100,10 @@ class TensorSpec(BaseModel):
         )
 
     @classmethod
-    def tokens(cls, problem: SequenceDescription) -> Self:
-        """Describe a sequence's tokens by number.
-
-        Raises:
-            SignatureError: The problem has more than one input sequence.
-        """
-        if len(problem.inputs) != 1:
-            raise SignatureError(f"expected a model of one sequence but {problem.name} takes {problem.inputs}")
+    def tokens(cls, name: str) -> Self:
+        """Describe a sequence's tokens by number; all sequences of a request are padded to one length."""
         return cls(
-            name=problem.inputs[0],
+            name=name,
             dtype="INT32",
             axes=("batch", "token"),
             shape=(None, None),
@@ -245,9 +235,6 @@ class Signature(BaseModel):
         Args:
             problem: The problem.
             quality: The quality outputs of the model; see `training.operators.Operator.quality`.
-
-        Raises:
-            SignatureError: The problem has more than one input sequence.
         """
         if isinstance(problem, SequenceDescription):
             return cls.of_sequences(problem)
@@ -262,22 +249,14 @@ class Signature(BaseModel):
 
     @classmethod
     def of_checkpoint(cls, checkpoint: Checkpoint) -> Self:
-        """Derive the signature of a trained model: that of its problem, with the quality outputs of its network.
-
-        Raises:
-            SignatureError: The problem has more than one input sequence.
-        """
+        """Derive the signature of a trained model: that of its problem, with the quality outputs of its network."""
         return cls.of(checkpoint.description, quality_of(checkpoint.deployed))
 
     @classmethod
     def of_sequences(cls, problem: SequenceDescription) -> Self:
-        """Derive the signature of a model of sequences, whose grid is the one axis of its tokens.
-
-        Raises:
-            SignatureError: The problem has more than one input sequence.
-        """
+        """Derive the signature of a model of sequences, whose grid is the one axis of its tokens."""
         return cls(
-            inputs=(TensorSpec.tokens(problem),),
+            inputs=tuple(map(TensorSpec.tokens, problem.inputs)),
             outputs=(TensorSpec.logits(problem),),
             grid=GridSpec(axes=("token",), points="words in the order of the text", **problem.length.model_dump()),
             batch=SEQUENCES,

@@ -14,10 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from training import ablation, checkpoint
+from training.data import RayPool
 from training.data.readers import open_file
 from training.evaluation.table import rich_table
 from training.files import write_json
 from training.fit import own_run, processes, run
+from training.fit.fields import FieldWorkload
 from training.fit.folder import RunFolder
 from training.fit.workload import Scope, ScopeError
 from training.importing import provenance, reference
@@ -165,17 +167,30 @@ def describe(
 
 
 @app.command()
-def data(recipe: RecipeOrProblem, overrides: Overrides = None, folder: DataFolder = Path("data")) -> None:
+def data(
+    recipe: RecipeOrProblem,
+    overrides: Overrides = None,
+    folder: DataFolder = Path("data"),
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Compute on the Ray cluster of RAY_ADDRESS, or on a local one.")
+    ] = False,
+) -> None:
     """Generate or complete the samples of a recipe, or find or fetch its corpus.
 
-    Of a problem file the data are checked and prepared for training.
+    Of a problem file the data are checked and prepared for training. Samples are
+    computed on all cores; a Ray cluster computes the same ones.
 
     python -m training data darcy-laptop
     """
     if own_run.is_problem_file(Path(recipe)):
         typer.echo(own_run.samples(Path(recipe), folder).path)
         return
-    typer.echo(run.workload(config.read(config.find(recipe), overrides), folder).prepare())
+    work = run.workload(config.read(config.find(recipe), overrides), folder)
+    if ray:
+        if not isinstance(work, FieldWorkload):
+            raise typer.BadParameter("only samples of fields are computed", param_hint="--ray")
+        work.pool = RayPool()
+    typer.echo(work.prepare())
 
 
 @app.command()

@@ -61,8 +61,12 @@ def of_sequences(problem: SequenceDescription, test: Sequences) -> Tensors:
     """Return the first test samples of a problem of sequences.
 
     Returns:
-        Tokens `[sample, length]` by input name, and `labels` `[sample]` or `[sample, length]`.
+        Tokens `[sample, length]` by input name, all of one length, and `labels` `[sample]` or `[sample, length]`.
     """
     batch = test.batch(range(min(MOST, len(test))))
-    inputs = zip(problem.inputs, (tokens.numpy() for tokens in batch.inputs), strict=True)
-    return {**dict(inputs), "labels": batch.labels.numpy().astype(np.int32)}
+    longest = max(tokens.shape[1] for tokens in batch.inputs)
+    inputs = {
+        name: np.pad(tokens.numpy(), ((0, 0), (0, longest - tokens.shape[1])))
+        for name, tokens in zip(problem.inputs, batch.inputs, strict=True)
+    }
+    return {**inputs, "labels": batch.labels.numpy().astype(np.int32)}

@@ -20,9 +20,10 @@ from export import parity, probes, repository, to_onnx, triton_config
 from export.deployable import Deployable, example
 from export.parity import ParityError
 from export.repository import RepositoryError
-from export.signature import Signature, SignatureError
+from export.signature import Signature
 from training.sequences.networks.build import build
 from training.sequences.networks.classifier import ClassifierConfig
+from training.sequences.networks.matcher import MatcherConfig
 from training.sequences.networks.memoriser import MemoriserConfig
 from training.sequences.problems.listops import DESCRIPTION as LISTOPS
 from training.sequences.problems.matching import DESCRIPTION as MATCHING
@@ -40,6 +41,7 @@ Published: TypeAlias = "tuple[Path, dict[str, Any]]"
 
 LENGTH = LengthLimits(minimum=1, maximum=96, declared=(24, 96))
 WHOLE = LISTOPS.model_copy(update={"length": LENGTH})
+PAIRS = MATCHING.model_copy(update={"length": LENGTH})
 EACH = SequenceDescription(
     name="animals",
     title="Which animal?",
@@ -53,6 +55,9 @@ EACH = SequenceDescription(
 )
 CLASSIFIER = ClassifierConfig(
     length=96, channels=16, heads=2, layers=2, feedforward=16, attention="kernel-oglu2", pooling="cls"
+)
+MATCHER = MatcherConfig(
+    length=96, channels=16, heads=2, layers=1, feedforward=16, attention="kernel-oglu2", pooling="mean"
 )
 MEMORISER = MemoriserConfig(channels=8, hidden=16)
 CARD: dict[str, Any] = {"training": {"preset": "tiny"}, "accuracy": [{"accuracy": 0.4, "majority": 0.2}]}
@@ -80,14 +85,14 @@ def untrained(problem: SequenceDescription, make: Callable[[SequenceDescription]
 def sequences(tmp_path_factory: pytest.TempPathFactory) -> Published:
     """Return a repository with a model of either kind of output, and their checkpoints by name."""
     folder = tmp_path_factory.mktemp("sequences") / "model_repository"
-    networks = {"listops": (WHOLE, CLASSIFIER), "animals": (EACH, MEMORISER)}
+    networks = {"listops": (WHOLE, CLASSIFIER), "animals": (EACH, MEMORISER), "matching": (PAIRS, MATCHER)}
     checkpoints = {name: untrained(problem, partial(build, sizes)) for name, (problem, sizes) in networks.items()}
     for name, checkpoint in checkpoints.items():
         repository.release(checkpoint, folder, name)
     return folder, checkpoints
 
 
-@pytest.mark.parametrize("name", ["listops", "animals"])
+@pytest.mark.parametrize("name", ["listops", "animals", "matching"])
 def test_a_graph_computes_what_its_network_computes_at_any_length(name: str, sequences: Published) -> None:
     run, _ = to_onnx.read(sequences[0] / name / "1" / to_onnx.FILE)
     checkpoint = sequences[1][name]
@@ -96,10 +101,10 @@ def test_a_graph_computes_what_its_network_computes_at_any_length(name: str, seq
     @given(batch=st.integers(1, 5), length=st.integers(1, 96), added=st.integers(0, 9), seed=st.integers(0, 2**32 - 1))
     @settings(max_examples=25, deadline=None)
     def check(batch: int, length: int, added: int, seed: int) -> None:
-        [tokens] = probes.draw((batch, length), signature, seed)
+        tokens = probes.draw((batch, length), signature, seed)
         with torch.inference_mode():
-            wanted = checkpoint.operator(torch.from_numpy(tokens)).numpy()
-        [output] = run(tokens)
+            wanted = checkpoint.operator(*map(torch.from_numpy, tokens)).numpy()
+        [output] = run(*tokens)
         assert output.dtype == np.float32
         assert output.shape == wanted.shape
         assert parity.difference(output, wanted).relative_l2 <= parity.TOLERANCE
@@ -128,7 +133,11 @@ def test_no_comparison_uses_the_traced_shape() -> None:
 
 
 def test_card_certificate_and_config_tell_what_a_client_needs(sequences: Published) -> None:
-    for name, axes, dims in (("listops", ["batch", "label"], [10]), ("animals", ["batch", "token", "label"], [-1, 2])):
+    for name, axes, dims in (
+        ("listops", ["batch", "label"], [10]),
+        ("animals", ["batch", "token", "label"], [-1, 2]),
+        ("matching", ["batch", "label"], [2]),
+    ):
         problem, folder = sequences[1][name].problem, sequences[0] / name
         card, certificate = (json.loads((folder / "1" / f"{it}.json").read_text()) for it in ("card", "certificate"))
         config = triton_config.parse((folder / "config.pbtxt").read_text())
@@ -142,7 +151,8 @@ def test_card_certificate_and_config_tell_what_a_client_needs(sequences: Publish
         assert (card["vocabulary"], card["task"]) == (vocabulary, problem.task)
         assert card["accuracy"] == CARD["accuracy"]
         assert "equation" not in card
-        assert (card["inputs"][0]["dtype"], card["inputs"][0]["axes"]) == ("INT32", ["batch", "token"])
+        assert [each["name"] for each in card["inputs"]] == list(problem.inputs)
+        assert all((each["dtype"], each["axes"]) == ("INT32", ["batch", "token"]) for each in card["inputs"])
         assert card["outputs"][0]["axes"] == axes
         assert (card["grid"]["axes"], card["grid"]["maximum"]) == (["token"], 96)
         assert (config.input[0].data_type, list(config.input[0].dims)) == (triton_config.pb.TYPE_INT32, [-1])
@@ -162,11 +172,6 @@ def test_a_name_keeps_its_vocabulary(sequences: Published) -> None:
     other = WHOLE.model_copy(update={"labels": tuple("abcdefghij")})
     with pytest.raises(RepositoryError, match="'listops' is published with another vocabulary"):
         repository.release(untrained(other, Leaky), sequences[0], "listops")
-
-
-def test_a_pair_of_sequences_is_no_model_of_one() -> None:
-    with pytest.raises(SignatureError, match="a model of one sequence but matching takes"):
-        Signature.of(MATCHING)
 
 
 def test_the_graph_takes_int32(sequences: Published) -> None:
@@ -197,9 +202,13 @@ def client(
 def test_triton_serves_either_output(client: triton_grpc.InferenceServerClient, sequences: Published) -> None:
     for name, checkpoint in sequences[1].items():
         for shape in ((3, 41), (1, 96), (5, 1)):
-            [tokens] = probes.draw(shape, Signature.of(checkpoint.problem))
-            tensor = triton_grpc.InferInput("tokens", shape, "INT32").set_data_from_numpy(tokens)
-            output = client.infer(name, [tensor]).as_numpy("logits")
+            signature = Signature.of(checkpoint.problem)
+            tokens = probes.draw(shape, signature)
+            tensors = [
+                triton_grpc.InferInput(argument, shape, "INT32").set_data_from_numpy(each)
+                for argument, each in zip(signature.argument_names, tokens, strict=True)
+            ]
+            output = client.infer(name, tensors).as_numpy("logits")
             with torch.inference_mode():
-                wanted = checkpoint.operator(torch.from_numpy(tokens)).numpy()
+                wanted = checkpoint.operator(*map(torch.from_numpy, tokens)).numpy()
             assert parity.difference(output, wanted).relative_l2 <= parity.TOLERANCE

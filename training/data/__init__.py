@@ -1,6 +1,19 @@
 """Samples of a problem: an HDF5 file is filled with computed or published samples, and read back on coarser grids."""
 
 from training.data.generate import Request, prepare
+from training.data.pools import ALL_CORES, LocalPool, Pool, RayPool
 from training.data.store import Samples, deviation, grids, read, strides
 
-__all__ = ["Request", "Samples", "deviation", "grids", "prepare", "read", "strides"]
+__all__ = [
+    "ALL_CORES",
+    "LocalPool",
+    "Pool",
+    "RayPool",
+    "Request",
+    "Samples",
+    "deviation",
+    "grids",
+    "prepare",
+    "read",
+    "strides",
+]

@@ -1,4 +1,4 @@
-"""Generation of samples into an HDF5 file, on all cores; an interrupted file is completed.
+"""Generation of samples into an HDF5 file, on all cores or on a Ray cluster; an interrupted file is completed.
 
 Sample i of a stream is drawn from a random stream of its own, spawned from (seed, problem, mesh, stream, i). It is the
 same whichever process computes it, however often the work was interrupted, and however many samples were requested.
@@ -6,15 +6,11 @@ same whichever process computes it, however often the work was interrupted, and 
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -23,6 +19,7 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from training.data import published, store
+from training.data.pools import ALL_CORES, Pool
 from training.data.store import Array, Layout
 from training.files import replacing
 from training.problems.problem import Problem
@@ -71,7 +68,7 @@ class Request:
             )
 
 
-def prepare(request: Request, folder: Path, workers: int | None = None, progress: bool = True) -> Path:
+def prepare(request: Request, folder: Path, pool: Pool = ALL_CORES, progress: bool = True) -> Path:
     """Make or complete the file that holds the requested samples.
 
     Published samples are used where the problem has some for the requested mesh. Otherwise samples are computed. A file
@@ -80,8 +77,7 @@ def prepare(request: Request, folder: Path, workers: int | None = None, progress
     Args:
         request: The samples.
         folder: Where the file is, or is made.
-        workers: Processes; by default one per core. Each starts by importing the program's main module, which
-            therefore has to be guarded by `if __name__ == "__main__"`.
+        pool: Where samples are computed.
         progress: Show a bar.
 
     Returns:
@@ -103,7 +99,7 @@ def prepare(request: Request, folder: Path, workers: int | None = None, progress
     problem.require_sampler()
     with _alone(path):
         _make_room(request, path)
-        _fill(request, path, workers or os.cpu_count() or 1, progress)
+        _fill(request, path, pool, progress)
     return path
 
 
@@ -155,7 +151,7 @@ def _check(request: Request, file: h5py.File, path: Path) -> None:
             raise UserError(f"expected {name} {value} but found {found} in {path}: move it away or use another folder")
 
 
-def _fill(request: Request, path: Path, workers: int, progress: bool) -> None:
+def _fill(request: Request, path: Path, pool: Pool, progress: bool) -> None:
     with store.opened(path, "r+") as file:
         jobs = [(stream, i) for stream in STREAMS for i in store.missing(file, stream, request.stored[stream])]
         if not jobs:
@@ -163,44 +159,14 @@ def _fill(request: Request, path: Path, workers: int, progress: bool) -> None:
         name = f"{request.problem.name} {request.mesh}"
         pace = 0.1 if sys.stderr.isatty() else LINE_SECONDS
         bar = tqdm(total=len(jobs), desc=name, unit="field", mininterval=pace, disable=not progress)
-        with bar, _pool(min(workers, len(jobs))) as pool:
-            futures = {pool.submit(draw, request, *job): job for job in jobs}
-            for future in as_completed(futures):
-                stream, index = futures.pop(future)
-                store.write(file, stream, index, future.result())
+        with bar:
+            for (stream, index), fields in pool.completed(partial(_draw_job, request), jobs):
+                store.write(file, stream, index, fields)
                 bar.update()
 
 
-@contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    # Fresh processes, because the threads of a forked one may hold locks; one thread each, so that they do not compete.
-    with (
-        _environment(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")),
-        ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_follow_parent) as pool,
-    ):
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _follow_parent() -> None:
-    """End this worker when its parent does: one that is killed cannot tell its workers to stop."""
-    parent = parent_process()
-    if parent is not None:
-        threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+def _draw_job(request: Request, job: tuple[str, int]) -> dict[str, Array]:
+    return draw(request, *job)
 
 
 @contextmanager

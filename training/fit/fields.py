@@ -16,7 +16,7 @@ from torch import Tensor
 
 from training import evaluation
 from training.calibration import MOST_FITTED, CalibrationSamples, Measured, with_errors
-from training.data import Request, Samples, prepare, read
+from training.data import ALL_CORES, Pool, Request, Samples, prepare, read
 from training.data.noise import measured
 from training.data.store import Split
 from training.evaluation.timing import processor
@@ -112,10 +112,15 @@ class FieldTask(Task[Batch]):
 
 
 class FieldWorkload(Workload[Recipe]):
-    """A recipe of an operator between fields."""
+    """A recipe of an operator between fields.
+
+    Attributes:
+        pool: Where samples are computed.
+    """
 
     metric = FieldTask.metric
     figures = ("errors", "classical", "clock")
+    pool: Pool = ALL_CORES
 
     @property
     def average(self) -> float:
@@ -141,7 +146,7 @@ class FieldWorkload(Workload[Recipe]):
 
     @cached_property
     def path(self) -> Path:
-        return prepare(request(self.recipe), self.data, progress=self.progress)
+        return prepare(request(self.recipe), self.data, self.pool, progress=self.progress)
 
     def prepare(self) -> Path:
         return self.path

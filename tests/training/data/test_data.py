@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from physics import darcy
-from training.data import Request, Samples, generate, prepare, read, store
+from training.data import LocalPool, Request, Samples, generate, prepare, read, store
 from training.files import replacing
 from training.problems.registry import PROBLEMS
 
@@ -35,12 +35,12 @@ def generated() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def darcy_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare(DARCY, tmp_path_factory.mktemp("darcy"), workers=2, progress=False)
+    return prepare(DARCY, tmp_path_factory.mktemp("darcy"), LocalPool(2), progress=False)
 
 
 @pytest.fixture(scope="module")
 def burgers_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare(BURGERS, tmp_path_factory.mktemp("burgers"), workers=1, progress=False)
+    return prepare(BURGERS, tmp_path_factory.mktemp("burgers"), LocalPool(1), progress=False)
 
 
 def assert_equal(found: Samples, expected: Samples) -> None:
@@ -92,13 +92,13 @@ def test_the_file_says_what_its_numbers_are(darcy_file: Path, burgers_file: Path
 
 def test_more_samples_extend_the_file_and_change_none(tmp_path: Path, darcy_file: Path) -> None:
     shorter = dataclasses.replace(DARCY, train=2, test=1)
-    path = prepare(shorter, tmp_path, workers=1, progress=False)
+    path = prepare(shorter, tmp_path, LocalPool(1), progress=False)
     assert_equal(read(path, "train", 2, 61), read(darcy_file, "train", 2, 61))
-    assert prepare(DARCY, tmp_path, workers=1, progress=False) == path
+    assert prepare(DARCY, tmp_path, LocalPool(1), progress=False) == path
     for split, count in (("train", 6), ("test", 3)):
         assert_equal(read(path, split, count, 61), read(darcy_file, split, count, 61))
     before = path.read_bytes()
-    prepare(shorter, tmp_path, workers=1, progress=False)
+    prepare(shorter, tmp_path, LocalPool(1), progress=False)
     assert path.read_bytes() == before
 
 
@@ -106,7 +106,7 @@ def test_a_killed_generation_goes_on_to_the_same_file(tmp_path: Path) -> None:
     request = Request(PROBLEMS["darcy"], mesh=61, train=150, test=4, seed=6)
     code = (
         "from pathlib import Path; from training.data import *; from training.problems.registry import PROBLEMS; "
-        f"prepare(Request(PROBLEMS['darcy'], 61, train=150, test=4, seed=6), Path({str(tmp_path)!r}), 2)"
+        f"prepare(Request(PROBLEMS['darcy'], 61, train=150, test=4, seed=6), Path({str(tmp_path)!r}), LocalPool(2))"
     )
     program = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
     path = tmp_path / "darcy-61-seed6.h5"
@@ -116,7 +116,9 @@ def test_a_killed_generation_goes_on_to_the_same_file(tmp_path: Path) -> None:
     program.wait()
     assert 5 < done(path, "train") < 150
     assert not psutil.wait_procs(workers, timeout=20)[1]
-    resumed, fresh = (prepare(request, folder, 2, progress=False) for folder in (tmp_path, tmp_path / "fresh"))
+    resumed, fresh = (
+        prepare(request, folder, LocalPool(2), progress=False) for folder in (tmp_path, tmp_path / "fresh")
+    )
     assert resumed == path
     assert_equal(read(resumed, "train", 150, 61), read(fresh, "train", 150, 61))
     assert_equal(read(resumed, "test", 4, 61), read(fresh, "test", 4, 61))
@@ -186,7 +188,7 @@ def test_validation_samples_come_after_the_training_samples_of_the_same_stream(
     tmp_path: Path, darcy_file: Path
 ) -> None:
     divided = dataclasses.replace(DARCY, train=4, validation=2)
-    path = prepare(divided, tmp_path, workers=1, progress=False)
+    path = prepare(divided, tmp_path, LocalPool(1), progress=False)
     stream, validation = read(darcy_file, "train", 6, 61), read(path, "validation", 2, 61, after=4)
     np.testing.assert_array_equal(validation.inputs, stream.inputs[4:])
     np.testing.assert_array_equal(validation.outputs, stream.outputs[4:])

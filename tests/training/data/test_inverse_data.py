@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from physics.averages import block_edges, block_mean, common_grid
-from training.data import Request, Samples, prepare, read
+from training.data import LocalPool, Request, Samples, prepare, read
 from training.data.noise import add_noise, measured
 from training.fit.batches import Augmentation, draw
 from training.nn.normaliser import Normaliser
@@ -24,7 +24,7 @@ LEGACY_SEED = 1127802
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     request = Request(PROBLEMS["darcy_inverse"], mesh=421, train=3, test=1, seed=5)
-    return prepare(request, tmp_path_factory.mktemp("inverse"), workers=2, progress=False)
+    return prepare(request, tmp_path_factory.mktemp("inverse"), LocalPool(2), progress=False)
 
 
 @pytest.mark.parametrize(("name", "side"), [("pool2", 7), ("pool3", 5), ("pool4", 4)])

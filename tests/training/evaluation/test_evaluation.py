@@ -11,7 +11,7 @@ import torch
 
 from physics import darcy, volumes
 from training import evaluation
-from training.data import Request, Samples, deviation, prepare, read
+from training.data import LocalPool, Request, Samples, deviation, prepare, read
 from training.evaluation import norms, table
 from training.operators import Operator, build
 from training.operators.darcy_inverse import DarcyInverseConfig
@@ -26,7 +26,7 @@ DATA = DataConfig(mesh=141, train=6, validation=0, test=2, grids=(36,))
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     request = Request(DARCY_INVERSE, mesh=141, train=6, test=2, seed=5)
-    return prepare(request, tmp_path_factory.mktemp("inverse"), workers=2, progress=False)
+    return prepare(request, tmp_path_factory.mktemp("inverse"), LocalPool(2), progress=False)
 
 
 @pytest.fixture(scope="module")

@@ -62,10 +62,10 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
         A summary per tensor.
 
     Raises:
-        DataError: A value is not finite or not positive where it has to be, an output is constant, or one sample is in
-            two splits.
+        DataError: A value is not finite or not positive where it has to be, an output is constant or zero in a sample,
+            or one sample is in two splits.
     """
-    found = {name: scan(column, sink) for name, column in columns.items()}
+    found = {name: scan(column, sink, output=name in problem.outputs) for name, column in columns.items()}
     for name in problem.outputs:
         if found[name].minimum == found[name].maximum:
             raise DataError(f"{columns[name].parts[0].label} is {found[name].minimum:g} everywhere: nothing to learn")
@@ -73,13 +73,24 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
     return found
 
 
-def scan(column: Column, sink: Sink | None) -> Summary:
-    """Read one tensor's values, check them one by one, and summarise them."""
+def scan(column: Column, sink: Sink | None, *, output: bool) -> Summary:
+    """Read one tensor's values, check them one by one, and summarise them.
+
+    Args:
+        column: The tensor.
+        sink: Receives the samples; see `check`.
+        output: Whether it is an output.
+
+    Raises:
+        DataError: A value cannot be used.
+    """
     summary = Summary(column.name)
     for start, part, values in column.blocks():
         with np.errstate(over="ignore", invalid="ignore"):
             narrow = np.ascontiguousarray(values, dtype=np.float32)
         check_values(part, start, values, narrow)
+        if output:
+            check_sizes(part, start, narrow)
         summary.add(narrow)
         if sink is not None:
             sink(column.name, start, narrow)
@@ -99,6 +110,20 @@ def check_values(part: Part, start: int, values: NDArray[Any], narrow: NDArray[n
         low, high = part.section.minimum, part.section.maximum
         refuse(part, start, values, narrow < (-np.inf if low is None else low), f"at least {low}")
         refuse(part, start, values, narrow > (np.inf if high is None else high), f"at most {high}")
+
+
+def check_sizes(part: Part, start: int, narrow: NDArray[np.float32]) -> None:
+    """Refuse outputs that are zero everywhere, whose relative error is not defined.
+
+    Raises:
+        DataError: One is; the message says which.
+    """
+    zero = ~narrow.reshape(len(narrow), -1).any(axis=1)
+    if zero.any():
+        raise DataError(
+            f"{part.label} is zero everywhere in sample {start + int(zero.argmax())}: its relative error is not "
+            "defined; leave the sample out"
+        )
 
 
 def refuse(part: Part, start: int, values: NDArray[Any], bad: NDArray[np.bool_], expected: str) -> None:
