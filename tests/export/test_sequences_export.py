@@ -78,7 +78,8 @@ def untrained(problem: SequenceDescription, make: Callable[[SequenceDescription]
     """Return what export reads of a checkpoint."""
     torch.manual_seed(0)
     facts = {"problem": problem, "description": problem, "formats": ("onnx",), "examples": None, "card": CARD}
-    return SimpleNamespace(operator=make(problem).eval(), digest="0" * 64, **facts)
+    network = make(problem).eval()
+    return SimpleNamespace(operator=network, deployed=network, digest="0" * 64, **facts)
 
 
 @pytest.fixture(scope="module")
