@@ -30,7 +30,7 @@ class Preset:
     """How large and how long.
 
     Attributes:
-        seconds: Of training; the epochs are chosen to fill them. The trainings on parts of the data, for the report, take
+        seconds: Of training; the epochs are chosen to fill them. The trainings on parts of the data for the report take
             three quarters of them in addition.
         channels: Features of a token.
         layers: Encoder layers.
