@@ -154,19 +154,14 @@ function describe(isCurve, isInverse) {
 
 let fetching = new AbortController();
 
-/** Show an input of the training distribution, or a constant one where there is no sampler. */
+/** Show an input of the training distribution. */
 async function drawExample(grid) {
   const seed = Number(at("seed").value);
   const card = drawnCard();
   await fetched(async (signal) => {
-    try {
-      const field = await api.example(card.model, seed, grid[0], signal);
-      const [{ name }] = cards.required(card);
-      return { fields: { [name]: field }, parameters: {}, origin: { kind: "example", seed }, truth: null };
-    } catch (error) {
-      if (error.kind !== "no-example") throw error;
-      return inputs.constant(grid);
-    }
+    const field = await api.example(card.model, seed, grid[0], signal);
+    const [{ name }] = cards.required(card);
+    return { fields: { [name]: field }, parameters: {}, origin: { kind: "example", seed }, truth: null };
   });
 }
 
@@ -193,14 +188,17 @@ function withoutDefaults(found, card) {
   return Object.fromEntries(Object.entries(found).filter(([name]) => !card.inputs.some((tensor) => tensor.name === name && isUsual(tensor))));
 }
 
-/** Show the sample that a function fetches, unless another one is fetched meanwhile. */
+/** Show the sample that a function fetches, or a constant one where there is none, unless another is fetched meanwhile. */
 async function fetched(fetch) {
   fetching.abort();
   fetching = new AbortController();
   const { signal } = fetching;
   busyInputs(true);
   try {
-    const sample = await fetch(signal);
+    const sample = await fetch(signal).catch((error) => {
+      if (error.kind !== "no-example") throw error;
+      return inputs.constant(cards.firstGrid(state.model.card));
+    });
     if (!signal.aborted) inputs.set(sample);
   } catch (error) {
     if (!signal.aborted) failed(error);

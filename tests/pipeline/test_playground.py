@@ -19,11 +19,11 @@ import numpy as np
 import psutil
 import pytest
 from playwright.sync_api import expect, sync_playwright
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 import physics.darcy
 from petrov_client import Client
-from tests import toy_fields
+from tests import toy_fields, toy_gauges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +41,9 @@ FOLDER = ROOT / "serving" / "playground"
 PICTURES = ROOT / "test-artefacts" / "playground"
 FORWARD, INVERSE, CURVE = "darcy", "darcy_inverse", "burgers"
 EXPRESSION, LETTERS = "listops", "memoriser"
-SEVERAL = toy_fields.NAME
+SEVERAL, REPORTING = toy_fields.NAME, "gauge"
+#: Test samples of the model that reports on itself: the second is unlike its training data.
+GAUGED = np.stack([np.full((16, 16), 3.0), np.full((16, 16), 40.0)]).astype(np.float32)
 #: A browser on a busy machine: an idle one needs a second.
 PATIENCE = 90_000
 #: A control or a picture in Playwright's accessibility tree that has no name.
@@ -78,6 +80,8 @@ def service(
     for name in (FORWARD, INVERSE, CURVE, EXPRESSION, LETTERS):
         shutil.copytree(ROOT / "model_repository" / name, repository / name)
     toy_fields.add(repository)
+    toy_gauges.add(repository)
+    save_file({"coefficient": GAUGED, "solution": GAUGED / 9}, repository / REPORTING / "1" / "examples.safetensors")
     settings = make_settings(repository)
     with run_triton(settings), run_gateway(settings) as gateway:
         yield gateway
@@ -429,6 +433,24 @@ def test_a_component_and_a_whole_vector_are_uploaded(visit: Callable[..., Visit]
     assert drawn["density"].shape == (20, 31)
     np.testing.assert_array_equal(drawn["velocity"][0], vector[0] ** 2)
     np.testing.assert_array_equal(drawn["velocity"][1], vector[1])
+
+
+def test_what_is_known_about_the_error_is_shown(visit: Callable[..., Visit]) -> None:
+    person = visit()
+    person.choose(REPORTING)
+    person.settled("10 % from the truth")
+    badges = person.page.locator("#quality li")
+    expect(badges).to_have_count(3)
+    shown = [text.split("\n") for text in badges.all_inner_texts()]
+    assert [line[0] for line in shown] == ["Error bound", "Error estimate", "Input"]
+    assert [per_cent(line[1].split()[-2]) for line in shown[:2]] == [0.003, 0.006]
+    assert shown[2][1:] == ["inside", "like the training data: 85 % of the calibration inputs are as unusual"]
+    person.page.click("#sample-after")
+    expect(badges.nth(2)).to_contain_text("outside")
+    expect(badges.nth(2)).to_have_attribute("data-kind", "care")
+    person.picture("quality-light")
+    person.choose(FORWARD)
+    person.settled("they differ by")
 
 
 def test_a_field_is_uploaded(visit: Callable[..., Visit], service: Gateway) -> None:
