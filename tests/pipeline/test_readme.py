@@ -70,7 +70,7 @@ def test_the_layers_block_runs() -> None:
 
 @pytest.mark.parametrize("page", [README, USAGE], ids=lambda page: page.name)
 def test_the_command_line_block_predicts(page: Path, url: str, folder: Path) -> None:
-    [block] = blocks(page, "sh", "petrov predict")
+    [block] = blocks(page, "sh", "permeability.npy pressure.npy")
     script = block.replace(".venv/bin/petrov", str(Path(sys.executable).parent / "petrov"))
     subprocess.run(["bash", "-ec", script], cwd=folder, check=True, env={"PETROV_URL": url, "COLUMNS": "200"})
     assert is_pressure(folder)
