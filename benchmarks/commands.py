@@ -79,6 +79,7 @@ def everything(context: typer.Context, repository: Repository = MODELS, quick: Q
         write_service(repository, forward.graph(Path(folder), points), quick=quick)
     measure_attention(quick)
     measure_solvers(repository, quick)
+    measure_pareto(repository, quick)
     measure_breakeven(quick)
     if not quick:
         measure_summary()
@@ -202,6 +203,15 @@ def measure_solvers(repository: Repository = MODELS, quick: Quick = False) -> No
     """Measure the inverse and Burgers networks beside their solvers; into docs/benchmarks.md."""
     found = solvers.measure(repository, quick=quick)
     put("solvers", solvers.document(found), solvers.tables(found), quick=quick)
+
+
+@app.command("pareto")
+def measure_pareto(repository: Repository = MODELS, quick: Quick = False) -> None:
+    """Measure error against time of the networks and of classical methods that are stopped early."""
+    found = pareto.measure(repository, quick=quick)
+    own = pareto.own_error(pareto.QUICK_FIELDS)
+    put("pareto", pareto.document(found, own), {"pareto": (pareto.HEADER, pareto.rows(found))}, quick=quick)
+    charts.draw_pareto(found, page.FOLDER / "pareto.png")
 
 
 @app.command("breakeven")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-from benchmarks.tables import forward
+from benchmarks.tables import forward, pareto
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +51,56 @@ def draw_service(found: throughput.Found, target: Path) -> None:
     axis.minorticks_off()
     axis.set_ylim(bottom=0)
     finish(figure, axis, target)
+
+
+def draw_pareto(found: list[pareto.Point], target: Path) -> None:
+    """Draw error against time, a panel per model and input; the network is the filled mark."""
+    panels = list(dict.fromkeys((each.model, each.input) for each in found))
+    columns = min(3, len(panels))
+    mpl.use("agg")
+    lines = -(-len(panels) // columns)
+    figure, axes = plt.subplots(
+        lines, columns, figsize=(4.2 * columns, 3.4 * lines), layout="constrained", squeeze=False
+    )
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        draw_panel(axis, [each for each in found if (each.model, each.input) == panel])
+        axis.set_title(", ".join(panel), fontsize=10)
+    for axis in axes.flat[len(panels) :]:
+        axis.axis("off")
+    families = {mark: name for name, mark in (family(each.method) for each in found)}
+    handles = [
+        plt.Line2D([], [], marker=mark, linestyle="", color="black", label=name) for mark, name in families.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target, dpi=110, metadata={"Software": None})
+    plt.close(figure)
+
+
+def draw_panel(axis: Axes, points: list[pareto.Point]) -> None:
+    """Draw one input: a line per kind of method."""
+    for name, mark in dict.fromkeys(family(each.method) for each in points):
+        chosen = sorted((each for each in points if family(each.method)[0] == name), key=lambda each: each.seconds)
+        axis.errorbar(
+            [1e3 * each.seconds for each in chosen],
+            [each.error for each in chosen],
+            [each.standard_error for each in chosen],
+            fmt=mark + "-",
+            markerfacecolor="black" if name == "network" else "white",
+            color="black" if name == "network" else "tab:blue",
+            markersize=7,
+        )
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel("processor time per field, ms")
+    axis.set_ylabel("relative L2 error")
+    axis.grid(visible=True, alpha=0.3)
+
+
+def family(method: str) -> tuple[str, str]:
+    """Return a method's kind and its mark."""
+    name = method.split(",", maxsplit=1)[0].removesuffix(" to 1e-10")
+    return name, {"network": "o", "conjugate gradients": "s", "spectral": "^", "closed form": "D"}[name]
 
 
 def begin(across: str, up: str) -> tuple[Figure, Axes]:
