@@ -27,6 +27,7 @@ from benchmarks.tables import (
     breakeven,
     charts,
     forward,
+    pareto,
     quality,
     settings,
     solvers,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+from matplotlib.lines import Line2D
 
 from benchmarks.tables import forward, pareto
 
@@ -68,9 +69,7 @@ def draw_pareto(found: list[pareto.Point], target: Path) -> None:
     for axis in axes.flat[len(panels) :]:
         axis.axis("off")
     families = {mark: name for name, mark in (family(each.method) for each in found)}
-    handles = [
-        plt.Line2D([], [], marker=mark, linestyle="", color="black", label=name) for mark, name in families.items()
-    ]
+    handles = [Line2D([], [], marker=mark, linestyle="", color="black", label=name) for mark, name in families.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
     target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target, dpi=110, metadata={"Software": None})
