@@ -87,7 +87,7 @@ def darcy(repository: Path, grids: tuple[int, ...], fields: int) -> Iterator[Poi
         for steps in STEPS
     }
     for points in grids:
-        methods = {"network": graph, **solvers, "conjugate gradients to 1e-10": physics.darcy.solve}
+        methods: dict[str, Solve] = {"network": graph, **solvers, "conjugate gradients to 1e-10": physics.darcy.solve}
         inputs, truth = (
             np.stack([physics.darcy.restrict(pair[part], points) for pair in samples]) for part in range(2)
         )
@@ -105,7 +105,7 @@ def burgers(repository: Path, grids: tuple[int, ...], fields: int) -> Iterator[P
     closed = partial(physics.cole_hopf.solve, resolution=128, dtype=np.float32)
     for points in grids:
         inputs, truth = np.moveaxis(samples[:, :, :: samples.shape[2] // points], 1, 0)
-        methods = {"network": graph, **solvers, "closed form, 128 points, float32": closed}
+        methods: dict[str, Solve] = {"network": graph, **solvers, "closed form, 128 points, float32": closed}
         yield from compare("burgers", f"{points} points", methods, inputs, truth)
 
 
@@ -178,7 +178,7 @@ def own_error(fields: int) -> tuple[float, float]:
 
 def rows(found: list[Point]) -> list[tuple[str, ...]]:
     """Return a row per point, with the fastest method that dominates it."""
-    cells = []
+    cells: list[tuple[str, ...]] = []
     for one in found:
         better = [other for other in found if (other.model, other.input) == (one.model, one.input)]
         winners = sorted((other for other in better if other.dominates(one)), key=lambda other: other.seconds)

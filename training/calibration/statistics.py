@@ -1,9 +1,9 @@
 r"""Statistics of a model's inputs: some numbers per sample that hardly depend on the grid's resolution.
 
-Per channel, standardised over the fitted samples (the logarithm of a positive one): mean, deviation, minimum, maximum;
-the share of values near each of some levels between the lowest and the highest, and how far values lie beyond them; per
-axis the total variation of its lines, and the lowest cosine coefficients of their mean. A parameter is a statistic
-itself.
+Per channel, standardised over the fitted samples (the logarithm of a positive one): mean, logarithm of the deviation,
+minimum, maximum; the share of values near each of some levels between the lowest and the highest, and how far values
+lie beyond them; per axis the logarithm of the total variation of its lines, and the lowest cosine coefficients of their
+mean. A parameter is a statistic itself.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 LEVELS = 8
 MODES = 4
+SMALLEST = 1e-3  # size of what does not vary, in deviations of its channel
 FARTHEST = 10.0  # steps between levels: how far beyond them a value counts
 
 Statistics = Float[Tensor, "batch statistic"]
@@ -91,7 +92,7 @@ class InputStatistics(nn.Module):
         grid = tuple(range(1, z.ndim))
         mean = z.mean(grid)
         spread = (z - mean.reshape(-1, *(1,) * self.axes)).square().mean(grid).sqrt()
-        return [mean, spread, z.amin(grid), z.amax(grid), *shares(z, levels), *self.shapes(z)]
+        return [mean, logarithm(spread), z.amin(grid), z.amax(grid), *shares(z, levels), *self.shapes(z)]
 
     def shapes(self, z: Tensor) -> list[Float[Tensor, " batch"]]:
         """Return total variation and lowest cosine coefficients along every axis."""
@@ -101,8 +102,14 @@ class InputStatistics(nn.Module):
             steps = z.narrow(axis, 1, z.shape[axis] - 1) - z.narrow(axis, 0, z.shape[axis] - 1)
             variation = steps.abs().sum(axis)
             line = z.mean(others) if others else z
-            found += [variation.flatten(1).mean(1) if others else variation, *cosines(line).unbind(1)]
+            mean = variation.flatten(1).mean(1) if others else variation
+            found += [logarithm(mean), *cosines(line).unbind(1)]
         return found
+
+
+def logarithm(size: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+    """Return the logarithm of a size, by which fields of twice the frequency or half the contrast stand out."""
+    return (size + SMALLEST).log()
 
 
 def shares(z: Tensor, levels: Tensor) -> list[Float[Tensor, " batch"]]:
