@@ -34,8 +34,8 @@ def test_a_graph_computes_what_its_network_computes_on_any_grid(
     suffix, writer = FORMATS[form]
     run, _ = writer.read(published[0] / f"{problem}{suffix}" / "1" / writer.FILE)
     loaded = checkpoint.load(checkpoints[problem])
-    signature = Signature.of(loaded.description)
-    modules = [Deployable(loaded.operator, signature.argument_names, dtype) for dtype in (torch.float32, torch.float64)]
+    signature = Signature.of_checkpoint(loaded)
+    modules = [Deployable(loaded.deployed, signature.argument_names, dtype) for dtype in (torch.float32, torch.float64)]
     sides = st.integers(signature.grid.minimum, min(signature.grid.maximum, 150))
 
     @given(
@@ -43,17 +43,19 @@ def test_a_graph_computes_what_its_network_computes_on_any_grid(
     )
     @settings(max_examples=15, deadline=None)
     def check(batch: int, grid: tuple[int, ...], seed: int) -> None:
-        field = probes.realistic((batch, *grid), positive=signature.inputs[0].positive, seed=seed)
-        [output] = run(field)
+        arguments = probes.draw((batch, *grid), signature, seed)
+        output, *quality = run(*arguments)
         with torch.inference_mode():
             single, double = (
-                module(torch.from_numpy(field).to(kind)) for module, kind in zip(modules, KINDS, strict=True)
+                parity.eager(module, [torch.from_numpy(array).to(kind) for array in arguments])[0]
+                for module, kind in zip(modules, KINDS, strict=True)
             )
-        assert output.dtype == np.float32
+        assert {array.dtype for array in (output, *quality)} == {np.dtype(np.float32)}
+        assert [array.shape for array in quality] == [(batch, 1)] * len(signature.quality)
         fixed = signature.outputs[0].shape
-        assert output.shape == tuple(n or points for n, points in zip(fixed, field.shape, strict=True))
-        assert parity.difference(output, single.numpy()).relative_l2 <= parity.TOLERANCE
-        assert parity.difference(output, double.numpy()).relative_l2 <= parity.TOLERANCE
+        assert output.shape == tuple(n or points for n, points in zip(fixed, (batch, *grid), strict=True))
+        assert parity.difference(output, single).relative_l2 <= parity.TOLERANCE
+        assert parity.difference(output, double).relative_l2 <= parity.TOLERANCE
 
     check()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from export import parity, to_onnx, to_torchscript, triton_config
+from export import parity, repository, to_onnx, to_torchscript, triton_config
 from export.deployable import Deployable
 from export.probes import shapes
 from export.signature import Signature
@@ -152,3 +153,27 @@ def test_the_config_numbers_several_results_of_torchscript() -> None:
 def test_quality_outputs_have_one_order() -> None:
     with pytest.raises(ValueError, match="in the order error_bound, error_estimate, novelty but got novelty, error_b"):
         Signature.of(Description.model_validate(HEAT), ("novelty", "error_bound"))
+
+
+def publish_card(folder: Path, number: int, described: Signature) -> None:
+    """Write a version folder with the tensors of a signature in its card, and nothing else."""
+    version = folder / str(number)
+    version.mkdir(parents=True)
+    parts = {part: [{"name": tensor.name} for tensor in getattr(described, part)] for part in ("inputs", "outputs")}
+    parts["parameters"] = [{"name": parameter.name} for parameter in described.parameters]
+    (version / "card.json").write_text(json.dumps(parts | {"quality": described.quality}))
+
+
+def test_versions_that_triton_could_not_load_leave_the_repository(tmp_path: Path) -> None:
+    plain, certified = signature(), Signature.of(Description.model_validate(HEAT), Certified.quality)
+    path, aside = tmp_path / "model_repository" / "heat", tmp_path / "aside"
+    for number, described in ((1, plain), (2, plain), (3, certified)):
+        publish_card(path, number, described)
+    (path / "config.pbtxt").write_text(triton_config.text("heat", plain, "onnx"))
+    publish_card(aside / "heat", 4, certified)
+    repository.check_names(path, certified)  # quality outputs may come and go
+    repository.install(path, certified, "onnx", aside)
+    assert repository.versions(path) == [3, 4]
+    assert (path / "config.pbtxt").read_text() == triton_config.text("heat", certified, "onnx")
+    with pytest.raises(repository.RepositoryError, match="is published as conductivity, velocity, wind -> temperature"):
+        repository.check_names(path, signature(parameters=[]))

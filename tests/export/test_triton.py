@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,8 +15,10 @@ import torch
 import tritonclient.grpc as triton_grpc
 
 from export import parity, probes
+from export.deployable import Deployable
 from export.repository import publish
 from export.signature import Signature
+from export.triton_config import unnumbered
 from petrov_client import Client
 from physics import darcy
 from training import checkpoint
@@ -32,11 +35,18 @@ if TYPE_CHECKING:
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
 
 
-def infer(client: triton_grpc.InferenceServerClient, model: str, signature: Signature, field: np.ndarray) -> np.ndarray:
-    """Send one field to Triton by the names of the signature."""
-    tensor = triton_grpc.InferInput(signature.inputs[0].name, field.shape, signature.inputs[0].dtype)
-    tensor.set_data_from_numpy(field)
-    return client.infer(model, [tensor]).as_numpy(signature.outputs[0].name)
+def infer(
+    client: triton_grpc.InferenceServerClient, model: str, signature: Signature, arguments: tuple[np.ndarray, ...]
+) -> list[np.ndarray]:
+    """Send all arguments to Triton by the names of the signature, and return all results in its order."""
+    tensors = []
+    for spec, array in zip(signature.arguments, arguments, strict=True):
+        tensor = triton_grpc.InferInput(spec.name, array.shape, spec.dtype)
+        tensors.append(tensor.set_data_from_numpy(array))
+    response = client.infer(model, tensors).get_response()
+    shapes = {unnumbered(output.name): tuple(output.shape) for output in response.outputs}
+    arrays = dict(zip(shapes, map(np.frombuffer, response.raw_output_contents, repeat("<f4")), strict=True))
+    return [arrays[name].reshape(shapes[name]) for name in signature.result_names]
 
 
 @pytest.mark.timeout(240)  # an export, on a busy machine
@@ -61,13 +71,15 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
         for model in ("darcy", "darcy_torchscript", "burgers", "burgers_torchscript"):
             wait(lambda model=model: client.is_model_ready(model))
             loaded = checkpoint.load(checkpoints[model.removesuffix("_torchscript")])
-            signature = Signature.of(loaded.description)
+            signature = Signature.of_checkpoint(loaded)
+            network = Deployable(loaded.deployed, signature.argument_names)
             for sides in ((67, 89), (85, 85)):
-                field = probes.realistic((3, *sides[: len(signature.grid.axes)]), positive=signature.inputs[0].positive)
-                output = infer(client, model, signature, field)
+                arguments = probes.draw((3, *sides[: len(signature.grid.axes)]), signature)
+                output, *quality = infer(client, model, signature, arguments)
                 with torch.inference_mode():
-                    wanted = loaded.operator(torch.from_numpy(field)).numpy()
+                    wanted = parity.eager(network, [torch.from_numpy(array) for array in arguments])[0]
                 assert parity.difference(output, wanted).relative_l2 <= parity.TOLERANCE
+                assert [array.shape for array in quality] == [(3, 1)] * len(signature.quality)
         publish(save_checkpoint(tmp_path / "burgers", "burgers", 4), repository)
         for model in ("burgers", "burgers_torchscript"):
             wait(lambda model=model: client.is_model_ready(model, "3"))

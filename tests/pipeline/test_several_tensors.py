@@ -107,7 +107,7 @@ class Service:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write two problem files with their data."""
     made: Path = tmp_path_factory.mktemp("own")
-    inputs, velocity = heat(24), np.stack([waves(40, (60, 90), 2), waves(40, (60, 90), 3)], axis=1)
+    inputs, velocity = heat(24), np.stack([waves(70, (60, 90), 2), waves(70, (60, 90), 3)], axis=1)
     with h5py.File(made / "heat.h5", "w") as file:
         file["k"], file["f"], file["wind"] = inputs.values()
         file["T"] = inputs["source"] / inputs["conductivity"] + inputs["wind"][:, None, None]
@@ -128,7 +128,7 @@ def service(
     settings = make_settings(folder / "model_repository")
     sets = [part for change in SMALL for part in ("--set", change)]
     for name in ("heat", "flow"):
-        options = ["--preset", "tiny", "--out", folder / name, "--data", folder / "data", *sets]
+        options = ["--no-amounts", "--preset", "tiny", "--out", folder / name, "--data", folder / "data", *sets]
         command("training", "fit", folder / f"{name}.toml", *options)
     command("export", folder / "heat", folder / "flow", "--repository", settings.repository)
     with run_triton(settings), run_gateway(settings) as gateway:
