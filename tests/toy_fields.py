@@ -18,28 +18,36 @@ NAME = "drift"
 GRID = (60, 90)
 SAMPLES = 3
 CONFIG = """\
-name: "drift"
+name: "{name}"
 backend: "onnxruntime"
 max_batch_size: 8
-input { name: "density" data_type: TYPE_FP32 dims: [ -1, -1 ] }
-input { name: "velocity" data_type: TYPE_FP32 dims: [ 2, -1, -1 ] }
-input { name: "time" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }
-output { name: "moved" data_type: TYPE_FP32 dims: [ -1, -1 ] }
-output { name: "flux" data_type: TYPE_FP32 dims: [ 2, -1, -1 ] }
-instance_group { count: 1 kind: KIND_CPU }
-dynamic_batching { }
-parameters { key: "intra_op_thread_count" value { string_value: "1" } }
+input {{ name: "density" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
+input {{ name: "velocity" data_type: TYPE_FP32 dims: [ 2, -1, -1 ] }}
+input {{ name: "time" data_type: TYPE_FP32 dims: [ 1 ] reshape {{ shape: [ ] }} }}
+output {{ name: "moved" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
+output {{ name: "flux" data_type: TYPE_FP32 dims: [ 2, -1, -1 ] }}
+instance_group {{ count: 1 kind: KIND_CPU }}
+dynamic_batching {{ }}
+parameters {{ key: "intra_op_thread_count" value {{ string_value: "1" }} }}
 """
 
 
-def add(repository: Path) -> None:
-    """Write the model into a repository, as export does."""
-    version = repository / NAME / "1"
+def add(repository: Path, name: str = NAME, velocity: float | None = None) -> None:
+    """Write the model into a repository, as export does.
+
+    Args:
+        repository: The repository.
+        name: The model's name.
+        velocity: The default of the vector field, which its examples have, too; None where it is required.
+    """
+    version = repository / name / "1"
     version.mkdir(parents=True)
-    (repository / NAME / "config.pbtxt").write_text(CONFIG)
+    (repository / name / "config.pbtxt").write_text(CONFIG.format(name=name))
     (version / "model.onnx").write_bytes(_graph())
-    (version / "card.json").write_text(json.dumps(_card()))
+    (version / "card.json").write_text(json.dumps(_card(name, velocity)))
     inputs = samples()
+    if velocity is not None:
+        inputs["velocity"][...] = velocity
     save_file({**inputs, **compute(**inputs)}, version / "examples.safetensors")
 
 
@@ -91,12 +99,12 @@ def _graph() -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _card() -> dict[str, Any]:
+def _card(name: str, velocity: float | None) -> dict[str, Any]:
     scalar = {"dtype": "FP32", "axes": ["batch", "row", "column"], "shape": [None, None, None], "components": []}
     vector = {"dtype": "FP32", "axes": ["batch", "component", "row", "column"], "shape": [None, 2, None, None]}
     vector["components"] = ["x", "y"]
     return {
-        "model": NAME,
+        "model": name,
         "version": 1,
         "format": "onnx",
         "title": "A density that drifts",
@@ -105,7 +113,14 @@ def _card() -> dict[str, Any]:
         "boundary": "row: walls; column: periodic",
         "inputs": [
             {"name": "density", "meaning": "density", "units": "kg/m3", "positive": True, **scalar},
-            {"name": "velocity", "meaning": "velocity", "units": "m/s", "positive": False, **vector},
+            {
+                "name": "velocity",
+                "meaning": "velocity",
+                "units": "m/s",
+                "positive": False,
+                "default": velocity,
+                **vector,
+            },
         ],
         "parameters": [
             {"name": "time", "meaning": "time", "units": "s", "default": 1.0, "minimum": 0.0, "maximum": 2.0}

@@ -125,13 +125,13 @@ function setForward(card) {
   at("stage").dataset.layout = layout;
   inputs.open(drawnCard(), { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout]);
   outputs.open(state.model.card, layout, state.dark);
-  placeTools();
+  moveTools();
   describe(isCurve, layout === "inverse");
   setAuto();
 }
 
-/** Put the tools where there is room: under the inputs, or beside the summary if the inputs are the taller column. */
-function placeTools() {
+/** Move the tools to where there is room: under the inputs, or beside the summary if the inputs are the taller column. */
+function moveTools() {
   const isTaller = inputs.drawings.length > outputs.rows.length;
   at(isTaller ? "below" : "side").append(at("tools"));
 }

@@ -75,8 +75,8 @@ export class Drawing {
   setBase([low, high]) {
     const most = Math.max(Math.abs(low), Math.abs(high)) || 1;
     this.base = this.isCurve && !this.channel.tensor.positive ? [-1.25 * most, 1.25 * most] : [low, high];
-    [this.other, this.value] = [low, high];
-    this.ends = [low, high];
+    this.ends = [low, high > low ? high : low + (Math.abs(low) || 1)]; // two values to draw with, on a constant field, too
+    [this.other, this.value] = this.ends;
   }
 
   /** Return the least and the largest value of the brush. */

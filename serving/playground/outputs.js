@@ -54,7 +54,9 @@ export class Outputs {
   /** Show nothing but reasons where there is nothing to compare with. */
   clear(unsolved, uncompared) {
     for (const { classical, difference } of this.rows) {
+      classical.describe(classical.title, about("classical", this.layout));
       classical.clear(unsolved);
+      difference.describe("Difference", "");
       difference.clear(uncompared);
     }
   }
@@ -111,7 +113,7 @@ export class Outputs {
     const row = { channel, prediction: this.#panel("prediction", name, ramp), classical: this.#panel("classical", name, ramp), difference: this.#panel("difference", name, differences) };
     row.prediction.describe(title, about("prediction", this.layout));
     row.classical.describe(title, about("classical", this.layout));
-    row.difference.describe("Difference", this.layout === "inverse" ? "recovered − true" : "");
+    row.difference.describe("Difference", "");
     return row;
   }
 

@@ -41,7 +41,7 @@ FOLDER = ROOT / "serving" / "playground"
 PICTURES = ROOT / "test-artefacts" / "playground"
 FORWARD, INVERSE, CURVE = "darcy", "darcy_inverse", "burgers"
 EXPRESSION, LETTERS = "listops", "memoriser"
-SEVERAL, REPORTING = toy_fields.NAME, "gauge"
+SEVERAL, OPTIONAL, REPORTING = toy_fields.NAME, "drift_at_ease", "gauge"
 #: Test samples of the model that reports on itself: the second is unlike its training data.
 GAUGED = np.stack([np.full((16, 16), 3.0), np.full((16, 16), 40.0)]).astype(np.float32)
 #: A browser on a busy machine: an idle one needs a second.
@@ -80,6 +80,7 @@ def service(
     for name in (FORWARD, INVERSE, CURVE, EXPRESSION, LETTERS):
         shutil.copytree(ROOT / "model_repository" / name, repository / name)
     toy_fields.add(repository)
+    toy_fields.add(repository, OPTIONAL, velocity=0.5)
     toy_gauges.add(repository)
     save_file({"coefficient": GAUGED, "solution": GAUGED / 9}, repository / REPORTING / "1" / "examples.safetensors")
     settings = make_settings(repository)
@@ -433,6 +434,25 @@ def test_a_component_and_a_whole_vector_are_uploaded(visit: Callable[..., Visit]
     assert drawn["density"].shape == (20, 31)
     np.testing.assert_array_equal(drawn["velocity"][0], vector[0] ** 2)
     np.testing.assert_array_equal(drawn["velocity"][1], vector[1])
+
+
+def test_an_input_with_a_default_is_drawn_on_request(visit: Callable[..., Visit]) -> None:
+    person = visit()
+    person.choose(OPTIONAL)
+    person.settled("0 % from the truth")
+    person.page.click("#tab-python")
+    assert person.archive("#download-input").keys() == {"density", "time"}
+    person.page.get_by_role("button", name="Draw velocity (now 0.5)").click()
+    expect(person.panel("input")).to_have_count(3)
+    person.surface(number=2).focus()
+    person.page.click("#blobs")
+    velocity = person.archive("#download-input")["velocity"]
+    assert np.unique(velocity[0]).tolist() == [0.5]
+    assert np.unique(velocity[1]).tolist() == [0.5, 1.0]
+    person.page.click("#undo")
+    person.page.click("#undo")
+    expect(person.panel("input")).to_have_count(1)
+    person.settled("0 % from the truth")
 
 
 def test_what_is_known_about_the_error_is_shown(visit: Callable[..., Visit]) -> None:
