@@ -31,6 +31,7 @@ from training.recipes.own import OwnFit, OwnRecipe
 from training.recipes.recipe import RecipeError
 
 BATCH = 16  # samples of a batch that is only measured
+STATISTICS_SAMPLES = 512  # samples for means and deviations, fewer where they are large
 WARMUP = 0.15  # share of the steps during which the rate rises
 
 
@@ -193,6 +194,11 @@ class OwnWorkload(Workload[OwnRecipe]):
         """The numbers of the training samples that the recipe uses."""
         return training_rows(self.samples, self.recipe.fit.share, self.recipe.seed)
 
+    @property
+    def first(self) -> OwnBatch:
+        """The first training samples, enough for means and deviations; they are in memory at once."""
+        return as_batch(self.samples, self.rows[: affordable(STATISTICS_SAMPLES, self.samples.sample_bytes)])
+
     def prepare(self) -> Path:
         return self.data / self.recipe.samples
 
@@ -206,7 +212,7 @@ class OwnWorkload(Workload[OwnRecipe]):
 
     def task(self, init: Path | None = None) -> OwnTask:
         network = self.network()
-        first = as_batch(self.samples, self.rows[:STATISTICS_SAMPLES])
+        first = self.first
         network.fit_normalisers(*first.inputs, *first.outputs)
         return OwnTask(self.restored(network, init), self.recipe.fit, self.recipe.seed, self.samples, self.problem)
 
@@ -260,9 +266,6 @@ class OwnWorkload(Workload[OwnRecipe]):
     def draw_pictures(self, network: Operator, problem: Problem, scope: Scope, folder: Path) -> None:
         del network, scope, folder
         raise ScopeError(f"{problem.name}: pictures of a user's data are in its report")
-
-
-STATISTICS_SAMPLES = 512  # enough for means and deviations; they are in memory at once
 
 
 def summary(errors_: NDArray[np.float64]) -> dict[str, float]:

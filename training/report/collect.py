@@ -17,7 +17,6 @@ from training.checkpoint import OwnCheckpoint
 from training.evaluation.timing import one_thread
 from training.fit import log
 from training.fit.own import (
-    STATISTICS_SAMPLES,
     OwnBatch,
     OwnWorkload,
     SplitBatches,
@@ -227,7 +226,7 @@ def errors_by_split(network: Operator, work: OwnWorkload) -> dict[str, Errors]:
 
 def baseline(work: OwnWorkload) -> float:
     """Return the mean error on test samples of predicting the mean output of training samples."""
-    means = [output.mean(dim=0) for output in as_batch(work.samples, work.rows[:STATISTICS_SAMPLES]).outputs]
+    means = [output.mean(dim=0) for output in work.first.outputs]
     errors = [mean_field_errors(means, batch) for batch in SplitBatches(work.samples, "test")]
     return float(torch.cat(errors).mean())
 

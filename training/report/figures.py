@@ -14,7 +14,7 @@ from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from training.fit.own import summary
@@ -45,6 +45,7 @@ def learning_curve(report: Report) -> Figure:
     for key, split, label in (("loss", "training", "training loss"), ("relative_l2", "validation", "validation error")):
         axes.semilogy(epochs, [row[key] for row in report.epochs], color=COLOURS[split], label=label)
     axes.set(xlabel="epoch", ylabel="relative L2 error")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return finished(figure, axes)
 
 
@@ -53,8 +54,8 @@ def distribution(report: Report) -> Figure:
     figure, axes = panel()
     for split, errors in report.errors.items():
         order = np.sort(errors)
-        share = np.arange(1, len(order) + 1) / len(order)
-        label = f"{split}, {len(order)} samples"
+        order, share = np.concatenate([order[:1], order]), np.arange(len(order) + 1) / len(order)
+        label = f"{split}, {len(errors)} samples"
         axes.step(order, share, where="post", color=COLOURS[split], label=label)
     axes.set(xscale="log", xlabel="relative L2 error", ylabel="share of samples below", ylim=(0, 1.02))
     return finished(figure, axes)
@@ -98,7 +99,7 @@ def plain(axis: Axis) -> None:
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > 5 else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())
 
 
 def samples(report: Report) -> dict[str, Figure]:

@@ -27,7 +27,7 @@ def cost(report: Report) -> str:
     times = report.times
     network = f"One sample takes {duration(times.network)} on one core ({report.processor}), before the export"
     if times.solver is None:
-        return f"{network}. Write `solver_seconds` into the problem file to compare this with your solver."
+        return f"{network}. The key solver_seconds of the problem file compares this with your solver."
     beside = f"{network}, and {duration(times.solver)} with your solver: {times.speedup:.3g} times as long"
     if times.repaid is None:
         return f"{beside}. Your solver is faster, so the model saves no time."
