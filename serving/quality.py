@@ -66,6 +66,10 @@ class Quality:
                 numbers[name][mask] = values
         return replace(self, numbers=numbers, solved=self.solved | mask)
 
+    def bounded(self, bounds: NDArray[np.float32]) -> Quality:
+        """Return the quality with error bounds `[B]`, where any is known."""
+        return self if np.isnan(bounds).all() else replace(self, numbers={**self.numbers, ERROR_BOUND: bounds})
+
     def document(self) -> dict[str, Any]:
         """Return the member `quality` of a response in JSON; a number that is not known is null."""
         return {**self.lists, "solved_by": self.solved_by}
@@ -81,22 +85,20 @@ class Quality:
 
 
 def split(
-    results: Mapping[str, NDArray[np.float32]], names: tuple[str, ...], solved: bool
+    results: Mapping[str, NDArray[np.float32]], names: tuple[str, ...]
 ) -> tuple[dict[str, NDArray[np.float32]], Quality]:
     """Take the quality outputs out of the results of a model.
 
     Args:
         results: Batches `[B, …]` by name.
         names: The model's quality outputs, `[B, 1]` each.
-        solved: Whether the classical solver computed the results; it returns no quality outputs.
 
     Returns:
         The outputs by name, and their quality.
     """
     outputs = {name: array for name, array in results.items() if name not in names}
     count = len(next(iter(outputs.values())))
-    numbers = {name: results[name].reshape(count) for name in names if name in results}
-    return outputs, Quality(numbers, np.ones(count, np.bool_) if solved else np.zeros(count, np.bool_))
+    return outputs, Quality({name: results[name].reshape(count) for name in names}, np.zeros(count, np.bool_))
 
 
 def _header(name: str) -> str:

@@ -15,6 +15,7 @@ from serving.catalogue.classical import ClassicalSolvers
 from serving.inference.admission import Admission
 from serving.inference.dispatch import Dispatcher
 from serving.inference.prediction import Predictor
+from serving.inference.producer import Producer
 from serving.observability.metrics import Metrics
 from serving.observability.telemetry import TracedMetrics, Traces
 from serving.triton.pool import TritonPool
@@ -59,8 +60,8 @@ class Service:
         dispatcher = Dispatcher(self._tritons, self.catalogue, self.metrics)
         self.classical = ClassicalSolvers()
         limits = (settings.max_body_bytes, settings.request_seconds)
-        self.predictor = Predictor(dispatcher, self.classical, self.metrics, *limits)
-        self.reference = Predictor(self.classical, self.classical, self.metrics, *limits)
+        self.predictor = Predictor(Producer(dispatcher, self.classical), self.metrics, *limits)
+        self.reference = Predictor(Producer(self.classical, self.classical), self.metrics, *limits)
 
     def _make_watchers(self) -> Iterator[Watcher]:
         restarts = self.metrics.watcher_restarts

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, get_args
 
-from serving.inference.policy import Outside, Policy
-from serving.inference.prediction import ANY
+from serving.inference.policy import ANY, Outside, Policy
 from serving.problem_details import InvalidParameter
 
 if TYPE_CHECKING:

@@ -116,6 +116,10 @@ class Policy:
         )
 
 
+#: Accepts every output of a model.
+ANY = Policy()
+
+
 def _outside(case: Case, quality: Quality, sample: int) -> OutsideTraining:
     reason = "" if case.solver else f', and no classical solver solves its problem "{case.card.problem}"'
     return OutsideTraining(

@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from serving.inference import checks
-from serving.inference.policy import Case, Policy
+from serving.inference.policy import ANY, Policy
+from serving.inference.producer import ModelInput, Run
 from serving.problem_details import DeadlineExceeded
-from serving.quality import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,12 +22,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from serving.catalogue.card import Card
+    from serving.inference.producer import Outputs, Producer
     from serving.observability.metrics import Metrics
     from serving.quality import Quality
 
-    Outputs = dict[str, NDArray[np.float32]]
-
-ANY = Policy()
 Result = TypeVar("Result")
 Written_co = TypeVar("Written_co", covariant=True)
 _LARGE_BYTES = 2**20  # some ten milliseconds of JSON; a thread costs a tenth of one
@@ -85,81 +82,18 @@ class Payer(Protocol):
         ...
 
 
-class Solver(Protocol):
-    """What turns inputs into outputs: the model in Triton, or the classical solver."""
-
-    async def predict(
-        self, card: Card, inputs: Mapping[str, NDArray[np.float32]], deadline: float, request_id: str
-    ) -> dict[str, NDArray[np.float32]]:
-        """Return outputs `[B, ...]` by name, in the order of the inputs; `deadline` is on the event loop's clock."""
-        ...
-
-
-class Fallback(Solver, Protocol):
-    """The classical solvers, which solve where a network's output is not accurate enough."""
-
-    def solves(self, card: Card) -> bool:
-        """Return whether there is a solver that solves the model's problem to rounding."""
-        ...
-
-    async def bounds(
-        self, card: Card, inputs: Mapping[str, NDArray[np.float32]], outputs: Mapping[str, NDArray[np.float32]]
-    ) -> NDArray[np.float32]:
-        """Return the error bounds `[B]` of its solutions, NaN where the problem has none."""
-        ...
-
-
-@dataclass(frozen=True)
-class ModelInput:
-    """The checked inputs of a request.
-
-    Attributes:
-        arrays: Batches `[B, ...]` by name.
-        single: Whether the request was one sample, without a batch axis.
-        grid: Its grid as a metrics label.
-    """
-
-    arrays: dict[str, NDArray[np.float32]]
-    single: bool
-    grid: str
-
-    @property
-    def count(self) -> int:
-        """Number of samples."""
-        return len(next(iter(self.arrays.values())))
-
-
-@dataclass(frozen=True)
-class Run:
-    """What one prediction has to do.
-
-    Attributes:
-        card: Of the version to run.
-        deadline: On the clock of the event loop.
-        request_id: For Triton's log.
-        policy: What the caller wants where an output may not be accurate enough.
-    """
-
-    card: Card
-    deadline: float
-    request_id: str
-    policy: Policy
-
-
 class Predictor:
     """Predicts, from the request's bytes to the response's.
 
     Args:
-        solver: Computes the outputs.
-        classical: Computes those that are not accurate enough; `solver` itself for reference solutions.
+        producer: Computes the outputs.
         metrics: Records phases and quality.
         max_bytes: The largest size of one input as float32.
         seconds: The longest time that one prediction may take.
     """
 
-    def __init__(self, solver: Solver, classical: Fallback, metrics: Metrics, max_bytes: int, seconds: float) -> None:
-        self._solver = solver
-        self._classical = classical
+    def __init__(self, producer: Producer, metrics: Metrics, max_bytes: int, seconds: float) -> None:
+        self._producer = producer
         self._metrics = metrics
         self._max_bytes = max_bytes
         self._seconds = seconds
@@ -198,41 +132,15 @@ class Predictor:
             raise DeadlineExceeded(f"no response within {limit:g} s") from error
 
     async def _predict(self, run: Run, exchange: Exchange[Result], caller: Payer) -> Result:
-        card, solver = run.card, self._classical.solves(run.card)
-        run.policy.check(Case(card, solver))
+        card = run.card
+        self._producer.check(run)
         inputs = await self._parse(card, exchange)
         caller.spend(inputs.count)
-        outputs, quality = await self._outputs(run, inputs, Case(card, solver, inputs.single))
+        outputs, quality = await self._producer.produce(run, inputs)
         self._metrics.quality(card.model, quality)
         with self._metrics.phase(card.model, inputs.grid, "encode"):
             size = sum(array.nbytes for array in outputs.values())
             return await offload(size, encode, card, exchange, outputs, quality, inputs.single)
-
-    async def _outputs(self, run: Run, inputs: ModelInput, case: Case) -> tuple[Outputs, Quality]:
-        """Return the outputs that the policy accepts, and their quality."""
-        solver = self._classical if run.policy.bypasses(run.card) else self._solver
-        results = await solver.predict(run.card, inputs.arrays, run.deadline, run.request_id)
-        outputs, quality = split(results, run.card.quality, solved=solver is self._classical)
-        if not run.policy.demands:
-            return outputs, quality
-        unmet = run.policy.unmet(case, quality)
-        if not unmet.any():
-            return outputs, quality
-        outputs, quality = await self._solve(run, inputs, unmet, outputs, quality)
-        run.policy.check_solutions(case, quality)
-        return outputs, quality
-
-    async def _solve(
-        self, run: Run, inputs: ModelInput, mask: NDArray[np.bool_], outputs: Outputs, quality: Quality
-    ) -> tuple[Outputs, Quality]:
-        """Replace the outputs of some samples by classical solutions."""
-        chosen = {name: array[mask] for name, array in inputs.arrays.items()}
-        solutions = await self._classical.predict(run.card, chosen, run.deadline, run.request_id)
-        bounds = await self._classical.bounds(run.card, chosen, solutions)
-        replaced = {name: array.copy() for name, array in outputs.items()}  # Triton's arrays are read-only
-        for name, array in replaced.items():
-            array[mask] = solutions[name]
-        return replaced, quality.solve(mask, bounds)
 
     async def _parse(self, card: Card, exchange: Exchange[Any]) -> ModelInput:
         start = time.perf_counter()
