@@ -143,7 +143,7 @@ def save(
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in operator.state_dict().items()}
     with replacing(folder / WEIGHTS) as aside:
         save_file(state, aside)
-    config = Config(recipe=recipe, problem=describe(problem), software=current())
+    config = Config(recipe=recipe, problem=describe_for(operator, problem), software=current())
     write_json(folder / CONFIG, config.model_dump(mode="json"))
     write_json(folder / CARD, card)
 
@@ -151,6 +151,16 @@ def save(
 def describe(problem: Problem | SequenceDescription) -> Description | SequenceDescription:
     """Return the data part of a problem."""
     return problem.description if isinstance(problem, Problem) else problem
+
+
+def describe_for(operator: nn.Module, problem: Problem | SequenceDescription) -> Description | SequenceDescription:
+    """Return the data part of a problem, with the optional inputs that the operator takes."""
+    description = describe(problem)
+    if not (isinstance(problem, Problem) and isinstance(operator, Operator) and operator.optional):
+        return description
+    known = {quantity.name for quantity in problem.description.inputs}
+    optional = (quantity for quantity in problem.optional if quantity.name not in known)
+    return problem.description.model_copy(update={"inputs": (*problem.description.inputs, *optional)})
 
 
 def load(folder: Path) -> OperatorCheckpoint | OwnCheckpoint | SequenceCheckpoint:

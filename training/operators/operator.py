@@ -24,11 +24,13 @@ class Operator(nn.Module):
     Attributes:
         quality: Names of the quality outputs of `with_quality`, in the order `error_bound`, `error_estimate`,
             `novelty`; none by default.
+        optional: Whether `forward` takes the problem's optional inputs, too, after the others.
     """
 
     config: BaseModel
     fit_normalisers: Callable[..., None] = fit_nothing
     quality: tuple[str, ...] = ()
+    optional: bool = False
 
     def canonical(self, *fields: Tensor) -> tuple[Tensor, ...]:
         """Return the arguments without what the operator treats exactly, such as a common factor of all values.

@@ -13,6 +13,7 @@ DESCRIPTION = darcy.DESCRIPTION.model_copy(
     update={
         "name": "darcy_inverse",
         "title": "Darcy flow inverted: measured pressure to permeability",
+        "equation": "-div(a grad u) = 1 on the unit square",
         "inputs": darcy.DESCRIPTION.outputs,
         "outputs": (Quantity(name="coefficient", meaning="permeability averaged over blocks", positive=True),),
         "points": (

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from training.problems import symmetries
-from training.problems.description import Description
+from training.problems.description import Description, Quantity
 from training.published.published import Published
 
 Fields = Mapping[str, NDArray[Any]]
@@ -81,6 +81,7 @@ class Problem:
         attributes: What the stored samples of a mesh say besides: where their points lie, and constants.
         published: Samples that others computed; they are used where they are available.
         samples_of: The problem whose samples this one uses, with names in other roles; by default its own.
+        optional: Inputs with a default that samples do not hold; models take them where their operators do.
         energy_weight: The input a of the energy norm (int a |grad u|^2)^(1/2) on a plane; None where there is none.
     """
 
@@ -91,6 +92,7 @@ class Problem:
     attributes: Callable[[int], Attributes] = no_attributes
     published: Published | None = field(default=None)
     samples_of: Problem | None = None
+    optional: tuple[Quantity, ...] = ()
     energy_weight: str | None = None
 
     def __post_init__(self) -> None:

@@ -12,9 +12,7 @@ import physics.darcy
 from physics.fields import neumann_field
 from physics.grid import WALL
 from training.nn.conjugate_gradients import ConjugateGradients
-from training.operators import build
 from training.operators.darcy import DarcyConfig, DarcyOperator, Iterate, wall_factor
-from training.recipes import recipe as config
 
 POINTS = 29
 
@@ -67,9 +65,7 @@ def test_steps_after_convergence_keep_the_solution(scale: float) -> None:
 
 def corrected() -> DarcyOperator:
     torch.manual_seed(0)
-    recipe = config.read(config.find("darcy-tiny"), ["operator.steps=3"])
-    assert isinstance(recipe.operator, DarcyConfig)
-    return DarcyOperator(recipe.operator)
+    return DarcyOperator(DarcyConfig(working=POINTS, middle=21, tokens=15, channels=12, layers=1, steps=3))
 
 
 def test_a_network_of_zero_weights_returns_the_iterate() -> None:
@@ -97,7 +93,7 @@ def test_cells_of_a_coarser_grid_have_the_mean_of_arithmetic_and_harmonic_averag
 
 
 def test_a_gradient_reaches_every_parameter_of_a_correcting_network() -> None:
-    operator = build(config.read(config.find("darcy-tiny"), ["operator.steps=2"]).operator)
+    operator = corrected()
     operator(torch.rand(2, POINTS, POINTS) + 1).square().mean().backward()
     gradients = {name: parameter.grad for name, parameter in operator.named_parameters()}
     assert [name for name, gradient in gradients.items() if gradient is None or not gradient.any()] == []

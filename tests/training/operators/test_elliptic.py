@@ -1,0 +1,167 @@
+"""The elliptic operator: its laws hold exactly, and its bound holds for any coefficient and source."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.linalg import splu
+
+import physics.darcy
+from physics import volumes
+from physics.families import FAMILIES
+from physics.grid import WALL, axis
+from training.nn.certified_gradients import Faces
+from training.operators.elliptic import EllipticConfig, EllipticOperator
+
+Array = NDArray[np.float64]
+GRIDS = (15, 29, 43, 61)
+
+
+def operator(**changes: object) -> EllipticOperator:
+    """Return a small operator whose corrections are large and arbitrary."""
+    torch.manual_seed(0)
+    network = EllipticOperator(EllipticConfig(channels=8, layers=1, **changes))  # type: ignore[arg-type]
+    torch.nn.init.normal_(network.correction.head.weight, std=0.3)
+    return network.eval()
+
+
+def two_values(points: int = 43) -> torch.Tensor:
+    return torch.from_numpy(np.stack([physics.darcy.example(points, seed) for seed in range(3)])).float()
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """An operator's own discrete equation in double precision."""
+
+    matrix: sparse.csc_array
+    solution: Array
+
+    @classmethod
+    def of(cls, network: EllipticOperator, coefficient: torch.Tensor, source: Array) -> Discrete:
+        faces: Faces = copy.deepcopy(network).double().faces(coefficient[None].double())
+        A = assemble(faces.down[0].detach().numpy(), faces.across[0].detach().numpy())
+        load = source * volumes.areas(source.shape, WALL)
+        return cls(A, splu(A).solve(load.ravel()))
+
+    def distance(self, found: torch.Tensor) -> float:
+        error, exact = self.solution - found.double().numpy().ravel(), self.solution
+        return float(np.sqrt((error @ (self.matrix @ error)) / (exact @ (self.matrix @ exact))))
+
+
+def assemble(down: Array, across: Array) -> sparse.csc_array:
+    rows, columns = down.shape[0] - 1, down.shape[1]
+    down = down * volumes.widths(columns, WALL) / volumes.distances(rows, WALL)[:, None]
+    across = across * volumes.widths(rows, WALL)[:, None] / volumes.distances(columns, WALL)
+    diagonal = (down[1:] + down[:-1] + across[:, 1:] + across[:, :-1]).ravel()
+    right = np.pad(-across[:, 1:-1], ((0, 0), (0, 1))).ravel()[:-1]
+    below = -down[1:-1].ravel()
+    diagonals = [below, right, diagonal, right, below]
+    return sparse.csc_array(sparse.diags_array(diagonals, offsets=(-columns, -1, 0, 1, columns)))
+
+
+def drawn(family: str) -> Iterator[tuple[torch.Tensor, Array]]:
+    """Yield coefficients on four grids, each with the source 1 and with four other sources."""
+    for points in GRIDS:
+        for seed in range(5):
+            rng = np.random.default_rng((points, seed))
+            field = FAMILIES[family](rng, axis(points))
+            source = (
+                np.ones_like(field) if seed == 0 else 10.0 ** rng.integers(-3, 4) * rng.standard_normal(field.shape)
+            )
+            yield torch.from_numpy(field).float(), source.astype(np.float32).astype(float)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_the_bound_is_never_below_the_distance(family: str) -> None:
+    network = operator()
+    for coefficient, source in drawn(family):
+        solution, bound = network.with_quality(coefficient[None], torch.from_numpy(source)[None].float())
+        assert np.isfinite(bound.item())
+        assert bound.item() >= Discrete.of(network, coefficient, source).distance(solution[0])
+
+
+@torch.no_grad()
+def test_the_bound_is_close_for_trained_fields() -> None:
+    network, coefficient = operator(), two_values()
+    solutions, bounds = network.with_quality(coefficient)
+    for field, solution, bound in zip(coefficient, solutions, bounds, strict=True):
+        assert bound.item() < 1.1 * Discrete.of(network, field, np.ones(field.shape)).distance(solution)
+
+
+@torch.no_grad()
+def test_nothing_flows_without_a_source() -> None:
+    solution, bound = operator().with_quality(two_values(), torch.zeros(3, 43, 43))
+    assert not solution.any()
+    assert not bound.any()
+
+
+@pytest.mark.parametrize("value", [1.0, 6.0, 1e-20, 1e20])
+@torch.no_grad()
+def test_a_constant_coefficient_is_solved_exactly(value: float) -> None:
+    solution, bound = operator().with_quality(torch.full((1, 43, 61), value))
+    exact = physics.darcy.solve(np.ones((43, 61)))
+    np.testing.assert_allclose(solution[0].double().numpy() * value, exact, rtol=1e-5, atol=1e-7)
+    assert bound.item() < 1e-5
+
+
+@torch.no_grad()
+def test_scaling_coefficient_and_source_changes_nothing() -> None:
+    network, coefficient = operator(), two_values()
+    source = torch.randn(3, 43, 43)
+    expected, bound = network.with_quality(coefficient, source)
+    for factor in (1e-3, 10.0, 7e4):
+        found, other = network.with_quality(factor * coefficient, factor * source)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6 * expected.abs().max().item())
+        torch.testing.assert_close(other, bound, rtol=1e-3, atol=0)
+
+
+@torch.no_grad()
+def test_the_converged_solution_is_linear_in_the_source() -> None:
+    network, coefficient = operator(steps=20), two_values()
+    first, second = torch.randn(2, 3, 43, 43)
+    together = network(coefficient, first - 3 * second)
+    apart = network(coefficient, first) - 3 * network(coefficient, second)
+    assert (together - apart).norm() < 1e-5 * together.norm()
+
+
+@pytest.mark.parametrize("family", ["smooth log-normal", "linear ramp", "constant 6", "three materials 3 / 6 / 12"])
+@torch.no_grad()
+def test_fields_unlike_the_trained_ones_get_the_finite_volumes(family: str) -> None:
+    coefficient = FAMILIES[family](np.random.default_rng(1), axis(61))
+    found = operator(steps=15)(torch.from_numpy(coefficient)[None].float())[0].double().numpy()
+    expected = physics.darcy.solve(coefficient)
+    assert np.linalg.norm(found - expected) < 1e-4 * np.linalg.norm(expected)
+
+
+@torch.no_grad()
+def test_corrected_coefficients_stay_between_least_and_greatest() -> None:
+    coefficient = two_values()
+    faces, plain = operator().faces(coefficient), operator(contrast=1e6, reach=0.1).faces(coefficient)
+    for one in (faces.down, faces.across):
+        assert one.min() >= 3 * (1 - 1e-6)
+        assert one.max() <= 12 * (1 + 1e-6)
+    assert (faces.down - plain.down).abs().max() > 0.1  # there is something to bound
+
+
+@torch.no_grad()
+def test_on_the_mesh_itself_there_is_nothing_to_correct() -> None:
+    coefficient = two_values(43)
+    found = operator(mesh=43, steps=15)(coefficient)[0].double().numpy()
+    expected = physics.darcy.solve(coefficient[0].double().numpy(), wall=0.5 / 43)
+    assert np.linalg.norm(found - expected) < 1e-5 * np.linalg.norm(expected)
+
+
+@torch.no_grad()
+def test_cells_of_any_number_have_their_walls_half_a_cell_outside() -> None:
+    coefficient = FAMILIES["smooth log-normal"](np.random.default_rng(0), (np.arange(64) + 0.5) / 64)
+    found = operator(points="cells", steps=15)(torch.from_numpy(coefficient)[None].float())[0].double().numpy()
+    expected = physics.darcy.solve(coefficient, wall=0.5 / 64)
+    assert np.linalg.norm(found - expected) < 1e-4 * np.linalg.norm(expected)

@@ -1,0 +1,189 @@
+r"""The operator for Darcy flow with any permeability and source: finite volumes whose conductances a network corrects.
+
+.. code-block:: text
+
+    coefficient [B, H, W]
+      -> position between least and greatest value, on a logarithmic scale, in [-1, 1]
+      -> convolutions on the grid of the input -> a correction of every face's conductance
+    source [B, H, W], corrected conductances
+      -> conjugate gradients on the grid of the input, with a bound on what they leave
+    solution [B, H, W], error_bound [B, 1]
+
+The fields are samples of a finer mesh, so the conductance between two points depends on where the interface between two
+materials lies. The points around show that. The network moves the logarithm of each face's conductance from the mean of
+both neighbours towards the least or the greatest value of the field:
+
+.. math::
+    \log c = \log \bar c + \lambda \left[(1 - \sigma) t_+ - \sigma t_-\right], \qquad
+    \sigma = \log(\bar c / a_{\min}) / \lambda, \qquad \lambda = \log(a_{\max} / a_{\min}), \qquad |t| \le 1.
+
+So every conductance stays between both, the matrix is symmetric and positive definite, and convergence and bound are
+those of the equation without corrections. The network sees no units and no source: the solution is linear in the source
+and inversely proportional to the coefficient.
+
+The correction t vanishes smoothly where nothing is known below the grid: for coefficients of more than two values, for
+contrasts far from the trained one, and on the mesh itself. There the result is that of the finite volumes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.nn.certified_gradients import Faces, Range, Volumes, means, solve
+from training.nn.coordinates import indices
+from training.nn.fast_diagonalisation import axis
+from training.nn.shapes import Plane
+from training.operators.operator import Operator, OperatorKind
+
+PURITY = 0.05
+"""Mean distance from two values, between 0 and 1, at which the correction has fallen to 1/e."""
+
+SMALLEST = 1e-12
+"""Makes a quotient of logarithms 0 instead of 0/0 for a constant coefficient."""
+
+
+class EllipticConfig(BaseModel):
+    """Sizes of an elliptic operator."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["elliptic"] = "elliptic"
+    mesh: PositiveInt = 421  # cells per axis of the mesh that the fields are samples of
+    points: Literal["strided", "cells"] = "strided"  # every k-th cell centre of the mesh, or all centres of equal cells
+    coarsest: PositiveFloat = 10.0  # the largest trained distance of neighbours, in cells of the mesh
+    channels: PositiveInt = 32
+    layers: int = 3  # convolutions between the first one and the head
+    contrast: PositiveFloat = 4.0  # trained ratio of the two values
+    reach: PositiveFloat = 1.0  # how far, as a difference of logarithms of logarithms, the contrast may be from it
+    steps: PositiveInt = 6  # conjugate gradient iterations
+
+
+class EllipticOperator(Operator):
+    """See the diagram of the module.
+
+    Example:
+        >>> operator = EllipticOperator(EllipticConfig(channels=4, layers=1))
+        >>> solution, bound = operator.with_quality(torch.rand(2, 40, 30) + 1)
+        >>> solution.shape, bound.shape
+        (torch.Size([2, 40, 30]), torch.Size([2, 1]))
+    """
+
+    config: EllipticConfig
+    quality = ("error_bound",)
+    optional = True
+
+    def __init__(self, config: EllipticConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.correction = Correction(config.channels, config.layers)
+
+    def forward(self, *fields: Plane) -> Plane:
+        return self.with_quality(*fields)[0]
+
+    def with_quality(self, *fields: Plane) -> tuple[Plane, Float[Tensor, "batch 1"]]:
+        """Return the solution, and a bound on its distance to that of the corrected equation.
+
+        Args:
+            fields: The permeability, positive, and the source where it is not 1.
+
+        Returns:
+            The solution `[batch, row, column]` in units of source over coefficient, and the bound `[batch, 1]`,
+            relative and in the energy norm.
+        """
+        coefficient, source = fields if len(fields) > 1 else (fields[0], torch.ones_like(fields[0]))
+        low, high = (extreme(coefficient, dim=(1, 2), keepdim=True) for extreme in (torch.amin, torch.amax))
+        scale = torch.sqrt(low) * torch.sqrt(high)
+        strength = source.abs().amax(dim=(1, 2), keepdim=True)
+        strength = torch.where(strength > 0, strength, torch.ones_like(strength))
+        volumes = self.volumes(coefficient)
+        faces, load = self.faces(coefficient / scale), source / strength * volumes.areas
+        found = solve(volumes, faces, load, Range(low / scale, high / scale), self.config.steps)
+        return found.solution * (strength / scale), found.error[:, :, 0]
+
+    def volumes(self, coefficient: Plane) -> Volumes:
+        """Return the finite volumes of the coefficient's grid."""
+        axes = []
+        for index in indices(coefficient.shape[1:], coefficient.device):
+            cells = index[-1:].double() + 1 if self.config.points == "cells" else self.config.mesh
+            axes.append(axis(index, 0.5 / cells, coefficient.dtype))
+        return Volumes.of(*axes)
+
+    def faces(self, coefficient: Plane) -> Faces:
+        """Return the corrected coefficient of every face."""
+        low, high = (extreme(coefficient, dim=(1, 2), keepdim=True) for extreme in (torch.amin, torch.amax))
+        span = torch.log(high / low)
+        level = torch.log(coefficient / low) / (span + SMALLEST)
+        rows, columns = (self.spacing(index) for index in indices(coefficient.shape[1:], coefficient.device))
+        strength = self.confidence(level, span) * (1 - 1 / (rows * columns))
+        spacing = torch.cat([rows, columns]).clamp(max=self.config.coarsest)
+        moved = self.correction(2 * level - 1, torch.log2(spacing).to(coefficient.dtype))
+        mean = means(coefficient)
+        down, across = (
+            mean_ * torch.exp(span * towards(torch.log(mean_ / low) / (span + SMALLEST), strength.to(mean_) * t))
+            for mean_, t in ((mean.down, moved.down), (mean.across, moved.across))
+        )
+        return Faces(down, across)
+
+    def spacing(self, index: Tensor) -> Float[Tensor, " 1"]:
+        """Return the distance of neighbours on an axis in cells of the mesh."""
+        if self.config.points == "cells":
+            return self.config.mesh / (index[-1:].double() + 1)
+        return (self.config.mesh - 1) / index[-1:].double()
+
+    def confidence(self, level: Plane, span: Tensor) -> Float[Tensor, "batch 1 1"]:
+        """Return how far, between 0 and 1, coefficients resemble the trained ones."""
+        mixed = (4 * level * (1 - level)).mean(dim=(1, 2), keepdim=True)
+        distance = torch.log((span + SMALLEST) / math.log(self.config.contrast))
+        return torch.exp(-(mixed / PURITY).square() - (distance / self.config.reach).square())
+
+
+class Correction(nn.Module):
+    """Find the corrections of the faces' conductances from the coefficient around.
+
+    The convolutions work on blocks of two by two points, whose features a strided convolution computes.
+
+    Args:
+        channels: The number of features of a block.
+        layers: The number of convolutions between the first one and the head.
+    """
+
+    BEFORE = 2  # points of the head's grid before the first face
+
+    def __init__(self, channels: int, layers: int) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(1, channels, 6, stride=2, padding=4)
+        self.spacing = nn.Linear(2, channels)
+        self.layers = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1) for _ in range(layers))
+        self.head = nn.Conv2d(channels, 8, 3, padding=1)
+        nn.init.normal_(self.head.weight, std=1e-3)
+
+    def forward(self, level: Plane, spacing: Float[Tensor, " 2"]) -> Faces:
+        """Return corrections between -1 and 1.
+
+        Args:
+            level: The position between the least value, -1, and the greatest, 1.
+            spacing: The binary logarithm of the distance of neighbours in cells of the mesh, on both axes.
+        """
+        x = functional.relu(self.stem(level[:, None]) + self.spacing(spacing)[:, None, None])
+        for layer in self.layers:
+            x = functional.relu(layer(x) + x)
+        faces = torch.tanh(functional.pixel_shuffle(self.head(x), 2))
+        rows, columns = (side + self.BEFORE for side in level.shape[1:])
+        down = faces[:, 0, self.BEFORE : rows + 1, self.BEFORE : columns]
+        across = faces[:, 1, self.BEFORE : rows, self.BEFORE : columns + 1]
+        return Faces(down, across)
+
+
+def towards(position: Tensor, t: Tensor) -> Tensor:
+    """Return the step from a position in [0, 1] by the share t of the way to 1, or by the share -t to 0."""
+    return torch.relu(t) * (1 - position) - torch.relu(-t) * position
+
+
+OPERATOR = OperatorKind("elliptic", EllipticConfig, EllipticOperator)
