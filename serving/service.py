@@ -16,6 +16,7 @@ from serving.inference.admission import Admission
 from serving.inference.dispatch import Dispatcher
 from serving.inference.prediction import Predictor
 from serving.inference.producer import Producer
+from serving.inference.shadow import Shadow
 from serving.observability.metrics import Metrics
 from serving.observability.telemetry import TracedMetrics, Traces
 from serving.triton.pool import TritonPool
@@ -60,8 +61,9 @@ class Service:
         dispatcher = Dispatcher(self._tritons, self.catalogue, self.metrics)
         self.classical = ClassicalSolvers()
         limits = (settings.max_body_bytes, settings.request_seconds)
-        self.predictor = Predictor(Producer(dispatcher, self.classical), self.metrics, *limits)
-        self.reference = Predictor(Producer(self.classical, self.classical), self.metrics, *limits)
+        self._shadow = shadow = Shadow(self.classical, self.metrics, settings.shadow_share)
+        self.predictor = Predictor(Producer(dispatcher, self.classical), shadow, self.metrics, *limits)
+        self.reference = Predictor(Producer(self.classical, self.classical), shadow, self.metrics, *limits)
 
     def _make_watchers(self) -> Iterator[Watcher]:
         restarts = self.metrics.watcher_restarts
@@ -81,6 +83,7 @@ class Service:
                     task.cancel()
                     with suppress(asyncio.CancelledError):
                         await task
+                self._shadow.close()
                 self.classical.close()
                 if self.traces:
                     await self.traces.close()

@@ -60,6 +60,10 @@ class Settings(BaseSettings):
     )
     receive_seconds: Seconds = Field(30.0, description="How long a client may take to send its body (408).")
     request_seconds: Seconds = Field(60.0, description="How long a response may take once the body is read (504).")
+    shadow_share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        0.01,
+        description="Share of predictions that are also solved classically in the background, to measure true errors.",
+    )
     drain_seconds: Seconds = Field(20.0, description="How long requests in flight may finish after SIGTERM.")
     notice_seconds: Annotated[float, Field(ge=0, le=DAY, allow_inf_nan=False)] = Field(
         0.0,

@@ -95,6 +95,8 @@ ROWS: dict[str, list[Panel]] = {
               note="Share of fields unlike the training data; about 1 % of the training distribution are."),
         Panel("Error estimate", "percentunit", quantiles("petrov_error_estimate", "model"),
               note="Calibrated relative L2 errors."),
+        Panel("True error", "percentunit", quantiles("petrov_true_error", "model"),
+              note="Relative L2 distance to the classical solution on the same grid, for a share of the predictions."),
         Panel("Error bound", "percentunit", quantiles("petrov_error_bound", "model"),
               note="Guaranteed relative errors in the energy norm."),
         Panel("Solved by", "ops", {"{{model}} {{by}}": rate("petrov_solved_by_total", "model, by")}, stack=True,

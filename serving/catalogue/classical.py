@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +31,19 @@ if TYPE_CHECKING:
     Sample = tuple[NDArray[np.float32], dict[str, NDArray[np.float32]]]
 
 MAX_WAITING = 8
+NICENESS = 19  # the lowest priority
 RETRY_SECONDS = 2  # a solve on the largest grid takes about half a second
 
 
 class Worker:
-    """One thread that solves, and a bounded number of requests that wait for it."""
+    """One thread that solves, and a bounded number of requests that wait for it.
 
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "classical")
+    Args:
+        niceness: Added to the niceness of the thread, where the system has one per thread.
+    """
+
+    def __init__(self, niceness: int = 0) -> None:
+        self._thread = ThreadPoolExecutor(1, "classical", _lower, (niceness,))
         self._waiting = 0
 
     def close(self) -> None:
@@ -61,12 +69,12 @@ class ClassicalSolvers:
     """Predicts with the equations instead of a model."""
 
     def __init__(self) -> None:
-        self._quick, self._slow = Worker(), Worker()
+        self._quick, self._slow, self._background = Worker(), Worker(), Worker(NICENESS)
 
     def close(self) -> None:
         """Drop what waits; what runs is finished."""
-        self._quick.close()
-        self._slow.close()
+        for worker in (self._quick, self._slow, self._background):
+            worker.close()
 
     @staticmethod
     def knows(card: Card) -> bool:
@@ -125,13 +133,21 @@ class ClassicalSolvers:
         del deadline, request_id
         if not self.knows(card):
             raise NoReference(f'the problem "{card.problem}" has no classical solver; {_known()}')
+        return await self._solve(card, inputs, self._slow if registry.problem(card.problem).slow else self._quick)
+
+    async def verify(self, card: Card, inputs: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+        """Solve as `predict` does, in a thread of the lowest priority."""
+        return await self._solve(card, inputs, self._background)
+
+    async def _solve(
+        self, card: Card, inputs: Mapping[str, NDArray[np.float32]], worker: Worker
+    ) -> dict[str, NDArray[np.float32]]:
         problem, batch = registry.problem(card.problem), inputs[card.inputs[0].name]
         largest = problem.largest or card.grid.maximum ** len(card.grid.axes)
         if batch.size > largest:
             raise BodyTooLarge(
                 f"{math.prod(batch.shape)} points; the classical solver takes at most {largest} in one call"
             )
-        worker = self._slow if problem.slow else self._quick
         try:
             fields = await worker.run(_solve_each, problem, _samples(card, inputs), card.outputs[0].points)
         except (ArithmeticError, ValueError) as error:
@@ -158,6 +174,12 @@ class ClassicalSolvers:
         if bound is None:
             return np.full(len(fields), np.nan, np.float32)
         return await self._quick.run(_bound_each, bound, _samples(card, inputs), fields)
+
+
+def _lower(niceness: int) -> None:
+    """Lower the priority of the current thread; Linux has one per thread."""
+    if niceness and sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
 
 
 def _known() -> str:

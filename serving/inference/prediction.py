@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from serving.catalogue.card import Card
     from serving.inference.producer import Outputs, Producer
+    from serving.inference.shadow import Shadow
     from serving.observability.metrics import Metrics
     from serving.quality import Quality
 
@@ -87,13 +88,15 @@ class Predictor:
 
     Args:
         producer: Computes the outputs.
+        shadow: Verifies some of them afterwards.
         metrics: Records phases and quality.
         max_bytes: The largest size of one input as float32.
         seconds: The longest time that one prediction may take.
     """
 
-    def __init__(self, producer: Producer, metrics: Metrics, max_bytes: int, seconds: float) -> None:
+    def __init__(self, producer: Producer, shadow: Shadow, metrics: Metrics, max_bytes: int, seconds: float) -> None:
         self._producer = producer
+        self._shadow = shadow
         self._metrics = metrics
         self._max_bytes = max_bytes
         self._seconds = seconds
@@ -138,6 +141,7 @@ class Predictor:
         caller.spend(inputs.count)
         outputs, quality = await self._producer.produce(run, inputs)
         self._metrics.quality(card.model, quality)
+        self._shadow.offer(card, inputs.arrays, outputs, quality)
         with self._metrics.phase(card.model, inputs.grid, "encode"):
             size = sum(array.nbytes for array in outputs.values())
             return await offload(size, encode, card, exchange, outputs, quality, inputs.single)

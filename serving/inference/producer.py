@@ -37,6 +37,10 @@ class Fallback(Solver, Protocol):
         """Return whether there is a solver that solves the model's problem to rounding."""
         ...
 
+    async def verify(self, card: Card, inputs: Batches) -> Outputs:
+        """Return outputs as `predict` does, at the lowest priority."""
+        ...
+
     async def bounds(self, card: Card, inputs: Batches, outputs: Batches) -> NDArray[np.float32]:
         """Return the error bounds `[B]` of its solutions, NaN where the problem has none."""
         ...

@@ -96,6 +96,13 @@ class Metrics:
         self.error_estimate = Histogram(
             "petrov_error_estimate", "Calibrated relative errors.", ("model",), buckets=_ERRORS, registry=registry
         )
+        self.true_error = Histogram(
+            "petrov_true_error",
+            "Relative L2 distances to the classical solution on the same grid, for a share of the predictions.",
+            ("model",),
+            buckets=_ERRORS,
+            registry=registry,
+        )
         self.solved_by = Counter(
             "petrov_solved_by_total", "Samples by what computed them.", ("model", "by"), registry=registry
         )
