@@ -57,27 +57,49 @@ class BoundaryConv(nn.Module):
 
 
 class BoundarySpectralConv(SpectralConv):
-    """Multiply the lowest modes by learned matrices and add a pointwise map, with a boundary per axis.
+    """Multiply the lowest modes by learned matrices and add a pointwise map, with a boundary per axis, on one grid.
 
     Args:
         inputs: Channels in.
         outputs: Channels out.
         modes: Wave numbers kept on each axis, counted in the axis' transform.
         periodic: Whether the ends meet, per axis.
+        sides: Points per axis; the bases are computed once.
 
     Example:
-        >>> BoundarySpectralConv(2, 3, 4, [True, False])(torch.zeros(1, 2, 8, 9)).shape
+        >>> BoundarySpectralConv(2, 3, 4, [True, False], (8, 9))(torch.zeros(1, 2, 8, 9)).shape
         torch.Size([1, 3, 8, 9])
     """
 
-    def __init__(self, inputs: int, outputs: int, modes: int, periodic: Sequence[bool]) -> None:
+    def __init__(self, inputs: int, outputs: int, modes: int, periodic: Sequence[bool], sides: Sequence[int]) -> None:
         super().__init__(inputs, outputs, modes, len(periodic))
-        self.periodic = tuple(periodic)
+        *others, last = (torch.arange(side) for side in sides)
+        *lengths, last_length = (1 if closed else 2 for closed in periodic)
+        dtype = torch.get_default_dtype()
+        full = [full_axis(points, modes, dtype, lengths=each) for points, each in zip(others, lengths, strict=True)]
+        for number, axis in enumerate([*full, half_axis(last, modes, dtype, lengths=last_length)]):
+            for name, basis in axis._asdict().items():
+                self.register_buffer(f"{name}{number}", basis, persistent=False)
+        self.dimensions = len(periodic)
 
-    def axes(self, x: Tensor) -> list[Axis]:
+    def axes(self, x: Tensor) -> list[Axis]:  # noqa: ARG002 -- the grid is known
         """Return the transforms of the grid's axes, with twice its length as the period of an axis with ends."""
-        *others, last = (torch.arange(side, device=x.device) for side in x.shape[2:])
-        *lengths, last_lengths = (1 if periodic else 2 for periodic in self.periodic)
-        pairs = zip(others, lengths, strict=True)
-        full = [full_axis(points, self.modes, x.dtype, lengths=count) for points, count in pairs]
-        return [*full, half_axis(last, self.modes, x.dtype, lengths=last_lengths)]
+        names = Axis._fields
+        return [Axis(*(getattr(self, f"{name}{number}") for name in names)) for number in range(self.dimensions)]
+
+    def mix(self, real: Tensor, imaginary: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the channels of each mode multiplied by its matrix.
+
+        `multiply` builds a real matrix of twice the size, which takes three times as long as this product in training.
+
+        Args:
+            real: The real part, of shape `[mode, batch, in]`.
+            imaginary: The imaginary part.
+
+        Returns:
+            Real and imaginary part, each of shape `[mode, batch, out]`.
+        """
+        batch = real.shape[1]
+        both = (torch.cat([real, imaginary], dim=1) @ self.weight.flatten(2)).unflatten(-1, (-1, 2))
+        of_real, of_imaginary = both[:, :batch], both[:, batch:]
+        return of_real[..., 0] - of_imaginary[..., 1], of_real[..., 1] + of_imaginary[..., 0]

@@ -244,9 +244,13 @@ class SpectralConv(nn.Module):
         real, imaginary = transform(self.dropout(x), axes)
         shape = real.shape[2:]
         real, imaginary = (part.flatten(2).permute(2, 0, 1) for part in (real, imaginary))
-        real, imaginary = multiply(real, imaginary, self.weight)
+        real, imaginary = self.mix(real, imaginary)
         real, imaginary = (part.permute(1, 2, 0).unflatten(2, shape) for part in (real, imaginary))
         return self.activation(inverse(real, imaginary, axes) + self.residual(x))
+
+    def mix(self, real: Tensor, imaginary: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the channels of each mode, `[mode, batch, channel]`, multiplied by its matrix."""
+        return multiply(real, imaginary, self.weight)
 
     def axes(self, x: Channels) -> list[Axis]:
         """Return the transforms of the grid's axes: whole spectra, and a half one on the last axis."""

@@ -136,9 +136,10 @@ class FieldOperator(Operator):
         self.patch = convolution(detail, config.channels, config.patch, config.patch)
         self.encoder = encoder_stack(config, positions.shape[1], lambda: TokenStencil(config))
         self.unpatch = nn.Linear(config.channels, detail * config.patch**axes)
-        self.join = convolution(2 * detail, detail, 1)
+        self.join = convolution(detail, detail, 1)
         self.spectral = nn.ModuleList(
-            BoundarySpectralConv(detail, detail, config.modes, config.periodic) for _ in range(config.spectral)
+            BoundarySpectralConv(detail, detail, config.modes, config.periodic, config.working)
+            for _ in range(config.spectral)
         )
         self.head = nn.Sequential(convolution(detail, 2 * detail, 1), nn.SiLU(), convolution(2 * detail, outputs, 1))
 
@@ -157,7 +158,7 @@ class FieldOperator(Operator):
         """Map input fields and parameters to output fields, in physical units: one tensor, or a tuple of several."""
         fields, numbers = self.split(inputs)
         detail = self.lift(self.features(fields, numbers))
-        mixed = self.join(torch.cat([self.global_path(detail), detail], dim=1))
+        mixed = self.global_path(detail) + self.join(detail)
         for layer in self.spectral:
             mixed = mixed + layer(mixed)
         sides = [torch.arange(side, device=fields.device) for side in fields.shape[2:]]

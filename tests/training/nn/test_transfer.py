@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from training.nn.boundary import BoundaryConv, BoundarySpectralConv
+from training.nn.spectral import SpectralConv
 from training.nn.transfer import AxisRule, Rule, transfer
 
 RULES = [
@@ -64,7 +65,9 @@ def test_axes_are_carried_one_by_one() -> None:
     assert torch.allclose(both, transfer(first, [torch.arange(9), torch.arange(10)], rules), atol=1e-6)
 
 
-@pytest.mark.parametrize("layer", [BoundaryConv(2, 3, [True, False]), BoundarySpectralConv(2, 3, 4, [True, False])])
+@pytest.mark.parametrize(
+    "layer", [BoundaryConv(2, 3, [True, False]), BoundarySpectralConv(2, 3, 4, [True, False], (12, 10))]
+)
 def test_layers_commute_with_shifts_along_a_periodic_axis_only(layer: torch.nn.Module) -> None:
     x = torch.randn(1, 2, 12, 10)
     along = (layer(x.roll(5, 2)) - layer(x).roll(5, 2)).abs().max()
@@ -73,8 +76,15 @@ def test_layers_commute_with_shifts_along_a_periodic_axis_only(layer: torch.nn.M
     assert across > 1e-2
 
 
+def test_a_spectral_layer_with_periodic_axes_is_that_of_the_other_operators() -> None:
+    x, layer = torch.randn(2, 2, 12, 10), BoundarySpectralConv(2, 3, 4, [True, True], (12, 10))
+    other = SpectralConv(2, 3, 4, 2)
+    other.load_state_dict(layer.state_dict())
+    assert torch.allclose(layer(x), other(x), atol=1e-5)
+
+
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_layers_keep_the_grid_on_one_to_three_axes(axes: int) -> None:
     x = torch.randn(2, 2, *range(6, 6 + axes))
-    for layer in (BoundaryConv(2, 5, [True] * axes), BoundarySpectralConv(2, 5, 3, [False] * axes)):
+    for layer in (BoundaryConv(2, 5, [True] * axes), BoundarySpectralConv(2, 5, 3, [False] * axes, x.shape[2:])):
         assert layer(x).shape == (2, 5, *x.shape[2:])
