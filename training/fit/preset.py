@@ -22,6 +22,11 @@ DECADES = 30.0
 """A positive quantity whose largest value is this many times its least enters by its logarithm."""
 TOKENS = {1: 256, 2: 400, 3: 512}
 """About how many tokens a grid is cut into, by the number of axes."""
+POINTS = 8192
+"""About how many points a batch holds: in the same time, more steps are worth more than larger batches."""
+BATCHES = (4, 16)
+"""The smallest and the largest batch; batches are powers of two, which several processes can share."""
+RATE = 5e-3
 TRIALS = 4
 
 
@@ -36,6 +41,7 @@ class Preset:
         layers: Encoder layers.
         detail: Channels on the working grid.
         modes: Wave numbers per axis, by the number of axes.
+        spectral: Spectral layers, by the number of axes.
         most: Most epochs.
         average: Decay per step of the weights' exponential mean; 0 for none.
     """
@@ -45,14 +51,15 @@ class Preset:
     layers: int
     detail: int
     modes: dict[int, int]
+    spectral: dict[int, int]
     most: int
     average: float = 0.99
 
 
 PRESETS = {
-    "tiny": Preset(8.0, 16, 1, 8, {1: 8, 2: 6, 3: 4}, 20, average=0.0),
-    "quick": Preset(330.0, 64, 4, 32, {1: 32, 2: 16, 3: 8}, 500),
-    "laptop": Preset(5400.0, 96, 6, 48, {1: 48, 2: 20, 3: 10}, 1500),
+    "tiny": Preset(8.0, 16, 1, 8, {1: 8, 2: 6, 3: 4}, {1: 2, 2: 2, 3: 2}, 20, average=0.0),
+    "quick": Preset(330.0, 64, 2, 32, {1: 24, 2: 8, 3: 6}, {1: 4, 2: 3, 3: 2}, 500),
+    "laptop": Preset(5400.0, 96, 4, 48, {1: 32, 2: 12, 3: 8}, {1: 4, 2: 4, 3: 3}, 1500),
 }
 
 
@@ -84,8 +91,11 @@ def recipe(samples: OwnSamples, name: str, seed: int | None = None) -> OwnRecipe
 
 
 def fitting(samples: OwnSamples, preset: Preset) -> OwnFit:
-    """Choose batch and averaging of a training of one epoch."""
-    return OwnFit(epochs=1, batch=min(16, max(1, samples.counts[0] // 8)), average=preset.average)
+    """Choose batch, rate and averaging of a training of one epoch."""
+    least, most = BATCHES
+    fits = int(np.clip(POINTS / np.prod(samples.sides), least, most))
+    batch = min(2 ** int(np.log2(fits)), max(1, samples.counts[0] // 8))
+    return OwnFit(epochs=1, batch=batch, learning_rate=RATE, average=preset.average)
 
 
 def network(samples: OwnSamples, preset: Preset) -> FieldConfig:
@@ -110,6 +120,7 @@ def network(samples: OwnSamples, preset: Preset) -> FieldConfig:
         layers=preset.layers,
         feedforward=2 * preset.channels,
         detail=preset.detail,
+        spectral=preset.spectral[len(sides)],
         modes=min(preset.modes[len(sides)], *(modes(side, axis) for side, axis in zip(sides, axes, strict=True))),
     )
 

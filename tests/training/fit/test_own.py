@@ -20,7 +20,7 @@ from training.fit import log
 from training.fit.folder import RunFolder
 from training.fit.own import OwnTask
 from training.fit.own_run import OwnRun
-from training.fit.preset import PRESETS, network, recipe
+from training.fit.preset import PRESETS, fitting, network, recipe
 from training.fit.run import train
 from training.operators import build
 from training.problems.own.columns import DataError
@@ -89,6 +89,21 @@ def test_sizes_follow_from_the_data(samples: OwnSamples) -> None:
     assert config.parameter_scales == ("linear",)  # positive in the data, but nothing says that it stays so
     assert config.periodic == (False, True)
     assert config.working == SIDES
+
+
+@pytest.mark.parametrize(
+    ("sides", "count", "batch"), [((128,), 1000, 16), ((24, 32), 1000, 8), ((256, 256), 1000, 4), ((128,), 40, 4)]
+)
+def test_a_batch_holds_about_as_many_points_on_every_grid(
+    sides: tuple[int, ...], count: int, batch: int, tmp_path: Path
+) -> None:
+    with h5py.File(tmp_path / "one.h5", "w") as file:
+        for name in ("u", "v"):
+            file.create_dataset(name, (count, *sides), np.float32)
+    axes = {f"axis{index}": {} for index in range(len(sides))}
+    document = {"name": "one", "data": {"files": ["one.h5"]}, "inputs": {"u": {}}, "outputs": {"v": {}}, "axes": axes}
+    found = OwnSamples(tmp_path / "one.h5", ProblemFile.model_validate(document))
+    assert fitting(found, PRESETS["quick"]).batch == batch
 
 
 def test_a_run_learns_and_leaves_a_checkpoint_that_needs_no_file(samples: OwnSamples, tmp_path: Path) -> None:
