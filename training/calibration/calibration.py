@@ -49,7 +49,7 @@ class Layout(BaseModel):
 
     Attributes:
         channels: Channels of the inputs, then the parameters.
-        axes: The number of axes of the grid.
+        periodic: Per axis of the grid, whether it is periodic.
         statistics: The number of statistics per sample.
         fitted: Samples that gave the statistics' mean and covariance, and the expected size of the error.
         inputs: Calibration inputs, behind the novelty.
@@ -60,7 +60,7 @@ class Layout(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     channels: tuple[Channel, ...]
-    axes: int
+    periodic: tuple[bool, ...]
     statistics: int
     fitted: int
     inputs: int
@@ -78,7 +78,7 @@ class Calibration(nn.Module):
     def __init__(self, layout: Layout) -> None:
         super().__init__()
         self.layout = layout
-        self.statistics = InputStatistics([channel.logarithm for channel in layout.channels], layout.axes)
+        self.statistics = InputStatistics([channel.logarithm for channel in layout.channels], layout.periodic)
         self.novelty = Novelty(layout.statistics, layout.inputs)
         self.estimate = ErrorEstimate(layout.statistics, len(layout.grids)) if layout.errors else None
 
@@ -94,7 +94,7 @@ class Calibration(nn.Module):
         if self.estimate is None:
             return (novelty,)
         return self.estimate(
-            self.novelty.standardised(statistics), grid_points(arguments[0], self.layout.axes)
+            self.novelty.scores(statistics), grid_points(arguments[0], len(self.layout.periodic))
         ), novelty
 
 
@@ -142,7 +142,8 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
     if sum(map(len, fitted)) < FEWEST_FITTED or not calibration:
         return None
     channels = _channels(problem, fitted)
-    statistics = InputStatistics([channel.logarithm for channel in channels], axes)
+    periodic = tuple(axis.boundary == "periodic" for axis in problem.axes)
+    statistics = InputStatistics([channel.logarithm for channel in channels], periodic)
     for_units = max(fitted, key=lambda one: one.points(axes))
     statistics.fit(for_units.inputs)
     measured = {one.points(axes): one for one in calibration if one.errors is not None}
@@ -151,7 +152,7 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
     others = torch.cat([statistics(one.inputs) for one in calibration])
     layout = Layout(
         channels=channels,
-        axes=axes,
+        periodic=periodic,
         statistics=rows.shape[1],
         fitted=len(rows),
         inputs=len(others),
@@ -163,10 +164,10 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
     found.novelty.fit(rows, others)
     if found.estimate is not None:
         errors = torch.cat([one.errors for one in fitted if one.errors is not None])
-        found.estimate.fit(found.novelty.standardised(rows), errors)
+        found.estimate.fit(found.novelty.scores(rows), errors)
         found.estimate.calibrate(
             {
-                points: (found.novelty.standardised(statistics(one.inputs)), one.errors)
+                points: (found.novelty.scores(statistics(one.inputs)), one.errors)
                 for points, one in measured.items()
                 if one.errors is not None
             }

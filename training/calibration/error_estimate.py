@@ -3,9 +3,9 @@ r"""Estimate of a prediction's error that at least 90 % of inputs of the trainin
 .. math::
     \mathrm{estimate}(x) = q\, \sigma(x), \qquad \log \sigma(x) = b + w \cdot z(x),
 
-with :math:`z` the standardised statistics of the input, :math:`w` and :math:`b` a ridge regression of the logarithms of
-errors on fitted samples, and :math:`q` the conformal quantile of error over :math:`\sigma` on calibration samples, per
-declared grid. Between two declared grids the larger of their quantiles counts.
+with :math:`z` the normal scores of the input's statistics, :math:`w` and :math:`b` a ridge regression of the logarithms
+of errors on fitted samples, and :math:`q` the conformal quantile of error over :math:`\sigma` on calibration samples,
+per declared grid. Between two declared grids the larger of their quantiles counts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ErrorEstimate(nn.Module):
 
     @torch.no_grad()
     def fit(self, z: Statistics, errors: Errors) -> None:
-        """Fit sigma to standardised statistics and relative errors."""
+        """Fit sigma to normal scores and relative errors."""
         features = clipped(z.double())
         logs = errors.double().clamp_min(TINY).log()
         centre, level = features.mean(0), logs.mean()
@@ -64,7 +64,7 @@ class ErrorEstimate(nn.Module):
         """Set the quantiles.
 
         Args:
-            samples: Per calibrated grid, by its number of points: standardised statistics and relative errors of
+            samples: Per calibrated grid, by its number of points: normal scores and relative errors of
                 samples that serve nothing else.
 
         Raises:
@@ -90,7 +90,7 @@ class ErrorEstimate(nn.Module):
         """Estimate the errors.
 
         Args:
-            z: Standardised statistics.
+            z: Normal scores of the inputs' statistics.
             points: The number of points of the inputs' grid.
 
         Returns:

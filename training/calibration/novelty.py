@@ -3,8 +3,8 @@ r"""Novelty of an input: the conformal p-value of its statistics among those of 
 .. math::
     p = \frac{1 + \#\{i : d_i \ge d\}}{n + 1},
 
-with :math:`d` the Mahalanobis distance of the statistics to those of fitted inputs, and :math:`d_i` that of calibration
-input :math:`i`. An input of the same distribution has :math:`p < 0.01` with a probability of about 1 %.
+with :math:`d` the Mahalanobis distance of the statistics' normal scores to those of fitted inputs, and :math:`d_i` that
+of calibration input :math:`i`. An input of the same distribution has :math:`p < 0.01` with a probability of about 1 %.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from training.calibration.normal_scores import NormalScores
 from training.calibration.statistics import Statistics
 
-SMALLEST = 1e-3  # deviation of a statistic that never varies, in deviations of its channel
 OUTSIDE = 0.01  # an input of a smaller p-value is outside the training distribution
 
 
@@ -27,44 +27,37 @@ class Novelty(nn.Module):
         calibration: The number of calibration inputs.
     """
 
-    mean: Tensor
-    deviation: Tensor
     whitening: Tensor
     distances: Tensor
 
     def __init__(self, statistics: int, calibration: int) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(statistics))
-        self.register_buffer("deviation", torch.ones(statistics))
+        self.scores = NormalScores(statistics)
         self.register_buffer("whitening", torch.eye(statistics))
         self.register_buffer("distances", torch.zeros(calibration))
 
     @torch.no_grad()
     def fit(self, fitted: Statistics, calibration: Float[Tensor, "_ statistic"]) -> None:
-        """Set mean and covariance from some inputs, and the distances of others.
+        """Set scores and covariance from some inputs, and the distances of others.
 
         Args:
-            fitted: Statistics that give mean and covariance.
+            fitted: Statistics that give scores and covariance.
             calibration: Statistics of inputs that serve nothing else.
         """
-        deviation, mean = torch.std_mean(fitted.double(), dim=0, correction=0)
-        self.mean.copy_(mean)
-        self.deviation.copy_(deviation + SMALLEST)
-        z = (fitted.double() - mean) / self.deviation
+        self.scores.fit(fitted)
+        z = self.scores(fitted).double()
         count, size = z.shape
         shrinkage = 0.01 + size / (size + count)
-        covariance = (z.T @ z / count + shrinkage * torch.eye(size, dtype=z.dtype)) / (1 + shrinkage)
+        covariance = z.T @ z / count
+        covariance.diagonal().clamp_min_(1)  # a statistic that never varies among few samples may vary
+        covariance = (covariance + shrinkage * torch.eye(size, dtype=z.dtype)) / (1 + shrinkage)
         values, vectors = torch.linalg.eigh(covariance)
         self.whitening.copy_(vectors * values.rsqrt())
-        self.distances.copy_(self.distance(calibration.to(self.mean.dtype)).sort().values)
-
-    def standardised(self, statistics: Statistics) -> Statistics:
-        """Return the statistics with mean 0 and deviation 1 over the fitted inputs."""
-        return (statistics - self.mean) / self.deviation
+        self.distances.copy_(self.distance(calibration).sort().values)
 
     def distance(self, statistics: Statistics) -> Float[Tensor, " batch"]:
         """Return the squared Mahalanobis distance."""
-        return (self.standardised(statistics) @ self.whitening).square().sum(-1)
+        return (self.scores(statistics) @ self.whitening).square().sum(-1)
 
     def forward(self, statistics: Statistics) -> Float[Tensor, "batch 1"]:
         farther = (self.distances >= self.distance(statistics)[:, None]).to(statistics.dtype)

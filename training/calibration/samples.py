@@ -68,12 +68,13 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
         share per foreign family, on the finest grid.
     """
     layout = calibration.layout
+    finest = max(samples.test, key=lambda one: one.points(len(layout.periodic)))
     return {
         "fitted": layout.fitted,
         "inputs": layout.inputs,
         "errors": layout.errors,
         "test": [row(calibration, operator, one) for one in samples.test],
-        "foreign": foreign_shares(calibration, operator, max(samples.test, key=lambda one: one.points(layout.axes))),
+        "foreign": foreign_shares(calibration, operator, finest),
     }
 
 
@@ -81,7 +82,7 @@ def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict
     """Return the figures of one grid of test samples."""
     quality = dict(zip(calibration.names, calibration(*canonical(operator, samples).inputs), strict=True))
     figures: dict[str, Any] = {
-        "grid": list(samples.inputs[0].shape[-calibration.layout.axes :]),
+        "grid": list(samples.inputs[0].shape[-len(calibration.layout.periodic) :]),
         "fields": len(samples),
         "outside": share(quality["novelty"] < OUTSIDE),
     }
@@ -95,7 +96,7 @@ def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict
 
 def foreign_shares(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, float]:
     """Return the share of inputs that are outside, per foreign family; every input field is changed."""
-    axes, inputs = calibration.layout.axes, [tensor[:FOREIGN_SAMPLES] for tensor in samples.inputs]
+    axes, inputs = len(calibration.layout.periodic), [tensor[:FOREIGN_SAMPLES] for tensor in samples.inputs]
     shares = {}
     for name, family in foreign.FAMILIES.items():
         changed = [changed_field(tensor, family, axes) if tensor.ndim > axes else tensor for tensor in inputs]

@@ -2,8 +2,8 @@ r"""Statistics of a model's inputs: some numbers per sample that hardly depend o
 
 Per channel, standardised over the fitted samples (the logarithm of a positive one): mean, logarithm of the deviation,
 minimum, maximum; the share of values near each of some levels between the lowest and the highest, and how far values
-lie beyond them; per axis the logarithm of the total variation of its lines, and the lowest cosine coefficients of their
-mean. A parameter is a statistic itself.
+lie beyond them; per axis the logarithms of the total variation of its lines, and of their mean's energies in bands of
+frequency. A parameter is a statistic itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 LEVELS = 8
-MODES = 4
+BANDS = (1, 2, 4, 8)  # the last frequency of each band
 SMALLEST = 1e-3  # size of what does not vary, in deviations of its channel
 FARTHEST = 10.0  # steps between levels: how far beyond them a value counts
 
@@ -28,10 +28,10 @@ class InputStatistics(nn.Module):
 
     Args:
         logarithms: Per channel of the inputs, then per parameter, whether its logarithm is taken.
-        axes: The number of axes of the grid.
+        periodic: Per axis of the grid, whether it is periodic: its waves are then whole.
 
     Example:
-        >>> statistics = InputStatistics((True,), axes=2)
+        >>> statistics = InputStatistics((True,), periodic=(False, False))
         >>> fields = torch.rand(5, 16, 12) + 1
         >>> statistics.fit([fields])
         >>> statistics([fields]).shape
@@ -42,9 +42,9 @@ class InputStatistics(nn.Module):
     deviation: Tensor
     levels: Tensor
 
-    def __init__(self, logarithms: Sequence[bool], axes: int) -> None:
+    def __init__(self, logarithms: Sequence[bool], periodic: Sequence[bool]) -> None:
         super().__init__()
-        self.logarithms, self.axes = tuple(logarithms), axes
+        self.logarithms, self.periodic, self.axes = tuple(logarithms), tuple(periodic), len(periodic)
         count = len(self.logarithms)
         self.register_buffer("mean", torch.zeros(count))
         self.register_buffer("deviation", torch.ones(count))
@@ -95,7 +95,7 @@ class InputStatistics(nn.Module):
         return [mean, logarithm(spread), z.amin(grid), z.amax(grid), *shares(z, levels), *self.shapes(z)]
 
     def shapes(self, z: Tensor) -> list[Float[Tensor, " batch"]]:
-        """Return total variation and lowest cosine coefficients along every axis."""
+        """Return total variation and energies of bands of frequency along every axis."""
         found = []
         for axis in range(1, self.axes + 1):
             others = tuple(other for other in range(1, self.axes + 1) if other != axis)
@@ -103,7 +103,7 @@ class InputStatistics(nn.Module):
             variation = steps.abs().sum(axis)
             line = z.mean(others) if others else z
             mean = variation.flatten(1).mean(1) if others else variation
-            found += [logarithm(mean), *cosines(line).unbind(1)]
+            found += [logarithm(mean), *energies(line, periodic=self.periodic[axis - 1])]
         return found
 
 
@@ -121,10 +121,19 @@ def shares(z: Tensor, levels: Tensor) -> list[Float[Tensor, " batch"]]:
     return [*near, below, above]
 
 
-def cosines(line: Float[Tensor, "batch point"]) -> Float[Tensor, "batch mode"]:
-    """Return the sizes of the lowest cosine coefficients of lines, without the mean."""
+def energies(line: Float[Tensor, "batch point"], *, periodic: bool) -> list[Float[Tensor, " batch"]]:
+    """Return the logarithms of the energies of lines in bands of frequency, without the mean.
+
+    Args:
+        line: Values on cell centres.
+        periodic: Whether the waves are whole ones, cosines and sines; otherwise half ones, cosines only.
+    """
     index = torch.arange(line.shape[1], device=line.device)
-    x = (index.to(line.dtype) + 0.5) / (index[-1:] + 1).to(line.dtype)
-    waves = torch.arange(1, MODES + 1, device=line.device).to(line.dtype)
-    basis = torch.cos(math.pi * x[:, None] * waves) / (index[-1:] + 1).to(line.dtype)
-    return (line @ basis).abs()
+    count = (index[-1:] + 1).to(line.dtype)
+    waves = torch.arange(1, BANDS[-1] + 1, device=line.device).to(line.dtype)
+    angle = ((index.to(line.dtype) + 0.5) / count)[:, None] * ((2 if periodic else 1) * math.pi * waves)
+    energy = (line @ (torch.cos(angle) / count)).square()
+    if periodic:
+        energy = energy + (line @ (torch.sin(angle) / count)).square()
+    bounds = zip((0, *BANDS), BANDS, strict=False)
+    return [logarithm(energy[:, low:high].sum(1).sqrt()) for low, high in bounds]

@@ -22,7 +22,7 @@ def waves(sides: tuple[int, ...], count: int = 12) -> Tensor:
 
 @pytest.mark.parametrize("sides", [(64,), (32, 48), (12, 16, 10)])
 def test_a_finer_grid_has_nearly_the_same_statistics(sides: tuple[int, ...]) -> None:
-    statistics = InputStatistics((True,), len(sides))
+    statistics = InputStatistics((True,), (False,) * len(sides))
     coarse, fine = waves(sides), waves(tuple(2 * side for side in sides))
     statistics.fit([coarse])
     # Extrema of a coarse grid lie half a cell beside those of a fine one.
@@ -30,7 +30,7 @@ def test_a_finer_grid_has_nearly_the_same_statistics(sides: tuple[int, ...]) -> 
 
 
 def test_a_half_of_two_levels_is_seen_as_such() -> None:
-    statistics = InputStatistics((False,), axes=1)
+    statistics = InputStatistics((False,), periodic=(False,))
     field = torch.tensor([[0.0, 0.0, 1.0, 1.0]])
     statistics.fit([field])
     mean, deviation, low, high, *_ = statistics([field])[0]
@@ -44,13 +44,13 @@ def test_a_half_of_two_levels_is_seen_as_such() -> None:
 
 @pytest.mark.parametrize("value", [1e-30, 1.0, 1e30])
 def test_constant_fields_have_finite_statistics(value: float) -> None:
-    statistics = InputStatistics((True,), axes=2)
+    statistics = InputStatistics((True,), periodic=(False, True))
     statistics.fit([torch.full((3, 8, 9), value)])
     assert statistics([torch.rand(2, 8, 9) + 0.1]).isfinite().all()
 
 
 def test_components_and_parameters_are_channels_of_their_own() -> None:
-    statistics = InputStatistics((False, False, True, False), axes=2)
+    statistics = InputStatistics((False, False, True, False), periodic=(False, True))
     arguments = [torch.randn(5, 2, 8, 9), torch.rand(5, 8, 9) + 1, torch.randn(5)]
     statistics.fit(arguments)
     assert statistics(arguments).shape == (5, 3 * 24 + 1)
