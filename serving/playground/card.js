@@ -7,6 +7,7 @@ export function unsupported(card) {
   const { inputs, outputs, grid, vocabulary } = card;
   if (takesText(card)) return readable(vocabulary) ? null : "has a vocabulary that a browser cannot tokenise";
   const tensors = [...inputs, ...outputs];
+  if (vocabulary) return "takes several sequences";
   if (tensors.some(({ dtype }) => dtype !== "FP32")) return "takes no fields of floating-point numbers";
   if (![1, 2, 3].includes(grid.axes.length)) return `has ${grid.axes.length} axes`;
   const other = tensors.find(({ axes }) => String(axes.filter((name) => name !== COMPONENT).slice(1)) !== String(grid.axes));

@@ -126,6 +126,30 @@ export class Inputs {
     this.set(sample, anew);
   }
 
+  /**
+   * Replace inputs and parameters by the arrays of a file.
+   *
+   * @param {Record<string, {shape: number[], data: Float32Array}>} arrays By the names of inputs and parameters; others are ignored.
+   */
+  replaceAll(arrays) {
+    const missing = cards.required(this.card).filter(({ name }) => !arrays[name]);
+    if (missing.length) throw new Error(`it holds ${Object.keys(arrays).join(", ") || "nothing"}; expected ${missing.map(({ name }) => name).join(", ")}.`);
+    const found = this.card.inputs.filter(({ name }) => arrays[name]);
+    for (const tensor of found) {
+      const { shape } = arrays[tensor.name];
+      const expected = cards.shapeOn(tensor, arrays[found[0].name].shape.slice(-cards.dimensions(this.card)));
+      if (String(shape) !== String(expected)) throw new Error(`${tensor.name} has shape (${shape}); expected (${expected}), one field.`);
+    }
+    if (this.sample) this.remember();
+    const numbers = cards.parameters(this.card).filter(({ name }) => arrays[name]);
+    this.set({
+      fields: Object.fromEntries(found.map(({ name }) => [name, arrays[name]])),
+      parameters: Object.fromEntries(numbers.map(({ name }) => [name, arrays[name].data[0]])),
+      origin: { kind: "own" },
+      truth: null,
+    });
+  }
+
   get size() {
     return Number(at("size").value) / 100;
   }

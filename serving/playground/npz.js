@@ -1,8 +1,10 @@
-/** The .npz format of NumPy, as a writer: a zip archive of uncompressed .npy files. */
+/** The .npz format of NumPy: a zip archive of .npy files. */
 
-import { encode as npy } from "./npy.js";
+import { decode as fromNpy, encode as npy } from "./npy.js";
 
 const [LOCAL, CENTRAL, END] = [0x04034b50, 0x02014b50, 0x06054b50];
+const [STORED, DEFLATED] = [0, 8];
+const END_BYTES = 22; // without a comment, which NumPy does not write
 const EARLIEST_DATE = 0x21; // 1 January 1980: the same arrays are the same bytes
 
 /** Return an archive of arrays by name. */
@@ -21,6 +23,55 @@ export function encode(arrays) {
   }
   const [count, size] = [directory.length / 2, directory.reduce((sum, { length }) => sum + length, 0)];
   return new Blob([...parts, ...directory, record([[END], 0, 0, count, count, [size], [offset], 0])]);
+}
+
+/**
+ * Return the arrays of an archive by name.
+ *
+ * @param {ArrayBuffer} file The whole file.
+ * @param {number} most The most values that an array may hold.
+ * @returns {Promise<Record<string, {shape: number[], data: Float32Array}>>}
+ * @throws {Error} It is none, or an array cannot be read.
+ */
+export async function decode(file, most) {
+  const view = new DataView(file);
+  const end = file.byteLength - END_BYTES;
+  if (end < 0 || view.getUint32(end, true) !== END) throw new Error("this is not an .npz file");
+  const arrays = {};
+  let at = view.getUint32(end + 16, true);
+  for (let count = view.getUint16(end + 10, true); count > 0; count--) {
+    if (at + 46 > end || view.getUint32(at, true) !== CENTRAL) throw new Error("the .npz file is damaged");
+    const [path, extra, comment] = [28, 30, 32].map((offset) => view.getUint16(at + offset, true));
+    const name = new TextDecoder().decode(new Uint8Array(file, at + 46, path)).replace(/\.npy$/, "");
+    arrays[name] = fromNpy(await member(file, view, at, most), most);
+    at += 46 + path + extra + comment;
+  }
+  return arrays;
+}
+
+/** Return the content of the member that a central record describes. */
+async function member(file, view, record, most) {
+  const [method, size, start] = [view.getUint16(record + 10, true), view.getUint32(record + 20, true), view.getUint32(record + 42, true)];
+  if (start + 30 > record || view.getUint32(start, true) !== LOCAL) throw new Error("the .npz file is damaged");
+  const begin = start + 30 + view.getUint16(start + 26, true) + view.getUint16(start + 28, true);
+  const content = file.slice(begin, begin + size);
+  if (method === STORED) return content;
+  if (method !== DEFLATED) throw new Error(`compression ${method} is not supported`);
+  return inflated(content, LONGEST_VALUE * most + LONGEST_HEADER);
+}
+
+const [LONGEST_VALUE, LONGEST_HEADER] = [8, 20_000]; // bytes
+
+/** Return decompressed bytes; more than `most` are refused before they fill the memory. */
+async function inflated(content, most) {
+  const parts = [];
+  let size = 0;
+  for await (const part of new Blob([content]).stream().pipeThrough(new DecompressionStream("deflate-raw"))) {
+    size += part.length;
+    if (size > most) throw new Error(`an array of the .npz file takes more than ${most} bytes`);
+    parts.push(part);
+  }
+  return new Blob(parts).arrayBuffer();
 }
 
 /** Return little-endian bytes: two for a number, four for a number in brackets. */

@@ -436,6 +436,33 @@ def test_a_component_and_a_whole_vector_are_uploaded(visit: Callable[..., Visit]
     np.testing.assert_array_equal(drawn["velocity"][1], vector[1])
 
 
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_an_archive_is_uploaded(visit: Callable[..., Visit], write: Any) -> None:
+    person = visit()
+    person.choose(SEVERAL)
+    person.settled("from the truth")
+    person.page.click("#tab-python")
+    inputs = {name: array[2] for name, array in toy_fields.samples(3, (20, 31)).items()}
+    person.page.set_input_files("#file", {"name": "mine.npz", "mimeType": "", "buffer": archived(write, **inputs)})
+    expect(person.page.locator("#trust")).to_contain_text(re.compile("20 . 31"))
+    for name, array in person.archive("#download-input").items():
+        np.testing.assert_array_equal(array, inputs[name])
+    refused = {
+        archived(write, rho=inputs["density"]): "it holds rho; expected density, velocity",
+        archived(write, **inputs | {"velocity": inputs["density"]}): "velocity has shape (20,31); expected (2,20,31)",
+        archived(write, **inputs)[:-30]: "not an .npz file",
+    }
+    for content, part in refused.items():
+        person.page.set_input_files("#file", {"name": "mine.npz", "mimeType": "", "buffer": content})
+        expect(person.page.get_by_role("alert")).to_contain_text(part)
+
+
+def archived(write: Any, **arrays: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    write(file, **arrays)
+    return file.getvalue()
+
+
 def test_an_input_with_a_default_is_drawn_on_request(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.choose(OPTIONAL)
