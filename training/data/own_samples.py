@@ -125,8 +125,11 @@ class OwnSamples:
         return float(self.file[name].attrs[key])
 
     def read(self, rows: NDArray[Any] | slice) -> dict[str, NDArray[np.float32]]:
-        """Read samples: numbers in ascending order, or a slice."""
-        return {name: self.file[name][rows] for name in names(self.problem)}
+        """Read samples by their numbers, in any order and as often as named, or a slice of them."""
+        if isinstance(rows, slice):
+            return {name: self.file[name][rows] for name in names(self.problem)}
+        chosen, back = np.unique(rows, return_inverse=True)  # HDF5 reads in ascending order, each sample once
+        return {name: self.file[name][chosen][back] for name in names(self.problem)}
 
     def split(self, name: str) -> slice:
         """Return where the samples of a split lie: `train`, `validation` or `test`."""

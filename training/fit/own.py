@@ -85,7 +85,7 @@ class OwnTask(Task[OwnBatch]):
         return cast("Operator", self.network)
 
     def draw(self, chosen: Rows, rng: Generator) -> OwnBatch:
-        batch = as_batch(self.samples, np.sort(self.rows[chosen]))
+        batch = as_batch(self.samples, self.rows[chosen])
         if not self.problem.description.symmetries:
             return batch
         fields = len(self.problem.description.inputs)

@@ -72,6 +72,12 @@ def test_samples_are_prepared_once_and_split_in_order(samples: OwnSamples, tmp_p
         assert np.allclose(samples.read(samples.split("validation"))["temperature"], file["T"][32:36], rtol=1e-6)
 
 
+def test_samples_are_read_in_any_order_and_twice(samples: OwnSamples, tmp_path: Path) -> None:
+    rows = np.array([7, 2, 7, 31])  # as in a batch that begins in one pass over the samples and ends in the next
+    with h5py.File(tmp_path / "heat.h5") as file:
+        assert np.allclose(samples.read(rows)["temperature"], file["T"][...][rows], rtol=1e-6)
+
+
 @pytest.mark.usefixtures("samples")
 def test_bad_data_leave_no_samples(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "heat.h5", "r+") as file:
