@@ -270,6 +270,7 @@ def compare_attention(
 def compare_own_data(
     seconds: Annotated[float, typer.Option(min=1, help="Processor time of one training.")] = own_data.SECONDS,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and problem.")] = own_data.SEEDS,
+    workers: Annotated[int, typer.Option(min=1, help="Trainings at the same time, each of one thread.")] = 1,
     problems: Annotated[str, typer.Option(help="Which problems, such as heat,darcy.")] = ",".join(own_data_sets.NAMES),
     data: Annotated[Path, typer.Option("--data", help="The folder of the data sets.")] = own_data_sets.FOLDER,
     json: Annotated[
@@ -283,7 +284,7 @@ def compare_own_data(
     """
     plan = own_data.Plan(tuple(split(problems)), seconds, seeds)
     found = own_data_trainings.Results(json)
-    for row in own_data.compare(plan, found, data):
+    for row in own_data.compare(plan, found, data, workers):
         training, result = row.training, row.result
         typer.echo(f"{training.problem}, {training.title}, {training.split}: {result.error:.2e}", err=True)
     write_own_data(found.rows)

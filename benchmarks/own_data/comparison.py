@@ -26,12 +26,12 @@ TUNED = (FNO, UNET)
 SECONDS, SEEDS, TUNING_SHARE, TUNING_SEED = 60.0, 2, 1 / 3, 100
 #: Modes per axis (positive and negative together) and channels of FNO's candidates, by the points of the shortest axis.
 SIZES = {
-    16: ((12, 32), (16, 32), (12, 64)),
-    24: ((16, 32), (24, 32), (16, 64)),
-    32: ((16, 32), (24, 32), (16, 64)),
-    128: ((32, 32), (64, 32), (32, 64)),
+    16: ((12, 32), (16, 32)),
+    24: ((16, 32), (24, 32)),
+    32: ((16, 32), (24, 32)),
+    128: ((16, 32), (32, 64)),
 }
-RATES = (2e-3, 5e-3)
+RATES = {FNO: (5e-3, 1e-2), UNET: (2e-3, 5e-3)}
 BATCH = 16
 
 
@@ -50,13 +50,14 @@ class Plan:
     seeds: int = SEEDS
 
 
-def compare(plan: Plan, results: Results, folder: Path) -> Iterator[Row]:
+def compare(plan: Plan, results: Results, folder: Path, workers: int = 1) -> Iterator[Row]:
     """Tune, then train.
 
     Args:
         plan: How long and how often.
         results: The rows that exist; new ones are added.
         folder: The folder of the data.
+        workers: Trainings at the same time, each of one thread.
 
     Yields:
         The row of every training: those of tuning have the split `validation`.
@@ -65,13 +66,20 @@ def compare(plan: Plan, results: Results, folder: Path) -> Iterator[Row]:
         BaselineError: A training failed.
     """
     prepared = {name: data.prepared(name, folder) for name in plan.problems}
-    chosen: dict[tuple[str, str], Candidate] = {}
-    for name in plan.problems:
-        for title in TITLES:
-            tuned = list(complete(tunings(plan, name, title, prepared[name]), results, prepared))
-            chosen[name, title] = best(tuned) if tuned else candidates(title, prepared[name])[0]
-            yield from tuned
-    yield from complete([*finals(plan, chosen)], results, prepared)
+    pairs = [(name, title) for name in plan.problems for title in TITLES]
+    trainings = [each for name, title in pairs for each in tunings(plan, name, title, prepared[name])]
+    tuned = []
+    for row in complete(trainings, results, prepared, workers):
+        tuned.append(row)
+        yield row
+    chosen = {(name, title): choice(tuned, name, title, prepared[name]) for name, title in pairs}
+    yield from complete([*finals(plan, chosen)], results, prepared, workers)
+
+
+def choice(tuned: Iterable[Row], name: str, title: str, prepared: Prepared) -> Candidate:
+    """Return the best candidate of a network on a problem, or its only one."""
+    rows = [row for row in tuned if (row.training.problem, row.training.title) == (name, title)]
+    return best(rows) if rows else candidates(title, prepared)[0]
 
 
 def tunings(plan: Plan, name: str, title: str, prepared: Prepared) -> list[Training]:
@@ -104,7 +112,7 @@ def candidates(title: str, prepared: Prepared) -> list[Candidate]:
     if title in {PETROV, WITHOUT}:
         sizes = {"attention": title == PETROV}
         return [Candidate(network="petrov", sizes=sizes, settings=petrov.settings(prepared))]
-    settings = [{"learning_rate": rate, "batch": BATCH} for rate in RATES]
+    settings = [{"learning_rate": rate, "batch": BATCH} for rate in RATES[title]]
     if title == UNET:
         return [Candidate(network="unet", settings=each) for each in settings]
     return [

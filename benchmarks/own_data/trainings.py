@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -99,7 +101,7 @@ class Results:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.lock = path, Lock()
         document = json.loads(path.read_text()) if path.exists() else {"rows": []}
         self.rows = [Row.model_validate(row) for row in document["rows"]]
 
@@ -107,33 +109,39 @@ class Results:
         """Return the row of a training, if it has been made."""
         return next((row for row in self.rows if row.training == training), None)
 
-    def add(self, row: Row) -> None:
-        """Append a row and write the file."""
-        self.rows.append(row)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self.path, {"rows": [each.model_dump(mode="json") for each in self.rows]})
+    def add(self, row: Row) -> Row:
+        """Append a row, write the file, and return the row."""
+        with self.lock:
+            self.rows.append(row)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self.path, {"rows": [each.model_dump(mode="json") for each in self.rows]})
+        return row
 
 
-def complete(trainings: Sequence[Training], results: Results, prepared: dict[str, Prepared]) -> Iterator[Row]:
-    """Make the trainings that have no row yet, in order.
+def complete(
+    trainings: Sequence[Training], results: Results, prepared: dict[str, Prepared], workers: int = 1
+) -> Iterator[Row]:
+    """Make the trainings that have no row yet.
 
     Args:
         trainings: All of them.
         results: The rows that exist; new ones are added.
         prepared: The samples of each problem.
+        workers: Trainings at the same time, each of one thread.
 
     Yields:
-        The row of every training, old or new.
+        The row of every training, old or new, in order.
 
     Raises:
         BaselineError: A training failed.
     """
-    for training in trainings:
-        row = results.find(training)
-        if row is None:
-            row = Row(training=training, result=run(training, prepared[training.problem]))
-            results.add(row)
-        yield row
+
+    def row(training: Training) -> Row:
+        found = results.find(training)
+        return found or results.add(Row(training=training, result=run(training, prepared[training.problem])))
+
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(row, trainings)
 
 
 def run(training: Training, prepared: Prepared) -> Result:

@@ -20,7 +20,7 @@ from training.recipes.own import OwnFit, OwnRecipe
 
 DECADES = 30.0
 """A positive quantity whose largest value is this many times its least enters by its logarithm."""
-TOKENS = {1: 256, 2: 400, 3: 512}
+TOKENS = {1: 64, 2: 400, 3: 512}
 """About how many tokens a grid is cut into, by the number of axes."""
 POINTS = 8192
 """About how many points a batch holds: in the same time, more steps are worth more than larger batches."""
@@ -58,8 +58,8 @@ class Preset:
 
 PRESETS = {
     "tiny": Preset(8.0, 16, 1, 8, {1: 8, 2: 6, 3: 4}, {1: 2, 2: 2, 3: 2}, 20, average=0.0),
-    "quick": Preset(330.0, 64, 2, 32, {1: 24, 2: 8, 3: 6}, {1: 4, 2: 3, 3: 2}, 500),
-    "laptop": Preset(5400.0, 96, 4, 48, {1: 32, 2: 12, 3: 8}, {1: 4, 2: 4, 3: 3}, 1500),
+    "quick": Preset(330.0, 64, 1, 32, {1: 24, 2: 8, 3: 6}, {1: 4, 2: 4, 3: 3}, 500),
+    "laptop": Preset(5400.0, 96, 3, 48, {1: 32, 2: 12, 3: 8}, {1: 4, 2: 4, 3: 4}, 1500),
 }
 
 
