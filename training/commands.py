@@ -138,7 +138,7 @@ def write_report(folder: Path, data: Path, *, amounts: bool, workers: int) -> No
         expected = reports.duration(reports.expected_seconds(RunFolder(folder).metrics))
         console.print(f"two more trainings, about {expected}; --no-amounts leaves them out")
     for share in reports.SHARES if amounts else ():
-        console.print(f"training on {share:.0%} of the data")
+        console.print(f"training on {100 * share:g} % of the data")
         results.append(reports.train_on_share(recipe, share, folder, data, workers))
     made = reports.collect(folder, data, results)
     page = reports.write(made, folder)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -124,6 +125,7 @@ class Report:
         amounts: Trainings on parts of the data.
         times: What the model costs.
         processor: Where the times were measured.
+        calibration: The card's figures of the error estimates of test samples; None where there are none.
     """
 
     run: str
@@ -140,6 +142,7 @@ class Report:
     amounts: tuple[Amount, ...]
     times: Times
     processor: str
+    calibration: Mapping[str, Any] | None
 
     @property
     def figures(self) -> dict[str, dict[str, float]]:
@@ -209,6 +212,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
         amounts=tuple(amounts),
         times=Times(seconds(found.operator, work), log.seconds(run / "metrics.csv"), problem.solver_seconds),
         processor=found.card["training"]["processor"],
+        calibration=next(iter(found.card.get("calibration", {}).get("test", ())), None),
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from training.report.advice import sentence
 from training.report.collect import Report
 
@@ -19,7 +22,17 @@ def verdict(report: Report) -> list[str]:
         f"worst {percent(test['worst'])}). "
         f"Predicting the mean training output has an error of {percent(report.baseline)}."
     )
-    return [accuracy, cost(report), sentence(report.evidence)]
+    return [accuracy, trust(report.calibration), cost(report), sentence(report.evidence)]
+
+
+def trust(calibration: Mapping[str, Any] | None) -> str:
+    """Say how well the model's own error estimates hold on test samples."""
+    if calibration is None or "coverage" not in calibration:
+        return "There are too few validation samples for error estimates in the responses."
+    return (
+        f"Responses estimate their error: on the test samples by {percent(calibration['mean_estimate'])} on average, "
+        f"and by at least the true error for {100 * calibration['coverage']:.0f} % of them (aim: 90 %)."
+    )
 
 
 def cost(report: Report) -> str:

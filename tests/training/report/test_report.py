@@ -16,6 +16,7 @@ from training.report import collect
 from training.report.advice import Evidence, Next, advise, sentence
 from training.report.collect import ReportError, Times
 from training.report.terminal import sparkline
+from training.report.texts import trust
 
 GRIDS = {"line": (24,), "plane": (12, 16), "box": (4, 6, 4)}
 AXES = ("depth", "row", "column")
@@ -85,7 +86,7 @@ def test_amounts_of_data_are_measured_once(run: Path) -> None:
     arguments = ("report", run, "--data", run.parent / "data", "--amounts")
     first, second = command(*arguments), command(*arguments)
     assert first.exit_code == second.exit_code == 0, first.output
-    assert "training on 25% of the data" in first.stderr
+    assert "training on 25 % of the data" in first.stderr
     assert "epoch 4 of 4" in first.stderr
     assert "epoch 4 of 4" not in second.stderr
     numbers = json.loads((run / "report.json").read_text())
@@ -104,6 +105,15 @@ def test_pictures_show_the_best_the_median_and_the_worst_test_sample(run: Path) 
         for one in report.drawn:
             assert np.allclose(one.truth["u"], file["u"][one.number], rtol=1e-6)
             assert one.parameters["wind"] == pytest.approx(file["wind"][one.number])
+
+
+def test_the_model_s_error_estimates_are_judged() -> None:
+    assert trust({"coverage": 0.875, "mean_estimate": 0.0421}) == (
+        "Responses estimate their error: on the test samples by 4.21 % on average, and by at least the true error for "
+        "88 % of them (aim: 90 %)."
+    )
+    assert trust({"outside": 0.0}) == trust(None)
+    assert trust(None).startswith("There are too few validation samples")
 
 
 def test_another_run_has_no_report() -> None:
