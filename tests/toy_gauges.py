@@ -1,4 +1,7 @@
-"""Toy models that report on themselves: `gauge`, whose problem has a classical solver, and `gauge_unsolved`."""
+"""Toy models that report on themselves.
+
+`gauge` and `gauge_torchscript` have a problem with a classical solver, and `gauge_unsolved` has one without.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-PROBLEMS = {"gauge": "darcy", "gauge_unsolved": "gauge"}
+PROBLEMS = {"gauge": "darcy", "gauge_torchscript": "darcy", "gauge_unsolved": "gauge"}
 QUALITY = ("error_bound", "error_estimate", "novelty")
 #: The largest value that is not outside: above it the novelty is below 0.01.
 HIGHEST = 19.0
 CONFIG = """\
 name: "{name}"
-backend: "onnxruntime"
+backend: "{backend}"
 max_batch_size: 8
 input {{ name: "coefficient" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
-output {{ name: "solution" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
-output {{ name: "error_bound" data_type: TYPE_FP32 dims: [ 1 ] }}
-output {{ name: "error_estimate" data_type: TYPE_FP32 dims: [ 1 ] }}
-output {{ name: "novelty" data_type: TYPE_FP32 dims: [ 1 ] }}
+output {{ name: "solution{0}" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
+output {{ name: "error_bound{1}" data_type: TYPE_FP32 dims: [ 1 ] }}
+output {{ name: "error_estimate{2}" data_type: TYPE_FP32 dims: [ 1 ] }}
+output {{ name: "novelty{3}" data_type: TYPE_FP32 dims: [ 1 ] }}
 instance_group {{ count: 1 kind: KIND_CPU }}
 dynamic_batching {{ }}
 parameters {{ key: "intra_op_thread_count" value {{ string_value: "1" }} }}
@@ -32,24 +35,45 @@ parameters {{ key: "intra_op_thread_count" value {{ string_value: "1" }} }}
 
 
 def add(repository: Path) -> None:
-    """Write both models into a repository, as export does."""
+    """Write the models into a repository, as export does: the results of TorchScript are numbered."""
     for name, problem in PROBLEMS.items():
-        version = repository / name / "1"
+        version, traced = repository / name / "1", name.endswith("_torchscript")
         version.mkdir(parents=True)
-        (repository / name / "config.pbtxt").write_text(CONFIG.format(name=name))
-        (version / "model.onnx").write_bytes(_graph())
+        numbers = [f"__{index}" if traced else "" for index in range(4)]
+        config = CONFIG.format(*numbers, name=name, backend="pytorch" if traced else "onnxruntime")
+        (repository / name / "config.pbtxt").write_text(config)
+        (version / ("model.pt" if traced else "model.onnx")).write_bytes(_traced() if traced else _graph())
         (version / "card.json").write_text(json.dumps(_card(name, problem)))
 
 
 def compute(fields: NDArray[Any]) -> NDArray[Any]:
-    """Return what both models compute, in NumPy: a tenth of each field `[B, H, W]`."""
+    """Return what the models compute, in NumPy: a tenth of each field `[B, H, W]`."""
     return fields / 10
 
 
 def quality(fields: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return what both models report, `[B]` each: a thousandth of the mean, twice that, and 0 for a maximum of 20."""
+    """Return what the models report, `[B]` each: a thousandth of the mean, twice that, and 0 for a maximum of 20."""
     bound = fields.mean(axis=(1, 2)) / 1000
     return dict(zip(QUALITY, (bound, 2 * bound, np.maximum(0, 1 - fields.max(axis=(1, 2)) / 20)), strict=True))
+
+
+def _traced() -> bytes:
+    import io  # noqa: PLC0415 - as torch
+    import warnings  # noqa: PLC0415 - as torch
+
+    import torch  # noqa: PLC0415 - seconds, and few tests need it
+
+    class Gauge(torch.nn.Module):
+        def forward(self, coefficient: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            bound = coefficient.mean(dim=(1, 2))[:, None] / 1000
+            novelty = torch.relu(1 - coefficient.amax(dim=(1, 2))[:, None] / 20)
+            return coefficient / 10, bound, 2 * bound, novelty
+
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript is deprecated, and still served
+        torch.jit.save(torch.jit.trace(Gauge(), torch.ones(2, 5, 4)), buffer)
+    return buffer.getvalue()
 
 
 def _graph() -> bytes:
@@ -94,7 +118,7 @@ def _card(name: str, problem: str) -> dict[str, Any]:
     return {
         "model": name,
         "version": 1,
-        "format": "onnx",
+        "format": "torchscript" if name.endswith("_torchscript") else "onnx",
         "title": "A model that reports on itself",
         "problem": problem,
         "inputs": [{**tensor, "name": "coefficient"}],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from petrov_client import Client, InvalidInput, OutsideTrainingWarning, Quality
+from petrov_client import Client, GrpcClient, InvalidInput, OutsideTrainingWarning, Quality
 from petrov_client._quality import Options
 from physics import darcy
 from tests import toy_gauges
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from serving.triton.server import TritonServer
     from tests.conftest import Gateway
 
 
@@ -35,6 +36,15 @@ def test_the_quality_has_one_number_per_field(call: Any, gauged: NDArray[Any]) -
         np.testing.assert_allclose(getattr(quality, name), values, rtol=1e-5, atol=1e-7)
     assert np.flatnonzero(quality.outside).tolist() == [17]
     assert quality.solved_by == "network"
+
+
+def test_a_plain_triton_has_quality_outputs_too(triton: TritonServer, gauged: NDArray[Any]) -> None:
+    with GrpcClient(f"127.0.0.1:{triton.settings.triton_grpc_port}") as client:
+        for model in ("gauge", "gauge_torchscript"):
+            assert [tensor.name for tensor in client.model(model).outputs] == ["solution"]
+            output, quality = client.predict(model, gauged, quality=True)
+            np.testing.assert_allclose(output, toy_gauges.compute(gauged), rtol=1e-6)
+            assert np.flatnonzero(quality.outside).tolist() == [17]
 
 
 def test_the_quality_of_a_single_field_is_single_numbers(call: Any, gauged: NDArray[Any]) -> None:

@@ -59,15 +59,17 @@ def problem(response: httpx2.Response) -> tuple[int, str, str]:
     return response.status_code, found["type"].rpartition(":")[2], found["detail"]
 
 
-def test_json_has_a_member_with_one_number_per_sample(http: httpx2.Client, fields: NDArray[Any]) -> None:
-    response = http.post(URL, json=document(fields)).json()
+@pytest.mark.parametrize("model", ["gauge", "gauge_torchscript"])
+def test_json_has_a_member_with_one_number_per_sample(http: httpx2.Client, fields: NDArray[Any], model: str) -> None:
+    url = f"/v1/models/{model}/predict"
+    response = http.post(url, json=document(fields)).json()
     np.testing.assert_allclose(response["outputs"]["solution"], toy_gauges.compute(fields), rtol=1e-6)
     assert list(response["outputs"]) == ["solution"]
     for name, values in toy_gauges.quality(fields).items():
         np.testing.assert_allclose(response["quality"][name], values, rtol=1e-5, atol=1e-7)
     assert response["quality"]["outside"] == [False, True, False]
     assert response["quality"]["solved_by"] == "network"
-    one = http.post(URL, json=document(fields[1])).json()
+    one = http.post(url, json=document(fields[1])).json()
     assert np.shape(one["outputs"]["solution"]) == fields.shape[1:]
     assert one["quality"]["outside"] == [True]
 
