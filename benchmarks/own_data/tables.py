@@ -65,11 +65,11 @@ def tuning(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
             if found:
                 errors_ = sorted(row.result.error for row in found)
                 seconds = found[0].training.seconds
-                yield problem, title, words(best(found)), f"{errors_[0]:.2e}", f"{len(found)}", f"{seconds:g}"
+                yield problem, title, text(best(found)), f"{errors_[0]:.2e}", f"{len(found)}", f"{seconds:g}"
 
 
-def words(candidate: Candidate) -> str:
-    """Return sizes and settings in words."""
+def text(candidate: Candidate) -> str:
+    """Return sizes and settings as text."""
     return ", ".join(
         f"{key.replace('_', ' ')} {value}" for key, value in (candidate.sizes | candidate.settings).items()
     )

@@ -6,7 +6,7 @@ r"""The general operator: any fields and numbers on a line, a plane or in space,
       -> logarithm of positive quantities that span decades -> standardise -> one array of channels
       -> carry to the working grid [B, C, *F] -> join coordinates and parameters -> convolution: detail [B, D, *F]
       -> patches -> tokens [B, T, C] -> L encoder layers (global attention and a local stencil)
-      -> patches back [B, D, *F] -> join the detail -> spectral layers with residuals -> channels of the outputs
+      -> patches back [B, D, *F] -> add the detail -> spectral layers with residuals -> channels of the outputs
       -> standard units -> carry to the requested grid -> exponential of logarithms
     outputs [B, (component), *grid] per field
 
@@ -136,7 +136,7 @@ class FieldOperator(Operator):
         self.patch = convolution(detail, config.channels, config.patch, config.patch)
         self.encoder = encoder_stack(config, positions.shape[1], lambda: TokenStencil(config))
         self.unpatch = nn.Linear(config.channels, detail * config.patch**axes)
-        self.join = convolution(detail, detail, 1)
+        self.skip = convolution(detail, detail, 1)
         self.spectral = nn.ModuleList(
             BoundarySpectralConv(detail, detail, config.modes, config.periodic, config.working)
             for _ in range(config.spectral)
@@ -158,7 +158,7 @@ class FieldOperator(Operator):
         """Map input fields and parameters to output fields, in physical units: one tensor, or a tuple of several."""
         fields, numbers = self.split(inputs)
         detail = self.lift(self.features(fields, numbers))
-        mixed = self.global_path(detail) + self.join(detail)
+        mixed = self.global_path(detail) + self.skip(detail)
         for layer in self.spectral:
             mixed = mixed + layer(mixed)
         sides = [torch.arange(side, device=fields.device) for side in fields.shape[2:]]
@@ -253,13 +253,13 @@ def unpatch(tokens: Tensor, sides: Sequence[int], patch: int) -> Tensor:
     """Lay out tokens `[batch, token, channel * patch**axes]` as `[batch, channel, *grid]`."""
     axes = len(sides)
     x = tokens.transpose(1, 2).unflatten(2, tuple(sides)).unflatten(1, (-1, *(patch,) * axes))
-    order = [0, 1, *(place for axis in range(axes) for place in (2 + axes + axis, 2 + axis))]
+    order = [0, 1, *(index for axis in range(axes) for index in (2 + axes + axis, 2 + axis))]
     x = x.permute(order)
     return x.reshape(x.shape[0], x.shape[1], *(side * patch for side in sides))
 
 
 def mesh(sides: Sequence[int], periodic: Sequence[bool]) -> Tensor:
-    """Return two coordinates per axis `[2 axes, *grid]`: the point on the circle, or place and distance to the ends."""
+    """Return two coordinates per axis `[2 axes, *grid]`: point on a circle, or position and distance to its ends."""
     rows = []
     for axis, (side, closed) in enumerate(zip(sides, periodic, strict=True)):
         s = (torch.arange(side) + 0.5) / side

@@ -21,7 +21,7 @@ STATISTICS_SAMPLES = 512  # as in a training by `make train`
 
 
 class NoAttention(nn.Module):
-    """Add nothing in the place of an attention, for the ablation."""
+    """Add nothing instead of an attention, for the ablation."""
 
     def forward(self, tokens: Tensor, **_: Any) -> Tensor:
         return tokens.new_zeros(())

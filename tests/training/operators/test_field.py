@@ -75,7 +75,7 @@ def test_every_parameter_gets_a_gradient() -> None:
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in operator.parameters())
 
 
-def test_the_same_network_on_a_finer_grid_answers_nearly_the_same() -> None:
+def test_the_same_network_gives_nearly_the_same_output_on_a_finer_grid() -> None:
     operator = FieldOperator(plain(1, working=(32,))).eval()
     x = torch.arange(64) / 64
     fine = torch.sin(2 * torch.pi * x)[None]
