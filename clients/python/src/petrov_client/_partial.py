@@ -60,10 +60,9 @@ class Contents:
     job: Mapping[str, Any]
     blocks: Mapping[str, Block]
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the datasets by output name."""
-        return {name: block.shape for name, block in self.blocks.items()}
+    def shapes_of(self, tensors: Sequence[TensorInfo]) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the datasets by name, in the order of the tensors: HDF5 orders them by name."""
+        return {tensor.name: self.blocks[tensor.name].shape for tensor in tensors if tensor.name in self.blocks}
 
 
 class Partial:
@@ -144,7 +143,7 @@ class Partial:
         Raises:
             OSError: It cannot be renamed.
         """
-        shapes = self._written.shapes
+        shapes = self._written.shapes_of(self._tensors)
         self._file.truncate(self._end)
         self.sync()
         self.path.replace(self._target)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from petrov_client._arrays import PredictionInput
-    from petrov_client._models import ModelInfo
+    from petrov_client._models import ModelInfo, TensorInfo
     from petrov_client._partial import Job, Partial
     from petrov_client._progress import Advance
     from petrov_client._quality import Outside, Response
@@ -319,23 +319,24 @@ async def _output_file(
 ) -> Scored:
     """Compute the file of outputs, or find it complete."""
     info, job = batch.info, await asyncio.to_thread(_job, batch, gateways[0])
-    if finished := _finished(target, job):
+    tensors = (*info.outputs, *_columns.tensors(info))
+    if finished := _finished(target, tensors, job):
         return finished
     with (
-        _partial.Partial(target, job, (*info.outputs, *_columns.tensors(info)), batch.pieces()) as partial,
+        _partial.Partial(target, job, tensors, batch.pieces()) as partial,
         reporting(progress, info.name, len(batch)) as advance,
     ):
         computed = await Bulk(batch, partial, limits, advance).run(gateways)
         return Scored(target, partial.finish(), computed)
 
 
-def _finished(target: Path, job: Job) -> Scored | None:
+def _finished(target: Path, tensors: Sequence[TensorInfo], job: Job) -> Scored | None:
     """Return the file of outputs, if it is complete."""
     if not target.exists():
         return None
     found = _partial.read(target) or _partial.Contents({}, {})
     _partial.check_same(target, found.job, job)
-    return Scored(target, found.shapes, 0)
+    return Scored(target, found.shapes_of(tensors), 0)
 
 
 def _job(batch: PredictionInput, gateway: Gateway) -> Job:

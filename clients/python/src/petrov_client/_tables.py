@@ -118,11 +118,17 @@ def _usual(tensor: TensorInfo) -> str:
 def _parameters(parameters: Iterable[ParameterInfo]) -> Table:
     table = _table("Name", "Range", "Default", "Units", "Meaning", title="Parameters")
     for parameter in parameters:
-        low, high = parameter.bounds
         usual = "required" if parameter.default is None else f"{parameter.default:g}"
-        texts = (parameter.name, f"{low:g} to {high:g}", usual, parameter.units or "", parameter.meaning or "")
+        texts = (parameter.name, _range(parameter), usual, parameter.units or "", parameter.meaning or "")
         table.add_row(*(escape(text) for text in texts))
     return table
+
+
+def _range(parameter: ParameterInfo) -> str:
+    low, high = parameter.minimum, parameter.maximum
+    if low is not None and high is not None:
+        return f"{low:g} to {high:g}"
+    return "any" if low == high else f"from {low:g}" if high is None else f"up to {high:g}"
 
 
 def _measurements(title: str, rows: list[Mapping[str, Any]]) -> Iterable[RenderableType]:
