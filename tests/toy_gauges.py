@@ -1,6 +1,6 @@
 """Toy models that report on themselves.
 
-`gauge` and `gauge_torchscript` have a problem with a classical solver, and `gauge_unsolved` has one without.
+`gauge` and `gauge_torchscript` have a problem with a classical solver, and `unsolved` has one without.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-PROBLEMS = {"gauge": "darcy", "gauge_torchscript": "darcy", "gauge_unsolved": "gauge"}
+PROBLEMS = {"gauge": "darcy", "gauge_torchscript": "darcy", "unsolved": "gauge"}
 QUALITY = ("error_bound", "error_estimate", "novelty")
-#: The largest value that is not outside: above it the novelty is below 0.01.
-HIGHEST = 19.0
 CONFIG = """\
 name: "{name}"
 backend: "{backend}"

@@ -91,7 +91,7 @@ def test_a_tolerance_is_met(call: Any, gauged: NDArray[Any]) -> None:
     np.testing.assert_allclose(output, [darcy.solve(field) for field in gauged[:2]], rtol=1e-5)
     assert quality.solved_by == "solver"
     with pytest.raises(InvalidInput, match=r"has an error_bound of 0\.00\d+; expected at most 0\.0001"):
-        call("predict", "gauge_unsolved", gauged, tolerance=1e-4)
+        call("predict", "unsolved", gauged, tolerance=1e-4)
 
 
 @pytest.mark.parametrize(

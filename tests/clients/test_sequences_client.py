@@ -247,7 +247,7 @@ def test_a_fault_ends_with_its_code(petrov: Any, arguments: Any, stdin: str, cod
 
 def test_the_lists_show_words_and_labels(petrov: Any) -> None:
     _, printed, _ = petrov("models")
-    for words in ("tally", "1 to 40 words", "4 to 64 points per axis"):
+    for words in ("tally", "1 to 40 words", "4 to 64 points, 2-D"):
         assert words in printed
     _, printed, _ = petrov("model", "kinds")
     for words in ("name the animal", "ant bee cat", "ant, bee, cat", "every token", "accuracy", "0.5"):

@@ -49,7 +49,7 @@ def infer(
     return [arrays[name].reshape(shapes[name]) for name in signature.result_names]
 
 
-@pytest.mark.timeout(240)  # an export, on a busy machine
+@pytest.mark.timeout(600)  # an export, on a busy machine
 def test_triton_serves_every_format_and_the_two_newest_versions(
     published: Published,
     checkpoints: dict[str, Path],
@@ -89,7 +89,7 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
     assert (config.stat().st_mtime_ns, config.stat().st_ino) == written
 
 
-@pytest.mark.timeout(240)  # two, and a start of Triton
+@pytest.mark.timeout(600)  # two, and a start of Triton
 def test_an_output_on_a_grid_of_its_own_passes_the_gateway_and_the_client(
     published: Published,
     checkpoints: dict[str, Path],

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.conftest import Gateway
 
 URL = "/v1/models/gauge/predict"
-UNSOLVED = "/v1/models/gauge_unsolved/predict"
+UNSOLVED = "/v1/models/unsolved/predict"
 NPY = {"Content-Type": "application/x-npy"}
 SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
 

@@ -59,8 +59,8 @@ def test_only_networks_of_problems_with_a_solver_are_verified(verifying: Gateway
     before = errors(verifying, "gauge")
     with Client(verifying.url) as client:
         client.predict("gauge", field, tolerance=1e-4)  # solved classically
-        client.predict("gauge_unsolved", field)
+        client.predict("unsolved", field)
         client.predict("blur", field)  # the last one, and the only one that is verified
         wait_until(lambda: errors(verifying, "blur")[1] == 1)
     assert errors(verifying, "gauge") == before
-    assert errors(verifying, "gauge_unsolved") == (0, 0)
+    assert errors(verifying, "unsolved") == (0, 0)
