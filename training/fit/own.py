@@ -132,7 +132,7 @@ def training_rows(samples: OwnSamples, share: float, seed: int) -> NDArray[np.in
 
 
 class SplitBatches(Dataset[OwnBatch]):
-    """The batches of a split, each read from the disk when it is asked for.
+    """The batches of a split, each read from the disk when it is needed.
 
     Args:
         samples: The prepared samples.

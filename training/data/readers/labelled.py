@@ -60,8 +60,10 @@ def plain(array: zarr.Array[Any], name: str) -> LazyArray:
 def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
     """Describe variables with named dimensions; the sample axis is the one with a known name, else the first."""
     arrays = {str(name): variable(str(name), value) for name, value in data.data_vars.items()}
-    places = {str(name): np.asarray(value) for name, value in data.coords.items() if value.ndim == 1}
-    numeric = {axis(name): value for name, value in places.items() if value.dtype.kind in "fiu" and name not in SAMPLE}
+    coordinates = {str(name): np.asarray(value) for name, value in data.coords.items() if value.ndim == 1}
+    numeric = {
+        axis(name): value for name, value in coordinates.items() if value.dtype.kind in "fiu" and name not in SAMPLE
+    }
     return DataFile(path, format_, arrays, numeric)
 
 

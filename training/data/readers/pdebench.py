@@ -46,16 +46,18 @@ def is_per_sample(file: h5py.File) -> bool:
 
 def single(path: Path, file: h5py.File) -> DataFile:
     """Describe a file of arrays: Darcy flow, a scalar in one dimension, or compressible flow."""
-    places = {name: np.asarray(file[f"{name}-coordinate"]) for name in AXES if f"{name}-coordinate" in file}
+    coordinates = {name: np.asarray(file[f"{name}-coordinate"]) for name in AXES if f"{name}-coordinate" in file}
     if "nu" in file:
-        return darcy(path, file, places)
+        return darcy(path, file, coordinates)
     names = [name for name in ("tensor", *FLOW) if name in file]
     dimensions = ("time", *AXES[: file[names[0]].ndim - 2])
     arrays = {name: array(file[name], name, dimensions) for name in names}
-    return DataFile(path, "pdebench", arrays, places | times(file), remarks=("trajectories [sample, time, *grid]",))
+    return DataFile(
+        path, "pdebench", arrays, coordinates | times(file), remarks=("trajectories [sample, time, *grid]",)
+    )
 
 
-def darcy(path: Path, file: h5py.File, places: dict[str, NDArray[Any]]) -> DataFile:
+def darcy(path: Path, file: h5py.File, coordinates: dict[str, NDArray[Any]]) -> DataFile:
     """Describe Darcy flow: `nu` [sample, x, y] in, `tensor` [sample, 1, x, y] out."""
     tensor = file["tensor"]
     solution = LazyArray(
@@ -64,7 +66,7 @@ def darcy(path: Path, file: h5py.File, places: dict[str, NDArray[Any]]) -> DataF
     beta = file.attrs.get("beta")
     source = () if beta is None else (f"the source is beta = {np.asarray(beta).item():g} everywhere",)
     found = {"nu": array(file["nu"], "nu", AXES[:2]), "tensor": solution}
-    return DataFile(path, "pdebench", found, places, remarks=("Darcy flow", *source))
+    return DataFile(path, "pdebench", found, coordinates, remarks=("Darcy flow", *source))
 
 
 def per_sample(path: Path, file: h5py.File) -> DataFile:
@@ -80,10 +82,10 @@ def per_sample(path: Path, file: h5py.File) -> DataFile:
 
     shape = (len(groups), len(data), components, *sides)
     found = LazyArray("data", shape, data.dtype, rows, ("time", "component", *axes))
-    places = {name: np.asarray(grid[name]) for name in axes if name in grid}
+    coordinates = {name: np.asarray(grid[name]) for name in axes if name in grid}
     remark = f"one group per sample: {groups[0]} … {groups[-1]}"
     time = {"time": np.asarray(grid["t"])} if "t" in grid else {}
-    return DataFile(path, "pdebench", {"data": found}, places | time, remarks=(remark,))
+    return DataFile(path, "pdebench", {"data": found}, coordinates | time, remarks=(remark,))
 
 
 def times(file: h5py.File) -> dict[str, NDArray[Any]]:

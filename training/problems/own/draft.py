@@ -168,10 +168,10 @@ def add_field(made: Draft, one: LazyArray, sides: tuple[int, ...]) -> None:
     if one.dimensions is not None:
         components = one.shape[1 + one.dimensions.index("component")] if "component" in one.dimensions else 0
         moving = "time" in one.dimensions
-        place = "first"
+        end = "first"
     else:
-        rest, place = without_components(one.shape[1:])
-        components = 0 if not place or rest != sides else (one.shape[1] if place == "first" else one.shape[-1])
+        rest, end = without_components(one.shape[1:])
+        components = 0 if not end or rest != sides else (one.shape[1] if end == "first" else one.shape[-1])
         moving = False
         if one.shape[1:] != sides and rest != sides:
             made.remarks.append(f"{one.name} with shape {one.shape} is left out: it is not on the grid {sides}")
@@ -182,11 +182,11 @@ def add_field(made: Draft, one: LazyArray, sides: tuple[int, ...]) -> None:
     )
     positive = is_positive(one)
     if moving:
-        made.tensors.append(Tensor(f"{name}_first", one, "inputs", components, place, 0, positive))
-        made.tensors.append(Tensor(f"{name}_last", one, "outputs", components, place, -1, positive))
+        made.tensors.append(Tensor(f"{name}_first", one, "inputs", components, end, 0, positive))
+        made.tensors.append(Tensor(f"{name}_last", one, "outputs", components, end, -1, positive))
         made.remarks.append(f"{one.name} has a time axis: the draft maps its first frame to its last")
         return
-    made.tensors.append(Tensor(name, one, "", components, place or "first", None, positive))
+    made.tensors.append(Tensor(name, one, "", components, end or "first", None, positive))
 
 
 def assign_roles(made: Draft) -> None:
@@ -221,22 +221,22 @@ def axis_entry(made: Draft, file: DataFile, axis: str, side: int) -> dict[str, A
         made.remarks.append(f'guessed: axis {axis} is "open"; say "wall" or "periodic" if you know it')
     else:
         entry["boundary"] = boundary
-    places = file.coordinates.get(axis)
-    if places is None or len(places) != side:
+    coordinates = file.coordinates.get(axis)
+    if coordinates is None or len(coordinates) != side:
         made.remarks.append(f"guessed: axis {axis} has length 1 and its points are the centres of cells")
         return entry
-    return entry | spacing(np.asarray(places, dtype=np.float64), periodic=entry["boundary"] == "periodic")
+    return entry | spacing(np.asarray(coordinates, dtype=np.float64), periodic=entry["boundary"] == "periodic")
 
 
-def spacing(places: NDArray[np.float64], *, periodic: bool) -> dict[str, Any]:
+def spacing(coordinates: NDArray[np.float64], *, periodic: bool) -> dict[str, Any]:
     """Return length and point rule of equally spaced coordinates; of others the length alone."""
-    step = float(places[-1] - places[0]) / max(1, len(places) - 1)
-    centred = np.isclose(places[0], step / 2, rtol=1e-3)
+    step = float(coordinates[-1] - coordinates[0]) / max(1, len(coordinates) - 1)
+    centred = np.isclose(coordinates[0], step / 2, rtol=1e-3)
     if periodic:
-        return {"length": rounded(step * len(places)), "points": "cells" if centred else "left"}
+        return {"length": rounded(step * len(coordinates)), "points": "cells" if centred else "left"}
     if centred:
-        return {"length": rounded(step * len(places)), "points": "cells"}
-    return {"length": rounded(abs(float(places[-1] - places[0]))), "points": "nodes"}
+        return {"length": rounded(step * len(coordinates)), "points": "cells"}
+    return {"length": rounded(abs(float(coordinates[-1] - coordinates[0]))), "points": "nodes"}
 
 
 def rounded(length: float) -> float:
