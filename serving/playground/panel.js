@@ -19,6 +19,7 @@ export class Panel {
     this.figure = figure;
     this.role = figure.dataset.role;
     this.view = null;
+    this.position = null; // of the pointer, in shares of the axes
   }
 
   /** Become a curve for one axis, or a picture for two or three. */
@@ -55,6 +56,7 @@ export class Panel {
     this.view.show(field, range, baseline);
     this.view.label(`${this.title}, ${field.shape.join(" by ")} points, scale from ${low} to ${high}`);
     this.#paintRamp();
+    this.read(this.position); // the value there may be another now
   }
 
   /** Mark what is shown as outdated. */
@@ -72,6 +74,7 @@ export class Panel {
 
   /** Show the value at a position, in shares of the axes; null hides it. */
   read(position) {
+    this.position = position;
     const text = position && this.field ? this.view.reading(this.field, position, this.baseline) : "";
     this.#part(".reading").textContent = text;
     this.#part(".reading").dataset.side = position && position[0] > 0.5 ? "top" : "bottom"; // never under the pointer

@@ -18,7 +18,7 @@ import httpx2
 import numpy as np
 import psutil
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import FloatRect, expect, sync_playwright
 from safetensors.numpy import load_file, save_file
 
 import physics.darcy
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from playwright.sync_api import Browser, FloatRect, Locator, Page
+    from playwright.sync_api import Browser, Locator, Page
 
     from petrov_client import ModelInfo
     from serving.settings import Settings
@@ -149,6 +149,15 @@ class Visit:
         PICTURES.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
 
+    def header_picture(self, name: str) -> None:
+        """Take a picture from the top of the page to the end of the first row of panels."""
+        box = self.panel("difference").first.bounding_box()
+        assert box is not None
+        end = self.page.evaluate("scrollY") + box["y"] + box["height"]
+        clip = FloatRect(x=0, y=0, width=1440, height=end + 16)
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=PICTURES / f"{name}.png", clip=clip, full_page=True)
+
     def download(self, button: str) -> Any:
         with self.page.expect_download() as waiting:
             self.page.click(button)
@@ -254,6 +263,7 @@ def test_one_draws_and_sees_the_prediction_beside_the_solution(visit: Callable[.
     person.drag((0.2, 0.2), (0.8, 0.3), (0.3, 0.8))
     expect(person.sentence).not_to_have_text(first)
     person.settled("they differ by")
+    person.header_picture("readme")  # docs/playground.png is a copy of it
     drawn = person.download("#download-input")
     assert np.unique(drawn).tolist() == np.unique(before).tolist() == [3.0, 12.0]
     assert (drawn != before).mean() > 0.02
