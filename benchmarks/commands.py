@@ -279,15 +279,16 @@ def compare_own_data(
 ) -> None:
     """Compare FNO, U-Net and Petrov on other projects' data, at equal processor time; into docs/own-data.md.
 
-    Five data sets are made by their solvers first. An interrupted run is continued. With the default time all
-    trainings take about an hour and a half of one core.
+    Five data sets are made by their solvers first. An interrupted run is continued. With the defaults the trainings
+    take about two hours of one core.
     """
     plan = own_data.Plan(tuple(split(problems)), seconds, seeds)
-    found = own_data_trainings.Results(json)
-    for row in own_data.compare(plan, found, data, workers):
+    rows = []
+    for row in own_data.compare(plan, own_data_trainings.Results(json), data, workers):
         training, result = row.training, row.result
         typer.echo(f"{training.problem}, {training.title}, {training.split}: {result.error:.2e}", err=True)
-    write_own_data(found.rows)
+        rows.append(row)
+    write_own_data(rows)
 
 
 def write_own_data(rows: Sequence[own_data_trainings.Row]) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FNO, UNET, PETROV, WITHOUT = "FNO", "U-Net", "Petrov", "Petrov without attention"
 TITLES = (FNO, UNET, PETROV, WITHOUT)
 TUNED = (FNO, UNET)
-SECONDS, SEEDS, TUNING_SHARE, TUNING_SEED = 60.0, 2, 1 / 3, 100
+SECONDS, SEEDS, TUNING_SHARE, TUNING_SEED = 120.0, 2, 1 / 3, 100
 #: Modes per axis (positive and negative together) and channels of FNO's candidates, by the points of the shortest axis.
 SIZES = {
     16: ((12, 32), (16, 32)),
@@ -31,7 +31,7 @@ SIZES = {
     32: ((16, 32), (24, 32)),
     128: ((16, 32), (32, 64)),
 }
-RATES = {FNO: (5e-3, 1e-2), UNET: (2e-3, 5e-3)}
+RATES = {FNO: (2e-3, 5e-3, 1e-2), UNET: (2e-3, 5e-3)}
 BATCH = 16
 
 
