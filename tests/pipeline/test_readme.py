@@ -33,8 +33,8 @@ PRINTED = "http://127.0.0.1:8080"
 
 def blocks(page: Path, language: str, text: str) -> list[str]:
     """Return the code blocks of a page that are in a language and contain a text."""
-    found = re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
-    return [block for block in found if text in block]
+    found = re.findall(r"```(\w*)\n(.*?)```", page.read_text(), re.DOTALL)
+    return [block for name, block in found if re.fullmatch(language, name) and text in block]
 
 
 @pytest.fixture(scope="module")
