@@ -155,12 +155,9 @@ def describe(problem: Problem | SequenceDescription) -> Description | SequenceDe
 
 def describe_for(operator: nn.Module, problem: Problem | SequenceDescription) -> Description | SequenceDescription:
     """Return the data part of a problem, with the optional inputs that the operator takes."""
-    description = describe(problem)
-    if not (isinstance(problem, Problem) and isinstance(operator, Operator) and operator.optional):
-        return description
-    known = {quantity.name for quantity in problem.description.inputs}
-    optional = (quantity for quantity in problem.optional if quantity.name not in known)
-    return problem.description.model_copy(update={"inputs": (*problem.description.inputs, *optional)})
+    if isinstance(problem, Problem) and isinstance(operator, Operator):
+        return problem.description_for(operator.optional)
+    return describe(problem)
 
 
 def load(folder: Path) -> OperatorCheckpoint | OwnCheckpoint | SequenceCheckpoint:

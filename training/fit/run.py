@@ -140,7 +140,7 @@ def calibrate(work: Workload[Any], network: nn.Module, run: RunFolder, fresh: in
     samples = work.calibration_samples(network, fresh)
     if samples is None or not isinstance(network, Operator) or not isinstance(work.problem, Problem):
         return {}
-    found = calibration.calibrated(work.problem.description, network, samples)
+    found = calibration.calibrated(work.problem.description_for(network.optional), network, samples)
     if found is None:
         return {}
     calibration.save(run.path, found)

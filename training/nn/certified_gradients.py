@@ -118,9 +118,9 @@ def means(coefficient: Plane) -> Faces:
 
 def outflow(conductances: Faces, u: Plane) -> Plane:
     """Return the flux out of the volume of every point, with u = 0 on the walls."""
-    padded = functional.pad(u, (1, 1, 1, 1))
-    down = conductances.down * (padded[:, 1:, 1:-1] - padded[:, :-1, 1:-1])
-    across = conductances.across * (padded[:, 1:-1, 1:] - padded[:, 1:-1, :-1])
+    rows, columns = functional.pad(u, (0, 0, 1, 1)), functional.pad(u, (1, 1))
+    down = conductances.down * (rows[:, 1:] - rows[:, :-1])
+    across = conductances.across * (columns[:, :, 1:] - columns[:, :, :-1])
     return (down[:, :-1] - down[:, 1:]) + (across[:, :, :-1] - across[:, :, 1:])
 
 

@@ -89,12 +89,13 @@ def modes(index: Tensor, rho: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tenso
         dtype: The dtype of the eigenvectors.
     """
     i, last = index.double(), index[-1:].double()
-    theta, decay = angles(i + 1, last / 2, rho), decays(index, rho)
+    theta, decay = angles(i + 1, last / 2, rho), decays(last, rho)
     phase = theta * (i[:, None] - last / 2) - (math.pi / 2) * i
-    at_walls = (rho < 0.5 - TOUCHING) & (index > index[-1:] - 2)
-    vectors = torch.where(at_walls, localised(index, decay).to(dtype), torch.cos(reduced(phase).to(dtype)))
-    roots = torch.where(at_walls, torch.exp(decay / 2) + torch.exp(-decay / 2), 2 * torch.sin(theta / 2))
-    return vectors, roots
+    vectors, roots = torch.cos(reduced(phase).to(dtype)), 2 * torch.sin(theta / 2)
+    at_walls = rho < 0.5 - TOUCHING
+    pair = torch.where(at_walls, localised(index, decay).to(dtype), vectors[:, -2:])
+    pair_roots = torch.where(at_walls, torch.exp(decay / 2) + torch.exp(-decay / 2), roots[-2:])
+    return torch.cat([vectors[:, :-2], pair], dim=1), torch.cat([roots[:-2], pair_roots])
 
 
 def angles(k: Tensor, centre: Tensor, rho: Tensor) -> Tensor:
@@ -119,32 +120,33 @@ def angles(k: Tensor, centre: Tensor, rho: Tensor) -> Tensor:
     return theta
 
 
-def decays(index: Tensor, rho: Tensor) -> Tensor:
-    r"""Return the decays :math:`\eta` of the modes at the walls: the odd one's for the last index, else the even one's.
+def decays(last: Tensor, rho: Tensor) -> Float[Tensor, " 2"]:
+    r"""Return the decays :math:`\eta` of the even and of the odd mode at the walls.
 
     With :math:`E = e^\eta` and :math:`T = \tanh(\eta c)` for the even mode, its inverse for the odd one,
 
     .. math:: E (T/2 + \rho) + (\rho - T/2)/E = 1/\rho - 2\rho.
 
     Args:
-        index: The indices 0..n-1.
+        last: The last index, n - 1.
         rho: The distance of the walls in distances of neighbours.
     """
-    right, tangent = 1 / rho - 2 * rho, torch.ones_like(index, dtype=rho.dtype)
+    sign = torch.tensor([1.0, -1.0], dtype=rho.dtype, device=rho.device)
+    right, tangent = 1 / rho - 2 * rho, torch.ones_like(sign)
     for _ in range(DECAYS):
         root = (right.square() + tangent.square() - 4 * rho.square()).clamp(min=0).sqrt()
         eta = torch.log((right + root) / (tangent + 2 * rho)).clamp(min=TOUCHING)
-        end = torch.exp(-eta * index[-1:])
-        tangent = torch.where(index == index[-1:], (1 + end) / (1 - end), (1 - end) / (1 + end))
+        end = sign * torch.exp(-eta * last)
+        tangent = (1 - end) / (1 + end)
     return eta
 
 
-def localised(index: Tensor, decay: Tensor) -> Float[Tensor, "point point"]:
-    """Return the modes at the walls, the odd one in the last column and the even one in the others."""
+def localised(index: Tensor, decay: Float[Tensor, " 2"]) -> Float[Tensor, "point 2"]:
+    """Return the even and the odd mode at the walls."""
     near = torch.exp(-decay * index[:, None])
     far = torch.exp(-decay * (index[-1:] - index)[:, None])
-    sign = 1 - 2 * (index[:, None] % 2)
-    return sign * torch.where(index == index[-1:], near - far, near + far)
+    sign = torch.tensor([1.0, -1.0], dtype=decay.dtype, device=decay.device)
+    return (1 - 2 * (index[:, None] % 2)) * (near + sign * far)
 
 
 def reduced(phase: Tensor) -> Tensor:

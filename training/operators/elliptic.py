@@ -62,7 +62,7 @@ class EllipticConfig(BaseModel):
     layers: int = 3  # convolutions between the first one and the head
     contrast: PositiveFloat = 4.0  # trained ratio of the two values
     reach: PositiveFloat = 1.0  # how far, as a difference of logarithms of logarithms, the contrast may be from it
-    steps: PositiveInt = 6  # conjugate gradient iterations
+    steps: PositiveInt = 7  # conjugate gradient iterations
 
 
 class EllipticOperator(Operator):
@@ -87,6 +87,12 @@ class EllipticOperator(Operator):
     def forward(self, *fields: Plane) -> Plane:
         return self.with_quality(*fields)[0]
 
+    def canonical(self, *fields: Tensor) -> tuple[Tensor, ...]:
+        """Return the coefficient over its mean on a logarithmic scale, and the source over its largest value."""
+        coefficient, source = fields if len(fields) > 1 else (fields[0], torch.ones_like(fields[0]))
+        low, high = (extreme(coefficient, dim=(1, 2), keepdim=True) for extreme in (torch.amin, torch.amax))
+        return coefficient / (torch.sqrt(low) * torch.sqrt(high)), source / largest(source)
+
     def with_quality(self, *fields: Plane) -> tuple[Plane, Float[Tensor, "batch 1"]]:
         """Return the solution, and a bound on its distance to that of the corrected equation.
 
@@ -100,8 +106,7 @@ class EllipticOperator(Operator):
         coefficient, source = fields if len(fields) > 1 else (fields[0], torch.ones_like(fields[0]))
         low, high = (extreme(coefficient, dim=(1, 2), keepdim=True) for extreme in (torch.amin, torch.amax))
         scale = torch.sqrt(low) * torch.sqrt(high)
-        strength = source.abs().amax(dim=(1, 2), keepdim=True)
-        strength = torch.where(strength > 0, strength, torch.ones_like(strength))
+        strength = largest(source)
         volumes = self.volumes(coefficient)
         faces, load = self.faces(coefficient / scale), source / strength * volumes.areas
         found = solve(volumes, faces, load, Range(low / scale, high / scale), self.config.steps)
@@ -179,6 +184,12 @@ class Correction(nn.Module):
         down = faces[:, 0, self.BEFORE : rows + 1, self.BEFORE : columns]
         across = faces[:, 1, self.BEFORE : rows, self.BEFORE : columns + 1]
         return Faces(down, across)
+
+
+def largest(source: Plane) -> Float[Tensor, "batch 1 1"]:
+    """Return the largest absolute value of each sample, or 1 where there is none but 0."""
+    strength = source.abs().amax(dim=(1, 2), keepdim=True)
+    return torch.where(strength > 0, strength, torch.ones_like(strength))
 
 
 def towards(position: Tensor, t: Tensor) -> Tensor:

@@ -108,6 +108,12 @@ class Problem:
         """The problem whose files hold the samples."""
         return self.samples_of or self
 
+    def description_for(self, optional: bool) -> Description:
+        """Return the data part, with the optional inputs if an operator takes them."""
+        known = {quantity.name for quantity in self.description.inputs}
+        added = tuple(quantity for quantity in self.optional if optional and quantity.name not in known)
+        return self.description.model_copy(update={"inputs": (*self.description.inputs, *added)})
+
     def sample(self, seed: np.random.SeedSequence, mesh: int) -> Fields:
         """Draw one sample.
 
