@@ -27,6 +27,7 @@ from benchmarks.tables import (
     breakeven,
     charts,
     forward,
+    outside,
     pareto,
     quality,
     settings,
@@ -109,6 +110,19 @@ def measure_accuracy(
 def write_quality() -> None:
     """Write how the released models' error estimates and novelties do into docs/quality.md, from their cards."""
     quality.write_page(Path("docs/quality.md"), CHECKPOINTS)
+
+
+@app.command("outside")
+def measure_outside(
+    folder: Annotated[Path, typer.Option(help="The checkpoint.")] = CHECKPOINTS / "darcy",
+    earlier: Annotated[Path | None, typer.Option(help="A checkpoint to compare with.")] = None,
+    quick: Quick = False,
+) -> None:
+    """Measure `darcy` on fields unlike its training set; into docs/benchmarks.md."""
+    rows = outside.measure(folder, earlier, quick=quick)
+    for header, cells in outside.tables(rows).values():
+        show(header, cells)
+    page.publish("outside", outside.document(rows), outside.tables(rows), quick=quick)
 
 
 @app.command("summary")
