@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from physics import darcy, elliptic, volumes
-from physics.grid import WALL
+from physics.families import FAMILIES
+from physics.grid import WALL, axis
 from physics.norms import relative_l2
 
 Field = NDArray[np.float64]
@@ -144,3 +145,19 @@ def test_an_example_pressure_is_that_of_the_sample_on_any_grid() -> None:
     assert between.shape == (100, 100)
     assert between.min() == pytest.approx(pressure.min(), rel=1e-9)  # at a corner, a point of both grids
     assert between.min() < between.max() <= pressure.max()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_bound_is_never_below_the_distance(family: str) -> None:
+    rng = np.random.default_rng(5)
+    coefficient, source = FAMILIES[family](rng, axis(29)), rng.standard_normal((29, 29))
+    exact, A = darcy.solve(coefficient, source), volumes.matrix(coefficient, WALL)
+    for size in (0.0, 1e-6, 1e-3, 0.1):
+        found = exact * (1 + size * rng.standard_normal(exact.shape))
+        error, whole = ((v.ravel() @ (A @ v.ravel())) ** 0.5 for v in (found - exact, exact))
+        assert darcy.bound(coefficient, found, source) >= error / whole
+
+
+def test_a_bound_of_nothing_is_nothing() -> None:
+    assert darcy.bound(np.ones((5, 5)), np.zeros((5, 5)), 0.0) == 0.0
+    assert darcy.bound(np.ones((5, 5)), np.zeros((5, 5))) == np.inf

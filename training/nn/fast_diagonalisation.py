@@ -131,7 +131,7 @@ def decays(last: Tensor, rho: Tensor) -> Float[Tensor, " 2"]:
         last: The last index, n - 1.
         rho: The distance of the walls in distances of neighbours.
     """
-    sign = torch.tensor([1.0, -1.0], dtype=rho.dtype, device=rho.device)
+    sign = 1 - 2 * torch.arange(2, dtype=rho.dtype, device=rho.device)
     right, tangent = 1 / rho - 2 * rho, torch.ones_like(sign)
     for _ in range(DECAYS):
         root = (right.square() + tangent.square() - 4 * rho.square()).clamp(min=0).sqrt()
@@ -145,7 +145,7 @@ def localised(index: Tensor, decay: Float[Tensor, " 2"]) -> Float[Tensor, "point
     """Return the even and the odd mode at the walls."""
     near = torch.exp(-decay * index[:, None])
     far = torch.exp(-decay * (index[-1:] - index)[:, None])
-    sign = torch.tensor([1.0, -1.0], dtype=decay.dtype, device=decay.device)
+    sign = 1 - 2 * torch.arange(2, dtype=decay.dtype, device=decay.device)
     return (1 - 2 * (index[:, None] % 2)) * (near + sign * far)
 
 
