@@ -153,17 +153,17 @@ def solve(volumes: Volumes, coefficient: Faces, load: Plane, bounds: Range, step
     rz = inner(r, z)
     for taken in range(steps + 1):
         q = outflow(conductances, p)
-        length = rz / (inner(p, q) + TINY)
+        length = rz / inner(p, q).clamp(min=TINY)
         gain = length * rz
         if taken < steps:
             u, energy = u + length * p, energy + gain
         r = r - length * q
         z, before = volumes.invert(r), rz
         rz = inner(r, z)
-        ratio = rz / (before + TINY)
+        ratio = rz / before.clamp(min=TINY)
         p, rest = z + ratio * p, (gamma - length).clamp(min=0)
-        gamma = rest / (mu * rest + ratio + TINY)
-    left = torch.sqrt((gain + gamma * rz.clamp(min=0)) / (energy + TINY))
+        gamma = rest / (mu * rest + ratio).clamp(min=TINY)
+    left = torch.sqrt((gain + gamma * rz.clamp(min=0)) / energy.clamp(min=TINY))
     rounded = ROUNDING * volumes.points * torch.sqrt(bounds.high / bounds.low)
     return Iterate(u, torch.where(energy > 0, left + rounded, torch.zeros_like(left)))
 

@@ -70,11 +70,11 @@ class ConjugateGradients(nn.Module):
         rz = inner(r, z)
         for _ in range(self.steps):
             q = self.outflow(faces, p)
-            alpha = rz / (inner(p, q) + TINY)
+            alpha = rz / inner(p, q).clamp(min=TINY)
             u, r = u + alpha * p, r - alpha * q
             z, before = self.precondition(r), rz
             rz = inner(r, z)
-            p = z + rz / (before + TINY) * p
+            p = z + rz / before.clamp(min=TINY) * p
         return u, z
 
     def precondition(self, load: Plane) -> Plane:

@@ -124,14 +124,14 @@ class EllipticOperator(Operator):
         """Return the corrected coefficient of every face."""
         low, high = (extreme(coefficient, dim=(1, 2), keepdim=True) for extreme in (torch.amin, torch.amax))
         span = torch.log(high / low)
-        level = torch.log(coefficient / low) / (span + SMALLEST)
+        level = torch.log(coefficient / low) / span.clamp(min=SMALLEST)
         rows, columns = (self.spacing(index) for index in indices(coefficient.shape[1:], coefficient.device))
         strength = self.confidence(level, span) * (1 - 1 / (rows * columns))
         spacing = torch.cat([rows, columns]).clamp(max=self.config.coarsest)
         moved = self.correction(2 * level - 1, torch.log2(spacing).to(coefficient.dtype))
         mean = means(coefficient)
         down, across = (
-            mean_ * torch.exp(span * towards(torch.log(mean_ / low) / (span + SMALLEST), strength.to(mean_) * t))
+            mean_ * torch.exp(span * towards(torch.log(mean_ / low) / span.clamp(min=SMALLEST), strength.to(mean_) * t))
             for mean_, t in ((mean.down, moved.down), (mean.across, moved.across))
         )
         return Faces(down, across)
@@ -145,7 +145,7 @@ class EllipticOperator(Operator):
     def confidence(self, level: Plane, span: Tensor) -> Float[Tensor, "batch 1 1"]:
         """Return how far, between 0 and 1, coefficients resemble the trained ones."""
         mixed = (4 * level * (1 - level)).mean(dim=(1, 2), keepdim=True)
-        distance = torch.log((span + SMALLEST) / math.log(self.config.contrast))
+        distance = torch.log(span.clamp(min=SMALLEST) / math.log(self.config.contrast))
         return torch.exp(-(mixed / PURITY).square() - (distance / self.config.reach).square())
 
 
