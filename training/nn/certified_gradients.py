@@ -36,7 +36,7 @@ TINY = 1e-30
 SPECTRUM = 2e-5
 """By how much, relatively, rounding moves the eigenvalues of the preconditioned matrix."""
 
-ROUNDING = 2e-8
+ROUNDING = 1.2e-8
 """Relative error in the energy norm that single precision leaves: per point along an axis, at contrast 1."""
 
 PerSample = Float[Tensor, "batch 1 1"]
