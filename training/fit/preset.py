@@ -24,7 +24,7 @@ TOKENS = {1: 64, 2: 400, 3: 512}
 """About how many tokens a grid is cut into, by the number of axes."""
 POINTS = 8192
 """About how many points a batch holds: in the same time, more steps are worth more than larger batches."""
-BATCHES = (4, 16)
+BATCHES = (4, 8)
 """The smallest and the largest batch; batches are powers of two, which several processes can share."""
 RATE = 5e-3
 TRIALS = 4
