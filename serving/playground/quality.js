@@ -18,7 +18,7 @@ export function quality(headers) {
 /** Return badges: `title`, `value`, `note`, and whether one calls for care. */
 export function badges({ bound, estimate, novelty, outside, solver }) {
   const made = [];
-  if (bound !== undefined) made.push({ title: "Error bound", value: `≤ ${percent(bound)}`, note: "guaranteed, in the energy norm" });
+  if (bound !== undefined) made.push({ title: "Error bound", value: `≤ ${percent(bound)}`, note: "guaranteed, to the discrete solution of the equation that the model solves" });
   if (estimate !== undefined) made.push({ title: "Error estimate", value: `≤ ${percent(estimate)}`, note: "holds for 90 % of inputs like the training data" });
   if (outside !== undefined) made.push({ title: "Input", value: outside ? "outside" : "inside", note: unlike(outside, novelty), care: outside });
   if (solver === "solver") made.push({ title: "Solved by", value: "solver", note: "the classical one, in place of the network" });
