@@ -168,7 +168,9 @@ def staging(repository: Path, name: str) -> Iterator[Path]:
 
 
 def check_names(folder: Path, signature: Signature) -> None:
-    """Require that a model's versions have the same inputs and outputs; quality outputs may come and go.
+    """Require that a model's versions have the same inputs and outputs; inputs with a default may be added.
+
+    Quality outputs may come and go.
 
     Raises:
         RepositoryError: The published model has other tensors or words, or its config cannot be read.
@@ -181,8 +183,10 @@ def check_names(folder: Path, signature: Signature) -> None:
     except ValueError as error:
         raise RepositoryError(f"{path} is no Triton config: {error}") from error
     outputs = [triton_config.unnumbered(tensor.name) for tensor in config.output]
-    published = map_of([tensor.name for tensor in config.input], [name for name in outputs if name not in QUALITY])
-    own = map_of(signature.argument_names, [tensor.name for tensor in signature.outputs])
+    inputs = [tensor.name for tensor in config.input]
+    kept = [each.name for each in signature.arguments if each.default is None or each.name in inputs]
+    published = map_of(inputs, [name for name in outputs if name not in QUALITY])
+    own = map_of(kept, [tensor.name for tensor in signature.outputs])
     if published != own:
         raise RepositoryError(
             f"{folder.name!r} is published as {published} but this checkpoint is {own}: "

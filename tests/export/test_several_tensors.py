@@ -177,3 +177,16 @@ def test_versions_that_triton_could_not_load_leave_the_repository(tmp_path: Path
     assert (path / "config.pbtxt").read_text() == triton_config.text("heat", certified, "onnx")
     with pytest.raises(repository.RepositoryError, match="is published as conductivity, velocity, wind -> temperature"):
         repository.check_names(path, signature(parameters=[]))
+
+
+def test_inputs_with_a_default_may_be_added(tmp_path: Path) -> None:
+    path = tmp_path / "heat"
+    path.mkdir()
+    (path / "config.pbtxt").write_text(triton_config.text("heat", signature(), "onnx"))
+    *inputs, velocity = HEAT["inputs"]
+    source = {"name": "source", "meaning": ""}
+    repository.check_names(path, signature(inputs=[*inputs, velocity, source | {"default": 1.0}]))
+    with pytest.raises(repository.RepositoryError, match="but this checkpoint is conductivity, velocity, source, wind"):
+        repository.check_names(path, signature(inputs=[*inputs, velocity, source]))
+    with pytest.raises(repository.RepositoryError, match="but this checkpoint is conductivity, wind"):
+        repository.check_names(path, signature(inputs=inputs))
