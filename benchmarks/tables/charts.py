@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+from matplotlib import ticker
 from matplotlib.lines import Line2D
 
 from benchmarks.tables import forward, pareto
@@ -79,7 +80,9 @@ def draw_pareto(found: list[pareto.Point], target: Path) -> None:
 def draw_panel(axis: Axes, points: list[pareto.Point]) -> None:
     """Draw one input: a line per kind of method."""
     for name, mark in dict.fromkeys(family(each.method) for each in points):
-        chosen = sorted((each for each in points if family(each.method)[0] == name), key=lambda each: each.seconds)
+        # The method that computes the truth itself has no error to draw.
+        chosen = [each for each in points if family(each.method)[0] == name and each.error > 0]
+        chosen.sort(key=lambda each: each.seconds)
         axis.errorbar(
             [1e3 * each.seconds for each in chosen],
             [each.error for each in chosen],
@@ -89,8 +92,11 @@ def draw_panel(axis: Axes, points: list[pareto.Point]) -> None:
             color="black" if name == "network" else "tab:blue",
             markersize=7,
         )
-    axis.set_xscale("log")
-    axis.set_yscale("log")
+    axis.set(xscale="log", yscale="log")
+    for scale, digits in ((axis.xaxis, "{x:g}"), (axis.yaxis, "{x:.0e}")):
+        scale.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        scale.set_major_formatter(digits)
+        scale.set_minor_formatter(ticker.NullFormatter())
     axis.set_xlabel("processor time per field, ms")
     axis.set_ylabel("relative L2 error")
     axis.grid(visible=True, alpha=0.3)

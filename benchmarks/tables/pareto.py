@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 SEED = 5_000
 DARCY_GRIDS, BURGERS_GRIDS = (85, 141, 211, 421), (512, 8192)
 STEPS = (2, 4, 6, 8, 10)
-#: Points and time steps of the spectral method.
-INTEGRATIONS = ((128, 0.05), (256, 0.04), (256, 0.02), (512, 0.01), (1024, 0.002))
+#: Points and time steps of the spectral method. Larger steps overflow: 0.04 on 1 of 24 fields, 0.05 on 2.
+INTEGRATIONS = ((128, 0.025), (128, 0.02), (256, 0.01), (1024, 0.002))
 FIELDS, QUICK_FIELDS = 24, 4
 REPETITIONS = 3
 FINE = 2  # times as many cells per axis for the truth's own error
