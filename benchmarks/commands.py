@@ -127,8 +127,11 @@ def measure_outside(
 
 @app.command("summary")
 def measure_summary() -> None:
-    """Write the README's table from the cards and from the results of `forward` and `solvers`."""
-    publish("summary", summary.HEADER, summary.rows(CHECKPOINTS, *results()))
+    """Write the README's table from the results of `pareto` and `solvers`."""
+    found, solved = (page.read(name) for name in ("pareto", "solvers"))
+    if found is None or solved is None:
+        raise typer.BadParameter("expected results of `pareto` and `solvers`: run these first")
+    publish("summary", summary.HEADER, summary.rows(found, solved))
 
 
 @app.command("settings")

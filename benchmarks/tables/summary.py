@@ -1,59 +1,75 @@
-"""The README's table of errors and times, from the cards and from the results of `forward` and `solvers`."""
+"""The README's table: each network beside the best classical method at its accuracy.
+
+`pareto` has measured `darcy` and `burgers`, `solvers` the inverse problem, each in one run on the same fields.
+"""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.tables import breakeven, forward
-from training.evaluation import beside, table
+from benchmarks.tables.pareto import Point
+from training.evaluation import table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Mapping
 
-HEADER = ("model", "input", "network error", "network ms", "baseline error", "baseline ms")
-#: The grids and noise levels that the README shows, as the cards write them, with the name the timings have for each.
-SHOWN = {
-    "darcy": {each: each for each in ("85 x 85", "141 x 141", "211 x 211", "421 x 421")},
-    "darcy_inverse": {
-        "141 x 141": "141 x 141, 0% noise",
-        "141 x 141, 1 % noise": "141 x 141, 1% noise",
-        "141 x 141, 10 % noise": "141 x 141, 10% noise",
-    },
-    "burgers": {"512": "512 points", "8192": "8192 points"},
-}
+HEADER = ("model", "input", "fields", "network error", "network ms", "baseline", "baseline error", "baseline ms")
+CLOSE = 1.05  # of the least error: what is more exact than that is not worth its time
+INVERSION = "total variation"
 
 
-def rows(checkpoints: Path, first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return one row per shown model and input.
+def rows(pareto: Mapping[str, Any], solvers: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return one row per model and input.
 
     Args:
-        checkpoints: Folder of the released models; their cards hold the errors.
-        first: The results of `forward`: times of `darcy` and of its solvers.
-        second: The results of `solvers`: times of the other models and of their solvers.
+        pareto: The results of `pareto`.
+        solvers: The results of `solvers`, of which the inverse problem is shown.
 
     Returns:
-        Cells in the order of `HEADER`: mean relative L2 errors, and milliseconds per field.
+        Cells in the order of `HEADER`: mean relative L2 errors, and milliseconds of processor time per field.
     """
-    pairs = [each for each in breakeven.darcy_pairs(first) if each.solver_name == forward.GRADIENTS]
-    times = {(each.model, each.input): each for each in (*pairs, *breakeven.other_pairs(second))}
-    return [
-        (model, name, network, milliseconds(pair.network), baseline, milliseconds(pair.solver))
-        for model, shown in SHOWN.items()
-        for name, network, baseline in errors(checkpoints / model / "card.json")
-        if (pair := times.get((model, shown.get(name, ""))))
-    ]
+    points = [Point(**each) for each in pareto["points"]]
+    networks = [each for each in points if each.method == "network"]
+    inverse = [each for each in solvers["solvers"] if each["model"] == "darcy_inverse"]
+    return [*(beside(each, points) for each in networks), *map(inversion, inverse)]
 
 
-def errors(card: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield every measured input of a card with the network's error and the baseline's, where it was measured."""
-    figures = {name: part for name, part in json.loads(card.read_text()).items() if name in {"errors", "classical"}}
-    for network, baseline in beside(figures):
-        solver = "" if baseline is None else table.scientific(baseline["relative_l2"])
-        yield table.case_name(network), table.scientific(network["relative_l2"]), solver
+def beside(network: Point, points: list[Point]) -> tuple[str, ...]:
+    """Return the row of a network that was measured by `pareto`."""
+    same = [each for each in points if (each.model, each.input) == (network.model, network.input)]
+    best = baseline(network, [each for each in same if each is not network])
+    return (
+        network.model,
+        network.input,
+        str(network.fields),
+        table.scientific(network.error),
+        milliseconds(network.seconds),
+        best.method,
+        table.scientific(best.error),
+        milliseconds(best.seconds),
+    )
+
+
+def baseline(network: Point, methods: list[Point]) -> Point:
+    """Return the fastest classical method that is as accurate as the network, or else nearly the most accurate one."""
+    enough = max(network.error, CLOSE * min(each.error for each in methods))
+    return min((each for each in methods if each.error <= enough), key=lambda each: each.seconds)
+
+
+def inversion(both: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the row of the inverse problem at one level of noise."""
+    return (
+        both["model"],
+        both["input"],
+        str(both["fields"]),
+        table.scientific(both["network_error"]),
+        milliseconds(both["network_seconds"]),
+        INVERSION,
+        table.scientific(both["solver_error"]),
+        milliseconds(both["solver_seconds"]),
+    )
 
 
 def milliseconds(seconds: float) -> str:
-    """Return milliseconds without decimals, with a separator of thousands."""
-    return f"{1e3 * seconds:,.0f}"
+    """Return milliseconds with two digits, or without decimals and with a separator of thousands."""
+    return f"{1e3 * seconds:,.0f}" if seconds >= 0.01 else f"{1e3 * seconds:.2g}"

@@ -14,6 +14,7 @@ from benchmarks.report import markdown, page
 from benchmarks.service import published_network, servers, throughput
 from benchmarks.service.load import Load
 from benchmarks.tables import attention, breakeven, forward, steps, summary, targets
+from benchmarks.tables.pareto import Point
 
 
 def measured(name: str, seconds: float, facts: dict[str, Any] | None = None) -> Measured:
@@ -98,19 +99,19 @@ def test_a_target_without_its_grid_is_not_measured() -> None:
 
 def test_the_page_holds_every_table() -> None:
     known = {"runs", "targets", "forward", "growth", "roofline", "steps", "service", "starting", "kept"}
-    known |= {"claims", "claims-growth", "solvers", "breakeven"}
+    known |= {"claims", "claims-growth", "solvers", "pareto", "breakeven"}
     text = page.PAGE.read_text()
     assert all(f"<!-- table: {name} -->" in text for name in known)
 
 
 def test_the_readme_shows_the_kept_runs() -> None:
-    first, second = page.read("forward"), page.read("solvers")
+    first, second = page.read("pareto"), page.read("solvers")
     assert first is not None
     assert second is not None
     if "quick" in {first["run"], second["run"]}:
         pytest.skip("a quick run leaves the README alone")
-    rows = summary.rows(Path("checkpoints"), first, second)
-    assert len(rows) == sum(map(len, summary.SHOWN.values()))
+    rows = summary.rows(first, second)
+    assert {row[0] for row in rows} == {"darcy", "darcy_inverse", "burgers"}
     text = Path("README.md").read_text()
     assert all(f"| {' | '.join(row)} |" in text for row in rows)
 
@@ -118,3 +119,14 @@ def test_the_readme_shows_the_kept_runs() -> None:
 def test_a_table_that_no_page_holds_is_named() -> None:
     with pytest.raises(ValueError, match="<!-- table: nothing -->"):
         markdown.page_of("nothing")
+
+
+def test_the_baseline_is_the_fastest_method_that_is_accurate_enough() -> None:
+    network = Point("toy", "20", "network", 2, 1e-3, 0.0, 1.0)
+    slow, fast, rough = (
+        Point("toy", "20", name, 2, error, 0.0, seconds)
+        for name, error, seconds in (("slow", 1e-6, 9.0), ("fast", 5e-4, 3.0), ("rough", 2e-3, 1.0))
+    )
+    assert summary.baseline(network, [slow, fast, rough]) is fast
+    nearly = Point("toy", "20", "nearly", 2, 2.05e-3, 0.0, 0.5)
+    assert summary.baseline(network, [rough, nearly]) is nearly
