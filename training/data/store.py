@@ -196,6 +196,13 @@ def _stride(description: Description, index: int, mesh: int, points: int) -> int
     return (mesh - end) // (points - end)
 
 
+def mesh(path: Path, split: Split) -> int:
+    """Return the points per axis of the stored fields of a split."""
+    with opened(path) as file:
+        first = next(field for field in file[STREAMS[split]].values() if field.ndim > 1)
+        return int(first.shape[1])
+
+
 def grids(description: Description, mesh: int, index: int = 0) -> list[int]:
     """List the numbers of points that striding an axis of `mesh` points gives.
 

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from training import evaluation
 from training.calibration import MOST_FITTED, CalibrationSamples, Measured, with_errors
-from training.data import ALL_CORES, Pool, Request, Samples, prepare, read
+from training.data import ALL_CORES, Pool, Request, Samples, grids, prepare, read
 from training.data.noise import measured
-from training.data.store import Split
+from training.data.store import Split, mesh
 from training.evaluation.timing import processor
 from training.evaluation.validity import validity
 from training.examples import Tensors, of_fields
@@ -45,6 +45,19 @@ def request(recipe: Recipe) -> Request:
 def calibration_request(recipe: Recipe, count: int) -> Request:
     """Return samples that serve calibration alone: half of `count` to fit, then `count` to calibrate."""
     return Request(PROBLEMS[recipe.problem], recipe.data.mesh, count // 2, 0, CALIBRATION_SEED, count)
+
+
+def readable(sides: list[evaluation.Sides], problem: Problem, path: Path, split: Split) -> list[evaluation.Sides]:
+    """Return the grids that the samples of a split can be strided to; published splits may differ in their mesh.
+
+    Args:
+        sides: Points per axis of the grids.
+        problem: The problem.
+        path: The samples' file.
+        split: The split.
+    """
+    possible = set(grids(problem.description, mesh(path, split)))
+    return [each for each in sides if possible.issuperset(each)]
 
 
 class FieldTask(Task[Batch]):
@@ -200,7 +213,10 @@ class FieldWorkload(Workload[Recipe]):
         )
         sides = evaluation.measured_grids(problem.description, data)
         sets = [
-            [self.measured(network, read(file, split, count, points, after=skip, problem=problem)) for points in sides]
+            [
+                self.measured(network, read(file, split, count, points, after=skip, problem=problem))
+                for points in readable(sides, problem, file, split)
+            ]
             for file, split, count, skip in parts
         ]
         return CalibrationSamples(*sets)
