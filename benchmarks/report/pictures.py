@@ -11,7 +11,7 @@ import onnxruntime
 
 import physics.averages
 import physics.darcy
-from benchmarks.repository import newest_graph
+from benchmarks.repository import feed, newest_graph
 from physics.grid import WALL
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ def sample(seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 def predict(model: Path, field: NDArray[np.float64]) -> NDArray[np.float32]:
     """Return the output of a model's newest version for one field."""
     session = onnxruntime.InferenceSession(newest_graph(model), providers=["CPUExecutionProvider"])
-    [tensor] = session.get_inputs()
-    found: NDArray[np.float32] = session.run(None, {tensor.name: field[None].astype(np.float32)})[0][0]
+    found: NDArray[np.float32] = session.run(None, feed(session, field[None]))[0][0]
     return found
 
 

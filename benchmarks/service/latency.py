@@ -17,7 +17,7 @@ import tritonclient.grpc as triton
 from numpy.typing import NDArray
 
 import physics.darcy
-from benchmarks.repository import newest_graph
+from benchmarks.repository import feed, newest_graph
 from benchmarks.service.running import Addresses, running
 from petrov_client import Client
 
@@ -87,7 +87,7 @@ def runtime_route(repository: Path, field: NDArray[np.float32]) -> Route:
     session = onnxruntime.InferenceSession(newest_graph(repository / MODEL), providers=["CPUExecutionProvider"])
 
     def run() -> NDArray[Any]:
-        output: NDArray[Any] = session.run(None, {"coefficient": field[None]})[0][0]
+        output: NDArray[Any] = session.run(None, feed(session, field[None]))[0][0]
         return output
 
     return run

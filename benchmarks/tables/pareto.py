@@ -20,7 +20,7 @@ import physics.burgers
 import physics.cole_hopf
 import physics.darcy
 import physics.early_stopping
-from benchmarks.repository import newest_graph
+from benchmarks.repository import feed, newest_graph
 from physics.grid import CELLS
 from physics.norms import relative_l2
 
@@ -149,13 +149,10 @@ def network(model: Path) -> Solve:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(newest_graph(model), options, providers=["CPUExecutionProvider"])
-    fields = [tensor.name for tensor in session.get_inputs()]
     output = session.get_outputs()[0].name
 
     def solve(field: NDArray[Any]) -> NDArray[Any]:
-        sent = np.asarray(field, dtype=np.float32)[None]
-        rest = dict.fromkeys(fields[1:], np.ones_like(sent))  # inputs with the default 1
-        found: NDArray[Any] = session.run([output], {fields[0]: sent, **rest})[0][0]
+        found: NDArray[Any] = session.run([output], feed(session, field[None]))[0][0]
         return found
 
     return solve

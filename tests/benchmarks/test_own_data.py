@@ -56,7 +56,8 @@ def row(title: str, error: float, *, split: str = "test", seed: int = 0, problem
 
 
 def test_every_problem_file_can_be_read() -> None:
-    assert {read_problem_file(data.PROBLEMS / f"{name}.toml").name for name in data.NAMES} == {*data.NAMES}
+    names = {read_problem_file(data.PROBLEMS / f"{name}.toml").name for name in data.NAMES}
+    assert names == {*data.NAMES} - {"darcy"} | {"darcy_cells"}  # the name of a built-in problem is refused
 
 
 def test_random_fields_are_smooth_across_the_ends_of_periodic_axes_only() -> None:

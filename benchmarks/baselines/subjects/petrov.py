@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.baselines import published
+from benchmarks.repository import feed
 from export import to_onnx, to_torchscript
 from export.deployable import Deployable
 from export.signature import Signature
@@ -92,12 +93,12 @@ class Graph:
         options.intra_op_num_threads = 1
         self.session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
         fields = np.load(file)[:batch].astype(np.float32)
-        self.name, self.parts = self.session.get_inputs()[0].name, np.split(fields, batch) if single else [fields]
+        self.parts = [feed(self.session, part) for part in (np.split(fields, batch) if single else [fields])]
         self.facts = {"bytes": Path(graph).stat().st_size}
 
     def step(self) -> NDArray[np.float32]:
         """Compute the outputs."""
-        return np.concatenate([self.session.run(None, {self.name: part})[0] for part in self.parts])
+        return np.concatenate([self.session.run(None, part)[0] for part in self.parts])
 
     def write_output(self, file: str) -> None:
         """Write the outputs."""

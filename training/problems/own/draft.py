@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from training.data.readers import DataFile, LazyArray
 from training.problems.own.columns import NUMERIC
-from training.problems.own.problem_file import AXES
+from training.problems.own.problem_file import AXES, is_taken
 from training.user_error import UserError
 
 INPUTS = frozenset(
@@ -117,7 +117,7 @@ def draft(file: DataFile, files: Sequence[Path]) -> Draft:
     Raises:
         DraftError: There are no two fields with a common sample axis and grid.
     """
-    made = Draft(wire_name(file.path.stem), tuple(path.name for path in files), file.format)
+    made = Draft(own_name(wire_name(file.path.stem)), tuple(path.name for path in files), file.format)
     made.remarks += [f"{file.path.name} was read as {file.format}", *file.remarks]
     numeric = [one for one in file.arrays.values() if one.dtype.kind in NUMERIC and one.shape]
     samples = common_samples(numeric)
@@ -254,6 +254,11 @@ def is_positive(array: LazyArray) -> bool:
         if read > SCANNED:
             break
     return True
+
+
+def own_name(name: str) -> str:
+    """Return the name of a model that no built-in problem has."""
+    return f"own_{name}" if is_taken(name) else name
 
 
 def wire_name(name: str) -> str:

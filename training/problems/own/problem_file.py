@@ -20,6 +20,8 @@ from pydantic import (
     model_validator,
 )
 
+from physics import registry as classical
+from training.problems.registry import PROBLEMS
 from training.user_error import UserError
 
 NAME = r"^[a-z][a-z0-9_]*$"
@@ -49,6 +51,11 @@ def checked_share(value: float | int) -> float | int:  # noqa: PYI041 -- annotat
 
 
 Share = Annotated[float | int, AfterValidator(checked_share)]
+
+
+def is_taken(name: str) -> bool:
+    """Return whether a built-in problem has a name: its solver would be taken for that of the user's equation."""
+    return name in PROBLEMS or name in classical.problems()
 
 
 class Section(BaseModel):
@@ -206,6 +213,14 @@ class ProblemFile(Section):
     symmetries: SymmetrySection = SymmetrySection()
     time: TimeSection | None = None
     seed: NonNegativeInt = 1127802
+
+    @field_validator("name")
+    @classmethod
+    def check_name(cls, name: str) -> str:
+        """Refuse the name of a built-in problem."""
+        if is_taken(name):
+            raise ValueError(f"expected a name of your own, such as own_{name}, but {name} is a built-in problem")
+        return name
 
     @field_validator("symmetries")
     @classmethod

@@ -13,11 +13,12 @@ import pytest
 import torch
 import zarr
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from training.data.readers import ReadError, open_file
 from training.problems.own.checks import check, remarks
 from training.problems.own.columns import Column, DataError, open_columns
-from training.problems.own.draft import draft
+from training.problems.own.draft import draft, own_name
 from training.problems.own.draft_text import toml
 from training.problems.own.problem_file import (
     AxisSection,
@@ -306,3 +307,13 @@ def drafted(path: Path, folder: Path) -> ProblemFile:
     with open_file(path) as file:
         (folder / "problem.toml").write_text(toml(draft(file, [path])))
     return read_problem_file(folder / "problem.toml")
+
+
+@pytest.mark.parametrize("name", ["darcy", "poisson", "neuralop_darcy"])
+def test_the_name_of_a_built_in_problem_is_refused(name: str) -> None:
+    """Its classical solver would solve another equation than the user's."""
+    document = {"name": name, "data": {"files": ["a.npz"]}, "inputs": {"k": {}}, "outputs": {"u": {}}}
+    with pytest.raises(ValidationError, match=f"such as own_{name}, but {name} is a built-in problem"):
+        ProblemFile.model_validate(document | {"axes": {"x": {"boundary": "wall"}}})
+    assert own_name(name) == f"own_{name}"
+    assert own_name("heat") == "heat"
