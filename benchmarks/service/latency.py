@@ -72,11 +72,12 @@ def seconds(route: Route) -> float:
 def triton_route(service: Addresses, field: NDArray[np.float32]) -> Route:
     """Return the route to Triton itself, by its own client."""
     client = triton.InferenceServerClient(service.triton_grpc)
-    tensor = triton.InferInput("coefficient", [1, *field.shape], "FP32")
+    tensor, source = (triton.InferInput(name, [1, *field.shape], "FP32") for name in ("coefficient", "source"))
+    source.set_data_from_numpy(np.ones_like(field[None]))
 
     def predict() -> NDArray[Any]:
         tensor.set_data_from_numpy(field[None])
-        output: NDArray[Any] = client.infer(MODEL, [tensor]).as_numpy("solution")[0]
+        output: NDArray[Any] = client.infer(MODEL, [tensor, source]).as_numpy("solution")[0]
         return output
 
     return predict

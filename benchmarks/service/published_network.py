@@ -68,7 +68,9 @@ def publish(folder: Path, repository: Path, graph: Path | None) -> Path:
         shutil.copy(graph, version / to_onnx.FILE)
     (folder / NAME / "config.pbtxt").write_text(triton_config.text(NAME, signature, "onnx"))
     card = orjson.loads((newest_graph(repository / MODEL).parent / "card.json").read_bytes())
-    (version / "card.json").write_bytes(orjson.dumps(card | {"model": NAME, "version": 1}))
+    # The published network takes the coefficient alone, and says nothing of its error.
+    own = {"model": NAME, "version": 1, "inputs": card["inputs"][:1], "quality": []}
+    (version / "card.json").write_bytes(orjson.dumps(card | own))
     return version / to_onnx.FILE
 
 
