@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from physics import volumes
-from physics.elliptic import modes
+from physics.elliptic import constant_inverse
 from physics.grid import WALL
 
 if TYPE_CHECKING:
@@ -58,10 +58,7 @@ def solve(coefficient: ArrayLike, steps: int, source: float = 1.0, wall: float =
 
 def stencil(a: Field, wall: float) -> Map:
     """Return the map from u to the outflow of each rectangle, as in `physics.volumes`."""
-    rows, columns = a.shape
-    across = conductances(a) * np.divide.outer(volumes.widths(rows, wall), volumes.distances(columns, wall))
-    down = conductances(a.T).T * np.divide.outer(volumes.widths(columns, wall), volumes.distances(rows, wall)).T
-    across, down = across.astype(np.float32), down.astype(np.float32)
+    across, down = (each.astype(np.float32) for each in volumes.conductances(a, wall))
 
     def apply(u: Field) -> Field:
         flow_across = across * np.diff(u, axis=1, prepend=np.float32(0), append=np.float32(0))
@@ -69,20 +66,3 @@ def stencil(a: Field, wall: float) -> Map:
         return np.asarray(flow_across[:, :-1] - flow_across[:, 1:] + flow_down[:-1] - flow_down[1:])
 
     return apply
-
-
-def conductances(a: Field) -> Field:
-    """Average neighbours along the rows: [rows, columns] -> [rows, columns + 1], the walls' faces included."""
-    padded = np.pad(a, ((0, 0), (1, 1)), mode="edge")
-    return np.asarray((padded[:, 1:] + padded[:, :-1]) / 2)
-
-
-def constant_inverse(shape: tuple[int, ...], wall: float) -> Map:
-    """Return the inverse of the equation with a = 1, by fast diagonalisation."""
-    (down, Y), (across, X) = (modes(points, wall) for points in shape)
-    divisor = (1 / np.add.outer(down, across)).astype(np.float32)
-
-    def invert(load: Field) -> Field:
-        return np.asarray(Y @ (divisor * (Y.T @ load @ X)) @ X.T)
-
-    return invert

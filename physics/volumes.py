@@ -13,7 +13,7 @@ where a_face is the arithmetic mean of both sides. At a wall, u_neighbour is 0 a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -50,19 +50,36 @@ def areas(shape: tuple[int, ...], wall: float) -> NDArray[np.float64]:
 
 def matrix(coefficient: NDArray[np.float64], wall: float) -> sparse.csr_array:
     """Assemble the symmetric positive definite matrix that maps u, row by row, to the outflow of each rectangle."""
-    rows, columns = coefficient.shape
-    across = _faces(coefficient) * np.divide.outer(widths(rows, wall), distances(columns, wall))
-    down = _faces(coefficient.T).T * np.divide.outer(widths(columns, wall), distances(rows, wall)).T
+    columns = coefficient.shape[1]
+    across, down = conductances(coefficient, wall)
     diagonal = across[:, 1:] + across[:, :-1] + down[1:] + down[:-1]
     right, below = -across[:, 1:], -down[1:-1].ravel()
     right[:, -1] = 0.0  # the last point of a row does not touch the first of the next
     beside = right.ravel()[:-1]
     diagonals = [below, beside, diagonal.ravel(), beside, below]
     offsets = (-columns, -1, 0, 1, columns)
-    return sparse.csr_array(sparse.diags_array(diagonals, offsets=offsets, format="csr"))  # type: ignore[call-overload]
+    return sparse.csr_array(sparse.diags_array(diagonals, offsets=offsets, format="csr"))
 
 
-def _faces(coefficient: NDArray[np.float64]) -> NDArray[np.float64]:
+def conductances(
+    coefficient: NDArray[np.floating[Any]], wall: float
+) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
+    """Compute the flux through every face per difference of u.
+
+    Args:
+        coefficient: Permeability a [rows, columns].
+        wall: Distance from the outermost points to the boundary, in sides of the square.
+
+    Returns:
+        Those of the faces between columns [rows, columns + 1] and between rows [rows + 1, columns], walls included.
+    """
+    rows, columns = coefficient.shape
+    across = _faces(coefficient) * np.divide.outer(widths(rows, wall), distances(columns, wall))
+    down = _faces(coefficient.T).T * np.divide.outer(widths(columns, wall), distances(rows, wall)).T
+    return across, down
+
+
+def _faces(coefficient: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
     """Average neighbours along the rows: [rows, columns] -> [rows, columns + 1], the wall's faces included."""
     padded = np.pad(coefficient, ((0, 0), (1, 1)), mode="edge")
     return np.asarray((padded[:, 1:] + padded[:, :-1]) / 2)
