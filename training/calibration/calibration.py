@@ -149,7 +149,8 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
     measured = {one.points(axes): one for one in calibration if one.errors is not None}
     enough = all(len(one) >= conformal.fewest() for one in measured.values())
     rows = torch.cat([statistics(one.inputs) for one in fitted])
-    others = torch.cat([statistics(one.inputs) for one in calibration])
+    held = [(one, statistics(one.inputs)) for one in calibration]
+    others = torch.cat([each for _, each in held])
     layout = Layout(
         channels=channels,
         periodic=periodic,
@@ -166,11 +167,7 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
         errors = torch.cat([one.errors for one in fitted if one.errors is not None])
         found.estimate.fit(found.novelty.scores(rows), errors)
         found.estimate.calibrate(
-            {
-                points: (found.novelty.scores(statistics(one.inputs)), one.errors)
-                for points, one in measured.items()
-                if one.errors is not None
-            }
+            {one.points(axes): (found.novelty.scores(each), one.errors) for one, each in held if one.errors is not None}
         )
     return found
 
