@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from benchmarks.report.page import Table
     from training.operators import Operator
@@ -84,10 +85,15 @@ def row(family: str, networks: list[Operator], seeds: range) -> Row:
         return float(relative_l2(np.asarray(found), truths).mean())
 
     with torch.inference_mode():
-        first, *others = (network(inputs) for network in networks)
-        bound = networks[0].with_quality(inputs)[1].max().item() if networks[0].quality else None
+        (first, *bounds), *others = (results(network, inputs) for network in networks)
     plain = np.stack([darcy.solve(one) for one in fields])
-    return Row(family, error(plain), error(first), bound, error(others[0]) if others else None)
+    bound = bounds[0].max().item() if bounds else None
+    return Row(family, error(plain), error(first), bound, error(others[0][0]) if others else None)
+
+
+def results(network: Operator, inputs: Tensor) -> tuple[Tensor, ...]:
+    """Return the output of a network, and its error bound if it has one."""
+    return network.with_quality(inputs) if network.quality else (network(inputs),)
 
 
 def document(rows: list[Row]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Error against time: each network beside classical methods that are stopped where they are as accurate.
 
 A method dominates another one on the same input where it is both faster and more accurate. All methods see the same
-fields, one at a time on one thread, in turns; times are processor times. The truth is the benchmark's: the solution on
-421 x 421 cells for `darcy`, the spectral solution for `burgers`.
+fields, one at a time on one thread, interleaved; times are processor times. The truth is the benchmark's: the solution
+on 421 x 421 cells for `darcy`, the spectral solution for `burgers`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def burgers(repository: Path, grids: tuple[int, ...], fields: int) -> Iterator[P
 def compare(
     model: str, name: str, methods: Mapping[str, Solve], inputs: NDArray[Any], truth: NDArray[Any]
 ) -> list[Point]:
-    """Run every method on every field, in turns.
+    """Run every method on every field, interleaved.
 
     Args:
         model: Name of the model.
