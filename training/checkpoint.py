@@ -140,6 +140,7 @@ def save(
         card: What was measured.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / calibration.FILE).unlink(missing_ok=True)  # of other weights
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in operator.state_dict().items()}
     with replacing(folder / WEIGHTS) as aside:
         save_file(state, aside)

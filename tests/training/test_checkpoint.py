@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from training import checkpoint
+from training import calibration, checkpoint
 from training.operators import build
 from training.problems.registry import PROBLEMS
 from training.recipes import recipe as config
@@ -65,3 +65,9 @@ def test_a_broken_config_is_named(folder: Path, text: str) -> None:
     (folder / checkpoint.CONFIG).write_text(text)
     with pytest.raises(checkpoint.CheckpointError, match=r"config\.json"):
         checkpoint.load(folder)
+
+
+def test_new_weights_drop_the_calibration_of_the_old_ones(folder: Path) -> None:
+    (folder / calibration.FILE).write_bytes(b"of the old weights")
+    checkpoint.save(folder, build(RECIPE.operator), RECIPE, PROBLEMS["darcy"], {"errors": []})
+    assert checkpoint.load(folder).calibration is None
