@@ -234,7 +234,7 @@ def measure_pareto(repository: Repository = MODELS, quick: Quick = False) -> Non
 
 @app.command("breakeven")
 def measure_breakeven(quick: Quick = False) -> None:
-    """Compute how many solves repay a model, from the results of `forward` and `solvers`; into docs/benchmarks.md."""
+    """Compute how many solves repay a model, from the results of `pareto` and `solvers`; into docs/benchmarks.md."""
     found = breakeven.measure(CHECKPOINTS, *results())
     put("breakeven", breakeven.document(found), breakeven.tables(found), quick=quick)
 
@@ -285,7 +285,9 @@ def compare_attention(
 
 @app.command("own-data")
 def compare_own_data(
-    seconds: Annotated[float, typer.Option(min=1, help="Processor time of one training.")] = own_data.SECONDS,
+    seconds: Annotated[str, typer.Option(help="Processor times of a training.")] = ",".join(
+        f"{each:g}" for each in own_data.SECONDS
+    ),
     seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and problem.")] = own_data.SEEDS,
     workers: Annotated[int, typer.Option(min=1, help="Trainings at the same time, each of one thread.")] = 1,
     problems: Annotated[str, typer.Option(help="Which problems, such as heat,darcy.")] = ",".join(own_data_sets.NAMES),
@@ -297,9 +299,9 @@ def compare_own_data(
     """Compare FNO, U-Net and Petrov on other projects' data, at equal processor time; into docs/own-data.md.
 
     Five data sets are made by their solvers first. An interrupted run is continued. With the defaults the trainings
-    take about two hours of one core.
+    take a little over two hours of one core.
     """
-    plan = own_data.Plan(tuple(split(problems)), seconds, seeds)
+    plan = own_data.Plan(tuple(split(problems)), tuple(map(float, split(seconds))), seeds)
     rows = []
     for row in own_data.compare(plan, own_data_trainings.Results(json), data, workers):
         training, result = row.training, row.result
@@ -318,14 +320,14 @@ def write_own_data(rows: Sequence[own_data_trainings.Row]) -> None:
 
 
 def results() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the last results of `forward` and `solvers`.
+    """Return the last results of `pareto` and `solvers`.
 
     Raises:
         BadParameter: One of them has not run.
     """
-    first, second = (page.read(name) for name in ("forward", "solvers"))
+    first, second = (page.read(name) for name in ("pareto", "solvers"))
     if first is None or second is None:
-        raise typer.BadParameter("expected results of `forward` and `solvers`: run these first")
+        raise typer.BadParameter("expected results of `pareto` and `solvers`: run these first")
     return first, second
 
 

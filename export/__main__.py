@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help=__doc__, pretty_exceptions_show_locals=False)
 console = Console(stderr=True)
 
+#: What is said of a version by whether it is new.
+STATES = {True: "published", False: "already published, left alone"}
+
 
 @app.command()
 def export(
@@ -48,8 +51,11 @@ def report(one: Publication) -> None:
     """Print the version, and for a new one the whole comparison."""
     if one.new:
         console.print(table(one))
-    state = "published" if one.new else "already published, left alone"
-    console.print(f"{one.model} version {one.version}: {state}", highlight=False)
+    console.print(f"{one.model} version {one.version}: {STATES[one.new]}", highlight=False)
+    for kind, new in one.derivatives.items():
+        console.print(f"{one.model}_{kind} version {one.version}: {STATES[new]}", highlight=False)
+    for kind, reason in one.refused.items():
+        console.print(f"[yellow]{one.model}_{kind} is not published:[/] {reason}", highlight=False)
 
 
 def table(one: Publication) -> Table:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 #: What was measured of operators and of networks of sequences, and is copied to the card.
 MEASURED = ("training", "errors", "classical")
+ROLLOUT = ("rollout", "correlation_time", "spectrum")
 COUNTED = ("training", "accuracy")
 
 
@@ -57,10 +58,12 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         **({"parameters": dumped(signature.parameters)} if signature.parameters else {}),
         "outputs": dumped(signature.outputs),
         **({"quality": list(signature.quality)} if signature.quality else {}),
+        **({"frames": signature.frames.model_dump(mode="json")} if signature.frames else {}),
         "grid": signature.grid.model_dump(mode="json"),
         **({"vocabulary": signature.vocabulary.model_dump(mode="json")} if signature.vocabulary else {}),
         "limits": {"batch": signature.batch},
         **{key: checkpoint.card[key] for key in measured},
+        **{key: checkpoint.card[key] for key in ROLLOUT if key in checkpoint.card},
         **({"calibration": checkpoint.card["calibration"]} if "calibration" in checkpoint.card else {}),
         "checkpoint": {"sha256": checkpoint.digest, "parameters": parameters(checkpoint)},
     }

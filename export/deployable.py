@@ -15,7 +15,7 @@ import jaxtyping
 import torch
 from torch import Tensor, nn
 
-from export.signature import quality_of
+from export.signature import FRAME, quality_of
 from training.nn.attention import GalerkinAttention
 from training.nn.resampling import Downscaler
 
@@ -54,6 +54,30 @@ class Deployable(nn.Module):
         self.forward = renamed(network.with_quality if quality_of(operator) else network, arguments)
         self.eval()
 
+    def step(self, arguments: tuple[str, ...]) -> Step:
+        """Return one step of a rollout, with the names of its arguments."""
+        return Step(self.operator, arguments)
+
+
+class Step(nn.Module):
+    """One step of a trajectory model.
+
+    Args:
+        operator: The model, prepared for inference.
+        arguments: The names of its arguments without `frame`.
+    """
+
+    def __init__(self, operator: Any, arguments: tuple[str, ...]) -> None:
+        super().__init__()
+        self.operator = operator
+        self.forward = renamed(self.states, arguments)
+        self.eval()
+
+    def states(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return every state of the next step, in the order of the outputs."""
+        moved = self.operator.advance(inputs)
+        return tuple(moved[index] for index in self.operator.config.states)
+
 
 def renamed(call: Callable[..., Any], arguments: tuple[str, ...]) -> Callable[..., Any]:
     """Return the function with other names for its arguments."""
@@ -74,13 +98,13 @@ def example(signature: Signature) -> tuple[Tensor, ...]:
 
 
 def argument_shapes(signature: Signature, shape: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
-    """Return shape and type of every argument.
+    """Return shape and type of every argument; a trajectory has as many frames as samples, up to three.
 
     Args:
         signature: The model's signature.
         shape: Batch and points per axis.
     """
-    sides = dict(zip(("batch", *signature.grid.axes), shape, strict=True))
+    sides = dict(zip(("batch", *signature.grid.axes), shape, strict=True)) | {FRAME: min(shape[0], 3)}
     return [
         (
             tuple(fixed or sides[axis] for axis, fixed in zip(tensor.axes, tensor.shape, strict=True)),

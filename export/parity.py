@@ -29,7 +29,13 @@ TOLERANCE = 1e-5
 #: Largest difference of a quality output, relative to its value or, for smaller ones, to its floor. A bound at the
 #: rounding level of float32 has few digits, and a share of calibration inputs changes in steps.
 QUALITY_TOLERANCE = 1e-2
-FLOORS: dict[Quality, float] = {"error_bound": 1e-4, "error_estimate": 1e-4, "novelty": 1.0}
+FLOORS: dict[Quality, float] = {
+    "error_bound": 1e-4,
+    "correction": 1e-3,
+    "misfit": 1e-4,
+    "error_estimate": 1e-4,
+    "novelty": 1.0,
+}
 
 Graph: TypeAlias = "Callable[..., list[NDArray[np.float32]]]"
 

@@ -64,7 +64,8 @@ def draw(shape: tuple[int, ...], signature: Signature, seed: int = 0) -> tuple[N
         realistic(sides, positive=tensor.positive, seed=seed + 1000 * index)
         for index, (sides, tensor) in enumerate(zip(shapes, signature.inputs, strict=False))
     ]
-    return (*fields, *(numbers(shape[0], parameter, seed) for parameter in signature.parameters))
+    frames = [np.zeros(shapes[-1], np.int32)] if signature.frames else []
+    return (*fields, *(numbers(shape[0], parameter, seed) for parameter in signature.parameters), *frames)
 
 
 def numbers(batch: int, parameter: ParameterSpec, seed: int = 0) -> NDArray[np.float32]:

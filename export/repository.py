@@ -4,6 +4,7 @@
 
     model_repository/
       darcy/              config.pbtxt   1/{model.onnx, card.json, certificate.json, examples.safetensors}   2/...
+      darcy_vjp/          config.pbtxt   1/{model.onnx, card.json, certificate.json}   2/...   and darcy_jvp/
       darcy_torchscript/  config.pbtxt   1/{model.pt, ...}   2/...
     .model_repository.staging/darcy/     lock, and unfinished versions
 
@@ -18,7 +19,7 @@ import json
 import re
 import shutil
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
@@ -27,7 +28,9 @@ from export import parity, to_onnx, to_torchscript, triton_config
 from export.card import card
 from export.certificate import certificate, sha256
 from export.deployable import Deployable
-from export.signature import QUALITY, Signature
+from export.derivatives import publication as derivatives
+from export.derivatives.signatures import KINDS, Kind, signature_of
+from export.signature import FRAME, QUALITY, Signature
 from training import checkpoint as checkpoints
 from training import examples
 from training.files import write_json, write_text
@@ -43,6 +46,10 @@ CONFIG, CARD, CERTIFICATE = "config.pbtxt", "card.json", "certificate.json"
 
 #: Each format's suffix to the model's name, and the module that writes and reads it.
 FORMATS: dict[str, tuple[str, ModuleType]] = {"onnx": ("", to_onnx), "torchscript": ("_torchscript", to_torchscript)}
+ONNX = "onnx"  # the format that is differentiated; every recipe has it
+
+#: What is appended to a model's name.
+SUFFIXES = (FORMATS["torchscript"][0], *(f"_{kind}" for kind in KINDS))
 
 
 class RepositoryError(ValueError):
@@ -51,19 +58,31 @@ class RepositoryError(ValueError):
 
 @dataclass(frozen=True)
 class Publication:
-    """One format of one model after `publish`: the newest version, whether it is new, and its certificate."""
+    """One format of one model after `publish`.
+
+    Attributes:
+        model: Its name.
+        version: The newest version.
+        new: Whether it is new.
+        certificate: Its certificate.
+        derivatives: Per derivative of the version whether it is new.
+        refused: Why a derivative is not published.
+    """
 
     model: str
     version: int
     new: bool
     certificate: dict[str, Any]
+    derivatives: dict[Kind, bool] = field(default_factory=dict)
+    refused: dict[Kind, str] = field(default_factory=dict)
 
 
 def publish(folder: Path, repository: Path, name: str | None = None) -> list[Publication]:
     """Publish a checkpoint as the next version of `name` in the formats of its recipe; a present one is left alone.
 
     All formats are built and compared before the first is published. Formats that the recipe no longer lists are
-    removed from the repository.
+    removed from the repository. A derivative that cannot be made, or differs from automatic differentiation, does not
+    keep its model from being published.
 
     Args:
         folder: The checkpoint folder.
@@ -96,7 +115,9 @@ def is_current(folder: Path, repository: Path, name: str | None = None) -> bool:
         RepositoryError: The name is no model name.
     """
     checkpoint, name = checkpoints.load(folder), model_name(name or folder.resolve().name)
-    current = all(is_published(path, checkpoint) for path in paths_of(name, repository, checkpoint.formats).values())
+    paths = paths_of(name, repository, checkpoint.formats)
+    current = all(is_published(path, checkpoint) for path in paths.values())
+    current = current and not missing_derivatives(paths[ONNX], Signature.of_checkpoint(checkpoint))
     return current and not any(path.exists() for path in dropped(name, repository, checkpoint.formats))
 
 
@@ -110,11 +131,67 @@ def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publica
         stale = [format_ for format_, path in paths.items() if not is_published(path, checkpoint)]
         for format_ in stale:
             build(checkpoint, signature, format_, paths[format_], aside)
+        made, refused = build_derivatives(checkpoint, signature, paths[ONNX], aside)
+        for kind in made:
+            install(derivatives.paths_of(paths[ONNX])[kind], signature_of(kind, signature), ONNX, aside)
         for format_, path in paths.items():
             install(path, signature, format_, aside)
         for path in dropped(name, repository, checkpoint.formats):
             retire(path, aside)
-    return [publication(path, new=format_ in stale) for format_, path in paths.items()]
+        retire_derivatives(paths[ONNX], aside)
+    published = [publication(path, new=format_ in stale) for format_, path in paths.items()]
+    kinds = {kind: kind in made for kind in differentiable(signature) if kind not in refused}
+    return [replace(one, derivatives=kinds, refused=refused) if one.model == name else one for one in published]
+
+
+def differentiable(signature: Signature) -> tuple[Kind, ...]:
+    """Return the derivatives of a model: none of a model of sequences, nor of one of trajectories, which is a loop."""
+    return () if signature.vocabulary or signature.frames else KINDS
+
+
+def missing_derivatives(path: Path, signature: Signature) -> list[Kind]:
+    """Return the derivatives that the newest version of a model lacks."""
+    newest = path / str(max(versions(path), default=0))
+    return [kind for kind in differentiable(signature) if not derivatives.is_published(newest, kind)]
+
+
+def build_derivatives(
+    checkpoint: Checkpoint, signature: Signature, path: Path, aside: Path
+) -> tuple[list[Kind], dict[Kind, str]]:
+    """Build the missing derivatives of the newest version, or of the one in the staging folder.
+
+    Args:
+        checkpoint: What is published.
+        signature: Names, axes and limits.
+        path: The model's folder in the repository.
+        aside: The staging folder.
+
+    Returns:
+        Which are built, and why others are not.
+    """
+    staged = versions(aside / path.name)
+    version = aside / path.name / str(staged[-1]) if staged else path / str(versions(path)[-1])
+    made: list[Kind] = []
+    refused: dict[Kind, str] = {}
+    for kind in differentiable(signature) if staged else missing_derivatives(path, signature):
+        folder = aside / derivatives.paths_of(path)[kind].name / version.name
+        try:
+            derivatives.build(version, kind, checkpoint.operator, signature, folder)
+        except Exception as error:  # noqa: BLE001 -- the libraries' errors about a graph share no class
+            shutil.rmtree(folder, ignore_errors=True)
+            refused[kind] = str(error)
+        else:
+            made.append(kind)
+    return made, refused
+
+
+def retire_derivatives(path: Path, aside: Path) -> None:
+    """Take derivatives of versions that are no longer there out of the repository."""
+    for folder in derivatives.paths_of(path).values():
+        for number in {*versions(folder)} - {*versions(path)}:
+            (folder / str(number)).rename(aside / f"{folder.name}.{number}.old")
+        if not versions(folder):
+            retire(folder, aside)
 
 
 def model_name(folder: str) -> str:
@@ -124,9 +201,10 @@ def model_name(folder: str) -> str:
         RepositoryError: It has characters that a model name must not have.
     """
     name = folder.lower().replace("-", "_")
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name.endswith(FORMATS["torchscript"][0]):
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name.endswith(SUFFIXES):
         raise RepositoryError(
-            f"expected a model name of letters, digits and '_', without a format's suffix, but got {folder!r}"
+            "expected a model name of letters, digits and '_', without the suffix of a format or a derivative, but got "
+            f"{folder!r}"
         )
     return name
 
@@ -228,6 +306,7 @@ def has_tensors(version: Path, signature: Signature) -> bool:
     """Return whether a version has the tensors of a signature, so that one config describes both."""
     described = json.loads((version / CARD).read_text())
     inputs = [tensor["name"] for tensor in (*described["inputs"], *described.get("parameters", ()))]
+    inputs += [FRAME] if "frames" in described else []
     results = [*(tensor["name"] for tensor in described["outputs"]), *described.get("quality", ())]
     return map_of(inputs, results) == map_of(signature.argument_names, signature.result_names)
 
@@ -285,6 +364,8 @@ def install(path: Path, signature: Signature, format_: str, aside: Path) -> None
     if not (path / CONFIG).is_file() or (path / CONFIG).read_bytes() != (staged / CONFIG).read_bytes():
         (staged / CONFIG).replace(path / CONFIG)
     for number in versions(staged):
+        if (path / str(number)).exists():  # a derivative that does not belong to its model
+            (path / str(number)).rename(staged / f"{number}.replaced")
         (staged / str(number)).rename(path / str(number))
     kept = [number for number in versions(path) if loadable(path / str(number), signature)]
     for number in sorted({*versions(path)} - {*kept[-triton_config.VERSIONS :]}):

@@ -18,14 +18,14 @@ from export.card import CardError
 from export.parity import ParityError
 from export.repository import Publication, RepositoryError, is_current, publish
 from export.to_onnx import GraphError
-from training.checkpoint import CheckpointError
+from training.user_error import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 #: Errors that the user can correct, such as a full disk, or has to know before anything is published.
-REFUSALS = (CheckpointError, CardError, GraphError, ParityError, RepositoryError, OSError)
+REFUSALS = (UserError, CardError, GraphError, ParityError, RepositoryError, OSError)
 
 Outcome = list[Publication] | str
 

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
+from training.problems.description import Frames
 from training.sequences.sequence_description import SequenceDescription
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import nn
 
     from training.checkpoint import Checkpoint
@@ -23,10 +26,15 @@ BATCH = 64
 #: Sequences in one. Attention with softmax may hold all pairs of tokens: 256 MB per head for 16 sequences of 2000.
 SEQUENCES = 16
 
-Quality = Literal["error_bound", "error_estimate", "novelty"]
+#: The axis of the frames of a trajectory, and the argument whose shape counts them.
+FRAME = "frame"
+
+Quality = Literal["error_bound", "correction", "misfit", "error_estimate", "novelty"]
 #: What a graph may report about its outputs, in the order in which it returns them behind the declared outputs.
 QUALITY: dict[Quality, str] = {
     "error_bound": "guaranteed relative energy-norm distance to the discrete solution on the given grid",
+    "correction": "guaranteed relative energy-norm distance to the discrete solution without the network's corrections",
+    "misfit": "relative L2 distance between the input and the forward solution of the output",
     "error_estimate": "calibrated relative L2 error: at most 10 % of inputs of the training distribution exceed it",
     "novelty": "share of calibration inputs that are at least as unusual as the input",
 }
@@ -65,20 +73,32 @@ class TensorSpec(BaseModel):
     default: float | None = None
 
     @classmethod
-    def of(cls, quantity: Quantity, axes: tuple[str, ...], points: tuple[int, ...] | None = None) -> Self:
+    def of(
+        cls,
+        quantity: Quantity,
+        axes: tuple[str, ...],
+        points: tuple[int, ...] | None = None,
+        time: Mapping[str, int | None] | None = None,
+    ) -> Self:
         """Describe a physical quantity on a grid.
 
         Args:
             quantity: The quantity. The components of a vector field come before the grid's axes.
             axes: Names of the grid's axes.
             points: Points per axis; None where any grid is accepted.
+            time: The axis of a trajectory behind the batch, by its name, with its points; none by default.
         """
-        vector = ("component",) if quantity.components else ()
+        vector, time = ("component",) if quantity.components else (), time or {}
         return cls(
             name=quantity.name,
             dtype="FP32",
-            axes=("batch", *vector, *axes),
-            shape=(None, *(len(quantity.components) for _ in vector), *(points or (None,) * len(axes))),
+            axes=("batch", *time, *vector, *axes),
+            shape=(
+                None,
+                *time.values(),
+                *(len(quantity.components) for _ in vector),
+                *(points or (None,) * len(axes)),
+            ),
             components=quantity.components,
             meaning=quantity.meaning,
             units=quantity.units,
@@ -95,6 +115,19 @@ class TensorSpec(BaseModel):
             axes=("batch", "value"),
             shape=(None, 1),
             meaning=QUALITY[name],
+            units="1",
+            positive=False,
+        )
+
+    @classmethod
+    def frame(cls) -> Self:
+        """Describe the argument whose shape `[batch, frame]` says how many frames are wanted; its values are unused."""
+        return cls(
+            name=FRAME,
+            dtype="INT32",
+            axes=("batch", FRAME),
+            shape=(None, None),
+            meaning="as many frames as it has columns",
             units="1",
             positive=False,
         )
@@ -208,6 +241,7 @@ class Signature(BaseModel):
         grid: The accepted grids.
         batch: Samples in one Triton batch.
         vocabulary: How a text becomes tokens, for models of sequences.
+        frames: The time axis, for models of trajectories; their last argument counts the frames.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -219,6 +253,7 @@ class Signature(BaseModel):
     grid: GridSpec
     batch: int = BATCH
     vocabulary: VocabularySpec | None = None
+    frames: Frames | None = None
 
     @field_validator("quality")
     @classmethod
@@ -238,13 +273,19 @@ class Signature(BaseModel):
         """
         if isinstance(problem, SequenceDescription):
             return cls.of_sequences(problem)
-        axes = problem.axis_names
+        axes, frames = problem.axis_names, problem.frames
+        several = frames is not None and frames.history > 1
+        history = {name: {"history": frames.history} for name in frames.states} if frames and several else {}
+        following = {FRAME: None} if frames else {}
         return cls(
-            inputs=tuple(TensorSpec.of(quantity, axes) for quantity in problem.inputs),
+            inputs=tuple(TensorSpec.of(quantity, axes, time=history.get(quantity.name)) for quantity in problem.inputs),
             parameters=tuple(ParameterSpec.of(parameter) for parameter in problem.parameters),
-            outputs=tuple(TensorSpec.of(quantity, axes, problem.output_grid) for quantity in problem.outputs),
+            outputs=tuple(
+                TensorSpec.of(quantity, axes, problem.output_grid, following) for quantity in problem.outputs
+            ),
             quality=quality,
             grid=GridSpec.of(problem),
+            frames=frames,
         )
 
     @classmethod
@@ -268,7 +309,7 @@ class Signature(BaseModel):
     @property
     def arguments(self) -> tuple[TensorSpec | ParameterSpec, ...]:
         """The tensors that a request sends, in the order of the graph's arguments."""
-        return (*self.inputs, *self.parameters)
+        return (*self.inputs, *self.parameters, *((TensorSpec.frame(),) if self.frames else ()))
 
     @property
     def argument_names(self) -> tuple[str, ...]:

@@ -13,17 +13,20 @@ import onnxruntime
 import torch
 from torch.export import Dim
 
+from export import rollout
 from export.deployable import example, shape_checks_off
+from export.signature import FRAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
+    from torch import nn
 
     from export.deployable import Deployable
-    from export.signature import Signature
+    from export.signature import ParameterSpec, Signature, TensorSpec
 
 FILE = "model.onnx"
 OPSET = 20  # the first with Gelu; ONNX Runtime reads it since 1.17
@@ -56,14 +59,33 @@ def write(module: Deployable, signature: Signature, path: Path) -> None:
 
 def convert(module: Deployable, signature: Signature) -> onnx.ModelProto:
     """Return the optimised graph."""
+    if signature.frames is None:
+        return traced(module, signature, signature.arguments, signature.result_names)
+    arguments = tuple(spec for spec in signature.arguments if spec.name != FRAME)
+    step = module.step(tuple(spec.name for spec in arguments))
+    model = traced(step, signature, arguments, [f"next_{name}" for name in signature.frames.states])
+    return rollout.looped(model, signature, signature.frames.states)
+
+
+def traced(
+    module: nn.Module, signature: Signature, arguments: Sequence[TensorSpec | ParameterSpec], results: Sequence[str]
+) -> onnx.ModelProto:
+    """Export a module and optimise its graph.
+
+    Args:
+        module: The module.
+        signature: Axes and limits.
+        arguments: The module's arguments, the first ones of the signature.
+        results: Names of what it returns.
+    """
     with shape_checks_off(), quiet():
         program = torch.onnx.export(
             module,
-            example(signature),
+            example(signature)[: len(arguments)],
             dynamo=True,
-            dynamic_shapes=free_axes(signature),
-            input_names=list(signature.argument_names),
-            output_names=list(signature.result_names),
+            dynamic_shapes=free_axes(signature)[: len(arguments)],
+            input_names=[spec.name for spec in arguments],
+            output_names=list(results),
             opset_version=OPSET,
             optimize=True,
             external_data=False,
@@ -79,6 +101,8 @@ def free_axes(signature: Signature) -> tuple[dict[int, Dim], ...]:
     grid = signature.grid
     sides = {name: Dim(name, min=grid.minimum, max=grid.maximum) for name in grid.axes}
     sides["batch"] = Dim("batch", min=1, max=signature.batch)
+    if signature.frames is not None:
+        sides[FRAME] = Dim(FRAME, min=1, max=signature.frames.maximum)
     return tuple(
         {index: sides[axis] for index, axis in enumerate(tensor.axes) if tensor.shape[index] is None}
         for tensor in signature.arguments
@@ -88,7 +112,7 @@ def free_axes(signature: Signature) -> tuple[dict[int, Dim], ...]:
 def strip(model: onnx.ModelProto) -> None:
     """Drop the exporter's notes for its own debugging: stack traces, with the paths of the exporting machine."""
     graph = model.graph
-    parts: list[Any] = [model, graph, *graph.node, *graph.value_info, *graph.input, *graph.output]
+    parts: list[Any] = [model, graph, *nodes(graph), *graph.value_info, *graph.input, *graph.output]
     for part in parts:
         del part.metadata_props[:]
         part.doc_string = ""
@@ -100,7 +124,7 @@ def check(model: onnx.ModelProto, signature: Signature) -> None:
     Raises:
         GraphError: see `write`.
     """
-    if domains := {node.domain for node in model.graph.node} - {"", "ai.onnx"}:
+    if domains := {node.domain for node in nodes(model.graph)} - {"", "ai.onnx"}:
         raise GraphError(f"expected standard operators but found the domains {sorted(domains)}")
     if banned := FORBIDDEN & operators(model).keys():
         raise GraphError(f"expected no Fourier operators but found {sorted(banned)}")
@@ -116,8 +140,17 @@ def check(model: onnx.ModelProto, signature: Signature) -> None:
 
 
 def operators(model: onnx.ModelProto) -> dict[str, int]:
-    """Count the graph's operators, by name."""
-    return dict(sorted(Counter(node.op_type for node in model.graph.node).items()))
+    """Count the graph's operators, by name, those of a loop's body included."""
+    return dict(sorted(Counter(node.op_type for node in nodes(model.graph)).items()))
+
+
+def nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Return the nodes of a graph and of the graphs inside it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from nodes(attribute.g)
 
 
 def read(path: Path) -> tuple[Callable[..., list[NDArray[np.float32]]], dict[str, int]]:

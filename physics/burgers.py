@@ -16,7 +16,6 @@ import numpy as np
 from scipy import fft
 
 from physics import fields
-from physics.registry import Classical
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -78,7 +77,7 @@ def solve(
         0.937
     """
     u = np.asarray(initial, dtype=np.float64)
-    _check(u, time, viscosity, step, length)
+    check(u, time, viscosity, step, length)
     points = u.shape[-1]
     # A multiple of a coarse grid contains its points, so the result is strided back.
     working = resolution if points >= resolution else points * -(-resolution // points)
@@ -182,7 +181,12 @@ def etdrk4(step: float, linear: NDArray[np.float64], nodes: int = 32) -> Coeffic
     )
 
 
-def _check(u: NDArray[np.float64], time: float, viscosity: float, step: float, length: float) -> None:
+def check(u: NDArray[np.float64], time: float, viscosity: float, step: float = STEP, length: float = 1.0) -> None:
+    """Check the arguments of a solver; see `solve`.
+
+    Raises:
+        ValueError: The rank is wrong, there are fewer than two points, or a number is not finite or not positive.
+    """
     if u.ndim not in {1, 2} or u.shape[-1] < 2:
         raise ValueError(f'expected (point) or (batch, point), at least 2 points, but got {u.shape} for "initial"')
     if not np.isfinite(u).all():
@@ -190,6 +194,3 @@ def _check(u: NDArray[np.float64], time: float, viscosity: float, step: float, l
     for name, value in {"time": time, "viscosity": viscosity, "step": step, "length": length}.items():
         if not (np.isfinite(value) and value > 0):
             raise ValueError(f"expected a positive number but got {value} for {name}")
-
-
-CLASSICAL = Classical("burgers", example, solve)

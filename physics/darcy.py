@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 LOW, HIGH = 3.0, 12.0
 """The permeabilities of the benchmark's two materials."""
 
+HALF_WAVES = 8
+"""The most half waves of a smooth source along an axis."""
+
 
 def permeability(field: NDArray[np.float64], low: float = LOW, high: float = HIGH) -> NDArray[np.float64]:
     """Cut a Gaussian field into two materials.
@@ -147,6 +150,24 @@ def sample(
     """
     coefficient = permeability(fields.neumann_field(cells, np.random.default_rng(rng)))
     return coefficient, solve(coefficient, wall=0.5 / cells)
+
+
+def smooth_source(points: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw a source [points, points] on cell centres: a constant plus up to eight half waves along each axis.
+
+    Their share is random, from none to a source that is 0 on average.
+
+    Example:
+        >>> smooth_source(16, np.random.default_rng(0)).shape
+        (16, 16)
+    """
+    waves = int(rng.integers(2, HALF_WAVES + 2))
+    coefficients = rng.standard_normal((waves, waves))
+    coefficients[0, 0] = 0.0
+    x = (np.arange(points) + 0.5) / points
+    varying = fields.cosine_series(coefficients, x, x)
+    angle = rng.uniform(0, np.pi / 2)
+    return np.asarray(np.cos(angle) + np.sin(angle) * varying / varying.std())
 
 
 def example(points: int, seed: int) -> NDArray[np.float64]:

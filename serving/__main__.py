@@ -15,11 +15,13 @@ import uvloop
 from pydantic import ValidationError
 from rich.console import Console
 
+from serving import addresses, open_files
 from serving.auth import key_file, keys
 from serving.gateway import Gateway
 from serving.observability import log, telemetry
 from serving.settings import Settings
 from serving.startup_error import StartupError
+from serving.triton import preflight
 from serving.triton.server import TritonServer, TritonServerError
 
 if TYPE_CHECKING:
@@ -90,10 +92,25 @@ def _settings(**options: object) -> Settings:
 def _run(settings: Settings) -> None:
     log.configure(settings, telemetry.trace_id if settings.traces else None)
     try:
+        _check(settings)
         _until_done(_with_triton(settings) if settings.embedded else _alone(settings))
     except (StartupError, TritonServerError, keys.KeysError) as error:
         logger.critical("%s", error)  # the sentence alone: a traceback would add nothing
         raise typer.Exit(1) from error
+
+
+def _check(settings: Settings) -> None:
+    """Check, before anything is started, whether the settings can be met.
+
+    Raises:
+        StartupError: They cannot; the message lists every reason.
+    """
+    open_files.raise_limit(settings.max_requests_in_flight)
+    ports = [(settings.port, "PETROV_PORT, or --port,"), (settings.grpc_port, "PETROV_GRPC_PORT")]
+    found = [addresses.fault(settings.host, port, variable) for port, variable in ports if port]
+    faults = [*filter(None, dict.fromkeys(found)), *(preflight.choices(settings) if settings.embedded else ())]
+    if faults:
+        raise StartupError("\n".join(faults))
 
 
 def _fail(error: Exception) -> NoReturn:

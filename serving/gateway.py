@@ -10,9 +10,7 @@ import uvicorn
 
 from serving.app import create_app
 from serving.http.connection import configuration
-from serving.startup_error import StartupError
 from serving.triton.client import TritonInference
-from serving.triton.preflight import free
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -29,14 +27,10 @@ class Gateway(uvicorn.Server):
         settings: The operator's choices.
 
     Raises:
-        StartupError: Its port is in use.
+        KeysError: The key file cannot be used.
     """
 
     def __init__(self, settings: Settings) -> None:
-        if not free(settings.host, settings.port):
-            raise StartupError(f"port {settings.port} is in use: set PETROV_PORT, or --port, to a free one")
-        if settings.grpc_port and not free(settings.host, settings.grpc_port):
-            raise StartupError(f"port {settings.grpc_port} is in use: set PETROV_GRPC_PORT to a free one, or to 0")
         tritons = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_addresses]
         app = create_app(settings, *tritons)
         super().__init__(configuration(app, settings))

@@ -21,6 +21,7 @@ seconds). The tree of exceptions:
      │    ├── UnknownVersion         404  unknown-version
      │    ├── NoExample              404  no-example              neither stored examples nor a sampler
      │    ├── NoReference            404  no-reference            no classical solver for the model's problem
+     │    ├── NotDifferentiable      404  not-differentiable      the model has no such derivative
      │    ├── MethodNotAllowed       405  method-not-allowed      the header Allow lists the methods of the path
      │    ├── NotAcceptable          406  not-acceptable          no media type of `Accept` can be written
      │    ├── SlowBody               408  slow-body               the body took longer than its deadline
@@ -28,6 +29,7 @@ seconds). The tree of exceptions:
      │    ├── UnsupportedMediaType   415  unsupported-media-type  also any Content-Encoding
      │    ├── InvalidParameter       422  invalid-parameter       a path or query parameter
      │    ├── ToleranceUnmet         422  tolerance-unmet         no error bound, or one above the tolerance
+     │    ├── Unsolvable             422  unsolvable              the classical solver does not solve the input
      │    ├── RateLimited            429  rate-limited            Retry-After
      │    └── InvalidArray           422  invalid-array           the array can be read but is no input of the model
      │         ├── WrongInput        422  wrong-input             an input is missing or not the model's
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:petrov:problem:"
+VECTORS = frozenset({"cotangents", "tangents"})  # members of a request beside `inputs`, for derivatives
 _BEARER = 'Bearer realm="petrov"'
 
 
@@ -75,9 +78,12 @@ class Where(BaseModel):
     @computed_field(description="JSON pointer (RFC 6901) into the body of a request in JSON.")  # type: ignore[prop-decorator]  # pydantic's own order
     @property
     def pointer(self) -> str:
-        """Where a request in JSON has the value."""
-        name = self.array.replace("~", "~0").replace("/", "~1")
-        return "/".join(["/inputs", name, *map(str, self.index or ())])
+        """Where a request in JSON has the value: `cotangents.solution` is the member `solution` of `cotangents`."""
+        member, _, name = self.array.partition(".")
+        if member not in VECTORS:
+            member, name = "inputs", self.array
+        name = name.replace("~", "~0").replace("/", "~1")
+        return "/".join([f"/{member}", name, *map(str, self.index or ())])
 
 
 class ProblemDetails(BaseModel):
@@ -179,6 +185,10 @@ class NoReference(Refused, status=404, kind="no-reference", title="No classical 
     """The model's problem has no classical solver."""
 
 
+class NotDifferentiable(Refused, status=404, kind="not-differentiable", title="No derivative"):
+    """The model was exported without this derivative."""
+
+
 class MethodNotAllowed(Refused, status=405, kind="method-not-allowed", title="Method not allowed"):
     """The path exists and the method on it does not; the header `Allow` lists those that do."""
 
@@ -215,6 +225,10 @@ class ToleranceUnmet(Refused, status=422, kind="tolerance-unmet", title="Toleran
     def __init__(self, detail: str, *, array: str | None = None, index: Sequence[int] | None = None) -> None:
         super().__init__(detail)
         self.where = None if array is None else Where(array=array, index=None if index is None else list(index))
+
+
+class Unsolvable(Refused, status=422, kind="unsolvable", title="Input cannot be solved"):
+    """The classical solver does not accept the input, or does not converge for it."""
 
 
 class RateLimited(Refused, status=429, kind="rate-limited", title="Over the key's rate"):
@@ -292,7 +306,17 @@ class ModelFailed(Failed, status=502, kind="model-failed", title="Model failed")
 
 
 class NonFiniteOutput(ModelFailed, kind="non-finite-output", title="Model output is not finite"):
-    """The model's output for a valid input is NaN or infinite."""
+    """The model's output for a valid input is NaN or infinite.
+
+    Args:
+        detail: The sentence.
+        array: Name of the input.
+        index: Index of the first sample at fault in the caller's array; None for a single sample.
+    """
+
+    def __init__(self, detail: str, *, array: str, index: Sequence[int] | None = None) -> None:
+        super().__init__(detail)
+        self.where = Where(array=array, index=None if index is None else list(index))
 
 
 class Unavailable(Failed, status=503, kind="unavailable", title="Unavailable"):

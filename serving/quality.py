@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 #: An input is *outside* of what the model was trained on where fewer calibration inputs than this are as unusual.
 OUTSIDE = 0.01
-ERROR_BOUND, ERROR_ESTIMATE, NOVELTY = NAMES = ("error_bound", "error_estimate", "novelty")
+ERROR_BOUND, CORRECTION, MISFIT, ERROR_ESTIMATE, NOVELTY = (
+    "error_bound",
+    "correction",
+    "misfit",
+    "error_estimate",
+    "novelty",
+)
 
 
 @dataclass(frozen=True)
@@ -26,15 +32,17 @@ class Quality:
     Attributes:
         numbers: `[B]` by the names of the model's quality outputs; NaN where a number is not known.
         solved: `[B]`, whether a sample was solved by the classical solver instead of the network.
+        failed: `[B]`, whether a sample has no output, of a request that takes such samples; None of any other.
     """
 
     numbers: Mapping[str, NDArray[np.float32]]
     solved: NDArray[np.bool_]
+    failed: NDArray[np.bool_] | None = None
 
     @property
     def known(self) -> bool:
         """Whether there is anything to report beyond the outputs of a network."""
-        return bool(self.numbers) or bool(self.solved.any())
+        return bool(self.numbers) or bool(self.solved.any()) or self.failed is not None
 
     @property
     def outside(self) -> NDArray[np.bool_] | None:
@@ -50,8 +58,9 @@ class Quality:
 
     @property
     def lists(self) -> dict[str, NDArray[Any]]:
-        """All numbers `[B]` by name, and whether each sample is outside."""
-        return dict(self.numbers) | ({} if self.outside is None else {"outside": self.outside})
+        """All numbers `[B]` by name, and whether each sample is outside and has failed."""
+        marks = {"outside": self.outside, "failed": self.failed}
+        return dict(self.numbers) | {name: mask for name, mask in marks.items() if mask is not None}
 
     def solve(self, mask: NDArray[np.bool_], bounds: NDArray[np.float32]) -> Quality:
         """Return the quality after the classical solver has solved some samples.
@@ -61,10 +70,17 @@ class Quality:
             bounds: The error bounds of its solutions, one per solved sample; NaN where it has none.
         """
         numbers = {name: array.copy() for name, array in self.numbers.items()}
-        for name, values in ((ERROR_BOUND, bounds), (ERROR_ESTIMATE, np.float32(np.nan))):
-            if name in numbers:
-                numbers[name][mask] = values
+        # Both bounds are distances to the solution that the solver computes; the others are of the network's output.
+        unknown = np.full_like(bounds, np.nan)
+        known = {ERROR_BOUND: bounds, CORRECTION: bounds, MISFIT: unknown, ERROR_ESTIMATE: unknown}
+        for name in numbers.keys() & known.keys():
+            numbers[name][mask] = known[name]
         return replace(self, numbers=numbers, solved=self.solved | mask)
+
+    def fail(self, mask: NDArray[np.bool_]) -> Quality:
+        """Return the quality where some samples have no output, so that nothing is known about them."""
+        numbers = {name: np.where(mask, np.float32(np.nan), array) for name, array in self.numbers.items()}
+        return replace(self, numbers=numbers, failed=mask)
 
     def bounded(self, bounds: NDArray[np.float32]) -> Quality:
         """Return the quality with error bounds `[B]`, where any is known."""
@@ -76,11 +92,13 @@ class Quality:
 
     def headers(self) -> dict[str, str]:
         """Return the response headers: the worst of the batch."""
-        worst = {"error_bound": np.fmax, "error_estimate": np.fmax, "novelty": np.fmin}
+        worst = {name: np.fmin if name == NOVELTY else np.fmax for name in self.numbers}
         found = {name: float(worst[name].reduce(array)) for name, array in self.numbers.items()}
         named = {_header(name): f"{value:.6g}" for name, value in found.items() if np.isfinite(value)}
         if self.outside is not None:
             named[_header("outside")] = str(bool(self.outside.any())).lower()
+        if self.failed is not None:
+            named[_header("failed")] = str(int(self.failed.sum()))
         return named | {_header("solved_by"): self.solved_by}
 
 

@@ -16,6 +16,7 @@ from serving.inference.admission import Admission
 from serving.inference.dispatch import Dispatcher
 from serving.inference.prediction import Predictor
 from serving.inference.producer import Producer
+from serving.inference.rollout import Rollouts
 from serving.inference.shadow import Shadow
 from serving.observability.metrics import Metrics
 from serving.observability.telemetry import TracedMetrics, Traces
@@ -53,7 +54,13 @@ class Service:
         self.keys = None if settings.keys is None else KeyFile(settings.keys)
         self.guard = Guard(self.keys, self.metrics)
         self._tritons = TritonPool(tritons, RetryBudget(RETRIES_PER_CALL, RETRIES_SAVED), self.metrics)
-        self.catalogue = Catalogue(settings.repository, self._tritons, settings.request_seconds)
+        self.catalogue = Catalogue(
+            settings.repository,
+            self._tritons,
+            warm_seconds=settings.request_seconds,
+            warm_bytes=settings.max_body_bytes,
+            newest_served=self.metrics.newest_served,
+        )
         self._watchers = list(self._make_watchers())
         self.metrics.ready.set_function(lambda: self.catalogue.readiness().ready)
         self.metrics.inflight_limit.set(settings.max_requests_in_flight)
@@ -62,7 +69,7 @@ class Service:
         self.classical = ClassicalSolvers()
         limits = (settings.max_body_bytes, settings.request_seconds)
         self._shadow = shadow = Shadow(self.classical, self.metrics, settings.shadow_share)
-        self.predictor = Predictor(Producer(dispatcher, self.classical), shadow, self.metrics, *limits)
+        self.predictor = Predictor(Producer(Rollouts(dispatcher), self.classical), shadow, self.metrics, *limits)
         self.reference = Predictor(Producer(self.classical, self.classical), shadow, self.metrics, *limits)
 
     def _make_watchers(self) -> Iterator[Watcher]:
@@ -83,6 +90,7 @@ class Service:
                     task.cancel()
                     with suppress(asyncio.CancelledError):
                         await task
+                await self.catalogue.close()
                 self._shadow.close()
                 self.classical.close()
                 if self.traces:

@@ -82,6 +82,7 @@ def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _add(repository, "blur_torchscript", "torchscript", _traced_blur())
     toy_sequences.add(repository)
     toy_fields.add(repository)
+    toy_fields.add_derivatives(repository)
     toy_gauges.add(repository)
     return repository
 

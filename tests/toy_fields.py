@@ -51,6 +51,29 @@ def add(repository: Path, name: str = NAME, velocity: float | None = None) -> No
     save_file({**inputs, **compute(**inputs)}, version / "examples.safetensors")
 
 
+def add_derivatives(repository: Path) -> None:
+    """Write the derivatives of the model beside it, as export does."""
+    import onnx  # noqa: PLC0415 - few tests need it
+
+    from export.derivatives.differentiate import differentiate  # noqa: PLC0415 - as above
+    from export.derivatives.publication import card_of  # noqa: PLC0415 - as above
+    from export.derivatives.signatures import KINDS, signature_of  # noqa: PLC0415 - as above
+    from export.signature import Signature  # noqa: PLC0415 - as above
+    from export.triton_config import text  # noqa: PLC0415 - as above
+
+    card = _card(NAME, None)
+    parts = {key: card[key] for key in ("inputs", "parameters", "outputs", "grid")}
+    signature = Signature.model_validate(parts | {"batch": card["limits"]["batch"]})
+    model = onnx.shape_inference.infer_shapes(onnx.load_from_string(_graph()), data_prop=True)
+    for kind in KINDS:
+        described = signature_of(kind, signature)
+        version = repository / f"{NAME}_{kind}" / "1"
+        version.mkdir(parents=True)
+        (version / "model.onnx").write_bytes(differentiate(model, kind, described).SerializeToString())
+        (version / "card.json").write_text(json.dumps(card_of(card, kind, described)))
+        (version.parent / "config.pbtxt").write_text(text(version.parent.name, described, "onnx"))
+
+
 def samples(count: int = SAMPLES, grid: tuple[int, int] = GRID) -> dict[str, NDArray[np.float32]]:
     """Return inputs `[count, …]` by name."""
     rng = np.random.default_rng(0)
@@ -67,6 +90,24 @@ def compute(density: NDArray[Any], velocity: NDArray[Any], time: NDArray[Any]) -
     """Return what the model computes, in NumPy."""
     moved = density + velocity.sum(axis=1) * time[:, None, None]
     return {"moved": moved.astype(np.float32), "flux": (velocity * density[:, None]).astype(np.float32)}
+
+
+def gradients(x: dict[str, NDArray[Any]], c: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the gradients of the inner product of outputs and c."""
+    time, moved = x["time"][:, None, None], c["moved"]
+    velocity = (time * moved)[:, None] + x["density"][:, None] * c["flux"]
+    return {
+        "density": moved + (x["velocity"] * c["flux"]).sum(axis=1),
+        "velocity": velocity,
+        "time": (moved * x["velocity"].sum(axis=1)).sum(axis=(1, 2)),
+    }
+
+
+def tangents(x: dict[str, NDArray[Any]], t: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the derivatives of the outputs along t."""
+    speed, time, step = x["velocity"].sum(axis=1), x["time"][:, None, None], t["time"][:, None, None]
+    moved = t["density"] + t["velocity"].sum(axis=1) * time + speed * step
+    return {"moved": moved, "flux": t["velocity"] * x["density"][:, None] + x["velocity"] * t["density"][:, None]}
 
 
 def _graph() -> bytes:

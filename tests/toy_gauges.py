@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PROBLEMS = {"gauge": "darcy", "gauge_torchscript": "darcy", "unsolved": "gauge"}
-QUALITY = ("error_bound", "error_estimate", "novelty")
+QUALITY = ("error_bound", "correction", "misfit", "error_estimate", "novelty")
 CONFIG = """\
 name: "{name}"
 backend: "{backend}"
@@ -24,8 +24,10 @@ max_batch_size: 8
 input {{ name: "coefficient" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
 output {{ name: "solution{0}" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
 output {{ name: "error_bound{1}" data_type: TYPE_FP32 dims: [ 1 ] }}
-output {{ name: "error_estimate{2}" data_type: TYPE_FP32 dims: [ 1 ] }}
-output {{ name: "novelty{3}" data_type: TYPE_FP32 dims: [ 1 ] }}
+output {{ name: "correction{2}" data_type: TYPE_FP32 dims: [ 1 ] }}
+output {{ name: "misfit{3}" data_type: TYPE_FP32 dims: [ 1 ] }}
+output {{ name: "error_estimate{4}" data_type: TYPE_FP32 dims: [ 1 ] }}
+output {{ name: "novelty{5}" data_type: TYPE_FP32 dims: [ 1 ] }}
 instance_group {{ count: 1 kind: KIND_CPU }}
 dynamic_batching {{ }}
 parameters {{ key: "intra_op_thread_count" value {{ string_value: "1" }} }}
@@ -37,7 +39,7 @@ def add(repository: Path) -> None:
     for name, problem in PROBLEMS.items():
         version, traced = repository / name / "1", name.endswith("_torchscript")
         version.mkdir(parents=True)
-        numbers = [f"__{index}" if traced else "" for index in range(4)]
+        numbers = [f"__{index}" if traced else "" for index in range(1 + len(QUALITY))]
         config = CONFIG.format(*numbers, name=name, backend="pytorch" if traced else "onnxruntime")
         (repository / name / "config.pbtxt").write_text(config)
         (version / ("model.pt" if traced else "model.onnx")).write_bytes(_traced() if traced else _graph())
@@ -50,9 +52,10 @@ def compute(fields: NDArray[Any]) -> NDArray[Any]:
 
 
 def quality(fields: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return what the models report, `[B]` each: a thousandth of the mean, twice that, and 0 for a maximum of 20."""
+    """Return what the models report, `[B]` each: multiples of a thousandth of the mean, and 0 for a maximum of 20."""
     bound = fields.mean(axis=(1, 2)) / 1000
-    return dict(zip(QUALITY, (bound, 2 * bound, np.maximum(0, 1 - fields.max(axis=(1, 2)) / 20)), strict=True))
+    novelty = np.maximum(0, 1 - fields.max(axis=(1, 2)) / 20)
+    return dict(zip(QUALITY, (bound, 4 * bound, 3 * bound, 2 * bound, novelty), strict=True))
 
 
 def _traced() -> bytes:
@@ -65,7 +68,7 @@ def _traced() -> bytes:
         def forward(self, coefficient: torch.Tensor) -> tuple[torch.Tensor, ...]:
             bound = coefficient.mean(dim=(1, 2))[:, None] / 1000
             novelty = torch.relu(1 - coefficient.amax(dim=(1, 2))[:, None] / 20)
-            return coefficient / 10, bound, 2 * bound, novelty
+            return coefficient / 10, bound, 4 * bound, 3 * bound, 2 * bound, novelty
 
     buffer = io.BytesIO()
     with warnings.catch_warnings():
@@ -85,6 +88,8 @@ def _graph() -> bytes:
         node("Mul", ["mean", "thousandth"], ["bounds"]),
         node("Squeeze", ["bounds", "last"], ["error_bound"]),
         node("Add", ["error_bound", "error_bound"], ["error_estimate"]),
+        node("Add", ["error_estimate", "error_bound"], ["misfit"]),
+        node("Add", ["error_estimate", "error_estimate"], ["correction"]),
         node("ReduceMax", ["coefficient", "grid"], ["highest"]),
         node("Mul", ["highest", "twentieth"], ["share"]),
         node("Sub", ["one", "share"], ["rest"]),

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from training import calibration
 from training.calibration import CalibratedOperator, Calibration
@@ -161,15 +162,20 @@ def describe_for(operator: nn.Module, problem: Problem | SequenceDescription) ->
     return describe(problem)
 
 
-def load(folder: Path) -> OperatorCheckpoint | OwnCheckpoint | SequenceCheckpoint:
+def load(folder: Path, *, calibrated: bool = True) -> OperatorCheckpoint | OwnCheckpoint | SequenceCheckpoint:
     """Rebuild the network of a checkpoint folder.
+
+    Args:
+        folder: The folder.
+        calibrated: Whether its calibration is read, too, if there is one.
 
     Raises:
         CheckpointError: A file is missing or unreadable, or the weights do not fit the config.
+        CalibrationError: The calibration is damaged, or of another version.
     """
     config = read_config(folder)
     recipe, problem = config.recipe, config.problem
-    stored = folder / EXAMPLES if (folder / EXAMPLES).is_file() else None
+    stored = stored_examples(folder)
     if isinstance(recipe, SequenceRecipe) and isinstance(problem, SequenceDescription):
         network = networks.build(recipe.operator, problem)
         restore(network, folder / WEIGHTS)
@@ -177,7 +183,7 @@ def load(folder: Path) -> OperatorCheckpoint | OwnCheckpoint | SequenceCheckpoin
     if isinstance(recipe, (Recipe, OwnRecipe)) and isinstance(problem, Description):
         operator = build(recipe.operator)
         restore(operator, folder / WEIGHTS)
-        card, found = read_json(folder / CARD), calibration.load(folder)
+        card, found = read_json(folder / CARD), calibration.load(folder) if calibrated else None
         return of_fields(recipe, operator.eval(), with_code(problem), card, digest(folder), stored, found)
     raise CheckpointError(f"{folder / CONFIG}: expected a recipe for {problem.name} but found one for {recipe.problem}")
 
@@ -213,11 +219,9 @@ def restore(operator: nn.Module, path: Path) -> None:
     """Load weights into an operator of the same shape.
 
     Raises:
-        CheckpointError: Names differ or a tensor has another shape.
+        CheckpointError: The file is missing or damaged, names differ or a tensor has another shape.
     """
-    if not path.is_file():
-        raise CheckpointError(f"expected a file {path} but there is none")
-    state, expected = load_file(path), operator.state_dict()
+    state, expected = read_weights(path), operator.state_dict()
     if missing := sorted(expected.keys() ^ state.keys()):
         raise CheckpointError(f"{path}: tensors that only the file or only the config has: {', '.join(missing)}")
     for name, tensor in state.items():
@@ -226,6 +230,33 @@ def restore(operator: nn.Module, path: Path) -> None:
                 f"{path}: expected {tuple(expected[name].shape)} for {name!r} but found {tuple(tensor.shape)}"
             )
     operator.load_state_dict(state)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a file.
+
+    Raises:
+        CheckpointError: It is missing, damaged or cut off.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"expected a file {path} but there is none")
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: expected a safetensors file but it is damaged or cut off: {error}") from error
+
+
+def stored_examples(folder: Path) -> Path | None:
+    """Return the file of test samples, None where there is none.
+
+    Raises:
+        CheckpointError: It is damaged or cut off.
+    """
+    path = folder / EXAMPLES
+    if not path.is_file():
+        return None
+    read_weights(path)
+    return path
 
 
 def read_config(folder: Path) -> Config:
@@ -255,8 +286,8 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"expected a file {path} but there is none")
     try:
-        document = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError, OSError) as error:
         raise CheckpointError(f"{path}: {error}") from error
     if not isinstance(document, dict):
         raise CheckpointError(f"{path}: expected a JSON object but found {type(document).__name__}")

@@ -16,7 +16,7 @@ from rich.text import Text
 from training import ablation, checkpoint
 from training.data import RayPool
 from training.data.readers import open_file
-from training.evaluation.table import rich_table
+from training.evaluation.table import case_name, rich_table
 from training.files import write_json
 from training.fit import own_run, processes, run
 from training.fit.fields import FieldWorkload
@@ -253,7 +253,7 @@ def calibrate(
 
     python -m training calibrate checkpoints/darcy --samples 500
     """
-    found = checkpoint.load(folder)
+    found = checkpoint.load(folder, calibrated=False)
     work = run.workload(found.recipe, data)
     figures = run.calibrate(work, found.operator, RunFolder(folder), samples)
     if not figures:
@@ -262,7 +262,7 @@ def calibrate(
     rows = Table("grid", "test fields", "error below estimate", "mean estimate", "outside", title_justify="left")
     for row in figures["calibration"]["test"]:
         cells = (row["fields"], row.get("coverage", ""), row.get("mean_estimate", ""), row["outside"])
-        rows.add_row(" x ".join(map(str, row["grid"])), *map(str, cells))
+        rows.add_row(case_name(row), *map(str, cells))
     console.print(rows)
 
 

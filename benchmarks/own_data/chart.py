@@ -1,4 +1,4 @@
-"""The chart of the comparison: test error of every network by problem."""
+"""The chart of the comparison: test error against processor seconds, a panel per problem."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
-import numpy as np
+from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from benchmarks.own_data.comparison import TITLES
 from benchmarks.own_data.tables import mean_error, problems, select
@@ -15,32 +15,47 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from matplotlib.axes import Axes
+
     from benchmarks.own_data.trainings import Row
 
-WIDTH = 0.2  # of a bar; four stand side by side
+STYLES = dict(zip(TITLES, ("o-", "s-", "D-", "D:"), strict=True))
 
 
 def draw(rows: Sequence[Row], target: Path) -> None:
-    """Draw a group of bars per problem; the points are the seeds.
+    """Draw a line per network through its mean errors after trainings of several lengths; the points are the seeds.
 
     Args:
         rows: The trainings.
         target: The file.
     """
     mpl.use("agg")
-    figure, axis = plt.subplots(figsize=(9, 4), layout="constrained")
     names = problems(rows)
-    for index, title in enumerate(TITLES):
-        found = [select(rows, name, title) for name in names]
-        at = np.arange(len(names)) + (index - 1.5) * WIDTH
-        axis.bar(at, [mean_error(each) for each in found], WIDTH, label=title)
-        points = [(x, row.result.error) for x, each in zip(at, found, strict=True) for row in each]
-        axis.plot(*zip(*points, strict=True), "k.", markersize=3) if points else None
-    axis.set_yscale("log")
-    axis.set_xticks(range(len(names)), names)
-    axis.set_ylabel("relative L2 error on test samples")
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=9)
+    figure, axes = plt.subplots(1, len(names), figsize=(2.6 * len(names) + 1, 3.2), layout="constrained", squeeze=False)
+    for axis, name in zip(axes[0], names, strict=True):
+        panel(axis, rows, name)
+    axes[0, 0].set_ylabel("relative L2 error on test samples")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(TITLES), frameon=False, fontsize=9)
     target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target, dpi=110, metadata={"Software": None})
     plt.close(figure)
+
+
+def panel(axis: Axes, rows: Sequence[Row], name: str) -> None:
+    """Draw the networks on one problem."""
+    for title, style in STYLES.items():
+        found = select(rows, name, title)
+        times = sorted({row.training.seconds for row in found})
+        means = [mean_error([row for row in found if row.training.seconds == each]) for each in times]
+        [line] = axis.plot(times, means, style, label=title, markersize=4)
+        axis.plot([row.training.seconds for row in found], [row.result.error for row in found], ".", ms=3, c="k")
+        line.set_zorder(3)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xticks(sorted({row.training.seconds for row in rows if row.training.split == "test"}))
+    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set_title(name, fontsize=10)
+    axis.set_xlabel("processor seconds")
+    axis.spines[["top", "right"]].set_visible(False)

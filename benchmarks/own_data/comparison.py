@@ -7,6 +7,7 @@ tuned. Test samples are used once per final training.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 FNO, UNET, PETROV, WITHOUT = "FNO", "U-Net", "Petrov", "Petrov without attention"
 TITLES = (FNO, UNET, PETROV, WITHOUT)
 TUNED = (FNO, UNET)
-SECONDS, SEEDS, TUNING_SHARE, TUNING_SEED = 120.0, 2, 1 / 3, 100
+SECONDS, SEEDS, TUNING_SHARE, TUNING_SEED = (120.0, 30.0), 2, 1 / 3, 100
 #: Modes per axis (positive and negative together) and channels of FNO's candidates, by the points of the shortest axis.
 SIZES = {
     16: ((12, 32), (16, 32)),
@@ -41,12 +42,12 @@ class Plan:
 
     Attributes:
         problems: The names of the problems.
-        seconds: Processor time of a final training.
-        seeds: Final trainings of each network.
+        seconds: The processor times of the final trainings; candidates are chosen for the longest.
+        seeds: Final trainings of each network and time.
     """
 
     problems: tuple[str, ...] = data.NAMES
-    seconds: float = SECONDS
+    seconds: tuple[float, ...] = SECONDS
     seeds: int = SEEDS
 
 
@@ -85,7 +86,7 @@ def choice(tuned: Iterable[Row], name: str, title: str, prepared: Prepared) -> C
 def tunings(plan: Plan, name: str, title: str, prepared: Prepared) -> list[Training]:
     """Return the trainings that choose a network's candidate; none where there is one candidate."""
     found = candidates(title, prepared)
-    seconds = round(plan.seconds * TUNING_SHARE, 1)
+    seconds = round(max(plan.seconds) * TUNING_SHARE, 1)
     trainings = [
         Training(problem=name, title=title, candidate=each, seconds=seconds, seed=TUNING_SEED, split="validation")
         for each in found
@@ -94,12 +95,10 @@ def tunings(plan: Plan, name: str, title: str, prepared: Prepared) -> list[Train
 
 
 def finals(plan: Plan, chosen: dict[tuple[str, str], Candidate]) -> Iterator[Training]:
-    """Return the final trainings, all problems of one seed before the next seed."""
-    for seed in range(plan.seeds):
+    """Return the final trainings, all problems of one seed and time before the next."""
+    for seed, seconds in itertools.product(range(plan.seeds), plan.seconds):
         for (name, title), candidate in chosen.items():
-            yield Training(
-                problem=name, title=title, candidate=candidate, seconds=plan.seconds, seed=seed, split="test"
-            )
+            yield Training(problem=name, title=title, candidate=candidate, seconds=seconds, seed=seed, split="test")
 
 
 def best(rows: Iterable[Row]) -> Candidate:

@@ -34,7 +34,8 @@ def tables(rows: Sequence[Row]) -> dict[str, Table]:
 
 
 def errors(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
-    """Return a row per problem and network: means over the seeds."""
+    """Return a row per problem and network: means over the seeds, after the longest trainings."""
+    rows = longest(rows)
     for problem in problems(rows):
         baseline = mean_error(select(rows, problem, FNO))
         for title in TITLES:
@@ -86,6 +87,13 @@ def select(rows: Iterable[Row], problem: str, title: str, split: str = "test") -
     return [row for row in rows if (row.training.problem, row.training.title, row.training.split) == wanted]
 
 
+def longest(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of the longest final trainings."""
+    finals = [row for row in rows if row.training.split == "test"]
+    most = max((row.training.seconds for row in finals), default=0.0)
+    return [row for row in finals if row.training.seconds == most]
+
+
 def mean_error(rows: Sequence[Row]) -> float:
     """Return the mean error over the seeds; 0 without rows."""
     return statistics.fmean(row.result.error for row in rows) if rows else 0.0
@@ -93,6 +101,7 @@ def mean_error(rows: Sequence[Row]) -> float:
 
 def verdict(rows: Sequence[Row]) -> str:
     """Return on how many problems Petrov's error is at most FNO's, and the largest ratio of the two."""
+    rows = longest(rows)
     ratios = [
         mean_error(select(rows, problem, PETROV)) / mean_error(select(rows, problem, FNO))
         for problem in problems(rows)

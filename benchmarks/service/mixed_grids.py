@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ONE, FOUR = ((85, 85),), ((85, 85), (84, 86), (83, 87), (86, 84))
 IN_FLIGHT, ROUNDS, SECONDS, WARM_UP = 16, 3, 3.0, 0.5
-MODELS = {identity.MODEL: identity.INPUT, "darcy": "coefficient"}
+MODELS = {identity.MODEL: (identity.INPUT,), "darcy": ("coefficient", "source")}
 HEADER = (
     "model",
     "route",
@@ -97,7 +97,7 @@ async def block(
         grids: The grids, in rotation.
     """
     grid = itertools.cycle(grids)
-    tasks = [asyncio.create_task(repeat(client, model, tensor(model, next(grid)))) for _ in range(IN_FLIGHT)]
+    tasks = [asyncio.create_task(repeat(client, model, tensors(model, next(grid)))) for _ in range(IN_FLIGHT)]
     await asyncio.sleep(WARM_UP)
     before = await statistics(triton, model)
     await asyncio.sleep(SECONDS)
@@ -108,16 +108,16 @@ async def block(
     return Count(*(late - early for early, late in zip(before, after, strict=True)))
 
 
-async def repeat(client: InferenceServerClient, model: str, tensor: InferInput) -> None:
+async def repeat(client: InferenceServerClient, model: str, tensors: list[InferInput]) -> None:
     """Send the same request again and again."""
     while True:
-        await client.infer(model, [tensor])
+        await client.infer(model, tensors)
 
 
-def tensor(model: str, grid: tuple[int, int]) -> InferInput:
-    """Return one field of a grid."""
+def tensors(model: str, grid: tuple[int, int]) -> list[InferInput]:
+    """Return one field of a grid for every input of a model."""
     field: NDArray[np.float32] = np.random.default_rng(0).uniform(3, 12, (1, *grid)).astype(np.float32)
-    return InferInput(MODELS[model], list(field.shape), "FP32").set_data_from_numpy(field)
+    return [InferInput(name, list(field.shape), "FP32").set_data_from_numpy(field) for name in MODELS[model]]
 
 
 async def statistics(triton: InferenceServerClient, model: str) -> Count:

@@ -16,10 +16,11 @@ from benchmarks.service.running import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 START_SECONDS = 300.0  # for a server on a busy machine
-NAIVE, LITSERVE = "naive service", "LitServe"
-ENVIRONMENTS = {NAIVE: OWN, LITSERVE: "litserve"}
+NAIVE, IN_PROCESS, LITSERVE, RAW = "naive service", "FastAPI and ONNX Runtime", "LitServe", "LitServe, raw bodies"
+ENVIRONMENTS = {NAIVE: OWN, IN_PROCESS: OWN, LITSERVE: "litserve", RAW: "litserve"}
 
 
 class Started(NamedTuple):
@@ -44,11 +45,12 @@ def started(name: str, process: psutil.Process, begun: float) -> Started:
 
 
 @contextmanager
-def server(name: str, found: list[Started]) -> Iterator[str]:
+def server(name: str, graph: Path, found: list[Started]) -> Iterator[str]:
     """Run a baseline's server until the block ends, and yield its address.
 
     Args:
-        name: `NAIVE` or `LITSERVE`.
+        name: A key of `ENVIRONMENTS`.
+        graph: The exported model, for the server that runs it.
         found: The server's time and memory are appended here.
 
     Raises:
@@ -57,7 +59,7 @@ def server(name: str, found: list[Started]) -> Iterator[str]:
     """
     [port] = free_ports(1)
     begun = time.monotonic()
-    command = [str(interpreter(ENVIRONMENTS[name])), *arguments(name, port)]
+    command = [str(interpreter(ENVIRONMENTS[name])), *arguments(name, graph, port)]
     with (
         tempfile.TemporaryFile("w+") as output,
         subprocess.Popen(command, stdout=output, stderr=output) as process,  # noqa: S603 -- our own command
@@ -74,12 +76,20 @@ def server(name: str, found: list[Started]) -> Iterator[str]:
             process.terminate()
 
 
-def arguments(name: str, port: int) -> list[str]:
-    """Return the arguments of the interpreter that start a server on a port."""
+def arguments(name: str, graph: Path, port: int) -> list[str]:
+    """Return the arguments of the interpreter that start a server.
+
+    Args:
+        name: A key of `ENVIRONMENTS`.
+        graph: The exported model.
+        port: The server's port.
+    """
     folder = "benchmarks.baselines.servers"
     if name == NAIVE:
         return ["-m", "uvicorn", "--factory", f"{folder}.naive_service:create", "--port", f"{port}"]
-    return ["-m", f"{folder}.litserve_service", f"{port}"]
+    if name == IN_PROCESS:
+        return ["-m", f"{folder}.onnx_service", str(graph), f"{port}"]
+    return ["-m", f"{folder}.litserve_service", f"{port}", *(["npy"] if name == RAW else [])]
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], output: TextIO) -> None:

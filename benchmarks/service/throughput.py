@@ -19,11 +19,22 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import psutil
 
+from benchmarks.repository import newest_graph
 from benchmarks.service import published_network
 from benchmarks.service.load import INPUT, Load, block, fields, json_body, petrov_routes, post
 from benchmarks.service.published_network import ALONE, MODEL
 from benchmarks.service.running import running
-from benchmarks.service.servers import LITSERVE, NAIVE, START_SECONDS, Started, server, started
+from benchmarks.service.servers import (
+    ENVIRONMENTS,
+    IN_PROCESS,
+    LITSERVE,
+    NAIVE,
+    RAW,
+    START_SECONDS,
+    Started,
+    server,
+    started,
+)
 from petrov_client import AsyncGrpcClient
 
 if TYPE_CHECKING:
@@ -89,19 +100,19 @@ def measure(plan: Plan, repository: Path, graph: Path | None = None) -> Found:
         service = stack.enter_context(running(released, START_SECONDS))
         [process] = psutil.Process().children()
         starts.append(started("gateway and Triton", process, begun))
-        naive, litserve = (stack.enter_context(server(name, starts)) for name in (NAIVE, LITSERVE))
-        loads = asyncio.run(load_all(plan, service, naive, litserve))
+        exported = newest_graph(released / MODEL)
+        others = {name: stack.enter_context(server(name, exported, starts)) for name in ENVIRONMENTS}
+        loads = asyncio.run(load_all(plan, service, others))
     return Found(loads, starts, published_network.measure(repository, graph, plan.rounds, 2 * plan.seconds))
 
 
-async def load_all(plan: Plan, service: Addresses, naive: str, litserve: str) -> dict[tuple[int, int, str], Load]:
+async def load_all(plan: Plan, service: Addresses, others: Mapping[str, str]) -> dict[tuple[int, int, str], Load]:
     """Load route after route, for each set of grids and number in flight.
 
     Args:
         plan: The size of the run.
         service: The addresses of the Petrov service.
-        naive: The URL of the naive service.
-        litserve: The URL of LitServe.
+        others: The URLs of the other servers by name.
 
     Returns:
         The loads by (number of grids, in flight, route).
@@ -112,7 +123,7 @@ async def load_all(plan: Plan, service: Addresses, naive: str, litserve: str) ->
         AsyncGrpcClient(service.gateway_grpc) as front,
         AsyncGrpcClient(service.triton_grpc) as triton,
     ):
-        routes = petrov_routes(http, service.gateway, front, triton) | baseline_routes(http, naive, litserve)
+        routes = petrov_routes(http, service.gateway, front, triton) | baseline_routes(http, others)
         for grids, count, _ in itertools.product(plan.grids, plan.in_flight, range(plan.rounds)):
             for name, route in routes.items():
                 load = loads.setdefault((len(grids), count, name), Load())
@@ -120,22 +131,27 @@ async def load_all(plan: Plan, service: Addresses, naive: str, litserve: str) ->
     return loads
 
 
-def baseline_routes(http: httpx2.AsyncClient, naive: str, litserve: str) -> dict[str, Route]:
+def baseline_routes(http: httpx2.AsyncClient, others: Mapping[str, str]) -> dict[str, Route]:
     """Return the routes to the other servers by their names.
 
     Args:
         http: A client without limits.
-        naive: The URL of the naive service.
-        litserve: The URL of LitServe.
+        others: The URLs of the servers by name.
     """
+
+    def npy(url: str) -> Route:
+        return lambda sample: post(http, url, sample.npy(), "application/x-npy")
+
+    def json(url: str) -> Route:
+        return lambda sample: post(http, url, json_body({INPUT: sample.array}), "application/json")
+
     return {
-        f"{NAIVE}, npy": lambda sample: post(http, f"{naive}/predict_npy", sample.npy(), "application/x-npy"),
-        f"{NAIVE}, JSON": lambda sample: post(
-            http, f"{naive}/predict", json_body({INPUT: sample.array}), "application/json"
-        ),
-        f"{LITSERVE}, JSON": lambda sample: post(
-            http, f"{litserve}/predict", json_body({INPUT: sample.array}), "application/json"
-        ),
+        f"{NAIVE}, npy": npy(f"{others[NAIVE]}/predict_npy"),
+        f"{NAIVE}, JSON": json(f"{others[NAIVE]}/predict"),
+        f"{IN_PROCESS}, npy": npy(f"{others[IN_PROCESS]}/predict_npy"),
+        f"{IN_PROCESS}, JSON": json(f"{others[IN_PROCESS]}/predict"),
+        f"{LITSERVE}, JSON": json(f"{others[LITSERVE]}/predict"),
+        f"{RAW}, npy": npy(f"{others[RAW]}/predict"),
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from physics.families import FAMILIES
 from physics.grid import CELLS, axis
 from physics.norms import relative_l2
 from training import checkpoint
+from training.calibration.novelty import OUTSIDE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 POINTS = 141
 FIELDS, QUICK_FIELDS = 4, 1
 FIRST_SEED = 1000
-HEADER = ("family", "finite volumes", "darcy", "ratio", "largest error bound")
+HEADER = ("family", "finite volumes", "darcy", "ratio", "largest error bound", "largest correction", "outside")
 EARLIER = ("earlier darcy",)
 
 
@@ -45,6 +46,8 @@ class Row:
         finite_volumes: Of the exact solution of the finite volumes on the same grid.
         network: Of the network.
         bound: The largest error bound that the network gave; None for a network without bounds.
+        correction: The largest bound on the distance to the finite volumes; None as above.
+        outside: The share of fields that the network finds unlike its training data; None as above.
         earlier: Of the other network, if there is one.
     """
 
@@ -52,6 +55,8 @@ class Row:
     finite_volumes: float
     network: float
     bound: float | None
+    correction: float | None = None
+    outside: float | None = None
     earlier: float | None = None
 
 
@@ -63,7 +68,8 @@ def measure(folder: Path, earlier: Path | None, *, quick: bool) -> list[Row]:
         earlier: The checkpoint of another network, such as an earlier release.
         quick: Measure a single field per family.
     """
-    networks = [checkpoint.load_operator(path).operator for path in (folder, *([earlier] if earlier else []))]
+    paths = (folder, *([earlier] if earlier else []))
+    networks = [cast("Operator", checkpoint.load_operator(path).deployed) for path in paths]
     count = QUICK_FIELDS if quick else FIELDS
     return [row(name, networks, range(FIRST_SEED, FIRST_SEED + count)) for name in FAMILIES]
 
@@ -85,15 +91,25 @@ def row(family: str, networks: list[Operator], seeds: range) -> Row:
         return float(relative_l2(np.asarray(found), truths).mean())
 
     with torch.inference_mode():
-        (first, *bounds), *others = (results(network, inputs) for network in networks)
+        (first, known), *others = (results(network, inputs) for network in networks)
     plain = np.stack([darcy.solve(one) for one in fields])
-    bound = bounds[0].max().item() if bounds else None
-    return Row(family, error(plain), error(first), bound, error(others[0][0]) if others else None)
+    largest = {name: values.max().item() for name, values in known.items()}
+    outside = (known["novelty"] < OUTSIDE).double().mean().item() if "novelty" in known else None
+    return Row(
+        family=family,
+        finite_volumes=error(plain),
+        network=error(first),
+        bound=largest.get("error_bound"),
+        correction=largest.get("correction"),
+        outside=outside,
+        earlier=error(others[0][0]) if others else None,
+    )
 
 
-def results(network: Operator, inputs: Tensor) -> tuple[Tensor, ...]:
-    """Return the output of a network, and its error bound if it has one."""
-    return network.with_quality(inputs) if network.quality else (network(inputs),)
+def results(network: Operator, inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the output of a network, and what it says about its error by name."""
+    output, *known = network.with_quality(inputs) if network.quality else (network(inputs),)
+    return output, dict(zip(network.quality, known, strict=True))
 
 
 def document(rows: list[Row]) -> dict[str, Any]:
@@ -109,7 +125,8 @@ def tables(rows: list[Row]) -> dict[str, Table]:
 
 def cells(each: Row, *, compared: bool) -> tuple[str, ...]:
     """Return a family's row of the table."""
-    bound = "" if each.bound is None else f"{each.bound:.1e}"
+    bounds = ("" if bound is None else f"{bound:.1e}" for bound in (each.bound, each.correction))
+    outside = "" if each.outside is None else f"{each.outside:.2f}"
     ratio = f"{each.network / each.finite_volumes:.2f}"
-    common = (each.family, f"{each.finite_volumes:.1e}", f"{each.network:.1e}", ratio, bound)
+    common = (each.family, f"{each.finite_volumes:.1e}", f"{each.network:.1e}", ratio, *bounds, outside)
     return (*common, f"{each.earlier:.1e}") if compared else common

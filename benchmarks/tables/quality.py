@@ -34,7 +34,7 @@ def rows(name: str, card: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [
         (
             name,
-            " x ".join(map(str, row["grid"])),
+            table.case_name(row),
             str(row["fields"]),
             f"{row['coverage']:.2f}",
             table.scientific(row["mean_estimate"]),

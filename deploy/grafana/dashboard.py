@@ -99,6 +99,8 @@ ROWS: dict[str, list[Panel]] = {
               note="Relative L2 distance to the classical solution on the same grid, for a share of the predictions."),
         Panel("Error bound", "percentunit", quantiles("petrov_error_bound", "model"),
               note="Guaranteed relative errors in the energy norm."),
+        Panel("Misfit", "percentunit", quantiles("petrov_misfit", "model"),
+              note="Relative L2 distances from inputs of inverse models to the forward solutions of their outputs."),
         Panel("Solved by", "ops", {"{{model}} {{by}}": rate("petrov_solved_by_total", "model, by")}, stack=True,
               note="Fields per second by the network and by the classical solver."),
     ],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
+from serving import regular_file
 from serving.auth import keys
 from serving.auth.keys import KeysError
 
@@ -84,15 +85,13 @@ def append(path: Path, key: Key) -> None:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
-        if len(content) > _MAX_BYTES:
-            raise KeysError(f"{path}: expected at most {_MAX_BYTES} bytes of keys but got more")
-        return content.decode()
+        return regular_file.read(path, _MAX_BYTES).decode()
     except OSError as error:
         raise KeysError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise KeysError(f"{path}: not UTF-8 at byte {error.start}") from error
+    except ValueError as error:
+        raise KeysError(f"{path}: {error}") from error
 
 
 def _parsed(path: Path, text: str) -> keys.Keys:

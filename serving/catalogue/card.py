@@ -9,7 +9,10 @@ from typing import Any, Literal
 from numpy.typing import NDArray  # noqa: TC002  as above
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-COMPONENT = "component"
+COMPONENT, HISTORY, FRAME = "component", "history", "frame"
+#: A vector-Jacobian or a Jacobian-vector product.
+Kind = Literal["vjp", "jvp"]
+KINDS: tuple[Kind, ...] = ("vjp", "jvp")
 
 
 class Part(BaseModel):
@@ -44,8 +47,10 @@ class Tensor(Part):
 
     @cached_property
     def vector(self) -> tuple[int, ...]:
-        """The number of components of a vector field, as a shape; empty for a scalar field."""
-        return tuple(size or 0 for axis, size in zip(self.axes, self.sizes, strict=True) if axis == COMPONENT)
+        """The numbers of given frames and of components, as a shape; empty for a scalar field of one frame."""
+        return tuple(
+            size or 0 for axis, size in zip(self.axes, self.sizes, strict=True) if axis in {HISTORY, COMPONENT}
+        )
 
     @property
     def points(self) -> tuple[int, ...] | None:
@@ -89,6 +94,18 @@ class Grid(Part):
     lengths: tuple[float, ...] = Field(default=(), description="Length of each axis in the problem's units.")
     boundaries: tuple[str, ...] = Field(default=(), description="Per axis: wall, periodic or open.")
 
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Grid:
+        """Require 1 <= minimum <= declared <= maximum, and one size per axis."""
+        sizes = (self.minimum, *self.declared, *(size for shape in self.unequal for size in shape))
+        if self.minimum < 1 or not all(self.minimum <= size <= self.maximum for size in sizes):
+            raise ValueError(
+                f"expected 1 <= minimum <= declared <= maximum but got {self.minimum}, {sizes[1:]}, {self.maximum}"
+            )
+        if any(len(shape) != len(self.axes) for shape in self.unequal):
+            raise ValueError(f"expected shapes of {len(self.axes)} axes but got {self.unequal}")
+        return self
+
     def publishes(self, shape: tuple[int, ...]) -> bool:
         """Return whether errors are published for a grid."""
         return (len(set(shape)) == 1 and shape[0] in self.declared) or shape in self.unequal
@@ -97,6 +114,16 @@ class Grid(Part):
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of all grids that errors are published for."""
         return (*((points,) * len(self.axes) for points in self.declared), *self.unequal)
+
+
+class Frames(Part):
+    """The time axis of a model of trajectories."""
+
+    step: float = Field(description="Time between two frames.")
+    history: int = Field(ge=1, description="Frames of every state that a prediction starts from.")
+    states: tuple[str, ...] = Field(description="The inputs that are states, in the order of the outputs.")
+    trained: int = Field(ge=1, description="Frames of a training trajectory that follow its history.")
+    maximum: int = Field(ge=1, description="The most frames that a request may ask for.")
 
 
 class Vocabulary(Part):
@@ -110,6 +137,17 @@ class Vocabulary(Part):
     )
     labels: tuple[str, ...] = Field(min_length=2, description="Label per class, the last axis of the output.")
     answer: Literal["sequence", "token"] = Field(description="What has a label.")
+
+
+class Product(Part):
+    """What the graph of a derivative computes beside the outputs of its model.
+
+    Its inputs are the model's and the vectors, `cotangents.NAME` or `tangents.NAME`; its outputs the model's and
+    `gradients.NAME` or `tangents.NAME`.
+    """
+
+    of: str = Field(description="The model that is differentiated, in the version of the same number.")
+    kind: Kind
 
 
 class Limits(Part):
@@ -136,6 +174,7 @@ class Card(Part):
         default=(), description="What the model reports about its outputs, one number per sample: `[batch, 1]` each."
     )
     grid: Grid
+    frames: Frames | None = Field(default=None, description="Of a model of trajectories.")
     vocabulary: Vocabulary | None = Field(default=None, description="Of a model of sequences.")
     limits: Limits
     training: dict[str, Any]
@@ -145,6 +184,8 @@ class Card(Part):
         default=(), description="Accuracy of a model of sequences, beside that of a guess."
     )
     checkpoint: dict[str, Any]
+    product: Product | None = Field(default=None, description="Of the graph of a derivative.")
+    differentiable: tuple[Kind, ...] = Field(default=(), description="The derivatives that are served.")
 
     @cached_property
     def arguments(self) -> tuple[Tensor | Parameter, ...]:
@@ -169,6 +210,19 @@ class Card(Part):
     def grid_of(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
         """Return the points per axis of inputs `[batch, (component), *grid]` by name."""
         return arrays[self.inputs[0].name].shape[-len(self.grid.axes) :]
+
+    @model_validator(mode="after")
+    def _check_axes(self) -> Card:
+        """Require inputs on the grid's axes, and one size per axis of every tensor."""
+        for tensor in (*self.inputs, *self.outputs):
+            if len(tensor.sizes) != len(tensor.axes):
+                raise ValueError(f"{tensor.name}: expected a size per axis {tensor.axes} but got {tensor.shape}")
+        for tensor in self.inputs:
+            before = [axis for axis in (HISTORY, COMPONENT) if axis in tensor.axes]
+            expected = ("batch", *before, *self.grid.axes)
+            if tensor.axes != expected:
+                raise ValueError(f"{tensor.name}: expected the axes {expected} but got {tensor.axes}")
+        return self
 
     @model_validator(mode="after")
     def _check_vocabulary(self) -> Card:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from physics import registry
-from serving.problem_details import BodyTooLarge, InvalidParameter, ModelFailed, NoExample, NoReference, Overloaded
+from serving.problem_details import BodyTooLarge, InvalidParameter, NoExample, NoReference, Overloaded, Unsolvable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,7 +79,7 @@ class ClassicalSolvers:
     @staticmethod
     def knows(card: Card) -> bool:
         """Return whether the model's problem has a sampler and a solver."""
-        return card.problem in registry.problems()
+        return card.problem in registry.problems() and card.product is None
 
     def solves(self, card: Card) -> bool:
         """Return whether there is a solver that solves the model's problem to rounding."""
@@ -127,7 +127,7 @@ class ClassicalSolvers:
         Raises:
             NoReference: The problem has no classical solver.
             BodyTooLarge: There are more points than are solved in one call.
-            ModelFailed: The solver did not converge.
+            Unsolvable: The solver does not accept the input, or does not converge.
             Overloaded: Too many requests wait.
         """
         del deadline, request_id
@@ -151,7 +151,7 @@ class ClassicalSolvers:
         try:
             fields = await worker.run(_solve_each, problem, _samples(card, inputs), card.outputs[0].points)
         except (ArithmeticError, ValueError) as error:
-            raise ModelFailed(f"the classical solver failed: {error}") from error
+            raise Unsolvable(f"the classical solver failed: {error}") from error
         return {card.outputs[0].name: fields}
 
     async def bounds(

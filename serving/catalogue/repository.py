@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import from_json
+
+from serving import regular_file
 from serving.catalogue.card import Card
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 logger = logging.getLogger(__name__)
+MAX_BYTES = 16 * 2**20  # of a card or a certificate; ours have some ten kilobytes
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,16 @@ class Repository:
 
     Args:
         folder: The repository.
+
+    Attributes:
+        newest: The highest version number of each model, whether its card can be read or not.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._versions: Versions = {}
-        self._unreadable: set[Path] = set()
+        self._faults: dict[Path, str] = {}
+        self.newest: dict[str, int] = {}
 
     def read(self) -> Versions:
         """Return the versions of every model.
@@ -47,22 +54,24 @@ class Repository:
         folder without any card is not a model of ours.
         """
         found: Versions = {}
+        newest: dict[str, int] = {}
         for path in sorted(self._folder.glob("*/*/card.json")):
-            name, number = path.parent.parent.name, path.parent.name
-            if number.isdecimal():
-                version = self._versions.get(name, {}).get(int(number)) or self._version(path)
-                found.setdefault(name, {}).update({} if version is None else {int(number): version})
-        self._versions = found
+            name, number = path.parent.parent.name, _number(path.parent.name)
+            if number is not None:
+                version = self._versions.get(name, {}).get(number) or self._version(path)
+                found.setdefault(name, {}).update({} if version is None else {number: version})
+                newest[name] = max(number, newest.get(name, number))
+        self._versions, self.newest = found, newest
         return found
 
     def _version(self, path: Path) -> Version | None:
-        """Read one version folder; a fault is logged once."""
+        """Read one version folder; a fault is logged once, and again when it changes."""
         try:
             return _read(path)
-        except (OSError, ValueError, RecursionError) as error:
-            if path not in self._unreadable:
+        except (OSError, ValueError, RecursionError, MemoryError) as error:
+            if self._faults.get(path) != str(error):
                 logger.warning("%s cannot be read: %s", path, error)
-                self._unreadable.add(path)
+                self._faults[path] = str(error)
             return None
 
 
@@ -72,13 +81,27 @@ def only_loaded(versions: Versions, loaded: frozenset[tuple[str, int]]) -> Versi
     return {name: numbered for name, numbered in kept.items() if numbered}
 
 
+def _number(name: str) -> int | None:
+    """Return the number of a version folder, None for any other folder."""
+    number = int(name) if name.isascii() and name.isdecimal() else 0
+    return number if str(number) == name else None
+
+
 def _read(path: Path) -> Version:
-    certificate = path.with_name("certificate.json")
-    card = Card.model_validate_json(path.read_bytes())
+    card = Card.model_validate(_document(path))
     expected = path.parent.parent.name, int(path.parent.name)
     if (card.model, card.version) != expected:
         raise ValueError(
             f"expected the card of {expected[0]} version {expected[1]} but found that of {card.model} version "
             f"{card.version}"
         )
-    return Version(card, json.loads(certificate.read_bytes()) if certificate.exists() else None)
+    certificate = path.with_name("certificate.json")
+    return Version(card, _document(certificate) if certificate.exists() else None)
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """Return a JSON object that can be sent on as JSON: of finite numbers, at most 200 levels deep."""
+    document = from_json(regular_file.read(path, MAX_BYTES), allow_inf_nan=False)
+    if not isinstance(document, dict):
+        raise ValueError(f"{path.name}: expected a JSON object but found {type(document).__name__}")  # noqa: TRY004  the content is at fault
+    return document

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from serving.catalogue.card import FRAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -43,10 +46,17 @@ class Servers(Protocol):
         ...
 
 
-def samples(card: Card) -> Iterator[Batch]:
-    """Yield the simplest inputs of each declared grid: one sample of ones."""
-    numbers = {parameter.name: np.ones(1, np.float32) for parameter in card.parameters}
-    for shape in card.grid.shapes:
-        yield {
-            tensor.name: np.ones((1, *tensor.vector, *shape), DTYPES[tensor.dtype]) for tensor in card.inputs
-        } | numbers
+def samples(card: Card, max_bytes: int) -> Iterator[Batch]:
+    """Yield the simplest inputs of each declared grid: one sample of ones.
+
+    Args:
+        card: The model's card.
+        max_bytes: The largest input of a request; grids with larger ones are left out, since none can be sent.
+    """
+    numbers: dict[str, NDArray[Any]] = {parameter.name: np.ones(1, np.float32) for parameter in card.parameters}
+    if card.frames is not None:
+        numbers[FRAME] = np.zeros((1, 1), np.int32)
+    for grid in card.grid.shapes:
+        shapes = {tensor.name: (1, *tensor.vector, *(tensor.points or grid)) for tensor in card.inputs}
+        if all(4 * math.prod(shape) <= max_bytes for shape in shapes.values()):
+            yield {tensor.name: np.ones(shapes[tensor.name], DTYPES[tensor.dtype]) for tensor in card.inputs} | numbers

@@ -28,10 +28,11 @@ _SEVERAL = (json_arrays.MEDIA_TYPE, safetensors.MEDIA_TYPE)  # formats that hold
 
 @dataclass(frozen=True)
 class Coding:
-    """How a body is written: its media type and, within JSON, whether arrays are base64."""
+    """How a body is written: its media type and, within JSON, whether arrays are base64, and the frames it asks for."""
 
     media_type: str
     base64: bool = False
+    frames: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,23 @@ class Body:
         self._content = content
         self._request_type = request_type
         self._coding = Coding(response_type)
+        self.frames: int | None = None
 
     def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
         """Return the arrays of the body; see the function `read`."""
         found, coding = read(self._content, self._request_type, names, max_bytes, optional)
-        self._coding = replace(self._coding, base64=coding.base64)
+        self._coding, self.frames = replace(self._coding, base64=coding.base64), coding.frames
         return found
 
     def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Written:
         """Return the response; see the function `write`."""
-        headers = quality.headers() if quality.known else {}
+        headers = origin(model, version) | (quality.headers() if quality.known else {})
         return Written(write(model, version, outputs, self._coding, quality), headers)
+
+
+def origin(model: str, version: int) -> dict[str, str]:
+    """Return headers that say which model and version responded, for bodies that have no room for it."""
+    return {"Petrov-Model": model, "Petrov-Version": str(version)}
 
 
 def read(
@@ -91,8 +98,8 @@ def read(
         BodyTooLarge: An array would be too large as float32.
     """
     if media_type == json_arrays.MEDIA_TYPE:
-        arrays, base64 = json_arrays.read(body, names, max_bytes, optional)
-        return arrays, Coding(media_type, base64=base64)
+        found = json_arrays.read(body, names, max_bytes, optional)
+        return found.arrays, Coding(media_type, found.base64, found.frames)
     if media_type == safetensors.MEDIA_TYPE:
         arrays = safetensors.read(body, max_bytes)
         check_names(arrays, names, optional)
@@ -117,9 +124,8 @@ def write(
         NotAcceptable: The model has several outputs, which one .npy file cannot hold.
     """
     if coding.media_type == json_arrays.MEDIA_TYPE:
-        arrays = {name: json_arrays.encode(array) if coding.base64 else array for name, array in outputs.items()}
         known = {"quality": quality.document()} if quality.known else {}
-        return _json({"model": model, "version": version, "outputs": arrays, **known})
+        return _json({"model": model, "version": version, **_members(outputs, coding), **known})
     if coding.media_type == safetensors.MEDIA_TYPE:
         about = {"model": model, "version": str(version), "solved_by": quality.solved_by}
         return safetensors.write({**outputs, **quality.lists}, about)
@@ -154,6 +160,16 @@ def _only_name(names: Sequence[str], optional: Collection[str]) -> str:
             f"the model takes {', '.join(required)}: one .npy file cannot hold them, send {' or '.join(_SEVERAL)}"
         )
     return required[0]
+
+
+def _members(outputs: Mapping[str, NDArray[Any]], coding: Coding) -> dict[str, dict[str, Any]]:
+    """Return the members of a document in JSON: `gradients.source` is the member `source` of `gradients`."""
+    members: dict[str, dict[str, Any]] = {}
+    for path, array in outputs.items():
+        role, _, name = path.rpartition(".")
+        shown = array if array.ndim else float(array)
+        members.setdefault(role or "outputs", {})[name] = json_arrays.encode(array) if coding.base64 else shown
+    return members
 
 
 def _json(document: dict[str, Any]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -25,6 +26,22 @@ DTYPES = frozenset(
     {"float16", "float32", "float64", "bool"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
 _MAX_KEYS = 16
+_MOST_FRAMES = 10**9
+
+
+@dataclass(frozen=True)
+class Request:
+    """A parsed body.
+
+    Attributes:
+        arrays: By name.
+        base64: Whether one of them was in base64.
+        frames: How many frames of a trajectory it asks for, if it says so.
+    """
+
+    arrays: dict[str, NDArray[Any]]
+    base64: bool
+    frames: int | None
 
 
 class Base64Array(BaseModel):
@@ -37,10 +54,10 @@ class Base64Array(BaseModel):
     base64: str
 
 
-def read(
-    body: bytes | bytearray, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()
-) -> tuple[dict[str, NDArray[Any]], bool]:
-    """Return the arrays of a body `{"inputs": {name: array}}`.
+def read(body: bytes | bytearray, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> Request:
+    """Return the arrays of a body `{"inputs": {name: array}}`, which may hold `"frames": count`, too.
+
+    The array `cotangents.solution` is the member `solution` of `cotangents`, which stands beside `inputs`.
 
     Args:
         body: The whole body.
@@ -48,20 +65,17 @@ def read(
         max_bytes: The most bytes that one array may take as float32.
         optional: The names that a body may leave out.
 
-    Returns:
-        The arrays by name, and whether one of them was in base64.
-
     Raises:
         UnreadableBody: The body is not such a document.
         InvalidArray: An array is missing, unknown, or not numeric.
         BodyTooLarge: An array would be too large as float32.
     """
-    inputs = _inputs(body, names, optional)
+    inputs, frames = _members(body, names, optional)
     arrays = {
         name: _decode(value, name, max_bytes) if isinstance(value, dict) else nested(value, name)
         for name, value in inputs.items()
     }
-    return arrays, any(isinstance(value, dict) for value in inputs.values())
+    return Request(arrays, any(isinstance(value, dict) for value in inputs.values()), frames)
 
 
 def encode(array: NDArray[Any]) -> dict[str, Any]:
@@ -92,36 +106,58 @@ def nested(value: Any, name: str) -> NDArray[Any]:
         return np.array(value, None if kinds == {int} else np.float64)
     except (ValueError, TypeError, OverflowError):
         _raise_for_first_fault(value, name)
-        raise UnreadableBody(f"inputs.{name}: nested lists of numbers of equal length expected") from None
+        raise UnreadableBody(f"{_path(name)}: nested lists of numbers of equal length expected") from None
 
 
-def _inputs(body: bytes | bytearray, names: Sequence[str], optional: Collection[str]) -> dict[str, Any]:
-    """Return the value of `inputs`, whose keys are the model's inputs and parameters."""
+def _members(
+    body: bytes | bytearray, names: Sequence[str], optional: Collection[str]
+) -> tuple[dict[str, Any], int | None]:
+    """Return the values of `inputs`, and of the members beside it, by the names of the model, and that of `frames`."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         hint = "; JSON has no NaN and no Infinity" if b"NaN" in body or b"Infinity" in body else ""
         raise UnreadableBody(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}{hint}") from error
-    if not isinstance(document, dict) or set(document) != {"inputs"} or not isinstance(document["inputs"], dict):
-        raise UnreadableBody(f'expected {{"inputs": {{"{names[0]}": <array>}}}} as the JSON body')
-    inputs: dict[str, Any] = document["inputs"]
+    roles = dict.fromkeys(name.rpartition(".")[0] for name in names)  # "" for the inputs of the model itself
+    members = {role or "inputs": role for role in roles}
+    objects = isinstance(document, dict) and all(isinstance(document.get(key), dict) for key in members)
+    if not objects or set(document) - {"frames"} != set(members):
+        firsts = {role: next(name for name in names if name.rpartition(".")[0] == role) for role in roles}
+        shown = ", ".join(f'"{key}": {{"{firsts[role].rpartition(".")[2]}": <array>}}' for key, role in members.items())
+        raise UnreadableBody(f"expected {{{shown}}} as the JSON body")
+    inputs = {_joined(role, name): value for key, role in members.items() for name, value in document[key].items()}
     check_names(inputs, names, optional)
-    return inputs
+    return inputs, _frames(document.get("frames"))
+
+
+def _frames(value: Any) -> int | None:
+    if value is None or (type(value) is int and 0 < value < _MOST_FRAMES):
+        return value
+    raise UnreadableBody("frames: expected a positive whole number")
+
+
+def _joined(role: str, name: str) -> str:
+    return f"{role}.{name}" if role else name
+
+
+def _path(name: str) -> str:
+    """Return the path of an array in the document."""
+    return name if "." in name else f"inputs.{name}"
 
 
 def _decode(value: dict[str, Any], name: str, max_bytes: int) -> NDArray[Any]:
     """Return the array of `{"shape", "dtype", "base64"}`, a view of the decoded bytes."""
     if len(value) > _MAX_KEYS:  # pydantic would describe an error per key
-        raise UnreadableBody(f'inputs.{name} has {len(value)} keys; expected "shape", "dtype", "base64"')
+        raise UnreadableBody(f'{_path(name)} has {len(value)} keys; expected "shape", "dtype", "base64"')
     try:
         coded = Base64Array.model_validate(value)
         data = base64.b64decode(coded.base64, validate=True)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part)[:32] for part in first["loc"])
-        raise UnreadableBody(f'inputs.{name}.{key}: {first["msg"]}; expected "shape", "dtype", "base64"') from error
+        raise UnreadableBody(f'{_path(name)}.{key}: {first["msg"]}; expected "shape", "dtype", "base64"') from error
     except (binascii.Error, ValueError) as error:
-        raise UnreadableBody(f"inputs.{name}.base64: {error}") from error
+        raise UnreadableBody(f"{_path(name)}.base64: {error}") from error
     if coded.dtype not in DTYPES:
         raise WrongDtype(f'{name}: dtype "{coded.dtype[:32]}" is not read; use one such as "float32"', array=name)
     dtype = np.dtype(coded.dtype).newbyteorder("<")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from serving.http.transport import LingeringTransport
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -36,17 +38,23 @@ class Connection(HttpToolsProtocol):
     seconds: ClassVar[float]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so is uvicorn's
-        super().connection_made(transport)
+        lingering = LingeringTransport(transport, self._sending)
+        super().connection_made(lingering)
+        self._lingering = lingering
         self._unread: asyncio.TimerHandle | None = None
         self._in_head, self._head_bytes = False, 0
         self._deadline = self.loop.call_later(self.seconds, self._refuse, SLOW)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.cancel()
+        self._lingering.lost()
         self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._lingering.lingers:
+            self._lingering.drop(len(data))
+            return
         self._head_bytes += len(data) * self._in_head
         super().data_received(data)
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
@@ -71,6 +79,13 @@ class Connection(HttpToolsProtocol):
         if self.cycle.response_complete:  # and no further request is here already
             self._wait(KEEP_ALIVE_SECONDS)  # uvicorn stops its own timer at the first byte, whatever it is
 
+    def shutdown(self) -> None:
+        """End a connection without a response to wait for at once, whatever the client still sends."""
+        if self.cycle is None or self.cycle.response_complete:
+            self._lingering.finish()
+        else:
+            super().shutdown()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._expect_reading(self.transport.get_write_buffer_size())
@@ -80,17 +95,27 @@ class Connection(HttpToolsProtocol):
         if self._unread is not None:
             self._unread.cancel()
 
+    def _sending(self) -> bool:
+        """Return whether the client may be in the middle of a request."""
+        return self._in_head or (self.cycle is not None and self.cycle.more_body)
+
     def _wait(self, seconds: float) -> None:
         """Wait for a head."""
         self._deadline.cancel()
         self._deadline = self.loop.call_later(seconds, self._refuse, SLOW)
 
     def _refuse(self, status: str) -> None:
-        """Close the connection, with a response to a client that has begun a request and waits for no other."""
+        """Close the connection, with a response to a client that has begun a request and waits for no other.
+
+        Only a client that is not slow may still send for a while.
+        """
         busy = self.transport.is_closing() or (self.cycle is not None and not self.cycle.response_complete)
         if self._in_head and not busy:
             self.transport.write(f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
-        self.transport.close()
+        if status == SLOW:
+            self._lingering.finish()
+        else:
+            self.transport.close()
 
     def _expect_reading(self, left: int) -> None:
         """Check after a while that the client has read some of the bytes that are left."""
@@ -111,6 +136,7 @@ def configuration(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         host=settings.host,
         port=settings.port,
         http=type("Connection", (Connection,), {"seconds": settings.receive_seconds}),  # uvicorn instantiates the class
+        ws="none",  # an upgrade is ignored, as HTTP allows
         log_config=None,
         log_level="warning",
         access_log=False,  # the application writes its own log

@@ -1,4 +1,4 @@
-"""The query parameters `tolerance` and `outside` of a prediction."""
+"""The query parameters `tolerance`, `outside`, `partial` and `frames` of a prediction."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from serving.problem_details import InvalidParameter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_MOST_DIGITS = 9
 PARAMETERS: list[dict[str, Any]] = [
     {
         "name": "tolerance",
@@ -26,6 +27,20 @@ PARAMETERS: list[dict[str, Any]] = [
         "solved by the classical solver, or refused (422).",
         "schema": {"type": "string", "enum": list(get_args(Outside)), "default": "answer"},
     },
+    {
+        "name": "partial",
+        "in": "query",
+        "description": "What happens to a batch where the model's output for some samples is not finite: all of it "
+        "fails (502), or these samples alone, whose outputs are NaN (null in JSON) and which `failed` marks.",
+        "schema": {"type": "boolean", "default": False},
+    },
+    {
+        "name": "frames",
+        "in": "query",
+        "description": "How many frames of a trajectory follow, for models of trajectories; by default as many as a "
+        "training trajectory has.",
+        "schema": {"type": "integer", "minimum": 1},
+    },
 ]
 
 
@@ -33,11 +48,17 @@ def policy(query: Mapping[str, str]) -> Policy:
     """Return the policy that query parameters describe.
 
     Raises:
-        InvalidParameter: The tolerance is no positive number, or `outside` is none of its values.
+        InvalidParameter: The tolerance is no positive number, or another parameter is none of its values.
     """
     if not query:
         return ANY
-    return Policy(_tolerance(query.get("tolerance")), _outside(query.get("outside", "answer")))
+    partial = _boolean("partial", query.get("partial", "false"))
+    return Policy(
+        _tolerance(query.get("tolerance")),
+        _outside(query.get("outside", "answer")),
+        partial,
+        _count("frames", query.get("frames")),
+    )
 
 
 def _tolerance(text: str | None) -> float | None:
@@ -58,3 +79,17 @@ def _outside(text: str) -> Outside:
             found: Outside = known
             return found
     raise InvalidParameter(f'outside: expected {" or ".join(get_args(Outside))} but got "{text[:32]}"')
+
+
+def _count(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text)):
+        raise InvalidParameter(f'{name}: expected a positive whole number but got "{text[:32]}"')
+    return int(text)
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise InvalidParameter(f'{name}: expected true or false but got "{text[:32]}"')
+    return text.lower() == "true"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -14,42 +15,75 @@ from serving.auth.keys import Scope
 from serving.catalogue import examples
 from serving.catalogue.summary import Model, Readiness
 from serving.codecs import json_arrays, negotiation, npy, safetensors
-from serving.codecs.formats import Body, write_example
+from serving.codecs.formats import Body, origin, write_example
 from serving.http import body, policies
 from serving.http.authorisation import requires
+from serving.http.derivatives import DerivativeBody
 from serving.http.direct_route import DirectRoute
-from serving.http.schemas import Example, Liveness, ModelList, PredictionRequest, PredictionResponse
+from serving.http.schemas import (
+    Example,
+    JvpRequest,
+    JvpResponse,
+    Liveness,
+    ModelList,
+    PredictionRequest,
+    PredictionResponse,
+    VjpRequest,
+    VjpResponse,
+)
 from serving.problem_details import MEDIA_TYPE, InvalidParameter, ProblemDetails
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from serving.catalogue.card import Card
+    from serving.document import Document
     from serving.inference.prediction import Predictor
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BINARIES = {npy.MEDIA_TYPE: _BINARY, safetensors.MEDIA_TYPE: _BINARY}
-_REQUEST = PredictionRequest.model_json_schema(ref_template="#/components/schemas/{model}")
+_ORIGIN = {"Petrov-Model": {"schema": {"type": "string"}}, "Petrov-Version": {"schema": {"type": "integer"}}}
+
+
+def _body(request: type[Document], binaries: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a request's body, in JSON or in a binary format."""
+    schema = request.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {"required": True, "content": binaries | {json_arrays.MEDIA_TYPE: {"schema": schema}}}
+
+
+def _derivative(request: type[Document], response: type[Document]) -> dict[str, Any]:
+    """Return the documentation of the route of a derivative."""
+    binaries = {safetensors.MEDIA_TYPE: _BINARY}
+    return {
+        "openapi_extra": {"requestBody": _body(request, binaries)},
+        "response_model": response,
+        "responses": {200: {"content": binaries, "headers": _ORIGIN}},
+    }
+
+
 _PREDICTION: dict[str, Any] = {
-    "openapi_extra": {
-        "parameters": policies.PARAMETERS,
-        "requestBody": {"required": True, "content": _BINARIES | {json_arrays.MEDIA_TYPE: {"schema": _REQUEST}}},
-    },
+    "openapi_extra": {"parameters": policies.PARAMETERS, "requestBody": _body(PredictionRequest, _BINARIES)},
     "response_model": PredictionResponse,
     "responses": {
         200: {
             "content": _BINARIES,
-            "headers": {
-                "Petrov-Model": {"schema": {"type": "string"}},
-                "Petrov-Version": {"schema": {"type": "integer"}},
+            "headers": _ORIGIN
+            | {
                 "Petrov-Error-Bound": {"schema": {"type": "number"}, "description": "The largest of the batch."},
                 "Petrov-Error-Estimate": {"schema": {"type": "number"}, "description": "The largest of the batch."},
                 "Petrov-Novelty": {"schema": {"type": "number"}, "description": "The least of the batch."},
                 "Petrov-Outside": {"schema": {"type": "boolean"}, "description": "Whether any sample is outside."},
+                "Petrov-Failed": {
+                    "schema": {"type": "integer"},
+                    "description": "With `partial`: how many samples failed.",
+                },
                 "Petrov-Solved-By": {"schema": {"type": "string", "enum": ["network", "solver", "mixed"]}},
             },
         }
     },
 }
+_VJP, _JVP = _derivative(VjpRequest, VjpResponse), _derivative(JvpRequest, JvpResponse)
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}
 }
@@ -62,7 +96,8 @@ predictions = APIRouter(responses=_ERRORS, route_class=DirectRoute)
 @requires(Scope.INFER)
 async def predict(model: str, request: Request, service: Serving) -> Response:
     """Predict with the newest version of a model, for one sample or a batch."""
-    return await _predict(service.catalogue.find(model).card, service.predictor, request, service)
+    card, successor = (await service.catalogue.newest(model)).card, service.catalogue.successor
+    return await _predict(card, service.predictor, request, service, successor)
 
 
 @predictions.post("/v1/models/{model}/versions/{version}/predict", **_PREDICTION)
@@ -77,6 +112,34 @@ async def predict_with_version(model: str, version: int, request: Request, servi
 async def reference(model: str, request: Request, service: Serving) -> Response:
     """Solve with the classical solver what `predict` predicts; 404 where the model's problem has no solver."""
     return await _predict(service.catalogue.find(model).card, service.reference, request, service)
+
+
+@predictions.post("/v1/models/{model}/vjp", **_VJP)
+@requires(Scope.INFER)
+async def vjp(model: str, request: Request, service: Serving) -> Response:
+    """Return the outputs for inputs, and the gradients of the inner product of outputs and cotangents."""
+    return await _differentiate(service.catalogue.derivative(model, "vjp").card, request, service)
+
+
+@predictions.post("/v1/models/{model}/versions/{version}/vjp", **_VJP)
+@requires(Scope.INFER)
+async def vjp_with_version(model: str, version: int, request: Request, service: Serving) -> Response:
+    """Return outputs and gradients of one version of a model."""
+    return await _differentiate(service.catalogue.derivative(model, "vjp", version).card, request, service)
+
+
+@predictions.post("/v1/models/{model}/jvp", **_JVP)
+@requires(Scope.INFER)
+async def jvp(model: str, request: Request, service: Serving) -> Response:
+    """Return the outputs for inputs, and their derivatives along the tangents."""
+    return await _differentiate(service.catalogue.derivative(model, "jvp").card, request, service)
+
+
+@predictions.post("/v1/models/{model}/versions/{version}/jvp", **_JVP)
+@requires(Scope.INFER)
+async def jvp_with_version(model: str, version: int, request: Request, service: Serving) -> Response:
+    """Return outputs and tangents of one version of a model."""
+    return await _differentiate(service.catalogue.derivative(model, "jvp", version).card, request, service)
 
 
 @router.get("/v1/models")
@@ -111,7 +174,7 @@ async def example(
     card = service.catalogue.find(model).card
     media_type = negotiation.response_type(request.headers, json_arrays.MEDIA_TYPE)
     found = await _example(service, card, index, seed, grid)
-    headers = _origin(card) | ({} if found.count is None else {"Petrov-Examples": str(found.count)})
+    headers = origin(card.model, card.version) | ({} if found.count is None else {"Petrov-Examples": str(found.count)})
     return Response(write_example(found.inputs, found.outputs, media_type), media_type=media_type, headers=headers)
 
 
@@ -137,8 +200,29 @@ async def metrics(service: Serving) -> Response:
     return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _predict(card: Card, predictor: Predictor, request: Request, service: Service) -> Response:
-    """Read the body, predict, and stop when the client disconnects."""
+async def _differentiate(card: Card, request: Request, service: Service) -> Response:
+    make = partial(DerivativeBody, card=card)
+    return await _predict(card, service.predictor, request, service, make=make)
+
+
+async def _predict(
+    card: Card,
+    predictor: Predictor,
+    request: Request,
+    service: Service,
+    successor: Callable[[Card, float], Awaitable[Card]] | None = None,
+    make: Callable[[bytearray, str, str], Body] = Body,
+) -> Response:
+    """Read the body, predict, and stop when the client disconnects.
+
+    Args:
+        card: Of the version to run.
+        predictor: Computes the outputs.
+        request: The request.
+        service: The parts of the gateway.
+        successor: Finds the version that is served instead of one that is gone.
+        make: Makes the exchange of the body, its media type and that of the response.
+    """
     request_type = negotiation.request_type(request.headers)
     response_type = negotiation.response_type(request.headers, request_type)
     policy = policies.policy(request.query_params)
@@ -151,10 +235,10 @@ async def _predict(card: Card, predictor: Predictor, request: Request, service: 
     with service.admission.admit() as ticket:
         content = await body.read(request, ticket, limit, service.settings.receive_seconds)
         service.metrics.request_bytes.observe(len(content))
-        exchange = Body(content, request_type, response_type)
-        work = predictor.predict(card, exchange, state.request_id, state.caller, policy=policy)
+        exchange = make(content, request_type, response_type)
+        work = predictor.predict(card, exchange, state.request_id, state.caller, policy=policy, successor=successor)
         written = await body.unless_disconnected(request, work)
-    return Response(written.body, media_type=response_type, headers={**_origin(card), **written.headers})
+    return Response(written.body, media_type=response_type, headers=written.headers)
 
 
 async def _example(
@@ -167,8 +251,3 @@ async def _example(
         return await asyncio.to_thread(examples.load, repository, card, index or 0)
     points = card.grid.declared[0] if grid is None else grid
     return examples.Example(await service.classical.example(card, points, seed or 0))
-
-
-def _origin(card: Card) -> dict[str, str]:
-    """Return which model and version responded, for bodies that have no room for it."""
-    return {"Petrov-Model": card.model, "Petrov-Version": str(card.version)}

@@ -40,6 +40,14 @@ class Quality(Document):
         default=None,
         description="Guaranteed relative energy-norm distance to the discrete solution on the given grid.",
     )
+    correction: tuple[float | None, ...] | None = Field(
+        default=None,
+        description="Guaranteed relative energy-norm distance to the discrete solution without the corrections.",
+    )
+    misfit: tuple[float | None, ...] | None = Field(
+        default=None,
+        description="Relative L2 distance between the input and the forward solution of the output.",
+    )
     error_estimate: tuple[float | None, ...] | None = Field(
         default=None,
         description="Relative L2 error that at least 90 % of inputs of the training distribution stay below.",
@@ -49,6 +57,9 @@ class Quality(Document):
     )
     outside: tuple[bool, ...] | None = Field(
         default=None, description="Whether the input is unlike the training data: its novelty is below 0.01."
+    )
+    failed: tuple[bool, ...] | None = Field(
+        default=None, description="With `partial`: whether the model failed on the sample, whose outputs are null."
     )
     solved_by: Literal["network", "solver", "mixed"] = Field(description="What computed the outputs.")
 
@@ -60,6 +71,46 @@ class PredictionResponse(Document):
     version: int
     outputs: dict[str, Base64Array | NestedList]
     quality: Quality | None = Field(default=None, description="Absent where nothing is known.")
+
+
+class VjpRequest(PredictionRequest):
+    """`POST /v1/models/{model}/vjp` as JSON. In safetensors a cotangent is the tensor `cotangents.NAME`."""
+
+    cotangents: dict[str, Base64Array | NestedList] = Field(
+        description="By output name, in the shapes of the outputs: the gradient of a loss by the outputs. One that is "
+        "left out is 0.",
+        examples=[{"temperature": [[1.0, 0.0], [0.0, 0.0]]}],
+    )
+
+
+class VjpResponse(Document):
+    """Outputs and gradients in JSON. In safetensors a gradient is the tensor `gradients.NAME`."""
+
+    model: str
+    version: int
+    outputs: dict[str, Base64Array | NestedList]
+    gradients: dict[str, Base64Array | NestedList | float] = Field(
+        description="By the name of each input and parameter that was sent, in their shapes; by a parameter one number "
+        "per sample."
+    )
+
+
+class JvpRequest(PredictionRequest):
+    """`POST /v1/models/{model}/jvp` as JSON. In safetensors a tangent is the tensor `tangents.NAME`."""
+
+    tangents: dict[str, Base64Array | NestedList | float] = Field(
+        description="By the name of an input or a parameter, in their shapes. One that is left out is 0.",
+        examples=[{"conductivity": [[1.0, 0.0], [0.0, 0.0]], "wind": 1.0}],
+    )
+
+
+class JvpResponse(Document):
+    """Outputs and their tangents in JSON. In safetensors a tangent is the tensor `tangents.NAME`."""
+
+    model: str
+    version: int
+    outputs: dict[str, Base64Array | NestedList]
+    tangents: dict[str, Base64Array | NestedList] = Field(description="By output name.")
 
 
 class Example(Document):

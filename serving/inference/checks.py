@@ -1,12 +1,12 @@
 """Check arrays against a model's card and convert them to the batches that the model takes.
 
 The card alone decides: rank, type, components, grid limits, and whether the quantity is positive. What a request leaves
-out has the card's default. `serving.inference.tokens` has
-the rules for sequences of tokens.
+out has the card's default. `serving.inference.tokens` has the rules for sequences of tokens.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from serving.inference import tokens
 from serving.inference.location import first
 from serving.problem_details import (
     GridOutOfLimits,
+    InvalidParameter,
     NonFinite,
     NonFiniteOutput,
     NonPositive,
@@ -56,32 +57,75 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
         WrongToken: An integer outside the vocabulary, or padding elsewhere than behind the tokens.
     """
     sent = [tensor for tensor in card.inputs if tensor.name in arrays]
-    if not sent:
-        names = [tensor.name for tensor in card.inputs]
+    lead = next((tensor for tensor in sent if tensor.points is None), None)
+    if lead is None:
+        names = [tensor.name for tensor in card.inputs if tensor.points is None]
         raise WrongInput(f"no input was sent, so the grid is unknown; send {' or '.join(names)}", array=names[0])
     found = {tensor.name: _batch(arrays[tensor.name], tensor, card) for tensor in sent}
-    for tensor in sent[1:]:
-        _check_same_shape(arrays, tensor, sent[0])
-    single = _is_single(arrays, sent[0])
+    for tensor in sent:
+        _check_same_shape(arrays, tensor, lead)
+    single = _is_single(arrays, lead)
     if len(sent) == len(card.names):
         return found, single
-    size = _without_components(found[sent[0].name].shape, sent[0], 1)
+    size = _without_components(found[lead.name].shape, lead, 1)
     fields = {each.name: found[each.name] if each in sent else _constant(each, size) for each in card.inputs}
     numbers = {each.name: _numbers(arrays.get(each.name), each, size[0]) for each in card.parameters}
     return fields | numbers, single
 
 
-def check_output(outputs: Mapping[str, NDArray[np.float32]]) -> None:
-    """Refuse outputs that are not finite.
+def frames(arrays: Mapping[str, NDArray[Any]], count: int, card: Card, max_bytes: int) -> NDArray[np.int32]:
+    """Return the argument `[B, frame]` whose shape says how many frames are wanted.
+
+    Args:
+        arrays: The checked inputs.
+        count: The number of frames.
+        card: The model's card.
+        max_bytes: The most bytes of all frames of one output.
 
     Raises:
-        NonFiniteOutput: NaN or infinity in an output.
+        InvalidParameter: The frames of all samples take more.
     """
-    for name, array in outputs.items():
-        finite = np.isfinite(array)
-        if not finite.all():
-            location = first(~finite, name)
-            raise NonFiniteOutput(f"the model's output has {location} = {array[location.index]}")
+    samples, points = len(next(iter(arrays.values()))), math.prod(card.grid_of(arrays))
+    most = max_bytes // (4 * samples * points * max(math.prod(tensor.vector) for tensor in card.outputs))
+    if count > most:
+        raise InvalidParameter(
+            f"frames: expected at most {most} of {samples} samples with {points} points but got {count}"
+        )
+    return np.zeros((samples, count), np.int32)
+
+
+def not_finite(outputs: Mapping[str, NDArray[np.float32]]) -> NDArray[np.bool_]:
+    """Return which samples `[B]` of outputs `[B, ...]` hold NaN or infinity."""
+    failed = np.zeros(len(next(iter(outputs.values()))), np.bool_)
+    for array in outputs.values():
+        failed |= ~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
+    return failed
+
+
+def output_fault(
+    outputs: Mapping[str, NDArray[np.float32]], failed: NDArray[np.bool_], card: Card, *, single: bool
+) -> NonFiniteOutput:
+    """Return the error about samples that a model failed on.
+
+    Args:
+        outputs: Batches `[B, ...]` by name.
+        failed: Which samples hold NaN or infinity; at least one does.
+        card: The model's card.
+        single: Whether the caller sent one sample.
+    """
+    sample, model = int(failed.argmax()), f'the output of "{card.model}" version {card.version}'
+    name, array = next((name, array) for name, array in outputs.items() if not np.isfinite(array[sample]).all())
+    location = first(~np.isfinite(array[sample : sample + 1]), name, single=True)
+    value = array[sample][location.shown]
+    others = ""
+    if not failed.all():
+        others = f"; {int(failed.sum())} of {len(failed)} samples fail, and partial=true returns the others"
+    which = "" if single else f" for sample {sample}"
+    return NonFiniteOutput(
+        f"{model}{which} is not finite ({location} is {value}){others}",
+        array=card.inputs[0].name,
+        index=None if single else [sample],
+    )
 
 
 def grid_label(shape: tuple[int, ...], card: Card) -> str:
@@ -90,10 +134,13 @@ def grid_label(shape: tuple[int, ...], card: Card) -> str:
 
 
 def _check_same_shape(arrays: Mapping[str, NDArray[Any]], tensor: Tensor, lead: Tensor) -> None:
-    """Check that two inputs have the same grid and number of samples."""
+    """Check that two inputs have the same number of samples and, unless the model fixes one of them, the same grid."""
     own, other = (
         _without_components(arrays[one.name].shape, one, 0 if _is_single(arrays, one) else 1) for one in (tensor, lead)
     )
+    axes = len(tensor.axes) - 1 - len(tensor.vector)
+    if tensor.points is not None:
+        own, other = own[:-axes], other[:-axes]
     if own != other:
         raise WrongShape(
             f"{tensor.name} has shape {arrays[tensor.name].shape} and {lead.name} {arrays[lead.name].shape}; "
@@ -113,7 +160,7 @@ def _without_components(shape: tuple[int, ...], tensor: Tensor, axis: int) -> tu
 
 def _constant(tensor: Tensor, size: tuple[int, ...]) -> NDArray[np.float32]:
     """Return an input that was left out: its default on `(batch, *grid)`."""
-    return np.full((size[0], *tensor.vector, *size[1:]), tensor.default, np.float32)
+    return np.full((size[0], *tensor.vector, *(tensor.points or size[1:])), tensor.default, np.float32)
 
 
 def _numbers(array: NDArray[Any] | None, parameter: Parameter, count: int) -> NDArray[np.float32]:
@@ -176,8 +223,10 @@ def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
         raise WrongShape(
             f"{tensor.name} has {values.shape[1]} components; expected {tensor.vector[0]}{names}", array=tensor.name
         )
-    for axis, size in zip(grid.axes, values.shape[1 + count :], strict=True):
-        if not grid.minimum <= size <= grid.maximum:
+    for axis, fixed, size in zip(grid.axes, tensor.sizes[1 + count :], values.shape[1 + count :], strict=True):
+        if fixed is not None and size != fixed:
+            raise WrongShape(f'{tensor.name} has {size} points along "{axis}"; expected {fixed}', array=tensor.name)
+        if fixed is None and not grid.minimum <= size <= grid.maximum:
             raise GridOutOfLimits(
                 f'{tensor.name} has {size} points along "{axis}"; the model takes {grid.minimum} to {grid.maximum}',
                 array=tensor.name,

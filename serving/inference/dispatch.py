@@ -13,6 +13,7 @@ instance starts with the first of them alone, and would cost a message each; one
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -23,7 +24,7 @@ from serving.inference import checks
 from serving.inference.executor import Executor
 from serving.inference.prediction import offload
 from serving.inference.shape_queue import RUN_BYTES, Call, ShapeQueue
-from serving.problem_details import ModelNotReady, TritonUnavailable
+from serving.problem_details import ModelNotReady, Problem, TritonUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from serving.inference.backend import Availability, BackendPool, Batch, Outputs
     from serving.observability.metrics import Metrics
 
+logger = logging.getLogger(__name__)
 PIECES = 8  # of one request that wait or run at one time: a large request shares the queue with small ones
 
 
@@ -126,8 +128,11 @@ class Dispatcher:
             if not self._servers.responds:
                 self._availability.lost()
             raise
-        except ModelNotReady:
-            self._availability.withdraw(card)
+        except Problem as problem:
+            if isinstance(problem, ModelNotReady):
+                self._availability.withdraw(card)
+            notes = "\n".join(getattr(problem, "__notes__", ()))
+            logger.warning("%s version %d: %s %s", card.model, card.version, problem.detail, notes)
             raise
 
 

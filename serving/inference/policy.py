@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -45,19 +45,25 @@ class Policy:
     Attributes:
         tolerance: The largest error bound; a sample with a larger one is solved classically. None for any.
         outside: What happens to inputs outside of the training distribution.
+        partial: Whether samples that the model fails on are marked in the response, instead of failing all of it.
+        frames: How many frames of a trajectory follow; None for as many as a training trajectory has.
     """
 
     tolerance: float | None = None
     outside: Outside = "answer"
+    partial: bool = False
+    frames: int | None = None
 
     def check(self, case: Case) -> None:
         """Refuse what a model cannot do, before it runs.
 
         Raises:
             ToleranceUnmet: A tolerance for a model without error bounds and without a solver.
-            InvalidParameter: The treatment of inputs outside depends on a novelty that the model does not report.
+            InvalidParameter: The treatment of inputs outside depends on a novelty that the model does not report, or
+                the frames are not its own; see `frames_of`.
         """
         card = case.card
+        self.frames_of(card)
         if self.bypasses(card) and not case.solver:
             raise ToleranceUnmet(
                 f'"{card.model}" reports no {ERROR_BOUND}, and no classical solver solves its problem '
@@ -65,6 +71,25 @@ class Policy:
             )
         if self.outside != "answer" and NOVELTY not in card.quality:
             raise InvalidParameter(f'outside={self.outside} needs a {NOVELTY}, which "{card.model}" does not report')
+
+    def asking(self, frames: int | None) -> Policy:
+        """Return the policy with the number of frames that a body names, where the parameters name none."""
+        return self if frames is None or self.frames is not None else replace(self, frames=frames)
+
+    def frames_of(self, card: Card) -> int | None:
+        """Return the frames that a model of trajectories computes; None for any other model.
+
+        Raises:
+            InvalidParameter: More than the model's limit, or any for a model of single fields.
+        """
+        if card.frames is None:
+            if self.frames is not None:
+                raise InvalidParameter(f'frames: "{card.model}" computes no trajectories')
+            return None
+        found = card.frames.trained if self.frames is None else self.frames
+        if found > card.frames.maximum:
+            raise InvalidParameter(f"frames: expected at most {card.frames.maximum} but got {found}")
+        return found
 
     @property
     def demands(self) -> bool:

@@ -8,17 +8,20 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import numpy as np
+
+from serving.catalogue.card import FRAME
 from serving.inference import checks
 from serving.inference.policy import ANY, Policy
 from serving.inference.producer import ModelInput, Run
-from serving.problem_details import DeadlineExceeded
+from serving.problem_details import DeadlineExceeded, ModelFailed, ModelNotReady, NonFiniteOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from serving.catalogue.card import Card
@@ -37,9 +40,11 @@ class Exchange(Protocol[Written_co]):
 
     Attributes:
         size: Bytes of the request.
+        frames: Frames of a trajectory that its body asks for, known after `read`; None where it does not say.
     """
 
     size: int
+    frames: int | None
 
     def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
         """Return the arrays of these names, each of at most so many bytes as float32.
@@ -109,6 +114,7 @@ class Predictor:
         caller: Payer,
         seconds: float = math.inf,
         policy: Policy = ANY,
+        successor: Callable[[Card, float], Awaitable[Card]] | None = None,
     ) -> Result:
         """Return what the exchange writes.
 
@@ -119,6 +125,8 @@ class Predictor:
             caller: Pays for the samples once the request is parsed, whether it succeeds or not.
             seconds: How long the caller waits.
             policy: What the caller wants where an output may not be accurate enough.
+            successor: Returns the version to run where this one has gone, after some seconds at most; None if the
+                caller named the version.
 
         Returns:
             The response, as the exchange writes it.
@@ -130,36 +138,50 @@ class Predictor:
         deadline = asyncio.get_running_loop().time() + limit
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._predict(Run(card, deadline, request_id, policy), exchange, caller)
+                run = Run(card, deadline, request_id, policy)
+                try:
+                    return await self._predict(run, exchange, caller)
+                except ModelNotReady:
+                    if successor is None:
+                        raise
+                    left = deadline - asyncio.get_running_loop().time()
+                    found = await successor(card, left / 2)  # the rest of the time is the prediction's
+                    return await self._predict(replace(run, card=found), exchange, caller)
         except TimeoutError as error:
             raise DeadlineExceeded(f"no response within {limit:g} s") from error
+        except ModelFailed as error:
+            self._metrics.model_failures.labels(card.model, card.version, error.kind).inc()
+            raise
 
     async def _predict(self, run: Run, exchange: Exchange[Result], caller: Payer) -> Result:
         card = run.card
         self._producer.check(run)
-        inputs = await self._parse(card, exchange)
+        inputs = await self._parse(run, exchange)
         caller.spend(inputs.count)
         outputs, quality = await self._producer.produce(run, inputs)
         self._metrics.quality(card.model, quality)
         self._shadow.offer(card, inputs.arrays, outputs, quality)
         with self._metrics.phase(card.model, inputs.grid, "encode"):
             size = sum(array.nbytes for array in outputs.values())
+            outputs, quality = await offload(size, check, run, outputs, quality, inputs.single)
+            if quality.failed is not None and quality.failed.any():
+                self._metrics.model_failures.labels(card.model, card.version, NonFiniteOutput.kind).inc()
             return await offload(size, encode, card, exchange, outputs, quality, inputs.single)
 
-    async def _parse(self, card: Card, exchange: Exchange[Any]) -> ModelInput:
+    async def _parse(self, run: Run, exchange: Exchange[Any]) -> ModelInput:
         start = time.perf_counter()
-        inputs = await offload(exchange.size, parse, card, exchange, self._max_bytes)
-        self._metrics.parsed(card.model, inputs.grid, time.perf_counter() - start)
+        inputs = await offload(exchange.size, parse, run, exchange, self._max_bytes)
+        self._metrics.parsed(run.card.model, inputs.grid, time.perf_counter() - start)
         return inputs
 
 
-def parse(card: Card, exchange: Exchange[Any], max_bytes: int) -> ModelInput:
+def parse(run: Run, exchange: Exchange[Any], max_bytes: int) -> ModelInput:
     """Parse a request and check it against the card.
 
     Args:
-        card: Of the version to run.
+        run: What has to be done.
         exchange: The request.
-        max_bytes: The largest size of one input as float32.
+        max_bytes: The largest size of one input, and of all frames of a rollout, as float32.
 
     Returns:
         The checked inputs.
@@ -167,12 +189,43 @@ def parse(card: Card, exchange: Exchange[Any], max_bytes: int) -> ModelInput:
     Raises:
         Refused: One of its kinds.
     """
+    card = run.card
     arrays, single = checks.batch(exchange.read(card.names, max_bytes, card.optional), card)
+    frames = run.policy.asking(exchange.frames).frames_of(card)
+    if frames is not None:
+        arrays[FRAME] = checks.frames(arrays, frames, card, max_bytes)
     return ModelInput(arrays, single, checks.grid_label(card.grid_of(arrays), card))
 
 
+def check(run: Run, outputs: Outputs, quality: Quality, single: bool) -> tuple[Outputs, Quality]:
+    """Return what can be sent: all samples, or those with finite outputs where the caller takes them alone.
+
+    Args:
+        run: What was requested.
+        outputs: Batches `[B, ...]` by name.
+        quality: What is known about them.
+        single: Whether the request is one sample.
+
+    Returns:
+        Outputs and quality; those of samples that failed are NaN.
+
+    Raises:
+        NonFiniteOutput: The model's output for a sample is not finite, or for all of them.
+    """
+    failed = checks.not_finite(outputs)
+    if failed.all() or (failed.any() and not run.policy.partial):
+        raise checks.output_fault(outputs, failed, run.card, single=single)
+    if not run.policy.partial:
+        return outputs, quality
+    if failed.any():
+        outputs = {name: array.copy() for name, array in outputs.items()}  # Triton's arrays are read-only
+        for array in outputs.values():
+            array[failed] = np.nan
+    return outputs, quality.fail(failed)
+
+
 def encode(card: Card, exchange: Exchange[Result], outputs: Outputs, quality: Quality, single: bool) -> Result:
-    """Check the model's outputs and write the response.
+    """Write the response.
 
     Args:
         card: Of the version that ran.
@@ -183,11 +236,7 @@ def encode(card: Card, exchange: Exchange[Result], outputs: Outputs, quality: Qu
 
     Returns:
         The response, as the exchange writes it.
-
-    Raises:
-        NonFiniteOutput: NaN or infinity in an output.
     """
-    checks.check_output(outputs)
     shown = {name: array[0] if single else array for name, array in outputs.items()}
     return exchange.write(card.model, card.version, shown, quality)
 

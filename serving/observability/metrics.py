@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
+from serving.quality import ERROR_BOUND, ERROR_ESTIMATE, MISFIT
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
@@ -74,6 +76,12 @@ class Metrics:
         self.ready = Gauge(
             "petrov_ready", "Whether every model is served and the gateway is not shutting down.", registry=registry
         )
+        self.newest_served = Gauge(
+            "petrov_newest_version_served",
+            "Whether the newest version of a model in the repository is served.",
+            ("model",),
+            registry=registry,
+        )
         self.request_bytes = Histogram(
             "petrov_request_bytes", "Size of request bodies.", buckets=_BYTES, registry=registry
         )
@@ -83,6 +91,12 @@ class Metrics:
         )
         self.rejected = Counter(
             "petrov_rejected_total", "Requests that ended in a problem.", ("reason",), registry=registry
+        )
+        self.model_failures = Counter(
+            "petrov_model_failures_total",
+            "Predictions that a version of a model failed on, some samples of a partial one included.",
+            ("model", "version", "reason"),
+            registry=registry,
         )
         self.key_fields = Counter(
             "petrov_key_fields_total", "Samples requested with each API key.", ("key",), registry=registry
@@ -95,6 +109,13 @@ class Metrics:
         )
         self.error_estimate = Histogram(
             "petrov_error_estimate", "Calibrated relative errors.", ("model",), buckets=_ERRORS, registry=registry
+        )
+        self.misfit = Histogram(
+            "petrov_misfit",
+            "Relative L2 distances between the inputs of inverse models and the forward solutions of their outputs.",
+            ("model",),
+            buckets=_ERRORS,
+            registry=registry,
         )
         self.true_error = Histogram(
             "petrov_true_error",
@@ -151,7 +172,8 @@ class Metrics:
                 self.solved_by.labels(model, by).inc(count)
         if quality.outside is not None:
             self.outside.labels(model).inc(int(quality.outside.sum()))
-        for name, histogram in (("error_bound", self.error_bound), ("error_estimate", self.error_estimate)):
+        histograms = {ERROR_BOUND: self.error_bound, MISFIT: self.misfit, ERROR_ESTIMATE: self.error_estimate}
+        for name, histogram in histograms.items():
             for value in quality.numbers.get(name, ()):
                 if not math.isnan(value):
                     histogram.labels(model).observe(float(value))

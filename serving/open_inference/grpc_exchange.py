@@ -39,6 +39,8 @@ class GrpcExchange:
         outputs: The outputs of the model.
     """
 
+    frames: int | None = None  # a parameter of the request says it
+
     def __init__(self, request: Any, size: int, outputs: Sequence[str]) -> None:
         self.size = size
         self._request = request

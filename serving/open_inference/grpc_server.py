@@ -201,11 +201,19 @@ class GrpcServer:
             request = await self._read(call, service_pb2.ModelInferRequest)
             ticket.hold(call.size)
             self._service.metrics.request_bytes.observe(call.size)
+            if not request.model_version:
+                await self._service.catalogue.newest(request.model_name)
             card = self._find(call, request.model_name, request.model_version).card
             exchange = GrpcExchange(request, call.size, card.result_names)
             policy = policies.policy(_texts(request.parameters))
             return await self._service.predictor.predict(
-                card, exchange, call.request_id, call.caller, call.seconds, policy
+                card,
+                exchange,
+                call.request_id,
+                call.caller,
+                call.seconds,
+                policy,
+                None if request.model_version else self._service.catalogue.successor,
             )
 
 

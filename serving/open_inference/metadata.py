@@ -133,7 +133,7 @@ def configure(card: Card) -> ModelConfig:
 
 
 def _parameters(card: Card) -> dict[str, Parameter]:
-    signature = card.model_dump_json(include={"title", "inputs", "parameters", "outputs", "quality", "grid"})
+    signature = card.model_dump_json(include={"title", "inputs", "parameters", "outputs", "quality", "grid", "frames"})
     found = {"signature": Parameter(string_value=signature)}
     if card.vocabulary is not None:
         found["vocabulary"] = Parameter(string_value=card.vocabulary.model_dump_json())

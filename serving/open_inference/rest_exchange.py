@@ -71,7 +71,7 @@ class OutputTensor(_Part):
     datatype: str
     shape: tuple[int, ...]
     parameters: dict[str, int] | None = None
-    data: list[float] | None = None
+    data: list[float | None] | None = None
 
 
 class InferenceResponse(_Part):
@@ -80,7 +80,9 @@ class InferenceResponse(_Part):
     id: str | None = None
     model_name: str
     model_version: str
-    parameters: dict[str, str] | None = Field(default=None, description="`solved_by`: network, solver or mixed.")
+    parameters: dict[str, str] | None = Field(
+        default=None, description="`solved_by`: network, solver or mixed; `failed`: indices."
+    )
     outputs: tuple[OutputTensor, ...]
 
 
@@ -100,6 +102,8 @@ class RestExchange:
         json_bytes: Where its JSON ends; None for all of it.
         outputs: The outputs of the model.
     """
+
+    frames: int | None = None  # the query says it
 
     def __init__(self, content: bytearray, json_bytes: int | None, outputs: Sequence[str]) -> None:
         self.size = len(content)

@@ -29,6 +29,8 @@ from serving.problem_details import BodyTooLarge, UnreadableBody
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from starlette.datastructures import Headers
 
     from serving.catalogue.card import Card
@@ -133,10 +135,14 @@ async def model_config(model: str, service: Serving, version: Version = None) ->
 @requires(Scope.INFER)
 async def infer(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Predict for a batch of samples; the checks, limits and deadlines are those of `/v1`."""
-    return await _infer(service.catalogue.find(model, version).card, request, service)
+    if version is not None:
+        return await _infer(service.catalogue.find(model, version).card, request, service)
+    return await _infer((await service.catalogue.newest(model)).card, request, service, service.catalogue.successor)
 
 
-async def _infer(card: Card, request: Request, service: Service) -> Response:
+async def _infer(
+    card: Card, request: Request, service: Service, successor: Callable[[Card, float], Awaitable[Card]] | None = None
+) -> Response:
     negotiation.check_uncompressed(request.headers)
     policy = policies.policy(request.query_params)
     json_bytes, limit = _limits(request.headers, service.settings.max_body_bytes)
@@ -147,7 +153,9 @@ async def _infer(card: Card, request: Request, service: Service) -> Response:
         content = await body.read(request, ticket, limit, service.settings.receive_seconds)
         service.metrics.request_bytes.observe(len(content))
         exchange = RestExchange(content, json_bytes, card.result_names)
-        work = service.predictor.predict(card, exchange, state.request_id, state.caller, policy=policy)
+        work = service.predictor.predict(
+            card, exchange, state.request_id, state.caller, policy=policy, successor=successor
+        )
         reply = await body.unless_disconnected(request, work)
     if reply.json_bytes is None:
         return Response(reply.body, media_type=json_arrays.MEDIA_TYPE)

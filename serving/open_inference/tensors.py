@@ -61,8 +61,9 @@ def results(outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> dic
 
 
 def about(quality: Quality) -> dict[str, str]:
-    """Return the parameters of a response: what computed the outputs, where anything is known about them."""
-    return {"solved_by": quality.solved_by} if quality.known else {}
+    """Return the parameters of a response: what computed the outputs, and the samples that failed."""
+    failed = {} if quality.failed is None else {"failed": ",".join(map(str, np.flatnonzero(quality.failed)))}
+    return {"solved_by": quality.solved_by, **failed} if quality.known else {}
 
 
 def check_outputs(requested: Sequence[str], names: Sequence[str]) -> None:

@@ -55,6 +55,11 @@ export async function models() {
   return (await json(paths.models())).models;
 }
 
+/** Return name and version of the server. */
+export function server() {
+  return json("v2");
+}
+
 export function model(name) {
   return json(paths.model(name));
 }

@@ -19,6 +19,7 @@ import { takesText } from "./vocabulary.js";
 
 const PAUSE = 350; // milliseconds without a change before the classical solver is called
 const QUICK = 1000; // milliseconds: slower solvers are called only on demand
+const FRAME_MILLISECONDS = 120; // between two frames of a trajectory that is played
 const DEVIATION_FIELDS = 12; // which estimate the deviation to within a fifth
 
 const at = (id) => document.getElementById(id);
@@ -49,6 +50,15 @@ const status = new Status(load, () => state.model?.name);
 
 // The models
 
+/** Name the release in the footer. */
+async function showRelease() {
+  try {
+    at("release").textContent = (await api.server()).version;
+  } catch {
+    // without a key the service does not say
+  }
+}
+
 async function load() {
   try {
     const listed = await api.models();
@@ -59,6 +69,7 @@ async function load() {
     const before = modelOf(state.model?.name);
     if (state.models.length) await choose(before ?? modelOf(location.hash.slice(1)) ?? state.models.find(({ card }) => cards.dimensions(card) === 2) ?? state.models[0], Boolean(before));
     status.clear();
+    showRelease();
   } catch (error) {
     failed(error);
   }
@@ -126,6 +137,9 @@ function setForward(card) {
   inputs.open(drawnCard(), { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout]);
   outputs.open(state.model.card, layout, state.dark);
   moveTools();
+  play(false);
+  at("frame-row").hidden = !cards.rollsOut(state.model.card);
+  at("frame").value = 1;
   describe(isCurve, layout === "inverse");
   setAuto();
 }
@@ -368,7 +382,7 @@ function discardResult() {
 // What is shown
 
 function showResults() {
-  const { result } = state;
+  const result = state.result && framed(state.result);
   const solved = state.classical?.revision === state.revision ? state.classical : null;
   const truth = result && truthOf(result, solved);
   outputs.slice = inputs.slice;
@@ -381,6 +395,36 @@ function showResults() {
   at("download-output").disabled = !result;
   announce(result, solved, truth);
 }
+
+/** Return a result whose outputs and truth are those of the chosen frame, if they are trajectories. */
+function framed(result) {
+  const { card } = state.model;
+  if (!cards.rollsOut(card)) return result;
+  const frames = result.outputs[card.outputs[0].name].shape[0];
+  const index = Math.min(Number(at("frame").value), frames) - 1;
+  Object.assign(at("frame"), { max: frames });
+  at("frame-shown").textContent = `${index + 1} of ${frames}, time ${Number(cards.timeOf(card, index).toPrecision(6))}`;
+  const chosen = (found) => Object.fromEntries(Object.entries(found ?? {}).map(([name, field]) => [name, fields.frame(field, index)]).filter(([, field]) => field));
+  return { ...result, outputs: chosen(result.outputs), truth: chosen(result.truth) };
+}
+
+/** Show one frame after the other until the last one, or stop. */
+function play(is) {
+  clearInterval(playing);
+  playing = 0;
+  at("play").textContent = is ? "Stop" : "Play";
+  at("play").setAttribute("aria-pressed", is);
+  if (!is) return;
+  const control = at("frame");
+  if (control.value === control.max) control.value = 1;
+  playing = setInterval(() => {
+    control.value = Number(control.value) + 1;
+    showResults();
+    if (control.value === control.max) play(false);
+  }, FRAME_MILLISECONDS);
+}
+
+let playing = 0;
 
 /** Return what a prediction is compared with: what was drawn, the truth of a test sample, or the classical solution. */
 function truthOf({ drawn, truth, outputs: found, revision }, solved) {
@@ -399,7 +443,13 @@ function drawnTruth(drawn, found) {
 function showPrediction({ outputs: found, request, revision }, truth) {
   if (state.forward) outputs.showMeasurement(request[state.model.card.inputs[0].name]);
   if (!truth && revision === state.revision && !cards.hasSolver(state.model.card)) outputs.clear(...Array(2).fill("not known for an input of your own"));
-  outputs.show(found, truth, state.forward ? baseRange() : null);
+  outputs.show(found, truth, state.forward ? baseRange() : wholeRange());
+}
+
+/** Return the range of all frames of a trajectory, so that a colour means one value in all of them; null for others. */
+function wholeRange() {
+  const { card } = state.model;
+  return cards.rollsOut(card) && card.outputs.length === 1 ? fields.range(state.result.outputs[card.outputs[0].name]) : null;
 }
 
 /** Return the range of the drawn field's picture. */
@@ -412,7 +462,8 @@ function baseRange() {
 /** Return the relative L2 error per output, where it can be compared. */
 function errors(found, truth) {
   const comparable = Object.keys(found).filter((name) => truth?.outputs[name] && fields.sameShape(found[name], truth.outputs[name]));
-  return comparable.map((name) => ({ name, error: fields.relativeL2(found[name], truth.outputs[name]) }));
+  const known = comparable.map((name) => ({ name, error: fields.relativeL2(found[name], truth.outputs[name]) }));
+  return known.filter(({ error }) => Number.isFinite(error)); // a truth of zero has no relative error
 }
 
 function showError(result, truth) {
@@ -422,7 +473,8 @@ function showError(result, truth) {
   at("error-name").textContent = { drawn: "From the truth", sample: "Error" }[truth?.kind] ?? "Difference";
   const measures = { drawn: "relative L2 to the drawn field", sample: "relative L2 to the truth", solved: "relative L2 to the classical solution" };
   const each = known.length > 1 ? `: ${known.map(({ name, error }) => `${name} ${percent(error)}`).join(", ")}` : "";
-  at("error-note").textContent = truth ? measures[truth.kind] + each : "no truth is known";
+  const zero = truth && result && !known.length ? "; it is zero, or on another grid" : "";
+  at("error-note").textContent = truth ? measures[truth.kind] + each + zero : "no truth is known";
 }
 
 /** Show the published figures for this request. */
@@ -430,7 +482,8 @@ function showFacts() {
   const { card } = state.model;
   const row = cards.measured(card, inputs.grid, noise());
   at("measured-error").textContent = row ? percent(row.relative_l2) : "–";
-  const level = row?.noise ? ` with ${percent(row.noise)} of noise` : "";
+  const between = row && Math.abs((row.noise ?? 0) - noise()) > 1e-9 ? `, the nearest measured level to ${percent(noise())}` : "";
+  const level = row && (row.noise || between) ? ` with ${percent(row.noise ?? 0)} of noise${between}` : "";
   at("measured-note").textContent = row ? `mean of ${row.fields} test fields${level}${row.worst ? `, worst ${percent(row.worst)}` : ""}` : "not published for this grid";
   const trust = cards.trust(card, inputs.grid, inputs.sample.origin);
   if (state.version && state.version !== card.version) trust.unshift({ good: false, text: `Version ${state.version} is in use; the figures here are those of version ${card.version}.` });
@@ -463,9 +516,9 @@ function sentence(result, solved, truth) {
   const from = solved && truth && truth.kind !== "solved" ? `, ${worst(solved.outputs)} from the truth` : "";
   if (state.forward) {
     const readings = noise() ? ` from readings with ${percent(noise())} of noise` : "";
-    return [`${output}: recovered in ${duration(result.milliseconds)}${readings}, ${error} from the truth (relative L2)`, solved && `the classical inversion took ${duration(solved.milliseconds)}${from}`];
+    return [`${output}: recovered in ${duration(result.milliseconds)}${readings}${error ? `, ${error} from the truth (relative L2)` : ""}`, solved && `the classical inversion took ${duration(solved.milliseconds)}${from}`];
   }
-  if (truth?.kind === "sample") return [`${output}: predicted in ${duration(result.milliseconds)}, ${error} from the truth (relative L2)`, solved && `the classical solution took ${duration(solved.milliseconds)}${from}`];
+  if (truth?.kind === "sample") return [`${output}: predicted in ${duration(result.milliseconds)}${error ? `, ${error} from the truth (relative L2)` : ""}`, solved && `the classical solution took ${duration(solved.milliseconds)}${from}`];
   return [`${output}: predicted in ${duration(result.milliseconds)}`, solved && `the classical solution took ${duration(solved.milliseconds)}`, error && `they differ by ${error} (relative L2)`];
 }
 
@@ -639,6 +692,11 @@ function wire() {
   });
   on("auto", "change", () => at("auto").checked && state.classical?.revision !== state.revision && solver.schedule());
   on("solve", "click", () => solver.restart());
+  on("frame", "input", () => {
+    play(false);
+    showResults();
+  });
+  on("play", "click", () => play(!playing));
   on("key-open", "click", () => openKey(at("key-form").hidden));
   on("key-form", "submit", (event) => event.preventDefault());
   on("key", "change", () => {

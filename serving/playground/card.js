@@ -10,11 +10,22 @@ export function unsupported(card) {
   if (vocabulary) return "takes several sequences";
   if (tensors.some(({ dtype }) => dtype !== "FP32")) return "takes no fields of floating-point numbers";
   if (![1, 2, 3].includes(grid.axes.length)) return `has ${grid.axes.length} axes`;
-  const other = tensors.find(({ axes }) => String(axes.filter((name) => name !== COMPONENT).slice(1)) !== String(grid.axes));
+  const other = tensors.find(({ axes }) => String(axes.filter((name) => name !== COMPONENT && name !== FRAME).slice(1)) !== String(grid.axes));
   return other ? `has no picture for ${other.name} (${other.axes.join(", ")})` : null;
 }
 
 const COMPONENT = "component"; // the axis of a vector field, before those of the grid
+const FRAME = "frame"; // the axis of a trajectory's frames, before it
+
+/** Return whether a model's outputs are trajectories. */
+export function rollsOut(card) {
+  return Boolean(card.frames);
+}
+
+/** Return the time of a frame, the first of which follows one step after the input. */
+export function timeOf(card, frame) {
+  return card.frames.step * (frame + 1);
+}
 
 /** Return the number of axes of the grid: 1 for curves, 2 for pictures, 3 for pictures of a plane. */
 export function dimensions(card) {

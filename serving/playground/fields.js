@@ -47,6 +47,12 @@ export function plane({ shape, data }, dimensions, component, slice = 0) {
   return { shape: shown, data: data.subarray(start, start + size) };
 }
 
+/** Return one frame of a trajectory, which shares its memory. */
+export function frame({ shape: [frames, ...shape], data }, index) {
+  const size = product(shape);
+  return index < frames ? { shape, data: data.subarray(index * size, (index + 1) * size) } : null;
+}
+
 export function product(shape) {
   return shape.reduce((size, points) => size * points, 1);
 }

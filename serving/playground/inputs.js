@@ -242,7 +242,10 @@ export class Inputs {
     const on = (id, type, act) => at(id).addEventListener(type, () => this.sample && act());
     on("undo", "click", () => this.undo());
     on("blobs", "click", () => this.#scatter());
-    on("fill", "click", () => this.#put((field, { isCurve, ground, value }) => fields.full(field.shape, isCurve ? ground : value)));
+    on("fill", "click", () => {
+      this.#put((field, { isCurve, ground, value }) => fields.full(field.shape, isCurve ? ground : value));
+      if (!this.active.isCurve) this.active.swap(); // else the brush would leave no trace
+    });
     on("size", "input", () => this.#showSize());
     on("value", "input", () => {
       this.active.value = Number(at("value").value);

@@ -83,6 +83,7 @@ export class Outputs {
       const range = widest(...[base, fields.range(...[found, expected].filter(Boolean))].filter(Boolean));
       this.#shape(row, found);
       row.prediction.show(found, this.isCurve ? roomy(range, 0.15) : range, this.isCurve ? expected : null);
+      row.prediction.describe(row.prediction.title, about("prediction", this.layout));
       if (expected && fields.sameShape(found, expected)) this.#compare(row, found, expected, range, truth.kind, fields.relativeL2(outputs[name], truth.outputs[name]));
     }
   }
@@ -99,7 +100,9 @@ export class Outputs {
   #compare({ channel, prediction, classical, difference }, found, expected, range, kind, error) {
     const apart = fields.difference(found, expected);
     const most = Math.max(...fields.range(apart).map(Math.abs)) || 1;
-    difference.describe("Difference", `${this.layout === "inverse" ? "recovered" : "predicted"} − ${NAMES[kind]}${cards.channels(this.card.outputs).length > 1 ? `, ${percent(error)}` : ""}`);
+    const largest = Math.max(...fields.range(expected).map(Math.abs));
+    const share = largest ? `, up to ${percent(Math.max(...fields.range(apart).map(Math.abs)) / largest)} of max` : "";
+    difference.describe("Difference", `${this.layout === "inverse" ? "recovered" : "predicted"} − ${NAMES[kind]}${share}${cards.channels(this.card.outputs).length > 1 ? `, ${percent(error)}` : ""}`);
     difference.show(apart, this.isCurve ? [-1.2 * most, 1.2 * most] : [-most, most]);
     prediction.describe(prediction.title, this.isCurve ? `line: predicted, band: ${NAMES[kind]}` : about("prediction", this.layout));
     if (this.layout !== "forward") return;

@@ -28,7 +28,7 @@ export class Pen {
     on("pointerdown", this.#down);
     on("pointermove", this.#move);
     on("pointerup", this.#up);
-    on("pointercancel", this.#up);
+    on("pointercancel", this.#cancel);
     on("keydown", this.#key);
     on("keyup", this.#released);
     on("blur", this.#left);
@@ -46,17 +46,30 @@ export class Pen {
     this.#position = this.host.view.position(event);
     this.#begin();
     this.erasing = event.button === 2 || event.shiftKey;
-    this.#apply(this.#position);
+    this.waiting = event.pointerType === "touch"; // it may become a scroll of the page
+    if (!this.waiting) this.#apply(this.#position);
   }
 
   #move(event) {
     if (!this.#stroke) return;
+    this.waiting = false;
     for (const part of event.getCoalescedEvents?.() ?? [event]) this.#apply(this.host.view.position(part));
     this.host.moved(this.#position);
   }
 
   #up() {
     if (!this.#stroke) return;
+    if (this.waiting) this.#apply(this.#position);
+    this.waiting = false;
+    this.#stroke = null;
+    this.host.changed(true);
+  }
+
+  /** Undo the stroke: the finger scrolls the page. */
+  #cancel() {
+    if (!this.#stroke) return;
+    this.host.field.data.set(this.#stroke.field.data);
+    this.waiting = false;
     this.#stroke = null;
     this.host.changed(true);
   }

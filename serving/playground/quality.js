@@ -8,6 +8,8 @@ export function quality(headers) {
   const number = (name) => (text(name) === undefined ? undefined : Number(text(name)));
   return {
     bound: number("Error-Bound"),
+    correction: number("Correction"),
+    misfit: number("Misfit"),
     estimate: number("Error-Estimate"),
     novelty: number("Novelty"),
     outside: text("Outside") && text("Outside") === "true",
@@ -16,9 +18,11 @@ export function quality(headers) {
 }
 
 /** Return badges: `title`, `value`, `note`, and whether one calls for care. */
-export function badges({ bound, estimate, novelty, outside, solver }) {
+export function badges({ bound, correction, misfit, estimate, novelty, outside, solver }) {
   const made = [];
   if (bound !== undefined) made.push({ title: "Error bound", value: `≤ ${percent(bound)}`, note: "guaranteed, to the discrete solution of the equation that the model solves" });
+  if (correction !== undefined) made.push({ title: "Correction", value: `≤ ${percent(correction)}`, note: "guaranteed, to the discrete solution without the network's corrections" });
+  if (misfit !== undefined) made.push({ title: "Misfit", value: percent(misfit), note: "distance between the input and the forward solution of the output" });
   if (estimate !== undefined) made.push({ title: "Error estimate", value: `≤ ${percent(estimate)}`, note: "holds for 90 % of inputs like the training data" });
   if (outside !== undefined) made.push({ title: "Input", value: outside ? "outside" : "inside", note: unlike(outside, novelty), care: outside });
   if (solver === "solver") made.push({ title: "Solved by", value: "solver", note: "the classical one, in place of the network" });

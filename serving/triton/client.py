@@ -70,8 +70,8 @@ class TritonInference:
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 reply = await self._http.request("POST", "/v2/repository/index", {})
-            loaded = _ready(orjson.loads(reply.data))
-        except (InvalidReplyError, ValueError, TypeError, KeyError) as error:
+            loaded = _ready(reply)
+        except (InvalidReplyError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise TritonUnavailable(self._warn_of_address()) from error
         except (OSError, TimeoutError) as error:
             raise TritonUnavailable(f"Triton at {self.address} does not respond") from error
@@ -121,7 +121,16 @@ class TritonInference:
         return fault
 
 
-def _ready(index: list[dict[str, str]]) -> frozenset[tuple[str, int]]:
+def _ready(reply: Reply) -> frozenset[tuple[str, int]]:
+    """Return the versions of Triton's index that are ready.
+
+    Raises:
+        TritonUnavailable: Triton responded with an error.
+        ValueError, TypeError, KeyError, AttributeError: The reply is no index.
+    """
+    index = orjson.loads(reply.data)
+    if reply.status != 200:
+        raise TritonUnavailable(f"Triton's index of models: {reply.status}: {index['error'][:200]}")
     return frozenset((entry["name"], int(entry["version"])) for entry in index if entry.get("state") == "READY")
 
 
@@ -160,14 +169,14 @@ def _outputs(reply: Reply) -> dict[str, NDArray[Any]]:
 
 
 def _unreadable(model: str, version: int, reply: Reply, error: Exception) -> ModelFailed:
-    """Log what was found instead of the protocol's JSON, and return the problem for the caller."""
-    found = (reply.head or reply.data)[:80]
-    logger.warning("triton: %s version %d: reply cannot be read (%r): %r", model, version, error, found)
-    return ModelFailed(f'the inference server\'s reply for "{model}" version {version} cannot be read')
+    """Return the problem for the caller, with a note for the log of what was found instead of the protocol's JSON."""
+    problem = ModelFailed(f'the inference server\'s reply for "{model}" version {version} cannot be read')
+    problem.add_note(f"reply cannot be read ({error!r}): {(reply.head or reply.data)[:80]!r}")
+    return problem
 
 
 def _check(reply: Reply, model: str, version: int) -> None:
-    """Raise Triton's error as a problem; its message goes to the log, since it may hold a traceback.
+    """Raise Triton's error as a problem; its message is a note for the log, since it may hold a traceback.
 
     Args:
         reply: Triton's reply.
@@ -180,8 +189,9 @@ def _check(reply: Reply, model: str, version: int) -> None:
     if reply.status == 200:
         return
     text = (reply.head + reply.data)[:2000].decode("utf-8", "replace")
-    logger.warning("triton: %s version %d: %d: %s", model, version, reply.status, text)
-    raise _problem(reply.status, text.lower(), model, version)
+    problem = _problem(reply.status, text.lower(), model, version)
+    problem.add_note(f"{reply.status}: {text}")
+    raise problem
 
 
 def _problem(status: int, message: str, model: str, version: int) -> Problem:
@@ -189,7 +199,9 @@ def _problem(status: int, message: str, model: str, version: int) -> Problem:
         return DeadlineExceeded(f'"{model}" version {version} did not respond in time')
     if "maximum queue size" in message:
         return Overloaded(f'the queue of "{model}" is full')
-    if status == 404 or "not at ready state" in message or "unknown model" in message:
+    missing = "not at ready state" in message or "unknown model" in message
+    ended = "stub process" in message and "is not healthy" in message  # of an instance, which Triton or we start anew
+    if status == 404 or missing or ended:
         return ModelNotReady(f'"{model}" version {version} is not loaded')
     if status in {499, 503}:
         return TritonUnavailable("the inference server is shutting down; try again in a moment")

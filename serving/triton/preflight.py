@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import socket
 import sys
 from contextlib import suppress
 from platform import machine
 from typing import TYPE_CHECKING
 
+from serving import addresses
 from serving.startup_error import StartupError
 from serving.triton import environment as triton_environment
 from serving.triton import runtime as triton_runtime
@@ -35,10 +35,17 @@ def check(settings: Settings) -> Path:
         StartupError: Something is missing; the message lists all of it.
     """
     wheel, missing = install(settings.triton_environment)
-    missing = [*missing, *platform(wheel), *repository(settings.repository), *ports(settings)]
+    missing = [*missing, *platform(wheel), *choices(settings)]
     if missing or wheel is None:
         raise StartupError("\n".join(missing))
     return wheel
+
+
+def choices(settings: Settings) -> Iterator[str]:
+    """Yield what is wrong with the settings; this takes no time."""
+    yield from repository(settings.repository)
+    yield from runtime(settings)
+    yield from ports(settings)
 
 
 def install(environment: Path) -> tuple[Path | None, list[str]]:
@@ -100,20 +107,19 @@ def repository(folder: Path) -> Iterator[str]:
             yield f'the model "{model.name}" has no version in "{folder}": make export'
 
 
+def runtime(settings: Settings) -> Iterator[str]:
+    """Yield why Triton's log cannot be written, if it cannot."""
+    log = triton_runtime.log_file(settings)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab"):
+            pass
+    except OSError as error:
+        yield f"{log} cannot be written ({error.strerror}): set PETROV_TRITON_RUNTIME to another folder"
+
+
 def ports(settings: Settings) -> Iterator[str]:
     """Yield which of Triton's ports are in use."""
     for field in ("triton_http_port", "triton_grpc_port", "triton_metrics_port"):
-        port = getattr(settings, field)
-        if not free("127.0.0.1", port):
-            yield f"port {port} is in use: set PETROV_{field.upper()} to a free one"
-
-
-def free(host: str, port: int) -> bool:
-    """Return whether a server could listen on that address."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: closed connections do not count
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
+        if fault := addresses.fault("127.0.0.1", getattr(settings, field), f"PETROV_{field.upper()}"):
+            yield fault

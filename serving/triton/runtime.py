@@ -32,6 +32,11 @@ def installation(environment: Path) -> Path | None:
     return folder if folder.is_dir() else None
 
 
+def log_file(settings: Settings) -> Path:
+    """Return the file of Triton's log; servers that share a folder have different ports."""
+    return settings.triton_runtime / f"triton-{settings.triton_http_port}.log"
+
+
 def stub(wheel: Path) -> Path:
     """Return the program of the Python backend that runs models under the running version of Python."""
     return wheel / "python_backend_stubs" / PYTHON / "triton_python_backend_stub"

@@ -55,7 +55,7 @@ class TritonServer:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.log = settings.triton_runtime / f"triton-{settings.triton_http_port}.log"
+        self.log = triton_runtime.log_file(settings)
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
 
@@ -76,7 +76,6 @@ class TritonServer:
             TritonServerError: Triton ended, or was not ready in time; or it crashed `MAX_STARTS` times.
         """
         self._wheel = preflight.check(self.settings)
-        self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_bytes(b"")
         for start in range(1, MAX_STARTS):
             try:

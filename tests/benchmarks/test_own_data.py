@@ -48,9 +48,9 @@ def prepared(tmp_path: Path) -> Prepared:
     return data.description(problem, samples, tmp_path / "heat.toml")
 
 
-def row(title: str, error: float, *, split: str = "test", seed: int = 0, problem: str = "heat") -> Row:
+def row(title: str, error: float, *, split: str = "test", seed: int = 0, seconds: float = 9) -> Row:
     candidate = Candidate(network="fno", sizes={"modes": seed})
-    training = Training(problem=problem, title=title, candidate=candidate, seconds=9, seed=seed, split=split)
+    training = Training(problem="heat", title=title, candidate=candidate, seconds=seconds, seed=seed, split=split)
     result = Result(error=error, standard_error=0.01, samples=7, parameters=1234, steps=50, epochs=5.0, seconds=9.1)
     return Row(training=training, result=result)
 
@@ -118,8 +118,9 @@ def test_fno_and_unet_are_tuned_on_validation_samples_and_petrov_is_not(prepared
     assert {title for title, found in each.items() if found} == {FNO, UNET}
     assert {training.split for found in each.values() for training in found} == {"validation"}
     assert best([row(FNO, 0.2, seed=1), row(FNO, 0.1, seed=2)]).sizes == {"modes": 2}
-    made = [*finals(Plan(seeds=2), {("heat", FNO): Candidate(network="fno")})]
-    assert [(training.seed, training.split) for training in made] == [(0, "test"), (1, "test")]
+    made = [*finals(Plan(seconds=(9, 3), seeds=2), {("heat", FNO): Candidate(network="fno")})]
+    assert {training.split for training in made} == {"test"}
+    assert [(training.seed, training.seconds) for training in made] == [(0, 9), (0, 3), (1, 9), (1, 3)]
 
 
 def test_a_training_runs_in_a_process_of_its_own_once(prepared: Prepared, tmp_path: Path) -> None:
@@ -136,6 +137,7 @@ def test_a_training_runs_in_a_process_of_its_own_once(prepared: Prepared, tmp_pa
 
 def test_the_tables_show_losses_as_they_are(tmp_path: Path) -> None:
     rows = [row(FNO, 0.1, seed=0), row(FNO, 0.3, seed=1), row(PETROV, 0.25), row(FNO, 0.5, split="validation")]
+    rows += [row(FNO, 0.9, seconds=3), row(PETROV, 0.8, seconds=3)]
     found = tables.tables(rows)
     assert [cells[:5] for cells in found["own-data"][1]] == [
         ("heat", FNO, "2.00e-01", "1.0e-02", "1.00"),

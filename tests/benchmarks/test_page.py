@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,30 @@ def test_loads_are_relative_to_the_naive_service() -> None:
 
 
 def test_solves_repay_the_cost_or_never_do() -> None:
-    slower, faster = (breakeven.Pair("darcy", "splu", "9 x 9", solver=1.0, network=each) for each in (1.5, 0.5))
+    slower, faster = (
+        breakeven.Pair("darcy", "splu", "9 x 9", solver=1.0, network=each, solver_error=1e-3, network_error=1e-3)
+        for each in (1.5, 0.5)
+    )
     assert breakeven.Balance(faster, data=60.0, training=40.0).solves == 200
     assert breakeven.row(breakeven.Balance(slower, data=60.0, training=40.0))[-1] == "never"
+
+
+def test_the_solver_of_the_break_even_is_as_accurate_as_the_network() -> None:
+    def point(name: str, method: str, error: float, seconds: float) -> Point:
+        return Point("darcy", name, method, 24, error, 1e-5, seconds)
+
+    points = [
+        point("9 x 9", "network", 2e-3, 0.002),
+        point("9 x 9", "steps", 6e-3, 0.001),
+        point("17 x 17", "network", 1e-3, 0.003),
+        point("17 x 17", "steps", 1.5e-3, 0.004),
+        point("17 x 17", "more steps", 0.9e-3, 0.005),
+    ]
+    coarse, fine = breakeven.equals({"points": [asdict(each) for each in points]})
+    assert (coarse.solver_name, coarse.solver, coarse.network) == ("steps, 17 x 17", 0.004, 0.002)
+    assert (fine.solver_name, fine.solver_error) == ("more steps", 0.9e-3)
+    [only] = breakeven.equals({"points": [asdict(each) for each in points[:-1]]})
+    assert only == coarse
 
 
 def test_a_run_is_written_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ import pytest
 
 from petrov_client.__main__ import main
 from petrov_client._npy import encode
+from physics import darcy
 from serving.version import VERSION
 from tests import toy_fields, toy_gauges
 
@@ -97,8 +100,12 @@ def test_it_predicts_with_a_real_service(
     fields = np.random.default_rng(3).uniform(3, 12, (20, 9, 11))
     np.save(tmp_path / "in.npy", fields)
     done = petrov("predict", "blur", tmp_path / "in.npy", tmp_path / "out.npy", "--progress", "--url", url)
-    assert (done.returncode, done.stdout) == (0, f"solution [20, 9, 11] -> {tmp_path / 'out.npy'}\n")
-    np.testing.assert_allclose(np.load(tmp_path / "out.npy", allow_pickle=False), blur(fields), rtol=1e-5)
+    smooth = blur(fields)
+    file, about = done.stdout.splitlines()
+    span = f"{smooth.min():.3g} to {smooth.max():.3g}"
+    assert (done.returncode, file) == (0, f"solution [20, 9, 11] {span} -> {tmp_path / 'out.npy'}")
+    assert re.fullmatch(r"blur version 1, \d+\.\d\d s", about)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy", allow_pickle=False), smooth, rtol=1e-5)
     assert "blur" in petrov("models", "--url", url).stdout
     assert "coefficient" in petrov("model", "blur", "--url", url).stdout
 
@@ -135,6 +142,50 @@ def test_a_model_of_several_tensors_is_shown(petrov: Callable[..., Done], gatewa
         assert text in listed
 
 
+def test_models_in_json_are_for_programs(petrov: Callable[..., Done], gateway: Any) -> None:
+    listed = json.loads(petrov("models", "--json", "--url", gateway.url).stdout)
+    drift = next(model for model in listed if model["name"] == "drift")
+    assert [each["name"] for each in (*drift["inputs"], *drift["parameters"])] == ["density", "velocity", "time"]
+    assert "card" not in drift
+    shown = json.loads(petrov("model", "drift", "--json", "--url", gateway.url).stdout)
+    assert shown["card"]["title"] == shown["title"] == "A density that drifts"
+
+
+def test_the_error_on_the_card_is_printed_where_the_model_reports_none(
+    petrov: Callable[..., Done], gateway: Any, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "in.npy", np.ones((16, 16)))
+    done = petrov("predict", "blur", tmp_path / "in.npy", tmp_path / "out.npy", "--url", gateway.url)
+    assert done.stdout.endswith(" s, mean relative error of test samples 0\n")
+
+
+def test_an_example_is_written_and_predicted(petrov: Callable[..., Done], gateway: Any, tmp_path: Path) -> None:
+    source, truth, out = (tmp_path / name for name in ("in.npz", "truth.npz", "out.npz"))
+    done = petrov("example", "drift", source, truth, "--index", 1, "--url", gateway.url)
+    assert done.returncode == 0, done.stderr
+    assert re.match(r"density \[60, 90\] \S+ to \S+, velocity \[2, 60, 90\] .*, time \[\] ", done.stdout)
+    assert petrov("predict", "drift", source, out, "--url", gateway.url).returncode == 0
+    for name, array in np.load(out).items():
+        np.testing.assert_allclose(array, np.load(truth)[name], rtol=1e-5)
+
+
+def test_a_new_example_has_a_seed_a_grid_and_a_reference(
+    petrov: Callable[..., Done], gateway: Any, tmp_path: Path
+) -> None:
+    source, out, url = tmp_path / "in.npy", tmp_path / "out.npy", ("--url", gateway.url)
+    assert petrov("example", "blur", source, "--seed", 3, "--grid", 20, *url).returncode == 0
+    np.testing.assert_array_equal(np.load(source), darcy.example(20, 3).astype(np.float32))
+    done = petrov("reference", "blur", source, out, *url)
+    assert re.match(r"solution \[20, 20\] .*\nclassical solver, \d+\.\d\d s\n", done.stdout)
+    np.testing.assert_allclose(np.load(out), darcy.solve(np.load(source)), rtol=1e-4)
+    fails(petrov("example", "blur", source, tmp_path / "truth.npy", *url), 2, "--index chooses one")
+
+
+def test_an_example_needs_a_file_and_http(petrov: Callable[..., Done], gateway: Any) -> None:
+    fails(petrov("example", "blur", "--url", gateway.url), 2, "expected a file for the inputs")
+    fails(petrov("example", "blur", "in.npy", "--url", "grpc://127.0.0.1:1"), 2, "needs the gateway's HTTP address")
+
+
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
 def test_several_arrays_are_predicted_by_name(
@@ -145,7 +196,8 @@ def test_several_arrays_are_predicted_by_name(
     source, target = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     save(source, inputs | {"truth": inputs["density"]})
     done = petrov("predict", "drift", source, target, "--url", url)
-    assert done.stdout == f"moved [11, 12, 9], flux [11, 2, 12, 9] -> {target}\n"
+    assert re.match(r"moved \[11, 12, 9\] \S+ to \S+, flux \[11, 2, 12, 9\] \S+ to \S+ -> ", done.stdout)
+    assert f" -> {target}\ndrift version 1, " in done.stdout
     assert done.stderr == f"petrov: ignored in {source}: truth\n"
     found = load(target)
     for name, expected in toy_fields.compute(**inputs).items():
@@ -171,19 +223,27 @@ def test_what_is_known_about_errors_is_printed_and_written(
     command = ("predict", "gauge", tmp_path / "in.npy")
     done = petrov(*command, tmp_path / "out.h5", "--url", gateway.url)
     assert done.returncode == 0, done.stderr
-    shapes = "solution [20, 8, 9], error_bound [20], error_estimate [20], novelty [20]"
-    assert done.stdout.startswith(f"{shapes} -> {tmp_path / 'out.h5'}\nerror_bound 0.00")
-    assert done.stdout.endswith("1 of 20 inputs unlike the training data\n")
+    file, about = done.stdout.splitlines()
+    assert re.fullmatch(
+        r"solution \[20, 8, 9\] [\d.]+ to [\d.]+, error_bound, correction, misfit, error_estimate, novelty -> .*", file
+    )
+    assert file.endswith(f" -> {tmp_path / 'out.h5'}")
+    assert re.match(r"gauge version 1, \d+\.\d\d s, error_bound 0\.00", about)
+    assert about.endswith("1 of 20 inputs unlike the training data")
     found = load(tmp_path / "out.h5")
     for name, values in toy_gauges.quality(gauged).items():
         np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-7)
     plain = petrov(*command, tmp_path / "out.npy", "--url", gateway.url).stdout.splitlines()
-    assert plain == [f"solution [20, 8, 9] -> {tmp_path / 'out.npy'}", done.stdout.splitlines()[1]]
+    assert plain[0] == f"{file.partition(', error_bound')[0]} -> {tmp_path / 'out.npy'}"
+    assert plain[1].partition(" s, ")[2] == about.partition(" s, ")[2]
     refused = petrov(*command, tmp_path / "out.npz", "--outside", "refuse", "--url", gateway.url)
     fails(refused, 3, "it is unlike the training data")
     solved = petrov(*command, tmp_path / "out.npz", "--tolerance", "1e-4", "--url", gateway.url)
     assert "error_estimate unknown" in solved.stdout
-    assert "reports   error_bound, error_estimate, novelty" in petrov("model", "gauge", "--url", gateway.url).stdout
+    assert (
+        "reports   error_bound, correction, misfit, error_estimate, novelty"
+        in petrov("model", "gauge", "--url", gateway.url).stdout
+    )
 
 
 def test_a_wrong_name_is_named(petrov: Callable[..., Done], gateway: Any, tmp_path: Path) -> None:

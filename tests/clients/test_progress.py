@@ -47,7 +47,7 @@ def test_a_bar_is_drawn_with_rich(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_a_bar_without_either_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "tqdm", "rich")
     with (
-        pytest.raises(ModuleNotFoundError, match="petrov-client\\[cli\\]"),
+        pytest.raises(ModuleNotFoundError, match="pip install rich"),
         reporting(progress=True, title="toy", total=5),
     ):
         pass

@@ -130,7 +130,7 @@ def test_what_is_known_about_errors_is_in_the_file(gateway: Any, gauged: np.ndar
     np.save(tmp_path / "in.npy", gauged)
     arguments = ("gauge", tmp_path / "in.npy", tmp_path / "out.h5", [gateway.url])
     done = score(*arguments)
-    assert done.shapes == {"solution": (20, 8, 9), "error_bound": (20,), "error_estimate": (20,), "novelty": (20,)}
+    assert done.shapes == {"solution": (20, 8, 9)} | dict.fromkeys(toy_gauges.QUALITY, (20,))
     for name, values in toy_gauges.quality(gauged).items():
         np.testing.assert_allclose(done.quality[name], values, rtol=1e-5, atol=1e-7)
     with pytest.raises(ValueError, match="belongs to another job: outside: expected solve but found answer"):
@@ -302,7 +302,26 @@ def test_other_weights_with_the_same_version_are_detected(scripted: Scripted) ->
         scripted.run()
 
 
-@settings(max_examples=20)
+def test_the_file_is_closed_and_still_claimed_when_it_is_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename, seen = Path.replace, list[bool]()
+
+    def observed(path: Path, target: Path) -> Path:
+        if path == partial.path:
+            seen.append(partial._file.closed)
+            with pytest.raises(ValueError, match="another process has opened"):
+                _partial.Partial(tmp_path / "out.h5", JOB, OUTPUTS[:1], [slice(0, 2)])
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "replace", observed)
+    with _partial.Partial(tmp_path / "out.h5", JOB, OUTPUTS[:1], [slice(0, 2)]) as partial:
+        partial.write(0, {"solution": np.ones((2, 3), np.float32)})
+        partial.finish()
+    assert seen == [True]
+
+
+@settings(max_examples=20, deadline=None)
 @given(order=st.permutations(range(6)), breaks=st.sets(st.integers(0, 5)))
 def test_any_order_and_any_breaks_leave_the_same_file(
     tmp_path_factory: pytest.TempPathFactory, order: list[int], breaks: set[int]
@@ -335,7 +354,7 @@ def written(path: Path, sessions: list[list[int]]) -> None:
         }
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(kept=st.floats(0, 1))
 def test_a_file_that_was_cut_short_is_begun_anew(tmp_path_factory: pytest.TempPathFactory, kept: float) -> None:
     folder = tmp_path_factory.mktemp("partial")

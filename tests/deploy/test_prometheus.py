@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import petrov_client
+from tests import toy_fields
 from tests.conftest import wait_until
 
 if TYPE_CHECKING:
@@ -145,15 +146,23 @@ def warmed_up(prometheus: Prometheus, gateway: Gateway) -> Prometheus:
 
 
 def predict(gateway: Gateway) -> int:
-    """Send predictions over HTTP and gRPC and one malformed request; return the number of predicted fields."""
+    """Send predictions over HTTP and gRPC, a malformed request and one that a model fails on.
+
+    Returns:
+        The number of predicted fields.
+    """
     fields = np.ones((3, 16, 16))
     with petrov_client.Client(gateway.url) as client:
         client.predict("blur", fields)
     httpx2.post(f"{gateway.url}/v1/models/blur/predict", content=b"", headers={"Content-Type": "application/x-npy"})
+    inputs = {name: array[0] for name, array in toy_fields.samples().items()}
+    inputs["velocity"] = np.full_like(inputs["velocity"], np.finfo(np.float32).max)
+    document = {"inputs": {name: array.tolist() for name, array in inputs.items()}}
+    assert httpx2.post(f"{gateway.url}/v1/models/drift/predict", json=document).status_code == 502
     with petrov_client.GrpcClient(f"127.0.0.1:{gateway.settings.grpc_port}") as client:
         client.predict("blur", fields)
         client.predict("gauge", fields, quality=True)
-    return 3 * len(fields)
+    return 3 * len(fields) + 1
 
 
 def test_the_metrics_of_a_gateway_are_well_formed(debian: Callable[[str], str], gateway: Gateway) -> None:

@@ -23,7 +23,7 @@ from export import repository as repositories
 from export import to_onnx, triton_config
 from export.repository import RepositoryError, publish
 from export.signature import Signature
-from training import checkpoint, examples
+from training import calibration, checkpoint, examples
 from training.problems.registry import PROBLEMS
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def test_the_config_reads_back_and_has_the_same_bytes_at_every_export(published:
 def test_an_output_on_a_grid_of_its_own_is_declared(published: Published) -> None:
     folder = published[0] / "darcy_inverse"
     config = triton_config.parse((folder / "config.pbtxt").read_text())
-    assert [list(tensor.dims) for tensor in (*config.input, *config.output)] == [[-1, -1], [36, 36]]
+    assert [list(tensor.dims) for tensor in (*config.input, *config.output)] == [[-1, -1], [36, 36], [1]]
     card = json.loads((folder / "1" / "card.json").read_text())
     assert [card[part][0]["shape"] for part in ("inputs", "outputs")] == [[None, None, None], [None, 36, 36]]
     assert card["outputs"][0]["axes"] == ["batch", "row", "column"]
@@ -153,6 +153,28 @@ def test_a_folder_that_misses_a_file_is_named(
     )
     assert ran.returncode == 1
     assert "weights.safetensors" in "".join(capfd.readouterr().err.split())
+
+
+@pytest.mark.parametrize("name", [*(checkpoint.WEIGHTS, checkpoint.CONFIG, checkpoint.EXAMPLES), calibration.FILE])
+def test_a_damaged_file_is_named_without_a_traceback(name: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(ROOT / "checkpoints" / "memoriser", tmp_path / "memoriser"))
+    if name == calibration.FILE:  # of fields only
+        folder = Path(shutil.copytree(ROOT / "checkpoints" / "burgers", tmp_path / "burgers"))
+    (folder / name).write_bytes((folder / name).read_bytes()[:90])
+    done = CliRunner().invoke(command.app, [str(folder), "--repository", str(tmp_path / "repository")])
+    assert (done.exit_code, type(done.exception)) == (1, SystemExit)
+    assert str(folder / name) in "".join(done.output.split())
+    assert not (tmp_path / "repository").exists()
+
+
+def test_two_exports_of_one_checkpoint_publish_it_once(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    export = [sys.executable, "-m", "export", ROOT / "checkpoints" / "memoriser", "--repository", repository]
+    both = [subprocess.Popen(export, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = ["".join(each.communicate()[1].split()) for each in both]
+    assert [each.returncode for each in both] == [0, 0]
+    assert repositories.versions(repository / "memoriser") == [1]
+    assert sorted(each.rpartition(":")[2] for each in said) == ["alreadypublished,leftalone", "published"]
 
 
 def test_several_are_published_side_by_side_and_one_that_fails_alone_is_refused(tmp_path: Path) -> None:

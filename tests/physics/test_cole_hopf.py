@@ -21,3 +21,24 @@ def test_single_precision_and_128_points_are_enough() -> None:
     initial = burgers.example(1024, seed=4)
     found = cole_hopf.solve(initial, resolution=128, dtype=np.float32)
     assert relative_l2(found[None], burgers.solve(initial)[None])[0] < 1e-5
+
+
+@pytest.mark.parametrize("points", [96, 512, 8192])
+def test_the_resolution_is_doubled_until_the_solution_is_converged(points: int) -> None:
+    initial = burgers.example(points, seed=5)
+    assert relative_l2(cole_hopf.converged(initial)[None], burgers.solve(initial)[None])[0] < 1e-7
+
+
+def test_velocities_at_which_the_integration_overflows_have_a_solution() -> None:
+    initial = 1000 * burgers.example(512, seed=6)
+    with pytest.raises(FloatingPointError), np.errstate(all="ignore"):
+        burgers.solve(initial)
+    found, finer = cole_hopf.converged(initial), cole_hopf.solve(initial, resolution=4096)
+    assert relative_l2(found[None], finer[None])[0] < 1e-6
+
+
+def test_fronts_that_no_resolution_resolves_are_refused() -> None:
+    with pytest.raises(ArithmeticError, match="2048 points do not resolve the solution"):
+        cole_hopf.converged(1e6 * burgers.example(512, seed=7))
+    with pytest.raises(ValueError, match="not finite"):
+        cole_hopf.converged(np.array([1.0, np.nan]))

@@ -111,7 +111,7 @@ JOURNEYS: dict[str, tuple[Callable[[Path], str], set[str]]] = {
     "npz": (vectors, {"x", "y"}),
     "matlab 7.3": (matlab, {"f", "k", "wind", "t"}),
     "pdebench": (pdebench, {"nu", "tensor"}),
-    "the well": (the_well, {"constant_field", "field_first", "field_last"}),
+    "the well": (the_well, {"constant_field", "field_first", "field"}),
     "neuraloperator": (neuraloperator, {"x", "y"}),
     "zarr": (zarr_store, {"f", "k", "wind", "t"}),
 }
@@ -130,7 +130,8 @@ def test_a_file_becomes_a_published_model(name: str, tmp_path: Path) -> None:
             problem = re.sub(r'boundary = "open"\n', boundary, problem, count=1)
         assert all(boundary in problem for boundary in BOUNDARIES)
     (tmp_path / "problem.toml").write_text(problem)
-    options = [part for change in SMALL for part in ("--set", change)]
+    sizes = [change.replace("operator.", "operator.step.") if "[time]" in problem else change for change in SMALL]
+    options = [part for change in sizes for part in ("--set", change)]
     folder = tmp_path / "own-tiny"
     fit = ("fit", tmp_path / "problem.toml", "--preset", "tiny", "--data", tmp_path / "data", "--out", folder)
     trained = command(training, *fit, *options)

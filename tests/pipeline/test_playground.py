@@ -23,6 +23,7 @@ from safetensors.numpy import load_file, save_file
 
 import physics.darcy
 from petrov_client import Client
+from serving.version import VERSION
 from tests import toy_fields, toy_gauges
 
 if TYPE_CHECKING:
@@ -278,6 +279,67 @@ def test_one_draws_and_sees_the_prediction_beside_the_solution(visit: Callable[.
     assert "from the training distribution" in person.page.inner_text("#trust")
 
 
+def test_after_a_fill_the_brush_leaves_a_trace(visit: Callable[..., Visit]) -> None:
+    person = visit()
+    person.settled("they differ by")
+    person.page.click("#low")
+    person.page.click("#fill")
+    person.settled("they differ by")
+    assert np.unique(person.download("#download-input")).tolist() == [3.0]
+    person.drag((0.2, 0.2), (0.8, 0.3))
+    person.settled("they differ by")
+    assert np.unique(person.download("#download-input")).tolist() == [3.0, 12.0]
+    about = person.panel("difference").locator(".about").inner_text()
+    assert re.fullmatch(r"predicted . solved, up to [\d.]+ % of max", about)
+
+
+def test_the_page_ends_with_release_documentation_and_licence(visit: Callable[..., Visit]) -> None:
+    person = visit()
+    expect(person.page.locator("#release")).to_have_text(VERSION)
+    assert person.page.locator("footer a").all_inner_texts() == ["Documentation of the interface", "Apache-2.0"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_borders_of_controls_have_contrast(visit: Callable[..., Visit], scheme: str) -> None:
+    person = visit(color_scheme=scheme)
+    person.settled("they differ by")
+    ground = luminance(person.page.locator("body"), "backgroundColor")
+    for control in ("#model", "#fill", "#seed", "#low"):
+        edge = luminance(person.page.locator(control), "borderTopColor")
+        low, high = sorted([edge, ground])
+        assert (high + 0.05) / (low + 0.05) >= 3, control  # WCAG 2.2, contrast of controls
+
+
+def luminance(element: Locator, style: str) -> float:
+    """Return the relative luminance of a computed colour."""
+    text = element.evaluate(f"element => getComputedStyle(element).{style}")
+    share = np.array([float(part) for part in re.findall(r"[\d.]+", text)[:3]]) / 255
+    linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def test_on_a_phone_input_and_prediction_are_seen_together_and_scrolling_draws_nothing(
+    visit: Callable[..., Visit],
+) -> None:
+    person = visit(viewport={"width": 390, "height": 780}, has_touch=True, is_mobile=True)
+    person.settled("they differ by")
+    before = person.download("#download-input")
+    person.surface().evaluate("element => element.scrollIntoView({block: 'center'})")
+    boxes = [person.surface(role).bounding_box() for role in ("input", "prediction")]
+    for box in boxes:
+        assert box is not None
+        assert 0 <= box["y"] <= 780 - box["height"]
+    touch = "element => element.dispatchEvent(new PointerEvent('{}', {{pointerType: 'touch', bubbles: true, {}}}))"
+    middle = "clientX: 100, clientY: element.getBoundingClientRect().top + 40"
+    for kind in ("pointerdown", "pointermove", "pointercancel"):  # as a browser reports a finger that scrolls
+        person.surface().evaluate(touch.format(kind, middle))
+    np.testing.assert_array_equal(person.download("#download-input"), before)
+    person.page.click("#high" if before[40, 70] == 3 else "#low")
+    for kind in ("pointerdown", "pointerup"):  # a tap
+        person.surface().evaluate(touch.format(kind, middle))
+    assert (person.download("#download-input") != before).any()
+
+
 def test_one_draws_with_the_keyboard_alone(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.settled("they differ by")
@@ -315,6 +377,8 @@ def test_the_coefficient_is_recovered_from_noisy_readings(visit: Callable[..., V
     assert 0 < np.abs(noise[0]).max() < np.abs(noise[70]).max()  # in units of the usual deviation, small at the walls
     assert 0.01 < per_cent(person.page.inner_text("#error")) < 0.2
     assert "10 % of noise" in person.page.inner_text("#measured-note")
+    person.page.locator("#noise").fill("7")
+    expect(person.page.locator("#measured-note")).to_contain_text("the nearest measured level to 7 %")
 
 
 def test_a_curve_is_dragged(visit: Callable[..., Visit], service: Gateway) -> None:
@@ -497,14 +561,15 @@ def test_what_is_known_about_the_error_is_shown(visit: Callable[..., Visit]) -> 
     person.choose(REPORTING)
     person.settled("10 % from the truth")
     badges = person.page.locator("#quality li")
-    expect(badges).to_have_count(3)
+    expect(badges).to_have_count(5)
     shown = [text.split("\n") for text in badges.all_inner_texts()]
-    assert [line[0] for line in shown] == ["Error bound", "Error estimate", "Input"]
-    assert [per_cent(line[1].split()[-2]) for line in shown[:2]] == [0.003, 0.006]
-    assert shown[2][1:] == ["inside", "like the training data: 85 % of the calibration inputs are as unusual"]
+    assert [line[0] for line in shown] == ["Error bound", "Correction", "Misfit", "Error estimate", "Input"]
+    numbers = [per_cent(line[1].split()[-2]) for line in shown[:4]]
+    assert numbers == pytest.approx([0.003, 0.012, 0.009, 0.006], rel=0.05)
+    assert shown[4][1:] == ["inside", "like the training data: 85 % of the calibration inputs are as unusual"]
     person.page.click("#sample-after")
-    expect(badges.nth(2)).to_contain_text("outside")
-    expect(badges.nth(2)).to_have_attribute("data-kind", "care")
+    expect(badges.nth(4)).to_contain_text("outside")
+    expect(badges.nth(4)).to_have_attribute("data-kind", "care")
     person.picture("quality-light")
     person.choose(FORWARD)
     person.settled("they differ by")

@@ -54,11 +54,44 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [README, USAGE], ids=lambda page: page.name)
-def test_the_python_block_predicts(page: Path, url: str, folder: Path) -> None:
-    [block] = blocks(page, "python", "petrov_client")
-    code = block.replace(PRINTED, url) + "\nnp.save('pressure.npy', pressure)\n"
+def test_the_usage_of_the_readme_runs_from_top_to_bottom_in_an_empty_folder(url: str, tmp_path: Path) -> None:
+    usage = README.read_text().partition("## Usage\n")[2].partition("\n## ")[0]
+    shell, python = re.findall(r"```(?:sh|python)\n(.*?)```", usage, re.DOTALL)
+    in_shell(shell, url, tmp_path)
+    assert is_pressure(tmp_path)
+    (tmp_path / "pressure.npy").unlink()
+    in_python(python, url, tmp_path)
+    assert is_pressure(tmp_path)
+
+
+def test_an_example_of_texts_is_printed_with_its_labels(url: str, tmp_path: Path) -> None:
+    text, label = in_shell(".venv/bin/petrov example listops", url, tmp_path).splitlines()
+    assert text.startswith("[")
+    assert label in set("0123456789")
+    text, labels = in_shell(".venv/bin/petrov example memoriser", url, tmp_path).splitlines()
+    predicted = in_shell(f'.venv/bin/petrov predict memoriser "{text}" -', url, tmp_path).splitlines()[1:]
+    assert [row.split(",")[2] for row in predicted] == labels.split()  # it knows its sets by heart
+
+
+def in_shell(script: str, url: str, folder: Path) -> str:
+    """Run a shell block with the client's command, and return what it prints."""
+    script = script.replace(".venv/bin/petrov", str(Path(sys.executable).parent / "petrov"))
+    environment = os.environ | {"PETROV_URL": url, "COLUMNS": "200"}
+    done = subprocess.run(
+        ["bash", "-ec", script], cwd=folder, check=True, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    return done.stdout
+
+
+def in_python(code: str, url: str, folder: Path) -> None:
+    """Run a Python block, and save its pressure."""
+    code = code.replace(PRINTED, url) + "\nnp.save('pressure.npy', pressure)\n"
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+
+
+def test_the_python_block_predicts(url: str, folder: Path) -> None:
+    [block] = blocks(USAGE, "python", "petrov_client")
+    in_python(block, url, folder)
     assert is_pressure(folder)
 
 
@@ -68,12 +101,10 @@ def test_the_layers_block_runs() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-@pytest.mark.parametrize("page", [README, USAGE], ids=lambda page: page.name)
-def test_the_command_line_block_predicts(page: Path, url: str, folder: Path) -> None:
-    [block] = blocks(page, "sh", "permeability.npy pressure.npy")
-    script = block.replace(".venv/bin/petrov", str(Path(sys.executable).parent / "petrov"))
-    subprocess.run(["bash", "-ec", script], cwd=folder, check=True, env={"PETROV_URL": url, "COLUMNS": "200"})
-    assert is_pressure(folder)
+def test_the_command_line_block_predicts(url: str, tmp_path: Path) -> None:
+    [block] = blocks(USAGE, "sh", "petrov example")
+    in_shell(block, url, tmp_path)
+    assert is_pressure(tmp_path)
 
 
 def test_the_score_block_writes_every_solution(url: str, folder: Path) -> None:

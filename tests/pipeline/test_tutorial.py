@@ -67,6 +67,11 @@ def percentages(label: str, text: str) -> list[float]:
     return [float(found) / 100 for found in re.findall(rf"{label} ([\d.]+)%", text)]
 
 
+def shares(text: str) -> list[float]:
+    """Return all percentages of a text, as fractions."""
+    return [float(found) / 100 for found in re.findall(r"([\d.]+)%", text)]
+
+
 def test_the_printed_errors_are_small(executed: Any) -> None:
     text = printed(executed)
     assert all(f"{model}: " in text for model in MODELS)
@@ -93,5 +98,10 @@ def test_the_stored_outputs_agree_with_the_run(executed: Any) -> None:
     assert pictures(stored) == pictures(executed) == 4
     number = re.compile(r"[\d.]+(e-\d+)?")  # numbers and times differ from run to run, the text does not
     assert number.sub("0", printed(stored)) == number.sub("0", printed(executed))
+    expected = shares(printed(executed))
+    assert len(expected) > 10
+    assert shares(printed(stored)) == pytest.approx(
+        expected, abs=0.0002
+    )  # errors are the same, two decimals of per cent
     assert "stderr" not in {output.get("name") for cell in code(stored) for output in cell.outputs}
     assert NOTEBOOK.stat().st_size < MEBIBYTE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -38,15 +39,27 @@ def settings(toy_repository: Path, tmp_path: Path, make_settings: Callable[..., 
 
 
 @contextmanager
-def command(settings: Settings, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """Run the program with these settings in its environment; yield it and the file of its standard error."""
+def command(
+    settings: Settings, *arguments: str, files: int = 1024, most: int | None = None
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """Run the program with these settings in its environment; yield it and the file of its standard error.
+
+    Args:
+        settings: Its settings.
+        arguments: Its arguments.
+        files: How many files it may open.
+        most: How far it may raise that number.
+    """
     fields = json.loads(settings.model_dump_json(exclude_defaults=True))
     environment = os.environ | {f"PETROV_{name.upper()}": str(value) for name, value in fields.items()}
     log = settings.repository.with_name("log")
     with (
         log.open("wb") as stderr,
         subprocess.Popen(
-            [sys.executable, "-m", "serving", *arguments], cwd=ROOT, env=environment, stderr=stderr
+            ["prlimit", f"--nofile={files}:{most or files}", sys.executable, "-m", "serving", *arguments],
+            cwd=ROOT,
+            env=environment,
+            stderr=stderr,
         ) as service,
     ):
         try:
@@ -108,21 +121,55 @@ def test_the_gateway_alone_serves_through_a_triton_that_runs_elsewhere(
         assert service.wait(30) == 0
 
 
-def test_an_impossible_start_is_explained(settings: Settings) -> None:
-    shutil.rmtree(settings.repository / "blur")
+def refusal(settings: Settings) -> str:
+    """Return what a start that fails says, which is neither a traceback nor that the gateway listens."""
     with command(settings) as (service, log):
         assert service.wait(30) == 1
     text = " ".join(log.read_text().split())
-    assert "holds no model: make export" in text
     assert "Traceback" not in text
+    assert "listens" not in text
+    return text
 
 
-@pytest.mark.parametrize("name", ["port", "grpc_port"])
-def test_a_port_of_the_gateway_in_use_is_named(settings: Settings, name: str) -> None:
+def test_an_impossible_start_is_explained(settings: Settings) -> None:
+    shutil.rmtree(settings.repository / "blur")
+    assert "holds no model: make export" in refusal(settings)
+
+
+@pytest.mark.parametrize("name", ["port", "grpc_port", "triton_http_port"])
+def test_a_port_in_use_is_named(settings: Settings, name: str) -> None:
     port = getattr(settings, name)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
-        with command(settings) as (service, log):
-            assert service.wait(30) == 1
-    assert f"port {port} is in use: set PETROV_{name.upper()}" in log.read_text()
+        assert f"port {port} is in use: set PETROV_{name.upper()}" in refusal(settings)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "a..b"])
+def test_a_host_that_is_not_this_machine_is_named(settings: Settings, host: str) -> None:
+    assert f'"{host}" is no address of this machine' in refusal(settings.model_copy(update={"host": host}))
+
+
+@pytest.mark.parametrize("folder", ["/dev/null", "/proc/nowhere"])
+def test_a_runtime_folder_that_cannot_be_written_is_named(settings: Settings, folder: str) -> None:
+    text = refusal(settings.model_copy(update={"triton_runtime": Path(folder)}))
+    assert f"{folder}/triton-{settings.triton_http_port}.log cannot be written" in text
+    assert "PETROV_TRITON_RUNTIME" in text
+
+
+def test_too_few_open_files_are_refused_with_the_number_that_is_needed(settings: Settings) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with command(settings, files=64) as (service, log):
+        assert service.wait(30) == 1
+    text = " ".join(log.read_text().split())
+    assert "at most 64 files may be open; PETROV_MAX_REQUESTS_IN_FLIGHT=256 needs 384" in text
+    assert "Traceback" not in text
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
+
+
+def test_a_low_limit_of_open_files_is_raised_where_the_system_allows_it(settings: Settings) -> None:
+    with command(settings, files=64, most=1024) as (service, _):
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        assert psutil.Process(service.pid).rlimit(psutil.RLIMIT_NOFILE) == (1024, 1024)
+        service.terminate()
+        assert service.wait(30) == 0

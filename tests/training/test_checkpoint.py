@@ -60,9 +60,18 @@ def test_a_missing_tensor_is_named(folder: Path) -> None:
         checkpoint.load(folder)
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"recipe": {}}'])
-def test_a_broken_config_is_named(folder: Path, text: str) -> None:
-    (folder / checkpoint.CONFIG).write_text(text)
+@pytest.mark.parametrize("name", [checkpoint.WEIGHTS, checkpoint.EXAMPLES])
+@pytest.mark.parametrize("part", [slice(0, 0), slice(0, 4), slice(0, 400), slice(0, -1), slice(8, None)])
+def test_a_damaged_file_is_named(folder: Path, name: str, part: slice) -> None:
+    whole = (folder / checkpoint.WEIGHTS).read_bytes()
+    (folder / name).write_bytes(whole[part])
+    with pytest.raises(checkpoint.CheckpointError, match=rf"{name}: expected a safetensors file but it is damaged"):
+        checkpoint.load(folder)
+
+
+@pytest.mark.parametrize("text", [b"[]", b"{", b'{"recipe": {}}', b"\xff\xfe", b"[" * 100_000])
+def test_a_broken_config_is_named(folder: Path, text: bytes) -> None:
+    (folder / checkpoint.CONFIG).write_bytes(text)
     with pytest.raises(checkpoint.CheckpointError, match=r"config\.json"):
         checkpoint.load(folder)
 

@@ -8,7 +8,15 @@ from training.calibration.calibrated_operator import CalibratedOperator
 from training.calibration.calibration import FILE, Calibration, Channel, Layout, Measured, calibrate, load, save
 from training.calibration.error_estimate import ErrorEstimate
 from training.calibration.novelty import Novelty
-from training.calibration.samples import MOST_FITTED, CalibrationSamples, account, affordable, calibrated, with_errors
+from training.calibration.samples import (
+    MOST_FITTED,
+    CalibrationSamples,
+    account,
+    affordable,
+    calibrated,
+    joined,
+    with_errors,
+)
 from training.calibration.statistics import InputStatistics
 
 __all__ = [
@@ -27,6 +35,7 @@ __all__ = [
     "affordable",
     "calibrate",
     "calibrated",
+    "joined",
     "load",
     "save",
     "with_errors",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -13,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from training.calibration import conformal
-from training.calibration.error_estimate import ErrorEstimate
+from training.calibration.error_estimate import ErrorEstimate, Sized
 from training.calibration.novelty import Novelty
 from training.calibration.statistics import InputStatistics
 from training.files import replacing
@@ -48,9 +50,11 @@ class Layout(BaseModel):
     """The sizes of a calibration, from which its module is built before its numbers are read.
 
     Attributes:
+        version: Of the module; a file of another one is calibrated again.
         channels: Channels of the inputs, then the parameters.
         periodic: Per axis of the grid, whether it is periodic.
         statistics: The number of statistics per sample.
+        roughness: The number of further statistics, which depend on the resolution.
         fitted: Samples that gave the statistics' mean and covariance, and the expected size of the error.
         inputs: Calibration inputs, behind the novelty.
         errors: Calibration samples per grid, behind the error estimate; 0 where they were too few for one.
@@ -59,9 +63,11 @@ class Layout(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    version: Literal[2] = 2
     channels: tuple[Channel, ...]
     periodic: tuple[bool, ...]
     statistics: int
+    roughness: int
     fitted: int
     inputs: int
     errors: int
@@ -80,7 +86,8 @@ class Calibration(nn.Module):
         self.layout = layout
         self.statistics = InputStatistics([channel.logarithm for channel in layout.channels], layout.periodic)
         self.novelty = Novelty(layout.statistics, layout.inputs)
-        self.estimate = ErrorEstimate(layout.statistics, len(layout.grids)) if layout.errors else None
+        sizes = layout.statistics + layout.roughness, len(layout.grids)
+        self.estimate = ErrorEstimate(*sizes) if layout.errors else None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,9 +100,8 @@ class Calibration(nn.Module):
         novelty = self.novelty(statistics)
         if self.estimate is None:
             return (novelty,)
-        return self.estimate(
-            self.novelty.scores(statistics), grid_points(arguments[0], len(self.layout.periodic))
-        ), novelty
+        everything = torch.cat([statistics, self.statistics.roughness(arguments)], dim=1)
+        return self.estimate(everything, grid_points(arguments[0], len(self.layout.periodic))), novelty
 
 
 def grid_points(field: Tensor, axes: int) -> Tensor:
@@ -113,10 +119,12 @@ class Measured:
     Attributes:
         inputs: The operator's arguments, `[sample, (component,) *grid]` or `[sample]` each.
         errors: Relative L2 errors `[sample]`; none where only the inputs are known.
+        kind: What tells the samples from others on the same grid, such as their noise, for the card.
     """
 
     inputs: Sequence[Tensor]
     errors: Tensor | None = None
+    kind: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.inputs[0])
@@ -148,13 +156,12 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
     statistics.fit(for_units.inputs)
     measured = {one.points(axes): one for one in calibration if one.errors is not None}
     enough = all(len(one) >= conformal.fewest() for one in measured.values())
-    rows = torch.cat([statistics(one.inputs) for one in fitted])
-    held = [(one, statistics(one.inputs)) for one in calibration]
-    others = torch.cat([each for _, each in held])
+    rows, others = (torch.cat([statistics(one.inputs) for one in each]) for each in (fitted, calibration))
     layout = Layout(
         channels=channels,
         periodic=periodic,
         statistics=rows.shape[1],
+        roughness=statistics.roughness(for_units.inputs).shape[1],
         fitted=len(rows),
         inputs=len(others),
         errors=min(map(len, measured.values())) if measured and enough else 0,
@@ -164,12 +171,21 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
     found.statistics = statistics
     found.novelty.fit(rows, others)
     if found.estimate is not None:
-        errors = torch.cat([one.errors for one in fitted if one.errors is not None])
-        found.estimate.fit(found.novelty.scores(rows), errors)
-        found.estimate.calibrate(
-            {one.points(axes): (found.novelty.scores(each), one.errors) for one, each in held if one.errors is not None}
-        )
+        found.estimate.fit(_sized(fitted, statistics), layout.grids)
+        found.estimate.calibrate(_sized(calibration, statistics))
     return found
+
+
+def _sized(samples: Sequence[Measured], statistics: InputStatistics) -> dict[int, Sized]:
+    """Return statistics and errors of the samples whose errors are known, by the number of points of their grid."""
+    return {
+        one.points(statistics.axes): (
+            torch.cat([statistics(one.inputs), statistics.roughness(one.inputs)], dim=1),
+            one.errors,
+        )
+        for one in samples
+        if one.errors is not None
+    }
 
 
 def save(folder: Path, calibration: Calibration) -> None:
@@ -190,10 +206,14 @@ def load(folder: Path) -> Calibration | None:
         return None
     try:
         with safe_open(path, "pt") as file:
-            calibration = Calibration(Layout.model_validate_json((file.metadata() or {})["layout"]))
+            layout = json.loads((file.metadata() or {})["layout"])
+            calibration = Calibration(Layout.model_validate({"version": 1} | layout))
             calibration.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     except Exception as error:
-        raise CalibrationError(f"{path}: expected a calibration but found something else: {error}") from error
+        raise CalibrationError(
+            f"{path}: expected a calibration of this version but found something else; "
+            f"`python -m training calibrate {folder}` renews it: {error}"
+        ) from error
     return calibration.eval()
 
 

@@ -1,11 +1,13 @@
 r"""Estimate of a prediction's error that at least 90 % of inputs of the training distribution stay below.
 
 .. math::
-    \mathrm{estimate}(x) = q\, \sigma(x), \qquad \log \sigma(x) = b + w \cdot z(x),
+    \mathrm{estimate}(x) = \max_g q_g\, \sigma_g(x), \qquad \log \sigma_g(x) = b_g + w_g \cdot \phi(z(x)),
 
-with :math:`z` the normal scores of the input's statistics, :math:`w` and :math:`b` a ridge regression of the logarithms
-of errors on fitted samples, and :math:`q` the conformal quantile of error over :math:`\sigma` on calibration samples,
-per declared grid. Between two declared grids the larger of their quantiles counts.
+with g the calibrated grids next to that of the input, one where it is calibrated itself. z are the normal scores of the
+input's statistics and of its roughness, which shows the noise, and :math:`\phi` are hinges, by which the logarithm of
+the error is piecewise linear in every score. Weights and level are a ridge regression on fitted samples of the grid,
+and q is the conformal quantile of error over :math:`\sigma` on calibration samples of the grid. So the estimate covers
+at least 90 % of the calibration's distribution on each grid, and nearly so at each level of noise.
 """
 
 from __future__ import annotations
@@ -18,13 +20,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from training.calibration.conformal import quantile
+from training.calibration.normal_scores import NormalScores
 from training.calibration.statistics import Statistics
 
 CLIP = 3.0  # deviations of a statistic beyond which sigma stays as it is
-RIDGE = 0.1  # per sample
+HINGES = (-1.0, 0.0, 1.0)  # scores at which the slope of sigma's logarithm may change
+RIDGE = 10.0  # so many samples weigh as much as the assumption that the error does not depend on the input
 TINY = 1e-12  # an exact prediction has no logarithm
 
 Errors = Float[Tensor, " sample"]
+Sized = tuple[Statistics, Errors]
+"""Statistics, and the relative errors of the same samples."""
 
 
 class ErrorEstimate(nn.Module):
@@ -42,63 +48,87 @@ class ErrorEstimate(nn.Module):
 
     def __init__(self, statistics: int, grids: int) -> None:
         super().__init__()
-        self.register_buffer("weight", torch.zeros(statistics))
-        self.register_buffer("bias", torch.zeros(()))
+        self.scores = NormalScores(statistics)
+        self.register_buffer("weight", torch.zeros(grids, statistics * (1 + len(HINGES))))
+        self.register_buffer("bias", torch.zeros(grids))
         self.register_buffer("points", torch.zeros(grids))
         self.register_buffer("quantiles", torch.zeros(grids))
 
     @torch.no_grad()
-    def fit(self, z: Statistics, errors: Errors) -> None:
-        """Fit sigma to normal scores and relative errors."""
-        features = clipped(z.double())
-        logs = errors.double().clamp_min(TINY).log()
-        centre, level = features.mean(0), logs.mean()
-        centred = features - centre
-        normal = centred.T @ centred + RIDGE * len(z) * torch.eye(z.shape[1], dtype=torch.float64)
-        weight = torch.linalg.solve(normal, centred.T @ (logs - level))
-        self.weight.copy_(weight)
-        self.bias.copy_(level - centre @ weight)
+    def fit(self, samples: Mapping[int, Sized], grids: tuple[int, ...]) -> None:
+        """Fit scores and sigma.
+
+        Args:
+            samples: Statistics and relative errors by the number of points of their grid.
+            grids: The calibrated grids by their numbers of points, ascending. One without samples of its own takes
+                all of them.
+        """
+        everything = tuple(torch.cat(parts) for parts in zip(*samples.values(), strict=True))
+        self.scores.fit(everything[0])
+        for index, points in enumerate(grids):
+            statistics, errors = samples.get(points, everything)
+            self.points[index] = points
+            self.weight[index], self.bias[index] = regression(self.features(statistics), errors)
 
     @torch.no_grad()
-    def calibrate(self, samples: Mapping[int, tuple[Statistics, Errors]]) -> None:
+    def calibrate(self, samples: Mapping[int, Sized]) -> None:
         """Set the quantiles.
 
         Args:
-            samples: Per calibrated grid, by its number of points: normal scores and relative errors of
-                samples that serve nothing else.
+            samples: Statistics and relative errors of samples that serve nothing else, by the number of points of
+                their grid; each of them is calibrated.
 
         Raises:
             ValueError: There are too few samples.
         """
-        for index, (points, (z, errors)) in enumerate(sorted(samples.items())):
-            scores = errors.double() / self.sigma(z.to(self.weight.dtype)).double()
-            self.points[index] = points
+        for index, (_, (statistics, errors)) in enumerate(sorted(samples.items())):
+            scores = errors.double() / self.sigma(statistics)[:, index].double()
             self.quantiles[index] = quantile(np.asarray(scores))
 
-    def sigma(self, z: Statistics) -> Errors:
-        """Return the expected size of the error, up to the grid's factor."""
-        return torch.exp(self.bias + clipped(z) @ self.weight)
+    def features(self, statistics: Statistics) -> Float[Tensor, "batch _"]:
+        """Return the scores of at most `CLIP` deviations, and by how much they exceed the hinges."""
+        z = self.scores(statistics).clamp_min(-CLIP).clamp_max(CLIP)
+        return torch.cat([z, *((z - hinge).clamp_min(0) for hinge in HINGES)], dim=1)
 
-    def factor(self, points: Float[Tensor, " 1"]) -> Float[Tensor, " 1"]:
-        """Return the larger quantile of the neighbouring calibrated grids."""
+    def sigma(self, statistics: Statistics) -> Float[Tensor, "batch grid"]:
+        """Return the expected size of the error on every calibrated grid, up to the grid's factor."""
+        return torch.exp(self.bias + self.features(statistics) @ self.weight.T)
+
+    def neighbours(self, points: Float[Tensor, " 1"]) -> tuple[Tensor, Tensor]:
+        """Return the indices `[1]` of the calibrated grids next to a grid, twice the same if it is one of them."""
         last = self.points.shape[0] - 1
         above = (self.points < points).sum(0, keepdim=True).clamp(max=last)
         below = ((self.points <= points).sum(0, keepdim=True) - 1).clamp(min=0)
-        return torch.maximum(self.quantiles.index_select(0, below), self.quantiles.index_select(0, above))
+        return below, above
 
-    def forward(self, z: Statistics, points: Float[Tensor, " 1"]) -> Float[Tensor, "batch 1"]:
+    def forward(self, statistics: Statistics, points: Float[Tensor, " 1"]) -> Float[Tensor, "batch 1"]:
         """Estimate the errors.
 
         Args:
-            z: Normal scores of the inputs' statistics.
+            statistics: The inputs' statistics.
             points: The number of points of the inputs' grid.
 
         Returns:
             Relative L2 errors that 90 % of inputs stay below.
         """
-        return (self.factor(points) * self.sigma(z))[:, None]
+        estimates = self.quantiles * self.sigma(statistics)
+        below, above = self.neighbours(points)
+        return torch.maximum(estimates.index_select(1, below), estimates.index_select(1, above))
 
 
-def clipped(z: Statistics) -> Statistics:
-    """Return statistics of at most `CLIP` deviations."""
-    return z.clamp_min(-CLIP).clamp_max(CLIP)
+def regression(features: Float[Tensor, "sample feature"], errors: Errors) -> tuple[Tensor, Tensor]:
+    """Return weights and level of a ridge regression of the logarithms of errors.
+
+    Args:
+        features: What they may depend on.
+        errors: The errors.
+
+    Returns:
+        The weights `[feature]` and the level `[]`.
+    """
+    features, logs = features.double(), errors.double().clamp_min(TINY).log()
+    centre, level = features.mean(0), logs.mean()
+    centred = features - centre
+    normal = centred.T @ centred + RIDGE * torch.eye(features.shape[1], dtype=features.dtype)
+    weight = torch.linalg.solve(normal, centred.T @ (logs - level))
+    return weight, level - centre @ weight

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ def calibrated(problem: Description, operator: Operator, samples: CalibrationSam
 
 def canonical(operator: Operator, samples: Measured) -> Measured:
     """Return samples with the operator's canonical arguments."""
-    return Measured(operator.canonical(*samples.inputs), samples.errors)
+    return Measured(operator.canonical(*samples.inputs), samples.errors, samples.kind)
 
 
 @torch.inference_mode()
@@ -63,9 +63,9 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
     """Return what a card says of a calibration: its samples, and how it does on test samples.
 
     Returns:
-        The numbers of fitted and calibration samples; per grid of the test samples the share whose error stays below
-        the estimate (`coverage`), the means of estimate and error, and the share of inputs that are outside; and that
-        share per foreign family, on the finest grid.
+        The numbers of fitted and calibration samples; per grid and kind of the test samples the share whose error stays
+        below the estimate (`coverage`), the means of estimate and error, and the share of inputs that are outside; and
+        that share per foreign family, on the finest grid.
     """
     layout = calibration.layout
     finest = max(samples.test, key=lambda one: one.points(len(layout.periodic)))
@@ -79,10 +79,11 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
 
 
 def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, Any]:
-    """Return the figures of one grid of test samples."""
+    """Return the figures of test samples of one kind on one grid."""
     quality = dict(zip(calibration.names, calibration(*canonical(operator, samples).inputs), strict=True))
     figures: dict[str, Any] = {
         "grid": list(samples.inputs[0].shape[-len(calibration.layout.periodic) :]),
+        **samples.kind,
         "fields": len(samples),
         "outside": share(quality["novelty"] < OUTSIDE),
     }
@@ -95,13 +96,18 @@ def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict
 
 
 def foreign_shares(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, float]:
-    """Return the share of inputs that are outside, per foreign family; every input field is changed."""
+    """Return the share of inputs that are outside, per foreign family; every field that varies is changed."""
     axes, inputs = len(calibration.layout.periodic), [tensor[:FOREIGN_SAMPLES] for tensor in samples.inputs]
     shares = {}
     for name, family in foreign.FAMILIES.items():
-        changed = [changed_field(tensor, family, axes) if tensor.ndim > axes else tensor for tensor in inputs]
+        changed = [changed_field(tensor, family, axes) if varies(tensor, axes) else tensor for tensor in inputs]
         shares[name] = share(calibration(*operator.canonical(*changed))[-1] < OUTSIDE)
     return shares
+
+
+def varies(tensor: Tensor, axes: int) -> bool:
+    """Return whether a tensor holds fields, and not a constant one such as the default of an input."""
+    return tensor.ndim > axes and bool(tensor.amax() > tensor.amin())
 
 
 def changed_field(field: Tensor, family: Callable[[Tensor], Tensor], axes: int) -> Tensor:
@@ -114,14 +120,26 @@ def share(flags: Tensor) -> float:
     return round(flags.double().mean().item(), 4)
 
 
-def with_errors(inputs: Sequence[Tensor], batch: int, errors: Callable[[slice], Tensor]) -> Measured:
+def with_errors(
+    inputs: Sequence[Tensor], batch: int, errors: Callable[[slice], Tensor], kind: Mapping[str, Any] | None = None
+) -> Measured:
     """Return samples with their errors.
 
     Args:
         inputs: The operator's arguments.
         batch: Samples per call.
         errors: Returns the errors of some rows.
+        kind: What tells the samples from others on the same grid.
     """
     starts = range(0, len(inputs[0]), batch)
     with torch.inference_mode():
-        return Measured(inputs, torch.cat([errors(slice(start, start + batch)) for start in starts]))
+        found = torch.cat([errors(slice(start, start + batch)) for start in starts])
+    return Measured(inputs, found, kind or {})
+
+
+def joined(*parts: Measured) -> Measured:
+    """Return samples of several kinds on one grid, all with errors, as one set."""
+    errors = [part.errors for part in parts if part.errors is not None]
+    return Measured(
+        [torch.cat(tensors) for tensors in zip(*(part.inputs for part in parts), strict=True)], torch.cat(errors)
+    )

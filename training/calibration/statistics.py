@@ -4,6 +4,9 @@ Per channel, standardised over the fitted samples (the logarithm of a positive o
 minimum, maximum; the share of values near each of some levels between the lowest and the highest, and how far values
 lie beyond them; per axis the logarithms of the total variation of its lines, and of their mean's energies in bands of
 frequency. A parameter is a statistic itself.
+
+The roughness is apart from them, as it depends on the resolution: per channel and axis, the logarithm of the size of
+second differences of neighbours. It tells levels of noise apart, and interfaces from smooth fields.
 """
 
 from __future__ import annotations
@@ -72,6 +75,12 @@ class InputStatistics(nn.Module):
         ]
         return torch.stack(found, dim=-1)
 
+    def roughness(self, inputs: Sequence[Tensor]) -> Float[Tensor, "batch _"]:
+        """Return the logarithms of the sizes of second differences, per channel of a field and axis."""
+        z = [(values - self.mean[index]) / self.deviation[index] for index, values in enumerate(self.channels(inputs))]
+        bends = [logarithm(bend(each, axis)) for each in z for axis in range(1, each.ndim)]
+        return torch.stack(bends, dim=-1)
+
     def channels(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Split arguments into channels `[sample, *grid]` and parameters `[sample]`, with their logarithms taken."""
         parts = [part for tensor in inputs for part in self.components(tensor)]
@@ -110,6 +119,14 @@ class InputStatistics(nn.Module):
 def logarithm(size: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
     """Return the logarithm of a size, by which fields of twice the frequency or half the contrast stand out."""
     return (size + SMALLEST).log()
+
+
+def bend(z: Tensor, axis: int) -> Float[Tensor, " batch"]:
+    """Return the root of the sum of squares of second differences along an axis, per point of the grid."""
+    inside = z.shape[axis] - 2
+    differences = z.narrow(axis, 0, inside) - 2 * z.narrow(axis, 1, inside) + z.narrow(axis, 2, inside)
+    count = torch.ones_like(z).flatten(1).sum(1)
+    return (differences.square().flatten(1).sum(1) / count).sqrt()
 
 
 def shares(z: Tensor, levels: Tensor) -> list[Float[Tensor, " batch"]]:

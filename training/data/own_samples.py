@@ -63,7 +63,7 @@ def write(problem: ProblemFile, columns: dict[str, Column], path: Path) -> None:
     with h5py.File(path, "w", locking=False) as file:
         for name, column in columns.items():
             shape = (column.samples, *column.shape)
-            file.create_dataset(name, shape, np.float32, chunks=(1, *column.shape) if column.shape else None)
+            file.create_dataset(name, shape, np.float32, chunks=chunk(problem, column))
 
         def sink(name: str, start: int, values: NDArray[np.float32]) -> None:
             file[name][start : start + len(values)] = values
@@ -72,6 +72,14 @@ def write(problem: ProblemFile, columns: dict[str, Column], path: Path) -> None:
         for name, summary in found.items():
             file[name].attrs.update({key: getattr(summary, key) for key in STATISTICS})
         file.attrs["remarks"] = "\n".join(remarks(problem, columns, found))
+
+
+def chunk(problem: ProblemFile, column: Column) -> tuple[int, ...] | None:
+    """Return what is read at once: a field, or a frame of a trajectory; numbers are not divided."""
+    if not column.shape:
+        return None
+    moving = problem.time is not None and column.name in problem.outputs
+    return (1, 1, *column.shape[1:]) if moving else (1, *column.shape)
 
 
 @dataclass(frozen=True)
@@ -128,8 +136,12 @@ class OwnSamples:
         """Read samples by their numbers, in any order and as often as named, or a slice of them."""
         if isinstance(rows, slice):
             return {name: self.file[name][rows] for name in names(self.problem)}
+        return {name: self.pick(name, rows) for name in names(self.problem)}
+
+    def pick(self, name: str, rows: NDArray[Any]) -> NDArray[np.float32]:
+        """Read a tensor of samples by their numbers, in any order and as often as named."""
         chosen, back = np.unique(rows, return_inverse=True)  # HDF5 reads in ascending order, each sample once
-        return {name: self.file[name][chosen][back] for name in names(self.problem)}
+        return np.asarray(self.file[name][chosen][back])
 
     def split(self, name: str) -> slice:
         """Return where the samples of a split lie: `train`, `validation` or `test`."""

@@ -16,6 +16,7 @@ fine mesh, taken at the grid's points.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -56,19 +57,30 @@ def relative_energy(coefficients: Fields, found: Fields, truth: Fields, wall: fl
 
 
 def summary(case: Case, found: Fields) -> dict[str, Any]:
-    """Compute the figures of a row: mean, median and worst e_L2 of the case's first fields, mean e_H1, and mean e_a."""
+    """Compute the figures of a row: those of `distribution` of the case's first fields, mean e_H1, and mean e_a."""
     inputs, truth = case.samples.inputs[: len(found)], case.truth[: len(found)]
-    l2 = relative_l2(found, truth)
-    figures = {
-        "relative_l2": l2.mean(),
-        "median": np.median(l2),
-        "worst": l2.max(),
-        "relative_h1": relative_h1(found, truth).mean(),
-    }
+    figures = distribution(relative_l2(found, truth)) | {"relative_h1": relative_h1(found, truth).mean()}
     if case.problem.energy_weight is not None:
         wall = Conditions(case.mesh).wall
         figures["relative_energy"] = relative_energy(inputs, found, truth, wall).mean()
-    return {"fields": len(found)} | {name: float(f"{value:.4g}") for name, value in figures.items()}
+    return {"fields": len(found)} | rounded(figures)
+
+
+def distribution(errors: Each) -> dict[str, float]:
+    """Return mean, standard error of the mean (of two samples or more), median, 95th percentile and worst of errors."""
+    figures = {"relative_l2": errors.mean()}
+    if len(errors) > 1:
+        figures["standard_error"] = errors.std(ddof=1) / np.sqrt(len(errors))
+    return figures | {
+        "median": np.median(errors),
+        "percentile_95": np.percentile(errors, 95),
+        "worst": errors.max(),
+    }
+
+
+def rounded(figures: Mapping[str, float]) -> dict[str, float]:
+    """Return figures with four digits."""
+    return {name: float(f"{value:.4g}") for name, value in figures.items()}
 
 
 def slope(fields: NDArray[np.float64]) -> Each:

@@ -10,12 +10,12 @@ from rich.table import Table
 
 from training.evaluation.report import beside
 
-HEADER = ("grid", "solver", "fields", "L2", "median", "worst", "gradient", "energy", "ms", "of 8")
+HEADER = ("grid", "solver", "fields", "L2", "+-", "median", "95 %", "worst", "gradient", "energy", "ms", "of 8")
 NETWORK, CLASSICAL = "network", "classical"
 
 
 def rich_table(card: Mapping[str, Any], title: str) -> Table:
-    """Lay out a card for a terminal of eighty columns, one section per grid and noise."""
+    """Lay out a card for a terminal of a hundred columns, one section per grid and noise."""
     table = Table(title=title, box=SIMPLE_HEAD, padding=0, show_edge=False)
     for name in HEADER:
         table.add_column(name, no_wrap=True, justify="left" if name in HEADER[:2] else "right")
@@ -38,14 +38,23 @@ def cells(network: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> lis
 
 
 def case_name(row: Mapping[str, Any]) -> str:
-    """Name the grid a row was measured on, and the noise where there was some."""
+    """Name the grid a row was measured on, and the noise or the varied source where there was one."""
     noise = f", {100 * row['noise']:g} % noise" if row.get("noise") else ""
-    return " x ".join(map(str, row["grid"])) + noise
+    source = f", {row['source']} source" if "source" in row else ""
+    return " x ".join(map(str, row["grid"])) + noise + source
 
 
 def figures(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a row's figures; a card of an earlier release, or another problem, may lack some."""
-    names = ("relative_l2", "median", "worst", "relative_h1", "relative_energy")
+    names = (
+        "relative_l2",
+        "standard_error",
+        "median",
+        "percentile_95",
+        "worst",
+        "relative_h1",
+        "relative_energy",
+    )
     errors = tuple(scientific(row.get(name)) for name in names)
     times = (milliseconds(row.get(name)) for name in ("milliseconds", "milliseconds_of_8"))
     return (str(row["fields"]), *errors, *times)

@@ -47,10 +47,10 @@ def median_seconds(operator: Operator, fields: Array, size: int, times: int) -> 
     return statistics.median(seconds(operator, batch) for _ in range(times))
 
 
-def seconds(operator: Operator, batch: torch.Tensor) -> float:
+def seconds(operator: Operator, *arguments: torch.Tensor) -> float:
     """Time one forward pass."""
     started = time.process_time()
-    operator(batch)
+    operator(*arguments)
     return time.process_time() - started
 
 

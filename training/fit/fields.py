@@ -15,14 +15,14 @@ from numpy.random import Generator
 from torch import Tensor
 
 from training import evaluation
-from training.calibration import MOST_FITTED, CalibrationSamples, Measured, with_errors
-from training.data import ALL_CORES, Pool, Request, Samples, grids, prepare, read
+from training.calibration import MOST_FITTED, CalibrationSamples
+from training.data import ALL_CORES, Pool, Request, Samples, prepare, read
 from training.data.noise import measured
-from training.data.store import Split, mesh
 from training.evaluation.timing import processor
 from training.evaluation.validity import validity
 from training.examples import Tensors, of_fields
 from training.fit.batches import Augmentation, Batch, draw
+from training.fit.calibration_fields import CalibrationFields, Part
 from training.fit.order import Order, Rows
 from training.fit.task import Metric, Task, one_cycle
 from training.fit.workload import Scope, Workload
@@ -45,19 +45,6 @@ def request(recipe: Recipe) -> Request:
 def calibration_request(recipe: Recipe, count: int) -> Request:
     """Return samples that serve calibration alone: half of `count` to fit, then `count` to calibrate."""
     return Request(PROBLEMS[recipe.problem], recipe.data.mesh, count // 2, 0, CALIBRATION_SEED, count)
-
-
-def readable(sides: list[evaluation.Sides], problem: Problem, path: Path, split: Split) -> list[evaluation.Sides]:
-    """Return the grids that the samples of a split can be strided to; published splits may differ in their mesh.
-
-    Args:
-        sides: Points per axis of the grids.
-        problem: The problem.
-        path: The samples' file.
-        split: The split.
-    """
-    possible = set(grids(problem.description, mesh(path, split)))
-    return [each for each in sides if possible.issuperset(each)]
 
 
 class FieldTask(Task[Batch]):
@@ -204,30 +191,15 @@ class FieldWorkload(Workload[Recipe]):
             fitted, held = fresh // 2, fresh
         else:
             path, fitted, held = self.path, min(MOST_FITTED, data.train), data.validation
-        after = fitted if fresh else data.train
         test = prepare(replace(request(self.recipe), train=0, validation=0), self.data, progress=self.progress)
-        parts: tuple[tuple[Path, Split, int, int], ...] = (
-            (path, "train", fitted, 0),
-            (path, "validation", held, after),
-            (test, "test", data.test, 0),
+        measured = CalibrationFields(
+            network, self.recipe, problem, problem.vary if fresh and network.optional else None
         )
-        sides = evaluation.measured_grids(problem.description, data)
-        sets = [
-            [
-                self.measured(network, read(file, split, count, points, after=skip, problem=problem))
-                for points in readable(sides, problem, file, split)
-            ]
-            for file, split, count, skip in parts
-        ]
-        return CalibrationSamples(*sets)
-
-    def measured(self, network: Operator, samples: Samples) -> Measured:
-        """Return samples, with noise of the trained levels, and the errors of a network."""
-        rng = np.random.default_rng(self.recipe.seed)
-        levels = self.recipe.fit.noise
-        fields = measured(samples.inputs, samples.deviation, levels, rng) if levels else samples.inputs
-        inputs, truth = torch.from_numpy(fields), torch.from_numpy(samples.targets)
-        return with_errors([inputs], WATCHED, lambda rows: relative_l2(network(inputs[rows]), truth[rows]))
+        return CalibrationSamples(
+            fitted=measured.mixture(Part(path, "train", fitted)),
+            calibration=measured.mixture(Part(path, "validation", held, after=fitted if fresh else data.train)),
+            test=measured.kinds(Part(test, "test", data.test)),
+        )
 
     def examples(self) -> Tensors:
         return of_fields(self.path, self.problem, self.recipe.data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 
 from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable, with_errors
 from training.data.own_samples import OwnSamples
+from training.evaluation.norms import distribution, rounded
 from training.evaluation.timing import processor
 from training.examples import MOST, Tensors
 from training.fit.order import Order, Rows
@@ -50,8 +51,13 @@ def predictions(network: Operator, inputs: Sequence[Tensor]) -> list[Tensor]:
 
 def errors(network: Operator, batch: OwnBatch) -> Tensor:
     """Return the relative L2 error of every sample, the mean over the outputs: `[batch]`."""
-    pairs = zip(predictions(network, batch.inputs), batch.outputs, strict=True)
-    return torch.stack([relative_l2(found.flatten(1), truth.flatten(1)) for found, truth in pairs]).mean(dim=0)
+    return mean_errors(predictions(network, batch.inputs), batch.outputs)
+
+
+def mean_errors(found: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
+    """Return the relative L2 error of every sample of some outputs, the mean over the outputs: `[batch]`."""
+    pairs = zip(found, outputs, strict=True)
+    return torch.stack([relative_l2(one.flatten(1), truth.flatten(1)) for one, truth in pairs]).mean(dim=0)
 
 
 @torch.inference_mode()
@@ -162,7 +168,7 @@ class OwnWorkload(Workload[OwnRecipe]):
     """
 
     metric = OwnTask.metric
-    figures = ("errors", "classical", "clock")
+    figures: ClassVar[tuple[str, ...]] = ("errors", "classical", "clock")
 
     @property
     def average(self) -> float:
@@ -198,6 +204,28 @@ class OwnWorkload(Workload[OwnRecipe]):
     def first(self) -> OwnBatch:
         """The first training samples, enough for means and deviations; they are in memory at once."""
         return as_batch(self.samples, self.rows[: affordable(STATISTICS_SAMPLES, self.samples.sample_bytes)])
+
+    def batch(self, rows: NDArray[np.int64] | slice) -> OwnBatch:
+        """Read samples by their numbers."""
+        return as_batch(self.samples, rows)
+
+    def batches(self, split: str) -> Iterable[OwnBatch]:
+        """Read the samples of a split."""
+        return SplitBatches(self.samples, split)
+
+    def naive(self, batch: OwnBatch) -> list[Tensor]:
+        """Return the prediction that needs no network: the mean of the first training samples."""
+        return [mean.expand_as(truth) for mean, truth in zip(self.means, batch.outputs, strict=True)]
+
+    @cached_property
+    def means(self) -> list[Tensor]:
+        """The mean outputs of the first training samples."""
+        return [output.mean(dim=0) for output in self.first.outputs]
+
+    def shown(self, name: str, values: Tensor) -> Tensor:
+        """Return the part of a sample's field `[(component), *grid]` that is drawn: all of it."""
+        del name
+        return values
 
     def prepare(self) -> Path:
         return self.data / self.recipe.samples
@@ -235,7 +263,7 @@ class OwnWorkload(Workload[OwnRecipe]):
         row = {"grid": list(self.samples.sides), "fields": len(found)} | summary(found)
         return {"errors": [row], "classical": [], "clock": {"processor": processor()}}
 
-    def calibration_samples(self, network: Operator, fresh: int = 0) -> CalibrationSamples:
+    def calibration_samples(self, network: Operator, fresh: int = 0) -> CalibrationSamples | None:
         """Return every other training sample as fitted, the rest as inputs, and the validation samples."""
         if fresh:
             raise ScopeError(f"{self.recipe.name}: a user's samples cannot be generated")
@@ -270,11 +298,4 @@ class OwnWorkload(Workload[OwnRecipe]):
 
 def summary(errors_: NDArray[np.float64]) -> dict[str, float]:
     """Return mean with its standard error, median, 95th percentile and worst, with four digits."""
-    figures = {
-        "relative_l2": errors_.mean(),
-        "standard_error": errors_.std(ddof=1) / np.sqrt(len(errors_)) if len(errors_) > 1 else np.nan,
-        "median": np.median(errors_),
-        "percentile_95": np.percentile(errors_, 95),
-        "worst": errors_.max(),
-    }
-    return {name: float(f"{value:.4g}") for name, value in figures.items() if np.isfinite(value)}
+    return rounded(distribution(errors_))

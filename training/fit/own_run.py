@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from training.data.own_samples import OwnSamples, prepare
+from training.data.trajectory_samples import TrajectorySamples
 from training.fit.folder import RunFolder
 from training.fit.preset import PRESETS, recipe
+from training.fit.trajectories import preset as trajectories
 from training.problems.own.problem_file import read_problem_file
 from training.recipes.own import OwnRecipe
 from training.recipes.recipe import RecipeError, parse, put
+from training.recipes.trajectory import TrajectoryRecipe
+
+RECIPES: TypeAdapter[OwnRecipe] = TypeAdapter(TrajectoryRecipe | OwnRecipe)
 
 
 def is_problem_file(path: Path) -> bool:
@@ -59,7 +64,7 @@ class OwnRun:
             DataError: The data do not fit the problem file.
             RecipeError: A change does not fit.
         """
-        return changed(recipe(samples(self.file, self.data), self.preset), self.overrides)
+        return changed(chosen(samples(self.file, self.data), self.preset), self.overrides)
 
     def resumed(self, run: RunFolder) -> OwnRecipe:
         """Return the recipe of an interrupted run on the same samples, whose epochs were chosen once, or a new one.
@@ -73,10 +78,18 @@ class OwnRun:
         return changed(begun, self.overrides)
 
 
+def chosen(samples: OwnSamples, preset: str) -> OwnRecipe:
+    """Write the recipe of a preset for prepared samples or trajectories."""
+    if isinstance(samples, TrajectorySamples):
+        return trajectories.recipe(samples, preset)
+    return recipe(samples, preset)
+
+
 def samples(path: Path, data: Path) -> OwnSamples:
     """Check and prepare the data of a problem file; see `OwnRun.recipe` for the errors."""
     problem = read_problem_file(path)
-    return OwnSamples(prepare(problem, path.parent, data), problem)
+    kind = OwnSamples if problem.time is None else TrajectorySamples
+    return kind(prepare(problem, path.parent, data), problem)
 
 
 def changed(made: OwnRecipe, overrides: Sequence[str]) -> OwnRecipe:
@@ -89,7 +102,7 @@ def changed(made: OwnRecipe, overrides: Sequence[str]) -> OwnRecipe:
     for override in overrides:
         put(document, *parse(override))
     try:
-        return OwnRecipe.model_validate(document)
+        return type(made).model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
@@ -101,6 +114,6 @@ def interrupted(run: RunFolder) -> OwnRecipe | None:
     if not run.recipe.is_file():
         return None
     try:
-        return OwnRecipe.model_validate_json(run.recipe.read_text())
+        return RECIPES.validate_json(run.recipe.read_text())
     except ValidationError:
         return None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 import numpy as np
 import torch
 
 from training.data.own_samples import OwnSamples
-from training.fit.own import OwnBatch, OwnTask, as_batch
+from training.fit.own import OwnTask, as_batch
+from training.fit.task import Task
 from training.operators import build
 from training.operators.field import FieldConfig, Scale
 from training.problems.own.from_file import describe
@@ -58,7 +60,7 @@ class Preset:
 
 PRESETS = {
     "tiny": Preset(8.0, 16, 1, 8, {1: 8, 2: 6, 3: 4}, {1: 2, 2: 2, 3: 2}, 20, average=0.0),
-    "quick": Preset(330.0, 64, 1, 32, {1: 24, 2: 8, 3: 6}, {1: 4, 2: 4, 3: 3}, 500),
+    "quick": Preset(300.0, 64, 1, 32, {1: 16, 2: 8, 3: 6}, {1: 4, 2: 4, 3: 3}, 500),
     "laptop": Preset(5400.0, 96, 3, 48, {1: 32, 2: 12, 3: 8}, {1: 4, 2: 4, 3: 4}, 1500),
 }
 
@@ -100,29 +102,38 @@ def fitting(samples: OwnSamples, preset: Preset) -> OwnFit:
 
 def network(samples: OwnSamples, preset: Preset) -> FieldConfig:
     """Choose the sizes of a network."""
-    problem, sides = samples.problem, samples.sides
-    axes = list(problem.axes.values())
-    patch = next(size for size in count(1) if np.prod([-(-side // size) for side in sides]) <= TOKENS[len(sides)])
+    problem = samples.problem
     return FieldConfig(
         input_components=components(problem.inputs),
         input_scales=scales(samples, problem.inputs),
-        parameter_scales=tuple(
+        output_components=components(problem.outputs),
+        output_scales=scales(samples, problem.outputs),
+        **sizes(samples, preset),
+    )
+
+
+def sizes(samples: OwnSamples, preset: Preset) -> dict[str, Any]:
+    """Choose everything of a network but its input and output fields."""
+    problem, sides = samples.problem, samples.sides
+    axes = list(problem.axes.values())
+    patch = next(size for size in count(1) if np.prod([-(-side // size) for side in sides]) <= TOKENS[len(sides)])
+    return {
+        "parameter_scales": tuple(
             "log" if (section.minimum or 0) > 0 and spread(samples, name) > DECADES else "linear"
             for name, section in problem.parameters.items()
         ),
-        output_components=components(problem.outputs),
-        output_scales=scales(samples, problem.outputs),
-        periodic=tuple(axis.boundary == "periodic" for axis in axes),
-        points=tuple(axis.points for axis in axes),
-        working=sides,
-        patch=patch,
-        channels=preset.channels,
-        layers=preset.layers,
-        feedforward=2 * preset.channels,
-        detail=preset.detail,
-        spectral=preset.spectral[len(sides)],
-        modes=min(preset.modes[len(sides)], *(modes(side, axis) for side, axis in zip(sides, axes, strict=True))),
-    )
+        "periodic": tuple(axis.boundary == "periodic" for axis in axes),
+        "points": tuple(axis.points for axis in axes),
+        "working": sides,
+        "translation": tuple(f"shift_{name}" in problem.symmetries.exact for name in problem.axes),
+        "patch": patch,
+        "channels": preset.channels,
+        "layers": preset.layers,
+        "feedforward": 2 * preset.channels,
+        "detail": preset.detail,
+        "spectral": preset.spectral[len(sides)],
+        "modes": min(preset.modes[len(sides)], *(modes(side, axis) for side, axis in zip(sides, axes, strict=True))),
+    }
 
 
 def modes(side: int, axis: AxisSection) -> int:
@@ -154,11 +165,20 @@ def affordable(samples: OwnSamples, operator: FieldConfig, fit: OwnFit, preset: 
     task = OwnTask(build(operator), fit, 0, samples, Problem(description=description))
     batch = as_batch(samples, slice(0, fit.batch))
     task.operator.fit_normalisers(*batch.inputs, *batch.outputs)
-    times = [step(task, batch) for _ in range(TRIALS)][1:]
-    return int(np.clip(preset.seconds / (float(np.median(times)) * max(1, task.order.steps)), 1, preset.most))
+    return epochs(step_seconds(task, batch) * task.order.steps, preset)
 
 
-def step(task: OwnTask, batch: OwnBatch) -> float:
+def epochs(seconds: float, preset: Preset) -> int:
+    """Return how many epochs of some seconds fill a preset's time."""
+    return int(np.clip(preset.seconds / seconds, 1, preset.most))
+
+
+def step_seconds(task: Task[Any], batch: Any) -> float:
+    """Return the median seconds of a few steps."""
+    return float(np.median([step(task, batch) for _ in range(TRIALS)][1:]))
+
+
+def step(task: Task[Any], batch: Any) -> float:
     """Return the seconds of one forward and backward pass and one update."""
     optimiser = torch.optim.AdamW(task.network.parameters(), lr=1e-5)
     started = time.perf_counter()

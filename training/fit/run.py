@@ -6,7 +6,7 @@ import logging
 import resource
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -24,11 +24,13 @@ from training.fit.own import OwnWorkload
 from training.fit.progress import progress
 from training.fit.sequences import SequenceWorkload
 from training.fit.task import Task
+from training.fit.trajectories.workload import TrajectoryWorkload
 from training.fit.workload import Scope, Workload
 from training.operators import Operator
 from training.problems.problem import Problem
 from training.recipes.own import OwnRecipe
 from training.recipes.recipe import AnyRecipe, Recipe, RecipeError
+from training.recipes.trajectory import TrajectoryRecipe
 from training.sequences.sequence_recipe import SequenceRecipe
 
 EXPECTED_WARNINGS = (
@@ -44,6 +46,7 @@ WORKLOADS: dict[type[BaseModel], type[Workload[Any]]] = {
     Recipe: FieldWorkload,
     SequenceRecipe: SequenceWorkload,
     OwnRecipe: OwnWorkload,
+    TrajectoryRecipe: TrajectoryWorkload,
 }
 
 
@@ -56,6 +59,11 @@ def workload(recipe: AnyRecipe, data: Path, *, progress: bool = True) -> Workloa
         progress: Show a bar while samples are made.
     """
     return WORKLOADS[type(recipe)](recipe, data, progress=progress)
+
+
+def own_workload(recipe: OwnRecipe, data: Path) -> OwnWorkload:
+    """Return the workload of a recipe on a user's data."""
+    return cast("OwnWorkload", workload(recipe, data))
 
 
 def train(

@@ -20,6 +20,7 @@ The bound on an iterate becomes tighter by the next step, which reduces the erro
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -116,11 +117,16 @@ def means(coefficient: Plane) -> Faces:
     return Faces(down, across)
 
 
+def drops(u: Plane) -> Faces:
+    """Return the differences across the faces, with u = 0 on the walls."""
+    rows, columns = functional.pad(u, (0, 0, 1, 1)), functional.pad(u, (1, 1))
+    return Faces(rows[:, 1:] - rows[:, :-1], columns[:, :, 1:] - columns[:, :, :-1])
+
+
 def outflow(conductances: Faces, u: Plane) -> Plane:
     """Return the flux out of the volume of every point, with u = 0 on the walls."""
-    rows, columns = functional.pad(u, (0, 0, 1, 1)), functional.pad(u, (1, 1))
-    down = conductances.down * (rows[:, 1:] - rows[:, :-1])
-    across = conductances.across * (columns[:, :, 1:] - columns[:, :, :-1])
+    drop = drops(u)
+    down, across = conductances.down * drop.down, conductances.across * drop.across
     return (down[:, :-1] - down[:, 1:]) + (across[:, :, :-1] - across[:, :, 1:])
 
 
@@ -166,6 +172,48 @@ def solve(volumes: Volumes, coefficient: Faces, load: Plane, bounds: Range, step
     left = torch.sqrt((gain + gamma * rz.clamp(min=0)) / energy.clamp(min=TINY))
     rounded = ROUNDING * volumes.points * torch.sqrt(bounds.high / bounds.low)
     return Iterate(u, torch.where(energy > 0, left + rounded, torch.zeros_like(left)))
+
+
+def distance(volumes: Volumes, plain: Faces, corrected: Faces, load: Plane, found: Iterate) -> PerSample:
+    r"""Bound the relative distance of an iterate to the solution for other coefficients of the faces.
+
+    With :math:`A = D^T c D` of the other coefficients c, :math:`A' = D^T c' D` of the iterate's, and its residual r',
+    the projection :math:`\|D^T g\|_{A^{-1}} \le \|c^{-1/2} g\|` and :math:`A' \le \max(c'/c) A` give
+
+    .. math::
+        \|u_h - u\|_A = \|r' + D^T (c' - c) D u\|_{A^{-1}}
+            \le \sqrt{\max(c'/c)}\, \|u'_h - u\|_{A'} + \Bigl(\sum_{faces} \tfrac{(c' - c)^2}{c} (D u)^2\Bigr)^{1/2}.
+
+    It is relative to the lower bound :math:`f^T u / \|u\|_A \le \|u_h\|_A`.
+
+    Args:
+        volumes: The grid.
+        plain: The other coefficient of each face, c.
+        corrected: The coefficient that the iterate belongs to, c'.
+        load: The source times the areas of the volumes, `[batch, row, column]`.
+        found: The iterate, whose error is relative to its energy :math:`f^T u`.
+
+    Returns:
+        The bound `[batch, 1, 1]`.
+    """
+    drop = drops(found.solution)
+    changes = [(new - old).square() / old for old, new in pairs(plain, corrected)]
+    ratio = torch.maximum(*((new / old).amax(dim=(1, 2), keepdim=True) for old, new in pairs(plain, corrected)))
+    moved, energy = (total(volumes.conductances(faces), drop) for faces in (Faces(*changes), plain))
+    gain = inner(load, found.solution).clamp(min=TINY)
+    bound = (torch.sqrt(moved / gain) + torch.sqrt(ratio) * found.error) * torch.sqrt(energy / gain)
+    return torch.where(energy > 0, bound, torch.zeros_like(bound))
+
+
+def pairs(first: Faces, second: Faces) -> Iterator[tuple[Tensor, Tensor]]:
+    """Return the numbers of two sets of faces side by side, down and across."""
+    return zip((first.down, first.across), (second.down, second.across), strict=True)
+
+
+def total(weights: Faces, drop: Faces) -> PerSample:
+    """Return the weighted sum of the squares over all faces of each sample."""
+    squares = (weight * difference.square() for weight, difference in pairs(weights, drop))
+    return torch.stack([square.sum(dim=(1, 2), keepdim=True) for square in squares]).sum(dim=0)
 
 
 def inner(x: Plane, y: Plane) -> PerSample:

@@ -10,6 +10,13 @@ r"""The operator for the inverse Darcy problem: from a measured pressure on any 
 
 The tokens are the blocks of the output. The config fixes all sizes. Only the differences and their averages depend on
 the grid of the input. The mean size of the finest curvatures measures the noise; every block gets it as a feature.
+
+The misfit is how far the output is from explaining the input: the pressure of the predicted permeability is computed by
+finite volumes on the working grid and compared with the measured one at its own points. A block of both materials has
+an effective permeability between the harmonic and the arithmetic mean, for which their geometric mean stands:
+
+.. math::
+    m = \frac{\|u(\hat a) - u\|}{\|u\|}
 """
 
 from __future__ import annotations
@@ -17,18 +24,24 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from jaxtyping import Float
 from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
 from physics.grid import WALL
+from training.nn import certified_gradients as gradients
+from training.nn import fast_diagonalisation
 from training.nn.coordinates import indices, square_positions
 from training.nn.curvature import FEATURES, Axis, derivatives
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
 from training.nn.normaliser import Normaliser
-from training.nn.resampling import resample
+from training.nn.resampling import resample, sample
 from training.nn.shapes import Blocks, Features, Plane
 from training.operators.operator import Operator, OperatorKind
+
+STEPS = 7
+"""Conjugate gradient iterations for the misfit, after which they change it by less than a twentieth."""
 
 
 class DarcyInverseConfig(EncoderConfig):
@@ -76,6 +89,7 @@ class DarcyInverseOperator(Operator):
     """
 
     config: DarcyInverseConfig
+    quality = ("misfit",)
 
     positions: Tensor
     narrow_sizes: Tensor
@@ -90,8 +104,8 @@ class DarcyInverseOperator(Operator):
         self.input_normaliser = Normaliser((config.working, config.working))
         self.register_buffer("narrow_sizes", torch.ones(narrow, 1, 1))
         self.register_buffer("wide_sizes", torch.ones(wide, 1, 1))
-        self.register_buffer("low", torch.zeros(()))
-        self.register_buffer("high", torch.ones(()))
+        self.register_buffer("low", torch.ones(()))
+        self.register_buffer("high", torch.full((), 2.0))
         self.register_buffer("positions", square_positions(config.tokens), persistent=False)
         kernel = config.block + 2 * config.halo
         self.patch = nn.Sequential(nn.Conv2d(narrow + 1, config.patch, kernel, stride=config.block), nn.SiLU())
@@ -120,12 +134,55 @@ class DarcyInverseOperator(Operator):
         self.high.copy_(coefficients.max())
 
     def forward(self, solution: Plane) -> Blocks:
+        return self.means(self.shares(solution))
+
+    def with_quality(self, *fields: Plane) -> tuple[Blocks, Float[Tensor, "batch 1"]]:
+        """Return the block means, and the misfit of their pressure.
+
+        Args:
+            fields: The measured pressure `[batch, row, column]`.
+
+        Returns:
+            The block means `[batch, block, block]`, and the relative L2 distance between the measured pressure and that
+            of the block means `[batch, 1]`.
+        """
+        [solution] = fields
+        shares = self.shares(solution)
+        explained = sample(self.pressure(shares), *indices(solution.shape[1:], solution.device))
+        distance, size = (torch.linalg.vector_norm(each, dim=(1, 2)) for each in (explained - solution, solution))
+        return self.means(shares), (distance / size.clamp(min=torch.finfo(size.dtype).tiny))[:, None]
+
+    def means(self, shares: Blocks) -> Blocks:
+        """Return the block means of the permeability."""
+        return self.low + (self.high - self.low) * shares
+
+    def pressure(self, shares: Blocks) -> Plane:
+        """Return the pressure on the working grid to the shares of the more permeable material."""
+        harmonic = 1 / ((1 - shares) / self.low + shares / self.high)
+        scale = torch.sqrt(self.low * self.high)
+        index = torch.arange(self.config.working, device=shares.device)
+        block = (index + self.overhang // 2) // self.config.block
+        effective = (torch.sqrt(self.means(shares) * harmonic) / scale).index_select(1, block).index_select(2, block)
+        axis = fast_diagonalisation.axis(index, WALL, shares.dtype)
+        volumes = gradients.Volumes.of(axis, axis)
+        each = torch.ones_like(shares[:, :1, :1])
+        bounds = gradients.Range(each * self.low / scale, each * self.high / scale)
+        load = volumes.areas.expand_as(effective)
+        return gradients.solve(volumes, gradients.means(effective), load, bounds, STEPS).solution / scale
+
+    def shares(self, solution: Plane) -> Blocks:
+        """Return the share of the more permeable material in each block."""
         pressure, narrow, wide = self.measure(solution)
         narrow, wide = narrow / self.narrow_sizes, wide / self.wide_sizes
         roughness = torch.log(narrow[:, FEATURES - 1 : FEATURES].abs().mean(dim=(2, 3), keepdim=True))
         fine = bounded(torch.cat([self.input_normaliser(pressure)[:, None], narrow], dim=1))
         coarse = torch.cat([bounded(wide), roughness.expand_as(wide[:, :1])], dim=1)
-        return self.low + (self.high - self.low) * self.solve(fine, coarse)
+        return self.solve(fine, coarse)
+
+    @property
+    def overhang(self) -> int:
+        """The number of points by which the blocks exceed the working grid."""
+        return self.config.block * self.config.tokens - self.config.working
 
     def measure(self, solution: Plane) -> tuple[Features, Features, Features]:
         """Return pressure and narrow derivatives on the working grid, and wide ones on the output's grid."""
@@ -144,8 +201,7 @@ class DarcyInverseOperator(Operator):
     def solve(self, fine: Features, coarse: Features) -> Blocks:
         """Return the share of the more permeable material in each block, in (0, 1), for standardised features."""
         config = self.config
-        overhang = config.block * config.tokens - config.working
-        ends = [overhang // 2 + config.halo, overhang - overhang // 2 + config.halo]
+        ends = [self.overhang // 2 + config.halo, self.overhang - self.overhang // 2 + config.halo]
         blocks = self.join(torch.cat([self.patch(functional.pad(fine, ends * 2)), coarse], dim=1))
         tokens = blocks.flatten(2).transpose(1, 2)
         for layer in self.encoder:

@@ -7,7 +7,8 @@ r"""The operator for Darcy flow with any permeability and source: finite volumes
       -> convolutions on the grid of the input -> a correction of every face's conductance
     source [B, H, W], corrected conductances
       -> conjugate gradients on the grid of the input, with a bound on what they leave
-    solution [B, H, W], error_bound [B, 1]
+      -> a bound on the distance to the finite volumes without corrections
+    solution [B, H, W], error_bound [B, 1], correction [B, 1]
 
 The fields are samples of a finer mesh, so the conductance between two points depends on where the interface between two
 materials lies. The points around show that. The network moves the logarithm of each face's conductance from the mean of
@@ -28,6 +29,7 @@ contrasts far from the trained one, and on the mesh itself. There the result is 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -36,7 +38,7 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.certified_gradients import Faces, Range, Volumes, means, solve
+from training.nn.certified_gradients import Faces, Iterate, Range, Volumes, distance, means, solve
 from training.nn.coordinates import indices
 from training.nn.fast_diagonalisation import axis
 from training.nn.shapes import Plane
@@ -65,18 +67,43 @@ class EllipticConfig(BaseModel):
     steps: PositiveInt = 7  # conjugate gradient iterations
 
 
+@dataclass(frozen=True)
+class System:
+    """Discrete equations of a batch, in units in which coefficients are about 1 and sources at most 1.
+
+    Attributes:
+        volumes: The grid.
+        plain: The coefficient of each face without corrections.
+        corrected: The coefficient of each face.
+        load: The source times the areas of the volumes, `[batch, row, column]`.
+        bounds: Bounds on both coefficients.
+        unit: The unit of the solution, `[batch, 1, 1]`.
+    """
+
+    volumes: Volumes
+    plain: Faces
+    corrected: Faces
+    load: Plane
+    bounds: Range
+    unit: Float[Tensor, "batch 1 1"]
+
+    def iterate(self, steps: int) -> Iterate:
+        """Return the iterate of the corrected equations after some steps of conjugate gradients."""
+        return solve(self.volumes, self.corrected, self.load, self.bounds, steps)
+
+
 class EllipticOperator(Operator):
     """See the diagram of the module.
 
     Example:
         >>> operator = EllipticOperator(EllipticConfig(channels=4, layers=1))
-        >>> solution, bound = operator.with_quality(torch.rand(2, 40, 30) + 1)
-        >>> solution.shape, bound.shape
-        (torch.Size([2, 40, 30]), torch.Size([2, 1]))
+        >>> solution, bound, correction = operator.with_quality(torch.rand(2, 40, 30) + 1)
+        >>> solution.shape, bound.shape, correction.shape
+        (torch.Size([2, 40, 30]), torch.Size([2, 1]), torch.Size([2, 1]))
     """
 
     config: EllipticConfig
-    quality = ("error_bound",)
+    quality = ("error_bound", "correction")
     optional = True
 
     def __init__(self, config: EllipticConfig) -> None:
@@ -85,7 +112,8 @@ class EllipticOperator(Operator):
         self.correction = Correction(config.channels, config.layers)
 
     def forward(self, *fields: Plane) -> Plane:
-        return self.with_quality(*fields)[0]
+        system = self.system(*fields)
+        return system.iterate(self.config.steps).solution * system.unit
 
     def canonical(self, *fields: Tensor) -> tuple[Tensor, ...]:
         """Return the coefficient over its mean on a logarithmic scale, and the source over its largest value."""
@@ -93,24 +121,35 @@ class EllipticOperator(Operator):
         low, high = (extreme(coefficient, dim=(1, 2), keepdim=True) for extreme in (torch.amin, torch.amax))
         return coefficient / (torch.sqrt(low) * torch.sqrt(high)), source / largest(source)
 
-    def with_quality(self, *fields: Plane) -> tuple[Plane, Float[Tensor, "batch 1"]]:
-        """Return the solution, and a bound on its distance to that of the corrected equation.
+    def with_quality(self, *fields: Plane) -> tuple[Plane, Float[Tensor, "batch 1"], Float[Tensor, "batch 1"]]:
+        """Return the solution, and bounds on its distances to those of the corrected and of the plain equation.
 
         Args:
             fields: The permeability, positive, and the source where it is not 1.
 
         Returns:
-            The solution `[batch, row, column]` in units of source over coefficient, and the bound `[batch, 1]`,
+            The solution `[batch, row, column]` in units of source over coefficient, and the bounds `[batch, 1]`,
             relative and in the energy norm.
         """
+        system = self.system(*fields)
+        found = system.iterate(self.config.steps)
+        correction = distance(system.volumes, system.plain, system.corrected, system.load, found)
+        return found.solution * system.unit, found.error[:, :, 0], correction[:, :, 0]
+
+    def system(self, *fields: Plane) -> System:
+        """Return the discrete equations to a permeability, and to a source where it is not 1."""
         coefficient, source = fields if len(fields) > 1 else (fields[0], torch.ones_like(fields[0]))
         low, high = (extreme(coefficient, dim=(1, 2), keepdim=True) for extreme in (torch.amin, torch.amax))
-        scale = torch.sqrt(low) * torch.sqrt(high)
-        strength = largest(source)
-        volumes = self.volumes(coefficient)
-        faces, load = self.faces(coefficient / scale), source / strength * volumes.areas
-        found = solve(volumes, faces, load, Range(low / scale, high / scale), self.config.steps)
-        return found.solution * (strength / scale), found.error[:, :, 0]
+        scale, strength = power_of_two(torch.sqrt(low) * torch.sqrt(high)), power_of_two(largest(source))
+        volumes, scaled = self.volumes(coefficient), coefficient / scale
+        return System(
+            volumes=volumes,
+            plain=means(scaled),
+            corrected=self.faces(scaled),
+            load=source / strength * volumes.areas,
+            bounds=Range(low / scale, high / scale),
+            unit=strength / scale,
+        )
 
     def volumes(self, coefficient: Plane) -> Volumes:
         """Return the finite volumes of the coefficient's grid."""
@@ -190,6 +229,15 @@ def largest(source: Plane) -> Float[Tensor, "batch 1 1"]:
     """Return the largest absolute value of each sample, or 1 where there is none but 0."""
     strength = source.abs().amax(dim=(1, 2), keepdim=True)
     return torch.where(strength > 0, strength, torch.ones_like(strength))
+
+
+def power_of_two(x: Tensor) -> Tensor:
+    """Return the nearest power of two.
+
+    Division by it is exact. It does not change with small changes of x, so the derivative of a result that does not
+    depend on the scale is not the difference of two large numbers.
+    """
+    return torch.exp2(torch.round(torch.log2(x)))
 
 
 def towards(position: Tensor, t: Tensor) -> Tensor:

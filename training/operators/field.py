@@ -47,6 +47,8 @@ class FieldConfig(EncoderConfig):
         periodic: Per axis whether its ends meet.
         points: Per axis where its points lie.
         working: Points per axis of the working grid.
+        translation: Per axis whether a shift along it moves every solution; the network then has no coordinate along
+            it. Empty for none.
         patch: Points of the working grid along one side of a token.
         detail: Channels on the working grid.
         modes: Wave numbers of the spectral layers per axis; the period of an axis with ends is twice its length.
@@ -62,6 +64,7 @@ class FieldConfig(EncoderConfig):
     periodic: tuple[bool, ...]
     points: tuple[Rule, ...]
     working: tuple[PositiveInt, ...]
+    translation: tuple[bool, ...] = ()
     patch: PositiveInt = 4
     channels: int = 64
     heads: int = 4
@@ -80,10 +83,16 @@ class FieldConfig(EncoderConfig):
             ("output_components", "output_scales"),
             ("periodic", "points"),
             ("periodic", "working"),
+            *((("periodic", "translation"),) if self.translation else ()),
         ):
             if len(getattr(self, first)) != len(getattr(self, second)):
                 raise ValueError(f"expected as many {second} as {first}")
         return self
+
+    @property
+    def located(self) -> tuple[bool, ...]:
+        """Per axis whether the network has coordinates along it."""
+        return tuple(not each for each in self.translation) or (True,) * len(self.working)
 
     @property
     def rules(self) -> list[AxisRule]:
@@ -127,8 +136,8 @@ class FieldOperator(Operator):
         self.output_normaliser = ChannelNormaliser((outputs, *(1,) * axes))
         numbers = len(config.parameter_scales)
         self.parameter_normaliser = ChannelNormaliser((numbers,)) if numbers else None
-        self.register_buffer("coordinates", mesh(config.working, config.periodic), persistent=False)
-        positions = mesh(config.tokens, config.periodic).flatten(1).T
+        self.register_buffer("coordinates", mesh(config.working, config), persistent=False)
+        positions = mesh(config.tokens, config).flatten(1).T
         self.register_buffer("positions", positions, persistent=False)
         convolution = CONVOLUTION[axes]
         joined = inputs + numbers + len(self.coordinates)
@@ -181,7 +190,8 @@ class FieldOperator(Operator):
         """Return standardised fields, coordinates and parameters on the working grid."""
         sides = [torch.arange(side, device=fields.device) for side in self.config.working]
         parts = [transfer(self.input_normaliser(fields), sides, self.config.rules)]
-        parts.append(self.coordinates.to(fields.dtype).expand(fields.shape[0], *self.coordinates.shape))
+        if len(self.coordinates):
+            parts.append(self.coordinates.to(fields.dtype).expand(fields.shape[0], *self.coordinates.shape))
         if numbers is not None and self.parameter_normaliser is not None:
             standard = self.parameter_normaliser(numbers)
             spread = standard.reshape(*standard.shape, *(1,) * len(self.config.working))
@@ -191,8 +201,9 @@ class FieldOperator(Operator):
     def global_path(self, detail: Tensor) -> Tensor:
         """Mix the detail `[B, D, *F]` globally as tokens."""
         tokens = self.patch(self.fill(detail)).flatten(2).transpose(1, 2)
+        positions = self.positions.to(tokens.dtype) if self.positions.shape[1] else None
         for layer in self.encoder:
-            tokens = layer(tokens, self.positions.to(tokens.dtype))
+            tokens = layer(tokens, positions)
         return self.crop(unpatch(self.unpatch(tokens), self.config.tokens, self.config.patch))
 
     def fill(self, detail: Tensor) -> Tensor:
@@ -258,16 +269,23 @@ def unpatch(tokens: Tensor, sides: Sequence[int], patch: int) -> Tensor:
     return x.reshape(x.shape[0], x.shape[1], *(side * patch for side in sides))
 
 
-def mesh(sides: Sequence[int], periodic: Sequence[bool]) -> Tensor:
-    """Return two coordinates per axis `[2 axes, *grid]`: point on a circle, or position and distance to its ends."""
+def mesh(sides: Sequence[int], config: FieldConfig) -> Tensor:
+    """Return two coordinates per located axis `[coordinate, *grid]`: point on a circle, or position and wall distance.
+
+    Args:
+        sides: Points per axis.
+        config: Which axes are periodic, and which have coordinates.
+    """
     rows = []
-    for axis, (side, closed) in enumerate(zip(sides, periodic, strict=True)):
+    for axis, (side, closed) in enumerate(zip(sides, config.periodic, strict=True)):
+        if not config.located[axis]:
+            continue
         s = (torch.arange(side) + 0.5) / side
         angle = 2 * math.pi * s
         shape = [side if other == axis else 1 for other in range(len(sides))]
         pair = (torch.cos(angle), torch.sin(angle)) if closed else (2 * s - 1, 4 * s * (1 - s))
         rows += [row.reshape(shape).expand(*sides) for row in pair]
-    return torch.stack(rows)
+    return torch.stack(rows) if rows else torch.zeros(0, *sides)
 
 
 def stack(fields: Sequence[Tensor], components: Sequence[int], scales: Sequence[Scale]) -> Tensor:

@@ -22,8 +22,8 @@ class Operator(nn.Module):
     `[batch, *grid]`. `fit_normalisers` takes the same tensors for the training samples, then their outputs.
 
     Attributes:
-        quality: Names of the quality outputs of `with_quality`, in the order `error_bound`, `error_estimate`,
-            `novelty`; none by default.
+        quality: Names of the quality outputs of `with_quality`, in the order `error_bound`, `correction`, `misfit`,
+            `error_estimate`, `novelty`; none by default.
         optional: Whether `forward` takes the problem's optional inputs, too, after the others.
     """
 

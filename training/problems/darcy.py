@@ -43,6 +43,11 @@ def sample(seed: np.random.SeedSequence, mesh: int) -> Fields:
     return {"coefficient": coefficient, "solution": solution}
 
 
+def vary(rng: np.random.Generator, mesh: int) -> Fields:
+    """Draw a smooth source on the cell centres of a mesh."""
+    return {"source": darcy.smooth_source(mesh, rng)}
+
+
 def solve(inputs: Fields, conditions: Conditions) -> Fields:
     """Solve by finite volumes on the permeability's grid."""
     source = inputs.get("source", 1.0)
@@ -75,5 +80,6 @@ PROBLEM = Problem(
         points="x_i = (i + 1/2)/421 on each axis: cell centres",
     ),
     optional=(SOURCE,),
+    vary=vary,
     energy_weight="coefficient",
 )

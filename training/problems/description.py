@@ -101,6 +101,24 @@ class GridLimits(Frozen):
         return self
 
 
+class Frames(Frozen):
+    """The time axis of a problem of trajectories.
+
+    Attributes:
+        step: Time between two frames.
+        history: Frames of every state that a prediction starts from.
+        states: The inputs that are states, in the order of the outputs that go on from them.
+        trained: Frames of a training trajectory that follow its history.
+        maximum: The most frames that one request may ask for.
+    """
+
+    step: PositiveFloat
+    history: PositiveInt = 1
+    states: tuple[Name, ...]
+    trained: PositiveInt
+    maximum: PositiveInt
+
+
 class Description(Frozen):
     """A map from fields and parameters to fields on a grid.
 
@@ -119,6 +137,7 @@ class Description(Frozen):
         output_grid: Points per axis of the outputs where they do not lie on the inputs' grid.
         symmetries: Names of the exact symmetries; see `training.problems.symmetries`.
         untested: Inputs for which the problem's models have not been measured.
+        frames: The time axis, where the outputs are trajectories.
     """
 
     name: Name
@@ -135,6 +154,7 @@ class Description(Frozen):
     output_grid: tuple[PositiveInt, ...] | None = None
     symmetries: tuple[str, ...] = ()
     untested: str = ""
+    frames: Frames | None = None
 
     @property
     def axis_names(self) -> tuple[str, ...]:

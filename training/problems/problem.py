@@ -82,6 +82,8 @@ class Problem:
         published: Samples that others computed; they are used where they are available.
         samples_of: The problem whose samples this one uses, with names in other roles; by default its own.
         optional: Inputs with a default that samples do not hold; models take them where their operators do.
+        vary: Draws the optional inputs of a sample from a generator and points per axis of the mesh. Calibrations vary
+            them in a half of their new samples.
         energy_weight: The input a of the energy norm (int a |grad u|^2)^(1/2) on a plane; None where there is none.
     """
 
@@ -93,6 +95,7 @@ class Problem:
     published: Published | None = field(default=None)
     samples_of: Problem | None = None
     optional: tuple[Quantity, ...] = ()
+    vary: Callable[[np.random.Generator, int], Fields] | None = None
     energy_weight: str | None = None
 
     def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ from pydantic import (
 from training.operators import OperatorConfig
 from training.problems.registry import PROBLEMS
 from training.recipes.own import OwnRecipe
+from training.recipes.trajectory import TrajectoryRecipe
 from training.sequences.sequence_problem import SEQUENCES
 from training.sequences.sequence_recipe import SequenceRecipe
 from training.user_error import UserError
@@ -137,7 +138,7 @@ class Recipe(BaseModel):
 
 
 FileRecipe = Recipe | SequenceRecipe
-AnyRecipe = FileRecipe | OwnRecipe
+AnyRecipe = FileRecipe | OwnRecipe | TrajectoryRecipe
 
 
 def find(recipe: str) -> Path:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from training.files import write_json
 from training.fit import log
 from training.fit.folder import RunFolder
-from training.fit.own import OwnWorkload, SplitBatches, measured
-from training.fit.run import fit
+from training.fit.own import OwnWorkload, measured
+from training.fit.run import fit, own_workload
 from training.recipes.own import OwnRecipe
 
 SHARES = (0.25, 0.5)
@@ -54,7 +54,7 @@ def train_on_share(recipe: OwnRecipe, share: float, run: Path, data: Path, worke
     folder = run / FOLDER / f"{share:g}"
     settings = recipe.fit.model_copy(update={"share": share * recipe.fit.share})
     part = recipe.model_copy(update={"fit": settings})
-    work = OwnWorkload(part, data)
+    work = own_workload(part, data)
     found = finished(folder, part)
     if found is None:
         found = trained(work, RunFolder(folder), workers)
@@ -79,4 +79,4 @@ def trained(work: OwnWorkload, run: RunFolder, workers: int) -> list[float]:
     task.workers = workers
     fit(task, work, run, state)
     run.close()
-    return [*map(float, measured(task.operator.eval(), SplitBatches(work.samples, "validation")))]
+    return [*map(float, measured(task.operator.eval(), work.batches("validation")))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,18 +14,16 @@ from numpy.typing import NDArray
 
 from training import checkpoint
 from training.checkpoint import OwnCheckpoint
-from training.evaluation.timing import one_thread
+from training.evaluation import timing
 from training.fit import log
 from training.fit.own import (
-    OwnBatch,
     OwnWorkload,
-    SplitBatches,
-    as_batch,
+    mean_errors,
     measured,
     predictions,
     summary,
 )
-from training.losses import relative_l2
+from training.fit.run import own_workload
 from training.operators import Operator
 from training.problems.own.problem_file import FieldSection, ParameterSection, ProblemFile
 from training.report.advice import Evidence
@@ -120,12 +117,14 @@ class Report:
         remarks: What is odd about the data.
         epochs: Rows of the log.
         errors: Relative L2 error of each sample, by `training` (as many as in validation), `validation` and `test`.
-        baseline: The mean error on test samples of predicting the mean training output.
+        baseline: The mean error on test samples of predicting the mean training output, or the last given frame.
         drawn: The best, the median and the worst test sample.
         amounts: Trainings on parts of the data.
         times: What the model costs.
         processor: Where the times were measured.
         calibration: The card's figures of the error estimates of test samples; None where there are none.
+        frames: Frames of the measured rollouts; None where the samples are no trajectories.
+        rollout: Measures of every frame of the test trajectories; empty where the samples are no trajectories.
     """
 
     run: str
@@ -143,6 +142,8 @@ class Report:
     times: Times
     processor: str
     calibration: Mapping[str, Any] | None
+    frames: int | None = None
+    rollout: tuple[Mapping[str, float], ...] = ()
 
     @property
     def figures(self) -> dict[str, dict[str, float]]:
@@ -191,7 +192,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
         RecipeError: The prepared samples are missing.
     """
     found = load(run)
-    work, rows = OwnWorkload(found.recipe, data), log.read(run / "metrics.csv")
+    work, rows = own_workload(found.recipe, data), log.read(run / "metrics.csv")
     work.check()
     if not rows:
         raise ReportError(f"{run / 'metrics.csv'}: expected the log of the training but there is none")
@@ -205,7 +206,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
         parameters=found.card["checkpoint"]["parameters"],
         tensors=tuple(tensors(work)),
         remarks=tuple(found.card["training"]["remarks"]),
-        epochs=tuple({key: float(value) for key, value in row.items()} for row in rows),
+        epochs=tuple(epoch(row, work.metric.name) for row in rows),
         errors=errors,
         baseline=baseline(work),
         drawn=tuple(drawn(found.operator, work, errors["test"])),
@@ -213,34 +214,32 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
         times=Times(seconds(found.operator, work), log.seconds(run / "metrics.csv"), problem.solver_seconds),
         processor=found.card["training"]["processor"],
         calibration=next(iter(found.card.get("calibration", {}).get("test", ())), None),
+        frames=found.card["training"].get("horizon"),
+        rollout=tuple(found.card.get("rollout", ())),
     )
+
+
+def epoch(row: Mapping[str, str], metric: str) -> dict[str, float]:
+    """Return a row of the log as numbers, the validation metric under one name."""
+    return {"relative_l2" if key == metric else key: float(value) for key, value in row.items()}
 
 
 def errors_by_split(network: Operator, work: OwnWorkload) -> dict[str, Errors]:
     """Measure the network on validation and test samples, and on as many training samples as validation has."""
     rows = work.rows
     chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), work.samples.counts[1])).astype(int))
-    batches = (as_batch(work.samples, part) for part in np.array_split(rows[chosen], -(-len(chosen) // 16)))
+    batches = (work.batch(part) for part in np.array_split(rows[chosen], -(-len(chosen) // 16)))
     return {
         "training": measured(network, batches),
-        "validation": measured(network, SplitBatches(work.samples, "validation")),
-        "test": measured(network, SplitBatches(work.samples, "test")),
+        "validation": measured(network, work.batches("validation")),
+        "test": measured(network, work.batches("test")),
     }
 
 
 def baseline(work: OwnWorkload) -> float:
-    """Return the mean error on test samples of predicting the mean output of training samples."""
-    means = [output.mean(dim=0) for output in work.first.outputs]
-    errors = [mean_field_errors(means, batch) for batch in SplitBatches(work.samples, "test")]
+    """Return the mean error on test samples of the prediction that needs no network."""
+    errors = [mean_errors(work.naive(batch), batch.outputs) for batch in work.batches("test")]
     return float(torch.cat(errors).mean())
-
-
-def mean_field_errors(means: Sequence[torch.Tensor], batch: OwnBatch) -> torch.Tensor:
-    """Return the relative L2 error of mean outputs on every sample of a batch, the mean over the outputs."""
-    pairs = zip(means, batch.outputs, strict=True)
-    return torch.stack([relative_l2(mean.expand_as(truth).flatten(1), truth.flatten(1)) for mean, truth in pairs]).mean(
-        dim=0
-    )
 
 
 @torch.inference_mode()
@@ -255,15 +254,14 @@ def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
     order = np.argsort(errors)
     ranks = {"best": order[0], "median": order[len(order) // 2], "worst": order[-1]}
     first, problem = work.samples.split("test").start, work.recipe.problem
+    names = [*problem.inputs, *problem.parameters]
     found = []
     for rank, position in ranks.items():
         number = first + int(position)
-        batch = as_batch(work.samples, slice(number, number + 1))
-        values = dict(
-            zip([*problem.inputs, *problem.parameters], (one[0].numpy() for one in batch.inputs), strict=True)
-        )
+        batch = work.batch(slice(number, number + 1))
+        values = {name: work.shown(name, one[0]).numpy() for name, one in zip(names, batch.inputs, strict=False)}
         truth, predicted = (
-            dict(zip(problem.outputs, (one[0].numpy() for one in some), strict=True))
+            {name: work.shown(name, one[0]).numpy() for name, one in zip(problem.outputs, some, strict=True)}
             for some in (batch.outputs, predictions(network, batch.inputs))
         )
         parameters = {name: float(values.pop(name)) for name in problem.parameters}
@@ -288,6 +286,7 @@ def tensors(work: OwnWorkload) -> list[Tensor]:
             *(samples.statistic(name, key) for key in ("minimum", "maximum", "mean", "deviation")),
         )
         for name, (role, section) in sections.items()
+        if name in samples.file  # the first frames of trajectories are those of the outputs
     ]
 
 
@@ -295,14 +294,7 @@ def tensors(work: OwnWorkload) -> list[Tensor]:
 def seconds(network: Operator, work: OwnWorkload) -> float:
     """Return the median seconds of processor time that the network takes for one test sample, on one thread."""
     start = work.samples.split("test").start
-    inputs = as_batch(work.samples, slice(start, start + 1)).inputs
-    with one_thread():
+    inputs = work.batch(slice(start, start + 1)).inputs
+    with timing.one_thread():
         network(*inputs)
-        return statistics.median(timed(network, inputs) for _ in range(TIMED))
-
-
-def timed(network: Operator, inputs: Sequence[torch.Tensor]) -> float:
-    """Return the seconds of processor time of one forward pass."""
-    started = time.process_time()
-    network(*inputs)
-    return time.process_time() - started
+        return statistics.median(timing.seconds(network, *inputs) for _ in range(TIMED))

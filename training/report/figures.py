@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -77,6 +77,25 @@ def amounts(report: Report) -> Figure:
     return figure
 
 
+def rollout(report: Report) -> Figure:
+    """Draw the error of rollouts and of keeping the last given frame against time."""
+    figure, axes = panel()
+    times = [row["time"] for row in report.rollout]
+    errors, spread = (
+        np.array([row.get(key, 0.0) for row in report.rollout]) for key in ("relative_l2", "standard_error")
+    )
+    axes.semilogy(times, errors, color=COLOURS["test"], label="model")
+    axes.fill_between(
+        times, np.maximum(errors - spread, errors / 10), errors + spread, color=COLOURS["test"], alpha=0.2
+    )
+    axes.semilogy(
+        times, [row["persistence"] for row in report.rollout], color="black", ls=":", label="last given frame"
+    )
+    axes.axvline(times[(report.frames or 1) - 1], color="grey", lw=0.8)
+    axes.set(xlabel="time", ylabel="relative L2 error")
+    return finished(figure, axes)
+
+
 def panel() -> tuple[Figure, Axes]:
     """Return a figure with one panel, half as wide as the page."""
     figure = Figure(figsize=(5.2, 3.4), layout="constrained")
@@ -107,8 +126,15 @@ def samples(report: Report) -> dict[str, Figure]:
     found: dict[str, Figure] = {}
     for name, component, label in components(report.problem, report.drawn[0].truth):
         if len(found) < MOST:
-            found[label] = (lines if len(report.sides) == 1 else planes)(report, name, component)
+            found[label] = drawer(report)(report, name, component)
     return found
+
+
+def drawer(report: Report) -> Callable[[Report, str, int | None], Figure]:
+    """Return what draws the test samples: curves, planes, or planes of space and time."""
+    if len(report.sides) > 1:
+        return planes
+    return lines if report.frames is None else hovmoeller
 
 
 def components(problem: ProblemFile, fields: dict[str, Field]) -> Iterator[tuple[str, int | None, str]]:
@@ -189,6 +215,34 @@ def lines(report: Report, output: str, component: int | None) -> Figure:
         axis.set_title(title, fontsize=10)
     for axis in grid[-1]:
         axis.set_xlabel(name, fontsize=8)
+    return figure
+
+
+def hovmoeller(report: Report, output: str, component: int | None) -> Figure:
+    """Draw trajectories on a line as planes of space and time: truth, prediction and difference, a row per sample."""
+    [(name, axis_)], frames = report.problem.axes.items(), report.frames or 1
+    step = report.problem.time.step if report.problem.time else 1.0
+    figure = Figure(figsize=(8.4, 2.2 * len(report.drawn) + 0.7), layout="constrained")
+    grid = figure.subplots(len(report.drawn), 3, squeeze=False, sharex=True, sharey=True)
+    pairs = [
+        tuple(
+            fields[output] if component is None else fields[output][:, component]
+            for fields in (one.truth, one.predicted)
+        )
+        for one in report.drawn
+    ]
+    most = max(float(np.abs(found - truth).max()) for truth, found in pairs) or 1.0
+    shared = scale(OUTPUT, limits([field for pair in pairs for field in pair]))
+    colours = (shared, shared, scale(DIFFERENCE, (-most, most)))
+    for axes, (truth, found), one in zip(grid, pairs, report.drawn, strict=True):
+        for axis, field, colour in zip(axes, (truth, found, found - truth), colours, strict=True):
+            extent = (0, axis_.length, 0.5 * step, (frames + 0.5) * step)
+            axis.imshow(field, cmap=colour.cmap, norm=colour.norm, origin="lower", extent=extent, aspect="auto")
+        axes[0].set_ylabel(f"{row_label(one)}\ntime", fontsize=8)
+    for axes, title, colour in zip(grid.T, ("truth", "prediction", "difference"), colours, strict=True):
+        axes[0].set_title(title, fontsize=10)
+        axes[-1].set_xlabel(name, fontsize=8)
+        figure.colorbar(colour, ax=[*axes], location="bottom", aspect=18, shrink=0.9).ax.tick_params(labelsize=7)
     return figure
 
 

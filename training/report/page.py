@@ -41,6 +41,7 @@ def render(report: Report) -> str:
         curve=figures.image(figures.learning_curve(report)),
         distribution=figures.image(figures.distribution(report)),
         amounts=figures.image(figures.amounts(report)) if report.amounts else None,
+        rollout=figures.image(figures.rollout(report)) if report.rollout else None,
         samples={name: figures.image(figure) for name, figure in figures.samples(report).items()},
     )
 
@@ -55,6 +56,7 @@ def numbers(report: Report) -> dict[str, Any]:
         "error_by_sample": {split: [*map(float, errors)] for split, errors in report.errors.items()},
         "mean_output_error": report.baseline,
         "amounts": [{"samples": one.samples, "relative_l2": float(one.errors.mean())} for one in report.amounts],
+        "rollout": [dict(row) for row in report.rollout],
         "seconds": {"network": times.network, "solver": times.solver, "training": times.training},
         "evidence": {"gap": evidence.gap, "fall": evidence.fall, "doubling": evidence.doubling},
         "next": advise(evidence).value,

@@ -17,16 +17,29 @@ def verdict(report: Report) -> list[str]:
     """Say what the model is worth, and what to do next."""
     test = report.figures["test"]
     accuracy = (
-        f"On {report.counts[2]} test samples, which took part in no decision, the relative L2 error is "
+        f"On {report.counts[2]} test samples, which took part in no decision, the relative L2 error{horizon(report)} "
+        "is "
         f"{percent(test['relative_l2'])} on average (median {percent(test['median'])}, "
         f"worst {percent(test['worst'])}). "
-        f"Predicting the mean training output has an error of {percent(report.baseline)}."
+        f"{naive(report)} has an error of {percent(report.baseline)}."
     )
-    return [accuracy, trust(report.calibration), cost(report), sentence(report.evidence)]
+    return [accuracy, trust(report.calibration, rollouts=bool(report.frames)), cost(report), sentence(report.evidence)]
 
 
-def trust(calibration: Mapping[str, Any] | None) -> str:
-    """Say how well the model's own error estimates hold on test samples."""
+def horizon(report: Report) -> str:
+    """Say over how many frames an error of trajectories is measured."""
+    return f" over {report.frames} frames" if report.frames else ""
+
+
+def naive(report: Report) -> str:
+    """Name the prediction that needs no network."""
+    return "Keeping the last given frame" if report.frames else "Predicting the mean training output"
+
+
+def trust(calibration: Mapping[str, Any] | None, *, rollouts: bool = False) -> str:
+    """Say how well the model's own error estimates hold on test samples; those of rollouts are not calibrated."""
+    if rollouts:
+        return "The errors of rollouts are not calibrated: responses hold no estimate."
     if calibration is None or "coverage" not in calibration:
         return "There are too few validation samples for error estimates in the responses."
     return (

@@ -1,15 +1,18 @@
-"""The released `darcy` in LitServe with eager torch: fields as JSON, batched where shapes are equal.
+"""The released `darcy` in LitServe with eager torch: fields as JSON or as .npy, batched where shapes are equal.
 
-.third_party/baselines/litserve/bin/python -m benchmarks.baselines.servers.litserve_service PORT
+.third_party/baselines/litserve/bin/python -m benchmarks.baselines.servers.litserve_service PORT [npy]
 """
 
 # Without `from __future__ import annotations`: LitServe reads the annotation of `decode_request` as a type.
+import io
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import litserve
+import numpy as np
 import torch
+from fastapi import Body, Response
 
 from training.checkpoint import load_operator
 
@@ -45,8 +48,23 @@ class Darcy(litserve.LitAPI):  # type: ignore[misc]  # litserve is not installed
         return {"solution": output.tolist()}
 
 
+class RawDarcy(Darcy):
+    """The same operator, with the bytes of .npy files as bodies: the cost of JSON is not LitServe's own."""
+
+    def decode_request(  # type: ignore[override]
+        self, request: Annotated[bytes, Body(media_type="application/x-npy")]
+    ) -> torch.Tensor:
+        return torch.from_numpy(np.lib.format.read_array(io.BytesIO(request), allow_pickle=False))
+
+    def encode_response(self, output: torch.Tensor) -> Response:  # type: ignore[override]
+        file = io.BytesIO()
+        np.save(file, output.numpy())
+        return Response(file.getvalue(), media_type="application/x-npy")
+
+
 if __name__ == "__main__":
-    api = Darcy(max_batch_size=BATCH, batch_timeout=WAIT)
+    kind = RawDarcy if sys.argv[2:] == ["npy"] else Darcy
+    api = kind(max_batch_size=BATCH, batch_timeout=WAIT)
     litserve.LitServer(api, accelerator="cpu", timeout=PATIENCE).run(
         port=int(sys.argv[1]), host="127.0.0.1", generate_client_file=False
     )

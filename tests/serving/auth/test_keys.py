@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,18 @@ def test_a_broken_edit_changes_nothing_and_is_told_once(
     path.write_text(entry(name='"bob"'))
     file.refresh()
     assert [key.name for key in file.keys.key] == ["bob"]
+
+
+def test_a_pipe_in_place_of_the_file_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(entry())
+    file = KeyFile(path)
+    path.unlink()
+    os.mkfifo(path)
+    for _ in range(2):
+        file.refresh()
+    assert [key.name for key in file.keys.key] == ["alice"]
+    assert caplog.text.count("expected a regular file; the keys stay as they were") == 1
 
 
 def test_a_service_does_not_start_without_its_file(tmp_path: Path) -> None:

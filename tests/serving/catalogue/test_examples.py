@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ def http(
     save_file({"coefficient": FIELDS, "solution": TRUTH}, repository / "blur" / "1" / "examples.safetensors")
     save_file({"tokens": TOKENS, "labels": LABELS}, repository / "tally" / "1" / "examples.safetensors")
     (repository / "blur_torchscript" / "1" / "examples.safetensors").write_bytes(b"damaged")
+    os.mkfifo(repository / "kinds" / "1" / "examples.safetensors")
     settings = make_settings(repository, triton=triton.settings.triton_addresses)
     with run_gateway(settings) as gateway, httpx2.Client(base_url=gateway.url, timeout=30) as client:
         yield client

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from serving import watcher
 from serving.catalogue.catalogue import Catalogue
-from serving.catalogue.repository import Repository
+from serving.catalogue.repository import MAX_BYTES, Repository
 from serving.observability.metrics import Metrics
 from serving.service import Service
 from serving.triton.client import TritonInference
@@ -38,10 +39,14 @@ class FakeTriton:
 
     Attributes:
         wrong: The reply to an inference of `bad`, as it goes over the wire.
+        index: The reply to a request for the loaded models.
+        hangs: Whether an inference of `bad` never gets its reply.
     """
 
     def __init__(self) -> None:
         self.wrong = reply("")
+        self.index = reply(INDEX, tensors=False)
+        self.hangs = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -50,6 +55,8 @@ class FakeTriton:
                 path, _, fields = head.split(" ", 1)[1].partition(" ")
                 length = [line for line in fields.lower().splitlines() if line.startswith("content-length")]
                 await reader.readexactly(int(length[0].split()[1]) if length else 0)
+                if self.hangs and "/bad/" in path:
+                    await reader.read()
                 writer.write(response := self.respond(path))
                 await writer.drain()
                 if not response.startswith(b"HTTP") or response.endswith(b"half"):
@@ -61,16 +68,16 @@ class FakeTriton:
 
     def respond(self, path: str) -> bytes:
         if path.endswith("index"):
-            return reply(INDEX, tensors=False)
+            return self.index
         if path.endswith("infer"):
             return self.wrong if "/bad/" in path else reply(OUTPUT)
         return reply(METADATA, tensors=False)
 
 
-def reply(text: str, *, tensors: bool = True) -> bytes:
+def reply(text: str, *, tensors: bool = True, status: str = "200 OK") -> bytes:
     """Return a reply in HTTP; with tensors, it says where its JSON ends."""
     split = f"Inference-Header-Content-Length: {len(text)}\r\n" if tensors else ""
-    return f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n{split}\r\n{text}".encode()
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(text)}\r\n{split}\r\n{text}".encode()
 
 
 @pytest.fixture
@@ -87,15 +94,24 @@ def change(repository: Path, name: str, **changes: object) -> None:
     card.write_text(json.dumps(json.loads(card.read_text()) | changes))
 
 
+def change_grid(repository: Path, **changes: object) -> None:
+    """Change the grid in the card of `bad`."""
+    grid = json.loads((repository / "bad" / "1" / "card.json").read_text())["grid"]
+    change(repository, "bad", grid=grid | changes)
+
+
 @asynccontextmanager
-async def looking(repository: Path) -> AsyncIterator[tuple[Catalogue, FakeTriton]]:
+async def looking(repository: Path, warm_bytes: int = 2**26) -> AsyncIterator[tuple[Catalogue, FakeTriton]]:
     """Yield a catalogue in front of a fake Triton."""
     fake = FakeTriton()
     async with await asyncio.start_server(fake.serve, "127.0.0.1", 0) as listening:
         host, port = listening.sockets[0].getsockname()
         inference = TritonInference(f"{host}:{port}", 2**20)
-        async with TritonPool([inference], RetryBudget(0.2, 8), Metrics("test")) as pool:
-            yield Catalogue(repository, pool, 5.0), fake
+        metrics = Metrics("test")
+        async with TritonPool([inference], RetryBudget(0.2, 8), metrics) as pool:
+            catalogue = Catalogue(repository, pool, 5.0, warm_bytes, metrics.newest_served)
+            yield catalogue, fake
+            await catalogue.close()
 
 
 def served(catalogue: Catalogue) -> list[str]:
@@ -140,25 +156,115 @@ async def test_a_reply_that_is_not_http_loses_the_server_until_it_is_right(repos
         assert catalogue.readiness().ready
 
 
-async def test_a_card_that_makes_no_sense_concerns_its_model_alone(
+async def test_a_version_that_cannot_be_warmed_for_an_unexpected_reason_is_logged_with_its_traceback(
     repository: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    grid = json.loads((repository / "bad" / "1" / "card.json").read_text())["grid"]
-    change(repository, "bad", grid=grid | {"declared": [-3]})
-    async with looking(repository) as (catalogue, _):
+    change_grid(repository, declared=[10**7], maximum=10**7)  # 400 TB
+    async with looking(repository, warm_bytes=2**60) as (catalogue, _):
         await catalogue.look()
         assert served(catalogue) == ["good"]
-        assert catalogue.readiness().reason == "not loaded and warm: bad (version 1: ValueError)"
+        assert catalogue.readiness().reason == "not loaded and warm: bad (version 1: MemoryError)"
         assert "Traceback" in caplog.text
 
 
+async def test_a_grid_that_no_request_may_have_is_not_warmed(repository: Path) -> None:
+    change_grid(repository, declared=[16, 20_000], maximum=20_000)
+    async with looking(repository) as (catalogue, fake):
+        fake.wrong = reply(OUTPUT)
+        await catalogue.look()
+        assert served(catalogue) == ["bad", "good"]
+
+
+async def test_a_warning_of_triton_s_error_is_logged_once_and_again_when_it_changes(
+    repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with looking(repository) as (catalogue, fake):
+        for message in ("no memory", "no node"):
+            fake.wrong = reply(json.dumps({"error": message}), status="500 Internal Server Error")
+            for _ in range(3):
+                await catalogue.look()
+        assert catalogue.readiness().missing == ("bad",)
+    assert [record.levelname for record in caplog.records if "bad" in record.message] == ["WARNING"] * 2
+    assert caplog.text.count("no memory") == caplog.text.count("no node") == 1
+
+
+async def test_a_version_that_hangs_delays_no_other_model(repository: Path) -> None:
+    async with looking(repository) as (catalogue, fake):
+        fake.hangs = True
+        await catalogue.look()
+        assert served(catalogue) == ["good"]
+        change_grid(repository, declared=[16])
+        shutil.copytree(repository / "good", repository / "third")
+        change(repository, "third", model="third")
+        fake.index = reply(
+            json.dumps([{"name": name, "version": "1", "state": "READY"} for name in ("good", "bad", "third")]),
+            tensors=False,
+        )
+        await catalogue.look()
+        assert served(catalogue) == ["good", "third"]
+
+
+async def test_an_error_of_triton_s_index_loses_the_server_until_it_is_right(repository: Path) -> None:
+    async with looking(repository) as (catalogue, fake):
+        fake.wrong = reply(OUTPUT)
+        right, fake.index = fake.index, reply('{"error": "too many files"}', tensors=False, status="400 Bad Request")
+        await catalogue.look()
+        assert catalogue.readiness().reason == "the inference server does not respond"
+        fake.index = right
+        await catalogue.look()
+        assert catalogue.readiness().ready
+
+
 @pytest.mark.parametrize(
-    "text", ["", "{", "[" * 100_000, '{"model": "bad"}'], ids=["empty", "half", "deep", "incomplete"]
+    "text",
+    [
+        *("", "{", "[" * 100_000, '{"model": "bad"}', "[]", " " * (MAX_BYTES + 1)),
+        *('{"card": ' * 5000 + "1" + "}" * 5000, '{"training": NaN}'),
+    ],
+    ids=["empty", "half", "deep", "incomplete", "a list", "large", "nested", "nan"],
 )
 async def test_a_card_that_cannot_be_read_is_logged_once_and_its_model_is_missing(
     repository: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (repository / "bad" / "1" / "card.json").write_text(text)
+    await bad_is_missing(repository, caplog)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"worst": Infinity}', '{"a": ' * 5000 + "1" + "}" * 5000])
+async def test_a_certificate_that_cannot_be_read_concerns_its_version(
+    repository: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (repository / "bad" / "1" / "certificate.json").write_text(text)
+    await bad_is_missing(repository, caplog)
+
+
+@pytest.mark.parametrize("file", ["card.json", "certificate.json"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
+async def test_only_regular_files_are_read(
+    repository: Path, file: str, make: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = repository / "bad" / "1" / file
+    path.unlink()
+    make(path)
+    await bad_is_missing(repository, caplog)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"declared": [-1]}, {"declared": [200_000]}, {"minimum": 0}, {"minimum": 30, "maximum": 20}),
+        *({"unequal": [[16]]}, {"axes": ["row"]}),
+    ],
+)
+async def test_a_card_with_impossible_grids_is_refused(
+    repository: Path, changes: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    change_grid(repository, **changes)
+    await bad_is_missing(repository, caplog)
+
+
+async def bad_is_missing(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Check that `good` is served, and that the fault of `bad` is logged once."""
     async with looking(repository) as (catalogue, _):
         for _ in range(2):
             await catalogue.look()
@@ -197,6 +303,30 @@ async def test_a_watcher_that_fails_is_logged_and_restarted(
     assert caplog.text.count("the watcher of the repository failed") == 2
     assert "ValueError: second" in caplog.text
     running.cancel()
+
+
+async def test_a_refused_version_leaves_the_one_before_in_place_and_is_counted(
+    repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(repository / "good" / "1", repository / "good" / "2")  # its card names version 1
+    async with looking(repository) as (catalogue, fake):
+        fake.index = reply(
+            json.dumps([{"name": "good", "version": number, "state": "READY"} for number in ("1", "2")]), tensors=False
+        )
+        await catalogue.look()
+        assert catalogue.find("good").card.version == 1
+        assert newest_served(catalogue) == {"good": 0.0, "bad": 0.0}
+        for name in ("good/2", "bad"):
+            shutil.rmtree(repository / name)
+        await catalogue.look()
+        assert newest_served(catalogue) == {"good": 1.0}
+    assert "expected the card of good version 2 but found that of good version 1" in caplog.text
+
+
+def newest_served(catalogue: Catalogue) -> dict[str, float]:
+    """Return the values of the gauge by model."""
+    [family] = catalogue._newest_served.collect()
+    return {sample.labels["model"]: sample.value for sample in family.samples}
 
 
 async def test_a_failing_watcher_is_a_reason_of_readiness_and_a_metric(

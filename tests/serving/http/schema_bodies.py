@@ -19,7 +19,7 @@ from serving.codecs import npy, safetensors
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MODELS = ["blur", "tally"]
+MODELS = ["blur", "tally", "drift"]
 INPUTS = ["coefficient", "tokens"]
 LARGEST = 4096  # bytes of a body that is nothing
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
+import logging
 import socket
-from contextlib import closing, contextmanager
+import struct
+import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -13,6 +19,7 @@ import psutil
 import pytest
 
 import serving.http.connection
+import serving.http.transport
 from serving.http.connection import MAX_HEAD_BYTES
 from tests.conftest import wait_until
 
@@ -96,10 +103,86 @@ def test_a_head_drop_by_drop_is_cut_off(hasty: Gateway) -> None:
 def test_a_head_without_end_is_refused(hasty: Gateway) -> None:
     with connection(hasty) as wire:
         wire.sendall(HEAD + b"Cookie: ")
-        with pytest.raises((BrokenPipeError, ConnectionResetError)):  # noqa: PT012 - whichever of them notices
-            for _ in range(100):
-                wire.sendall(b"x" * MAX_HEAD_BYTES)
-            everything(wire)
+        for _ in range(100):
+            wire.sendall(b"x" * MAX_HEAD_BYTES)
+        assert everything(wire).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_client_that_reads_after_sending_sees_why_its_body_is_too_large(hasty: Gateway, chunked: bool) -> None:
+    size = hasty.settings.max_body_bytes + 16 * 2**20
+    piece = bytes(2**20)
+    body = (piece for _ in range(size // len(piece)))
+    headers = {"Content-Type": "application/x-npy"} | ({} if chunked else {"Content-Length": str(size)})
+    request = urllib.request.Request(f"{hasty.url}/v1/models/blur/predict", body, headers)  # noqa: S310 - http
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        urllib.request.urlopen(request, timeout=60)  # noqa: S310 - as above
+    with refusal.value as response:
+        assert response.status == 413
+        assert json.load(response)["type"] == "urn:petrov:problem:body-too-large"
+
+
+def test_an_upgrade_is_ignored(hasty: Gateway, caplog: pytest.LogCaptureFixture) -> None:
+    with connection(hasty) as wire:
+        wire.sendall(HEAD + b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+        assert wire.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_what_is_sent_after_the_response_is_read_up_to_a_limit(hasty: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving.http.transport, "LINGER_BYTES", 2**20)
+    with connection(hasty) as wire:
+        wire.sendall(PREDICT + b"Content-Length: 1000000000\r\n\r\n")
+        assert everything(wire).startswith(b"HTTP/1.1 413 ")
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            wire.sendall(bytes(64 * 2**20))
+
+
+def test_a_client_that_sends_nothing_after_the_response_is_not_waited_for(
+    hasty: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving.http.transport, "IDLE_SECONDS", 0.2)
+    with connection(hasty) as wire:
+        wire.sendall(PREDICT + b"Content-Length: 1000000000\r\n\r\n")
+        assert everything(wire).startswith(b"HTTP/1.1 413 ")
+        port = wire.getsockname()[1]
+        wait_until(lambda: not established(hasty, port))
+
+
+def test_a_gateway_that_stops_waits_for_no_body_that_it_has_refused(
+    triton: TritonServer,
+    make_settings: Callable[..., Settings],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+) -> None:
+    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_addresses)
+    with run_gateway(settings) as gateway:
+        wire = socket.create_connection((gateway.settings.host, gateway.settings.port), timeout=60)
+        wire.sendall(PREDICT + b"Content-Length: 1000000000\r\n\r\n")
+        assert everything(wire).startswith(b"HTTP/1.1 413 ")
+    with closing(wire), pytest.raises((BrokenPipeError, ConnectionResetError)):
+        wire.sendall(bytes(64 * 2**20))
+
+
+def test_clients_that_leave_at_any_moment_leave_no_trace_in_the_log(
+    hasty: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    def request(points: int, fields: int) -> bytes:
+        file = io.BytesIO()
+        np.save(file, np.ones((fields, points, points), np.float32))
+        return PREDICT + b"Content-Length: %d\r\n\r\n" % len(file.getvalue()) + file.getvalue()
+
+    small, large, random = request(16, 1), request(64, 64), np.random.default_rng(0)
+    requests = [small, small * 3, HEAD + b"\r\n", large[:200_000], b"nonsense\r\n\r\n"]
+    for seconds in (0.0, 0.001, 0.005, 0.02) * 2:
+        with ExitStack() as stack:
+            for _ in range(60):
+                address = hasty.settings.host, hasty.settings.port
+                wire = stack.enter_context(closing(socket.create_connection(address, timeout=60)))
+                wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # its end is a reset
+                wire.sendall(requests[random.integers(len(requests))])
+            time.sleep(seconds)
+    assert httpx2.get(f"{hasty.url}/health/live", timeout=30).status_code == 200
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_requests_may_follow_one_another_at_once(hasty: Gateway) -> None:
@@ -108,18 +191,18 @@ def test_requests_may_follow_one_another_at_once(hasty: Gateway) -> None:
         assert everything(wire).count(b"HTTP/1.1 200 ") == 4
 
 
+def established(gateway: Gateway, port: int | None = None) -> int:
+    """Count the connections at the gateway's port, from its side: those of a client's port, or all."""
+    own = [each for each in psutil.Process().net_connections("tcp") if each.laddr.port == gateway.settings.port]
+    of_client = [each for each in own if each.raddr and port in {None, each.raddr.port}]
+    return sum(each.status != psutil.CONN_TIME_WAIT for each in of_client)
+
+
 def test_a_response_that_is_not_read_is_dropped(hasty: Gateway) -> None:
-    process = psutil.Process()
-
-    def connections() -> int:
-        """Count the connections at the gateway's port, from its side."""
-        port = hasty.settings.port
-        return sum(each.laddr.port == port and each.status == "ESTABLISHED" for each in process.net_connections("tcp"))
-
     file = io.BytesIO()
     np.save(file, np.ones((FIELDS, 64, 64), np.float32))
-    before = connections()
+    before = established(hasty)
     with connection(hasty) as wire:
         wire.sendall(PREDICT + b"Content-Length: %d\r\n\r\n" % len(file.getvalue()) + file.getvalue())
         wire.recv(1)
-        wait_until(lambda: connections() <= before)
+        wait_until(lambda: established(hasty) <= before)

@@ -7,6 +7,7 @@ import json
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,16 +38,15 @@ def test_sigterm_under_load_loses_no_response(
 
     def send() -> None:
         while not stop.is_set():
-            connection = http.client.HTTPConnection("127.0.0.1", settings.port, timeout=60)
-            try:
-                connection.request("POST", "/v1/models/blur/predict", BODY, HEADERS)
-                reply = connection.getresponse()
-            except OSError:  # the gateway has stopped listening
-                stop.set()
-                return
-            assert len(reply.read()) == len(BODY)  # a truncated response raises
-            responses.append(reply.status)
-            connection.close()
+            with closing(http.client.HTTPConnection("127.0.0.1", settings.port, timeout=60)) as connection:
+                try:
+                    connection.request("POST", "/v1/models/blur/predict", BODY, HEADERS)
+                    reply = connection.getresponse()
+                except OSError:  # the gateway has stopped listening
+                    stop.set()
+                    return
+                assert len(reply.read()) == len(BODY)  # a truncated response raises
+                responses.append(reply.status)
 
     with command(settings, "gateway", "--triton", elsewhere) as (service, said):
         wait_for(lambda: status(settings, "/health/ready") == 200)

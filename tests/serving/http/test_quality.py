@@ -80,6 +80,8 @@ def test_headers_have_the_worst_of_the_batch(http: httpx2.Client, fields: NDArra
     expected = toy_gauges.quality(fields)
     headers = response.headers
     assert float(headers["petrov-error-bound"]) == pytest.approx(expected["error_bound"].max(), rel=1e-4)
+    assert float(headers["petrov-correction"]) == pytest.approx(expected["correction"].max(), rel=1e-4)
+    assert float(headers["petrov-misfit"]) == pytest.approx(expected["misfit"].max(), rel=1e-4)
     assert float(headers["petrov-error-estimate"]) == pytest.approx(expected["error_estimate"].max(), rel=1e-4)
     assert float(headers["petrov-novelty"]) == 0
     assert (headers["petrov-outside"], headers["petrov-solved-by"]) == ("true", "network")
@@ -93,7 +95,7 @@ def test_safetensors_have_tensors_of_the_numbers(http: httpx2.Client, fields: ND
     for name, values in toy_gauges.quality(fields).items():
         np.testing.assert_allclose(tensors[name], values, rtol=1e-5, atol=1e-7)
     assert tensors["outside"].tolist() == [False, True, False]
-    assert len(deserialize(response.content)) == 5
+    assert len(deserialize(response.content)) == 2 + len(toy_gauges.QUALITY)
 
 
 def test_models_without_quality_outputs_say_nothing(http: httpx2.Client, fields: NDArray[Any]) -> None:
@@ -141,6 +143,8 @@ def test_inputs_outside_can_be_solved(http: httpx2.Client, fields: NDArray[Any])
     np.testing.assert_allclose(output[::2], toy_gauges.compute(fields[::2]), rtol=1e-6)
     assert (quality["solved_by"], quality["outside"]) == ("mixed", [False, True, False])
     assert quality["error_estimate"][1] is None
+    assert quality["misfit"][1] is None
+    assert quality["correction"][1] == quality["error_bound"][1] < 1e-5
     status, kind, detail = problem(http.post(f"{UNSOLVED}?outside=solve", json=document(fields)))
     assert (status, kind) == (422, "outside-training")
     assert detail.endswith('and no classical solver solves its problem "gauge"')

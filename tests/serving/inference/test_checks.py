@@ -16,9 +16,9 @@ from serving.problem_details import (
     GridOutOfLimits,
     InvalidArray,
     NonFinite,
-    NonFiniteOutput,
     NonPositive,
     OutOfRange,
+    Where,
     WrongInput,
     WrongShape,
 )
@@ -203,12 +203,15 @@ def test_inputs_agree_in_shape() -> None:
         checks.batch({"a": np.ones((5, 5)), "b": np.ones((5, 6))}, both)
 
 
-def test_an_output_that_is_not_finite_is_an_error() -> None:
-    output = np.ones((2, 3, 3), np.float32)
-    checks.check_output({"u": output})
+def test_an_output_that_is_not_finite_is_an_error_that_names_the_sample() -> None:
+    output = np.ones((3, 3, 3), np.float32)
+    assert not checks.not_finite({"u": output}).any()
     output[1, 2, 0] = np.inf
-    with pytest.raises(NonFiniteOutput, match=r"u\[1,2,0\] = inf"):
-        checks.check_output({"u": output})
+    failed = checks.not_finite({"v": np.ones((3, 2)), "u": output})
+    assert failed.tolist() == [False, True, False]
+    fault = checks.output_fault({"u": output}, failed, FLOW, single=False)
+    assert "for sample 1 is not finite (u[2,0] is inf); 1 of 3 samples fail" in fault.detail
+    assert fault.details().where == Where(array="a", index=[1])
 
 
 def test_grid_labels_are_few() -> None:

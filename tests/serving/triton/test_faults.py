@@ -178,7 +178,10 @@ def test_a_client_that_disconnects_is_forgotten(tight_gateway: Gateway, http: ht
         wait_until(lambda: inflight(http) == 1, 1.0)  # well before the deadline
 
 
-def test_a_killed_triton_costs_only_what_was_in_flight(tight_gateway: Gateway, http: httpx2.Client) -> None:
+@pytest.mark.parametrize("victims", ["server", "instances"])
+def test_a_killed_triton_costs_only_what_was_in_flight(
+    tight_gateway: Gateway, http: httpx2.Client, victims: str
+) -> None:
     statuses: list[int] = []
     stop = threading.Event()
 
@@ -190,7 +193,8 @@ def test_a_killed_triton_costs_only_what_was_in_flight(tight_gateway: Gateway, h
     with ThreadPoolExecutor(2) as pool:
         workers = [pool.submit(load) for _ in range(2)]
         wait_until(lambda: statuses.count(200) > 20)
-        for process in tritons(tight_gateway.settings):
+        servers = tritons(tight_gateway.settings)
+        for process in servers if victims == "server" else [stub for each in servers for stub in stubs(each)]:
             process.send_signal(signal.SIGKILL)
         wait_until(lambda: http.get("/health/ready").status_code == 503)
         killed = len(statuses)
@@ -199,7 +203,8 @@ def test_a_killed_triton_costs_only_what_was_in_flight(tight_gateway: Gateway, h
         stop.set()
         for worker in workers:
             worker.result()
-    assert set(statuses) == {200, 503}
+    hanging = {504} if victims == "instances" else set()  # a call of a dead instance ends with its server, or in time
+    assert {200, 503} <= set(statuses) <= {200, 503} | hanging
 
 
 def test_a_new_version_is_served_without_a_restart(tight_gateway: Gateway, http: httpx2.Client) -> None:
@@ -250,6 +255,11 @@ def tritons(settings: Settings) -> list[psutil.Process]:
     port = f"--grpc-port={settings.triton_grpc_port}"
     found = [child for child in psutil.Process().children(recursive=True) if child.name() == "tritonserver"]
     return [child for child in found if port in child.cmdline()]
+
+
+def stubs(server: psutil.Process) -> list[psutil.Process]:
+    """Return the processes of a Triton's model instances."""
+    return [child for child in server.children(recursive=True) if "stub" in child.name()]
 
 
 @contextmanager

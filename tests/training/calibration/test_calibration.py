@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from physics import darcy
@@ -30,6 +32,14 @@ def fields(points: int, first: int, count: int) -> Tensor:
     """Return coefficients of the Darcy benchmark's kind."""
     draws = [neumann_field(points, np.random.default_rng(seed)) for seed in range(first, first + count)]
     return torch.tensor(darcy.permeability(np.stack(draws)), dtype=torch.float32)
+
+
+def smooth(points: int, first: int, count: int) -> Tensor:
+    """Return smooth fields of deviation about 1."""
+    axis = torch.arange(points) / points
+    phases = torch.rand(count, 2, generator=torch.Generator().manual_seed(first)) * 6
+    rows, columns = (torch.sin(3 * axis + phase[:, None]) for phase in phases.T)
+    return rows[:, :, None] + columns[:, None]
 
 
 def errors(inputs: Tensor) -> Tensor:
@@ -62,6 +72,29 @@ def test_estimates_cover_and_inputs_of_the_distribution_are_inside(found: Calibr
         assert (novelty < 0.01).double().mean().item() <= 0.03
 
 
+def test_every_level_of_noise_is_covered_on_every_grid(problem: Description) -> None:
+    """The noise dominates the error, by a factor that depends on the grid; only the roughness tells its level."""
+    levels = torch.tensor([0.0, 0.01, 0.1])
+
+    def noisy(points: int, first: int, count: int) -> Measured:
+        inputs, generator = smooth(points, first, count), torch.Generator().manual_seed(first)
+        level = levels[torch.randint(3, (count,), generator=generator)]
+        inputs = inputs + level[:, None, None] * torch.randn(inputs.shape, generator=generator)
+        size = (0.01 + level * (20 / points) ** 2) * torch.rand(count, generator=generator).add(0.5)
+        return Measured([inputs], size, {"level": level})
+
+    made = calibration.calibrate(
+        problem, [noisy(points, 0, 200) for points in GRIDS], [noisy(points, 200, 400) for points in GRIDS]
+    )
+    assert made is not None
+    for points in GRIDS:
+        new = noisy(points, 600, 600)
+        assert new.errors is not None
+        covered = new.errors <= made(*new.inputs)[0][:, 0]
+        for level in levels:
+            assert covered[new.kind["level"] == level].double().mean().item() > 0.8
+
+
 def test_the_estimate_follows_the_expected_size_of_the_error(found: Calibration) -> None:
     new = measured(GRIDS[0], 600, 400)
     assert new.errors is not None
@@ -84,11 +117,17 @@ def test_foreign_families_are_outside(found: Calibration, family: str) -> None:
     assert (found(FOREIGN[family](fields(29, 600, 10)))[1] < 0.01).all()
 
 
-def test_between_two_grids_the_larger_quantile_counts(found: Calibration) -> None:
+def test_between_two_grids_the_larger_estimate_counts(found: Calibration) -> None:
     assert found.estimate is not None
-    low, high = (found.estimate.factor(torch.tensor([float(points**2)])).item() for points in GRIDS)
-    for points, expected in ((15, low), (25, max(low, high)), (40, high)):
-        assert found.estimate.factor(torch.tensor([float(points**2)])).item() == expected
+    statistics = torch.randn(5, found.layout.statistics + found.layout.roughness)
+
+    def estimate(points: int) -> Tensor:
+        assert found.estimate is not None
+        return found.estimate(statistics, torch.tensor([float(points**2)]))
+
+    low, high = map(estimate, GRIDS)
+    for points, expected in ((15, low), (25, torch.maximum(low, high)), (40, high)):
+        assert torch.equal(estimate(points), expected)
     assert grid_points(torch.zeros(2, 3, 5, 7), axes=2).item() == 35
 
 
@@ -112,4 +151,11 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     assert calibration.load(tmp_path) is None
     (tmp_path / calibration.FILE).write_bytes(b"{}")
     with pytest.raises(CalibrationError, match="expected a calibration"):
+        calibration.load(tmp_path)
+
+
+def test_a_file_of_an_earlier_version_says_what_renews_it(found: Calibration, tmp_path: Path) -> None:
+    layout = found.layout.model_dump(mode="json", exclude={"version", "roughness"})
+    save_file({"novelty.distances": torch.zeros(3)}, tmp_path / calibration.FILE, {"layout": json.dumps(layout)})
+    with pytest.raises(CalibrationError, match=f"`python -m training calibrate {tmp_path}` renews it"):
         calibration.load(tmp_path)

@@ -42,6 +42,23 @@ def test_a_half_of_two_levels_is_seen_as_such() -> None:
     assert statistics([field])[0, 14].exp().item() == pytest.approx(2, rel=1e-3)
 
 
+def test_the_roughness_shows_the_level_of_noise() -> None:
+    statistics, fields = InputStatistics((False,), (False, False)), waves((32, 48))
+    statistics.fit([fields])
+    noise = torch.randn(fields.shape, generator=torch.Generator().manual_seed(1)) * fields.std()
+    sizes = [statistics.roughness([fields + level * noise]).exp().mean(0) for level in (0.1, 1.0)]
+    torch.testing.assert_close(sizes[1] / sizes[0], torch.full((2,), 10.0), rtol=0.05, atol=0)
+    assert statistics.roughness([fields]).exp().max() < 0.1
+
+
+@pytest.mark.parametrize("sides", [(2, 7), (3, 3)])
+def test_axes_of_few_points_have_finite_statistics(sides: tuple[int, int]) -> None:
+    statistics, fields = InputStatistics((False,), (False, False)), torch.rand(4, *sides)
+    statistics.fit([fields])
+    assert statistics([fields]).isfinite().all()
+    assert statistics.roughness([fields]).isfinite().all()
+
+
 @pytest.mark.parametrize("value", [1e-30, 1.0, 1e30])
 def test_constant_fields_have_finite_statistics(value: float) -> None:
     statistics = InputStatistics((True,), periodic=(False, True))

@@ -124,6 +124,9 @@ def test_the_commands_measure_and_explain(finished: Path, data: Path) -> None:
     account = checkpoint.load(finished).card["calibration"]
     assert (account["fitted"], account["errors"]) == (20 * len(account["test"]), 40)
     assert all(0.5 <= row["coverage"] <= 1 for row in account["test"])
+    (finished / calibration.FILE).write_bytes(b"of an earlier version")
+    assert subprocess.run(command, check=True, capture_output=True).returncode == 0
+    assert checkpoint.load(finished).card["calibration"] == account
     failed = subprocess.run(
         [sys.executable, "-m", "training", "fit", "nothing"], check=False, capture_output=True, text=True
     )

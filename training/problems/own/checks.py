@@ -139,14 +139,14 @@ def refuse(part: Part, start: int, values: NDArray[Any], bad: NDArray[np.bool_],
 
 
 def check_duplicates(problem: ProblemFile, columns: dict[str, Column], found: dict[str, Summary]) -> None:
-    """Refuse a sample whose inputs and parameters are those of a sample in another split.
+    """Refuse a sample whose inputs and parameters, or whole trajectory, are those of a sample in another split.
 
     Raises:
         DataError: There is one; the message names both.
     """
-    lead = columns[next(iter(problem.inputs))]
+    names = [name for name in columns if problem.time is not None or name not in problem.outputs]
+    lead = columns[names[0]]
     train, validation, _ = problem.data.counts(lead.samples)
-    names = [*problem.inputs, *problem.parameters]
     seen: dict[bytes, int] = {}
     for sample, digests in enumerate(zip(*(found[name].digests for name in names), strict=True)):
         first = seen.setdefault(b"".join(digests), sample)

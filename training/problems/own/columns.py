@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -92,17 +92,20 @@ def open_columns(problem: ProblemFile, paths: list[Path]) -> Iterator[dict[str, 
             check_file(problem, file)
         found = {name: column(problem, name, files) for name in names(problem)}
         check_together(problem, found)
+        check_frames(problem, found)
         yield found
 
 
 def names(problem: ProblemFile) -> list[str]:
-    """List inputs, parameters and outputs, in this order."""
-    return [*problem.inputs, *problem.parameters, *problem.outputs]
+    """List inputs, parameters and outputs, in this order; of a state of trajectories only the output."""
+    steady = [name for name in problem.inputs if name not in problem.states]
+    return [*steady, *problem.parameters, *problem.outputs]
 
 
 def sections(problem: ProblemFile) -> dict[str, FieldSection | ParameterSection]:
-    """Return the section of every tensor."""
-    return {**problem.inputs, **problem.parameters, **problem.outputs}
+    """Return the section of every tensor that is read."""
+    every: dict[str, FieldSection | ParameterSection] = {**problem.inputs, **problem.parameters, **problem.outputs}
+    return {name: every[name] for name in names(problem)}
 
 
 def check_file(problem: ProblemFile, file: DataFile) -> None:
@@ -129,16 +132,16 @@ def check_file(problem: ProblemFile, file: DataFile) -> None:
 
 def column(problem: ProblemFile, name: str, files: list[DataFile]) -> Column:
     """Find one tensor in all files."""
-    section = sections(problem)[name]
-    return Column(name, tuple(part(problem, section, file, problem.key(name)) for file in files))
+    return Column(name, tuple(part(problem, name, file) for file in files))
 
 
-def part(problem: ProblemFile, section: FieldSection | ParameterSection, file: DataFile, key: str) -> Part:
+def part(problem: ProblemFile, name: str, file: DataFile) -> Part:
     """Check the rank of one array and find the shape of its samples."""
-    array = file.array(key)
+    section, array = sections(problem)[name], file.array(problem.key(name))
     if isinstance(section, ParameterSection):
         return Part(file.path, array, section, number_shape(file, array))
-    return Part(file.path, array, section, field_shape(problem, section, file, array))
+    moving = problem.time is not None and name in problem.outputs
+    return Part(file.path, array, section, field_shape([*problem.axes], section, file, array, moving=moving))
 
 
 def number_shape(file: DataFile, array: LazyArray) -> tuple[int, ...]:
@@ -152,18 +155,27 @@ def number_shape(file: DataFile, array: LazyArray) -> tuple[int, ...]:
     return ()
 
 
-def field_shape(problem: ProblemFile, section: FieldSection, file: DataFile, array: LazyArray) -> tuple[int, ...]:
+def field_shape(
+    grid: Sequence[str], section: FieldSection, file: DataFile, array: LazyArray, *, moving: bool
+) -> tuple[int, ...]:
     """Return the shape of a field's sample as `[(time), (component), *grid]`.
 
     A single component without a name is dropped: `[sample, 1, *grid]` is a scalar field.
 
+    Args:
+        grid: The names of the grid's axes.
+        section: The field.
+        file: Where its array is.
+        array: The array.
+        moving: Whether the field is a trajectory, of which all frames are read.
+
     Raises:
         DataError: The array's shape is another than the problem file says.
     """
-    time = ("time",) if section.frame is not None or problem.time is not None else ()
+    time = ("time",) if section.frame is not None or moving else ()
     components = ("component",) if section.components else ()
     last = section.component_axis == "last"
-    axes = (*time, *problem.axes, *components) if last else (*time, *components, *problem.axes)
+    axes = (*time, *grid, *components) if last else (*time, *components, *grid)
     sides = array.shape[1:]
     if not components and len(sides) == len(axes) + 1 and sides[len(time)] == 1:
         sides = (*sides[: len(time)], *sides[len(time) + 1 :])
@@ -176,7 +188,7 @@ def field_shape(problem: ProblemFile, section: FieldSection, file: DataFile, arr
             f"{file.path}: expected {len(section.components)} components ({', '.join(section.components)}) in "
             f"{array.name!r} but found {named['component']} (shape {array.shape})"
         )
-    kept = (*(("time",) if time and section.frame is None else ()), *components, *problem.axes)
+    kept = (*(("time",) if moving else ()), *components, *grid)
     return tuple(named[axis] for axis in kept)
 
 
@@ -187,14 +199,34 @@ def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
         DataError: Two grids differ.
     """
     rank = len(problem.axes)
-    lead = columns[next(iter(problem.inputs))].parts[0]
-    for name in (*problem.inputs, *problem.outputs):
+    fields = [name for name in columns if name not in problem.parameters]
+    lead = columns[fields[0]].parts[0]
+    for name in fields:
         for one in columns[name].parts:
             if one.shape[-rank:] != lead.shape[-rank:]:
                 raise DataError(
                     f"{one.label} has the grid {one.shape[-rank:]} and {lead.label} {lead.shape[-rank:]}; "
                     "expected one grid for all fields"
                 )
+
+
+def check_frames(problem: ProblemFile, columns: dict[str, Column]) -> None:
+    """Refuse trajectories that are too short, or of unequal lengths.
+
+    Raises:
+        DataError: One is.
+    """
+    if problem.time is None:
+        return
+    first, *others = (one for name in problem.outputs for one in columns[name].parts)
+    fewest = problem.time.history + 1
+    if first.shape[0] < fewest:
+        raise DataError(f"{first.label} has {first.shape[0]} frames; expected at least {fewest}")
+    for one in others:
+        if one.shape[0] != first.shape[0]:
+            raise DataError(
+                f"{one.label} has {one.shape[0]} frames and {first.label} {first.shape[0]}; expected as many in all"
+            )
 
 
 __all__ = ["Column", "DataError", "Part", "ReadError", "names", "open_columns", "sections"]

@@ -93,13 +93,26 @@ class Tensor:
 
 @dataclass
 class Draft:
-    """A problem file in the making, with what was guessed."""
+    """A problem file in the making, with what was guessed.
+
+    Attributes:
+        name: Of the model.
+        files: The data files.
+        format: Their layout.
+        tensors: In the order of the data files.
+        axes: Entries by name.
+        moving: Whether a field has frames.
+        step: Time between two frames.
+        remarks: What was decided and guessed.
+    """
 
     name: str
     files: tuple[str, ...]
     format: str
     tensors: list[Tensor] = field(default_factory=list)
     axes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    moving: bool = False
+    step: float = 1.0
     remarks: list[str] = field(default_factory=list)
 
     def of(self, role: str) -> list[Tensor]:
@@ -133,7 +146,18 @@ def draft(file: DataFile, files: Sequence[Path]) -> Draft:
     assign_roles(made)
     for axis, side in zip(axes, sides, strict=True):
         made.axes[wire_name(axis)] = axis_entry(made, file, axis, side)
+    if made.moving:
+        made.step = time_step(made, file)
     return made
+
+
+def time_step(made: Draft, file: DataFile) -> float:
+    """Return the time between two frames, as the file tells it, or 1."""
+    times = np.asarray(file.coordinates.get("time", ()), dtype=np.float64).ravel()
+    if len(times) < 2 or not np.isfinite(times).all() or times[-1] <= times[0]:
+        made.remarks.append("guessed: the time between two frames is 1")
+        return 1.0
+    return rounded((times[-1] - times[0]) / (len(times) - 1))
 
 
 def common_samples(arrays: Sequence[LazyArray]) -> int:
@@ -163,7 +187,7 @@ def without_components(sides: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
 
 
 def add_field(made: Draft, one: LazyArray, sides: tuple[int, ...]) -> None:
-    """Add one field; of a trajectory its first and its last frame."""
+    """Add one field; of a trajectory the state it starts from, and itself."""
     name = wire_name(one.name)
     if one.dimensions is not None:
         components = one.shape[1 + one.dimensions.index("component")] if "component" in one.dimensions else 0
@@ -180,13 +204,14 @@ def add_field(made: Draft, one: LazyArray, sides: tuple[int, ...]) -> None:
     made.remarks += [f"guessed: the axis of {components} in {one.name} {one.shape} holds components"] * (
         components > 1 and one.dimensions is None
     )
-    positive = is_positive(one)
-    if moving:
-        made.tensors.append(Tensor(f"{name}_first", one, "inputs", components, end, 0, positive))
-        made.tensors.append(Tensor(f"{name}_last", one, "outputs", components, end, -1, positive))
-        made.remarks.append(f"{one.name} has a time axis: the draft maps its first frame to its last")
+    if moving and one.shape[1] > 1:
+        made.tensors.append(Tensor(f"{name}_first", one, "inputs", components, end))
+        made.tensors.append(Tensor(name, one, "outputs", components, end))
+        made.remarks.append(f"{one.name} has a time axis: the draft learns the step from one frame to the next")
+        made.moving = True
         return
-    made.tensors.append(Tensor(name, one, "", components, end or "first", None, positive))
+    frame = 0 if moving else None
+    made.tensors.append(Tensor(name, one, "", components, end or "first", frame, is_positive(one)))
 
 
 def assign_roles(made: Draft) -> None:

@@ -17,7 +17,8 @@ def toml(made: Draft) -> str:
     for axis, entry in made.axes.items():
         lines += ["", f"[axes.{axis}]", f"length = {entry['length']}"]
         lines += [f"boundary = {quoted(entry['boundary'])}", f"points = {quoted(entry['points'])}"]
-    return "\n".join([*lines, "", "[symmetries]", "exact = []", ""])
+    time = ["", "[time]", f"step = {made.step}", "history = 1"] if made.moving else []
+    return "\n".join([*lines, "", "[symmetries]", "exact = []", *time, ""])
 
 
 def entries(tensor: Tensor) -> list[str]:

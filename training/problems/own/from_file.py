@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from training.problems.description import Axis, Description, GridLimits, Parameter, Quantity
-from training.problems.own.problem_file import AxisSection, FieldSection, ProblemFile
+from training.problems.description import Axis, Description, Frames, GridLimits, Parameter, Quantity
+from training.problems.own.problem_file import AxisSection, FieldSection, ProblemFile, TimeSection
 
 FINEST = {1: 8192, 2: 1024, 3: 128}
 """The most points per axis that a model accepts, by the number of axes."""
@@ -15,13 +15,18 @@ LOCATIONS = {
 }
 
 
-def describe(problem: ProblemFile, sides: tuple[int, ...], samples: int) -> Description:
+LONGEST = 1000
+"""The most frames of one rollout, or ten times those of a training trajectory where that is more."""
+
+
+def describe(problem: ProblemFile, sides: tuple[int, ...], samples: int, frames: int | None = None) -> Description:
     """Describe the problem of a problem file.
 
     Args:
         problem: The problem file.
         sides: Points per axis of the data.
         samples: Number of training samples.
+        frames: Frames of a trajectory; None where the samples are none.
     """
     return Description(
         name=problem.name,
@@ -50,6 +55,25 @@ def describe(problem: ProblemFile, sides: tuple[int, ...], samples: int) -> Desc
         distribution=f"the {samples} training samples of the problem file {problem.name!r}",
         symmetries=problem.symmetries.exact,
         untested="inputs unlike the training samples, and other grids than theirs",
+        frames=None if problem.time is None or frames is None else time(problem, problem.time, frames),
+    )
+
+
+def time(problem: ProblemFile, section: TimeSection, frames: int) -> Frames:
+    """Describe the time axis.
+
+    Args:
+        problem: The problem file.
+        section: Its time.
+        frames: Frames of a trajectory.
+    """
+    inputs, following = {output: name for name, output in problem.states.items()}, frames - section.history
+    return Frames(
+        step=section.step,
+        history=section.history,
+        states=tuple(inputs[name] for name in problem.outputs),
+        trained=following,
+        maximum=max(LONGEST, 10 * following),
     )
 
 

@@ -185,10 +185,14 @@ class TimeSection(Section):
     Attributes:
         step: Time between two frames.
         history: Frames that the network sees.
+        horizon: Frames of the rollouts that are compared on validation samples; by default a quarter of a trajectory.
+        conserved: Outputs whose mean over a periodic grid stays exactly what it is.
     """
 
     step: PositiveFloat
     history: PositiveInt = 1
+    horizon: PositiveInt | None = None
+    conserved: tuple[Name, ...] = ()
 
 
 class ProblemFile(Section):
@@ -254,10 +258,40 @@ class ProblemFile(Section):
 
     @model_validator(mode="after")
     def check_time(self) -> ProblemFile:
-        """Refuse whole trajectories, which cannot be trained yet."""
-        if self.time is not None:
-            raise ValueError("time: trajectories are not trained yet; choose single frames with `frame`")
+        """Require that every output of trajectories is the state that one input begins with."""
+        if self.time is None:
+            return self
+        keys = [self.key(name) for name in self.inputs]
+        for name, section in self.outputs.items():
+            key = self.key(name)
+            if keys.count(key) != 1:
+                raise ValueError(f"outputs.{name}: expected one input with the key {key!r}, the state it starts from")
+            if section.positive:
+                raise ValueError(f"outputs.{name}: a positive state of a trajectory is not supported")
+        for name, output in self.states.items():
+            if {self.inputs[name].frame, self.outputs[output].frame} != {None}:
+                raise ValueError(f"inputs.{name}: expected no frame: with [time] all frames are read")
+            if self.inputs[name].components != self.outputs[output].components:
+                raise ValueError(f"inputs.{name}: expected the components of outputs.{output}")
         return self
+
+    @model_validator(mode="after")
+    def check_conserved(self) -> ProblemFile:
+        """Refuse a conserved mean of what is no output, or on a grid with ends."""
+        conserved = self.time.conserved if self.time is not None else ()
+        if unknown := [name for name in conserved if name not in self.outputs]:
+            raise ValueError(f"time.conserved: expected outputs but got {', '.join(unknown)}")
+        if conserved and any(axis.boundary != "periodic" for axis in self.axes.values()):
+            raise ValueError("time.conserved: expected periodic axes only")
+        return self
+
+    @property
+    def states(self) -> dict[str, str]:
+        """The outputs of trajectories by the inputs that they start from, which have the same key."""
+        if self.time is None:
+            return {}
+        outputs = {self.key(name): name for name in self.outputs}
+        return {name: outputs[self.key(name)] for name in self.inputs if self.key(name) in outputs}
 
     def key(self, name: str) -> str:
         """Return the name in the data file of an input, parameter or output."""
@@ -267,7 +301,7 @@ class ProblemFile(Section):
 
 def possible_symmetries(axes: dict[str, AxisSection]) -> list[str]:
     """List the symmetries that a grid can have."""
-    found = [f"flip_{name}" for name in axes]
+    found = [f"{kind}_{name}" for kind in ("flip", "reflect") for name in axes]
     found += [f"shift_{name}" for name, axis in axes.items() if axis.boundary == "periodic"]
     if len(axes) == 2 and len(set(axes.values())) == 1:
         found.append("transpose")

@@ -94,6 +94,6 @@ def __getattr__(name: str) -> Any:
         from petrov_client import _grpc_client  # noqa: PLC0415  optional
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f'{name} needs {error.name}, which is not installed: pip install "petrov-client[grpc]"', name=error.name
+            f'{name} needs {error.name}, which is not installed: pip install "tritonclient[grpc]"', name=error.name
         ) from error
     return getattr(_grpc_client, name)

@@ -10,7 +10,7 @@ def main() -> None:
     """Run the command line, or say which packages of the extra `[cli]` are not installed."""
     missing = [name for name in ("typer", "rich") if find_spec(name) is None]
     if missing:
-        sys.exit(f'petrov: {" and ".join(missing)} not installed: pip install "petrov-client[cli]"')
+        sys.exit(f"petrov: {' and '.join(missing)} not installed: pip install {' '.join(missing)}")
     from petrov_client._cli import run  # noqa: PLC0415  needs the packages that were just looked for
 
     run()

@@ -272,8 +272,10 @@ def _field(info: ModelInfo, tensor: TensorInfo, array: Any) -> FieldInput:
 
 
 def _check_same_size(field: FieldInput, lead: FieldInput) -> None:
-    """Check that two inputs have the same grid and number of fields."""
-    if (field.single, len(field), field.grid) != (lead.single, len(lead), lead.grid):
+    """Check that two inputs have the same number of fields and, unless the model fixes one of them, the same grid."""
+    fixed = None not in field.tensor.shape[1:]
+    own, other = ((each.single, len(each), () if fixed else each.grid) for each in (field, lead))
+    if own != other:
         raise _refusal(
             field.tensor,
             f"expected the same fields and grid but {lead.tensor.name} has shape {tuple(lead.array.shape)} and "
@@ -333,8 +335,9 @@ def _check_grid(checked: FieldInput, grid: GridInfo | None) -> None:
         if fixed is not None and points != fixed:
             kind = "components" if axis == COMPONENT else f"points along {axis}"
             raise _refusal(tensor, f'expected {fixed} {kind} but got {points} for "{tensor.name}"')
-    for axis, points in zip(tensor.axes[1 + tensor.vector :], checked.grid, strict=True):
-        if grid is not None and not grid.minimum <= points <= grid.maximum:
+    free = zip(tensor.axes[1 + tensor.vector :], checked.grid, tensor.shape[1 + tensor.vector :], strict=True)
+    for axis, points, fixed in free:
+        if grid is not None and fixed is None and not grid.minimum <= points <= grid.maximum:
             raise _refusal(
                 tensor,
                 f'expected {grid.minimum} to {grid.maximum} points along {axis} but got {points} for "{tensor.name}"',

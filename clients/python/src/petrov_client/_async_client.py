@@ -15,19 +15,23 @@ import httpx2
 
 from petrov_client import _http
 from petrov_client._arrays import PredictionOutput, check_input
+from petrov_client._derivatives import Product, missing, name_of
 from petrov_client._example import Example, query
-from petrov_client._exceptions import PetrovError, RequestError
+from petrov_client._exceptions import PetrovError, RequestError, UnknownModel
 from petrov_client._key import bearer, shown
 from petrov_client._models import checked_name
 from petrov_client._progress import Progress, reporting
 from petrov_client._quality import Options, warn
 from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
+from petrov_client._rollout import NO_PROGRESS, Rollout, by_name, unwrapped
+from petrov_client._wire import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator, Mapping
     from types import TracebackType
 
     from petrov_client._arrays import PredictionInput
+    from petrov_client._derivatives import Kind
     from petrov_client._models import ModelInfo
     from petrov_client._progress import Advance
     from petrov_client._quality import Outside, Response
@@ -112,6 +116,75 @@ class AsyncPredictor:
                         yield output.checked(piece, response, warned=options.warns)
                         advance(piece.stop - piece.start)
 
+    async def rollout(
+        self,
+        model: str,
+        array: Any = None,
+        frames: int | None = None,
+        version: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  as above
+        progress: Progress = False,
+        **inputs: Any,
+    ) -> Any:
+        """Predict the trajectories that follow from single states or a batch of them; see `Client.rollout`."""
+        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        rollout = Rollout(await self._checked_input(model, array, inputs, version, limit), frames)
+        return rollout.joined([part async for part in self._frames(rollout, version, limit, progress)])
+
+    async def rollout_stream(
+        self,
+        model: str,
+        array: Any = None,
+        frames: int | None = None,
+        version: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  as above
+        progress: Progress = False,
+        **inputs: Any,
+    ) -> AsyncIterator[Any]:
+        """Roll out as `rollout` does, and yield consecutive frames as they arrive; see `Client.rollout_stream`."""
+        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        rollout = Rollout(await self._checked_input(model, array, inputs, version, limit), frames)
+        async for part in self._frames(rollout, version, limit, progress):
+            yield unwrapped(part)
+
+    async def _frames(
+        self, rollout: Rollout, version: int | None, limit: float, progress: Progress
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield consecutive pieces of a rollout by output name."""
+        info = rollout.checked.info
+        with self._forget_on_refusal(), reporting(progress, info.name, rollout.total) as advance:
+            for options in rollout.pieces():
+                checked = check_input(info, None, rollout.inputs)
+                output = await self._predict(checked, version, limit, NO_PROGRESS, options)
+                found = by_name(output.array(), info)
+                rollout.follow(found)
+                yield found
+                advance(options.frames or 0)
+
+    async def vjp(
+        self,
+        model: str,
+        array: Any,
+        cotangents: Any,
+        version: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  as above
+        progress: Progress = False,
+    ) -> tuple[Any, Any]:
+        """Return outputs and gradients; see `Client.vjp`."""
+        return await self._differentiate("vjp", model, (array, cotangents), version, timeout, progress)
+
+    async def jvp(
+        self,
+        model: str,
+        array: Any,
+        tangents: Any,
+        version: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  as above
+        progress: Progress = False,
+    ) -> tuple[Any, Any]:
+        """Return outputs and tangents; see `Client.jvp`."""
+        return await self._differentiate("jvp", model, (array, tangents), version, timeout, progress)
+
     async def close(self) -> None:
         """Close the connections."""
         raise NotImplementedError
@@ -123,6 +196,36 @@ class AsyncPredictor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _differentiate(
+        self,
+        kind: Kind,
+        model: str,
+        arrays: tuple[Any, Any],
+        version: int | None,
+        timeout: float | None,  # noqa: ASYNC109  as above
+        progress: Progress,
+    ) -> tuple[Any, Any]:
+        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        with self._forget_on_refusal():
+            known = self._known.get((model, version)) or await self._describe(model, version, limit)
+            product, info = Product(kind, known, *arrays), await self._product(model, kind, version, limit)
+            checked = await asyncio.to_thread(check_input, info, product.arguments())
+            output = await self._predict(checked, version, limit, progress, PLAIN)
+        return product.results(output.array(), info, single=checked.single)
+
+    async def _product(
+        self,
+        model: str,
+        kind: Kind,
+        version: int | None,
+        timeout: float,  # noqa: ASYNC109  as above
+    ) -> ModelInfo:
+        name = name_of(model, kind)
+        try:
+            return self._known.get((name, version)) or await self._describe(name, version, timeout)
+        except UnknownModel:
+            raise missing(model, kind) from None
 
     async def _predict(
         self,

@@ -1,4 +1,4 @@
-"""The command line: `petrov models`, `petrov model`, `petrov predict` and `petrov score`.
+"""The command line: `petrov models`, `model`, `example`, `predict`, `reference` and `score`.
 
 A fault ends the command with one line on standard error and an exit code for scripts:
 
@@ -11,13 +11,16 @@ A fault ends the command with one line on standard error and an exit code for sc
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from dataclasses import dataclass
+import time
+from dataclasses import asdict, dataclass
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 
@@ -27,14 +30,15 @@ from petrov_client._client import Client
 from petrov_client._exceptions import PetrovError, RequestError, ServiceError
 from petrov_client._quality import Options, Outside, Quality
 from petrov_client._retry import TIMEOUT_SECONDS
+from petrov_client._rollout import by_name
 from petrov_client._score import PATIENCE_SECONDS
 from petrov_client._score import score as score_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from petrov_client._client import SyncPredictor
-    from petrov_client._models import ModelInfo
+    from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
 
 WRONG_USE, REFUSED, FAILED, UNREACHABLE = 2, 3, 4, 5
 
@@ -45,7 +49,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Predict with the models of a Petrov service: solutions of differential equations, and labels of texts.\n\n"
     "Begin with [bold]petrov models[/], which lists the models of the service, and [bold]petrov model darcy[/], which "
-    "describes one of them. Then [bold]petrov predict darcy permeability.npy pressure.npy[/] computes a file, "
+    "describes one of them. [bold]petrov example darcy permeability.npy[/] writes an input to try. "
+    "Then [bold]petrov predict darcy permeability.npy pressure.npy[/] computes a file, "
     "[bold]petrov predict heat in.npz out.npz[/] one with several arrays, and [bold]petrov score[/] a file of any "
     "length, with several gateways. "
     "The environment variable PETROV_URL holds the address of the service, and PETROV_API_KEY the key if it needs one.",
@@ -86,6 +91,7 @@ OutsideOption = Annotated[
         "the classical solver) or refuse.",
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 GATEWAY = "http://127.0.0.1:8080"
 
 
@@ -106,19 +112,23 @@ def options(
 
 
 @app.command()
-def models(url: Url = GATEWAY, timeout: Timeout = TIMEOUT_SECONDS) -> None:
+def models(as_json: AsJson = False, url: Url = GATEWAY, timeout: Timeout = TIMEOUT_SECONDS) -> None:
     """List the models that are ready: versions, inputs with their defaults, outputs, and sizes of the grid.
 
     Example: petrov models --url http://127.0.0.1:8080
     """
     with _client(url, timeout) as client:
         infos = client.models()
-    Console().print(_tables.models(infos))
+    if as_json:
+        _print_json([_document(info) for info in infos])
+    else:
+        Console().print(_tables.models(infos))
 
 
 @app.command()
 def model(
     name: Name,
+    as_json: AsJson = False,
     url: Url = GATEWAY,
     timeout: Timeout = TIMEOUT_SECONDS,
 ) -> None:
@@ -133,7 +143,53 @@ def model(
     """
     with _client(url, timeout) as client:
         info = client.model(name)
-    Console().print(_tables.model(info))
+    if as_json:
+        _print_json({**_document(info), "card": info.card, "certificate": info.certificate})
+    else:
+        Console().print(_tables.model(info))
+
+
+@app.command()
+def example(
+    model: Name,
+    target: Annotated[
+        Path | None,
+        typer.Argument(metavar="OUT", dir_okay=False, help="The file for the inputs: .npy, .npz or .h5."),
+    ] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Argument(metavar="TRUTH", dir_okay=False, help="A file for the true outputs, where they are known."),
+    ] = None,
+    index: Annotated[
+        int | None, typer.Option(min=0, help="A stored test sample, whose true outputs are known.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="A new sample of the training distribution.")] = None,
+    grid: Annotated[int | None, typer.Option(min=1, help="Points per axis of a new sample.")] = None,
+    url: Url = GATEWAY,
+    timeout: Timeout = TIMEOUT_SECONDS,
+) -> None:
+    """Write an input of the model to OUT, for [bold]petrov predict[/].
+
+    Without options it is a new sample, where the problem has a sampler, or the first stored test sample. For a sequence
+    model OUT may be left out: the text and its label are printed.
+
+    Example: petrov example darcy permeability.npy
+
+    Example: petrov example heat in.npz truth.npz --index 2
+    """
+    with _http_client(url, timeout, "example") as client:
+        info = client.model(model)
+        if target is None and info.vocabulary is None:
+            raise typer.BadParameter("expected a file for the inputs", param_hint="OUT")
+        found = client.example(model, index, seed=seed, grid=grid)
+    if target is None:
+        typer.echo(_texts.example(info, found))
+        return
+    _write_sample(target, found.inputs, info.arguments)
+    if truth is not None:
+        if not found.outputs:
+            raise ValueError("the true outputs of a new sample are not known: --index chooses one whose outputs are")
+        _write_sample(truth, found.outputs, info.outputs)
 
 
 @app.command()
@@ -166,8 +222,8 @@ def predict(
     may be left out, and other arrays are ignored. For a model that requires
     one input the only array of a file may have any name. The arrays in OUT
     have the names of the model's outputs. If the model reports its errors, an
-    .npz or HDF5 file has one number per field, too: error_bound,
-    error_estimate and novelty, and the command prints their range.
+    .npz or HDF5 file has one number per field for each of them, such as
+    error_bound and novelty, and the command prints their range.
 
     .npy and HDF5 files may be larger than memory: they are read and sent in
     pieces.
@@ -189,6 +245,64 @@ def predict(
             _predict_fields(client, job, target, progress=progress)
         else:
             _predict_texts(client, model, _texts.read(source), target, version, progress=progress)
+
+
+@app.command()
+def rollout(
+    model: Name,
+    source: Annotated[
+        Path, typer.Argument(metavar="IN", help="The states to start from: .npy with one array, .npz or .h5.")
+    ],
+    target: Annotated[Path, typer.Argument(metavar="OUT", dir_okay=False, help="The trajectories: .npy, .npz or .h5.")],
+    frames: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many frames follow; as many as a training trajectory has by default."),
+    ] = None,
+    parameter: Parameters = None,
+    url: Url = GATEWAY,
+    version: Version = None,
+    timeout: Timeout = TIMEOUT_SECONDS,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
+) -> None:
+    r"""Predict the trajectories that follow from the states in IN, and write them to OUT as \[..., frame, ...].
+
+    IN is read as by [bold]petrov predict[/].
+
+    Example: petrov rollout navier_stokes vorticity.npy flow.h5 --frames 200 --progress
+    """
+    with _client(url, timeout) as client:
+        info = _checked(client, model, source, target)
+        with _files.opened(source, info) as found:
+            _report_unused(source, found.unused)
+            arrays = _files.with_numbers(found.arrays, _numbers(parameter))
+            found_frames = client.rollout(model, arrays, frames, version=version, progress=progress)
+        outputs = by_name(found_frames, info)
+        _files.write(target, outputs, info.outputs)
+        _report(outputs, target)
+
+
+@app.command()
+def reference(
+    model: Name,
+    source: Annotated[Path, typer.Argument(metavar="IN", help="As for predict.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", dir_okay=False, help="As for predict.")],
+    parameter: Parameters = None,
+    url: Url = GATEWAY,
+    timeout: Timeout = TIMEOUT_SECONDS,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
+) -> None:
+    """Solve all fields of IN with the classical solver of the model's problem, one by one, and write them to OUT.
+
+    Example: petrov reference darcy permeability.npy solved.npy
+    """
+    with _http_client(url, timeout, "reference") as client:
+        info, start = _checked(client, model, source, target), time.monotonic()
+        with _files.opened(source, info) as found:
+            arrays = _files.with_numbers(found.arrays, _numbers(parameter))
+            outputs = by_name(client.reference(model, arrays, progress=progress), info)
+        _files.write(target, outputs, info.outputs)
+        _report(outputs, target)
+        typer.echo(f"classical solver, {time.monotonic() - start:.2f} s")
 
 
 @app.command()
@@ -251,8 +365,10 @@ def score(
         progress=progress,
     )
     earlier = done.count - done.computed
-    _report(done.shapes, target, f" ({earlier} computed earlier)" if earlier else "")
-    _report_quality(done.quality)
+    shapes = ", ".join(f"{name} {list(shape)}" for name, shape in done.shapes.items())
+    typer.echo(f"{shapes} -> {target}" + (f" ({earlier} computed earlier)" if earlier else ""))
+    if done.quality:
+        typer.echo(_columns.sentence(done.quality))
 
 
 def run() -> None:
@@ -277,24 +393,37 @@ class FieldJob:
 
 
 def _predict_fields(client: SyncPredictor, job: FieldJob, target: Path | None, *, progress: bool) -> None:
-    if not job.source.is_file():
-        raise typer.BadParameter(f"File '{job.source}' does not exist.", param_hint="IN")
+    _check_exists(job.source)
     if target is None:
         raise typer.BadParameter("expected a file for the output", param_hint="OUT")
-    _files.check_output(target)
-    info = client.model(job.model)
-    _files.check_holds(target, info.outputs)
-    outputs, numbers = _predicted(client, info, job, progress=progress)
+    info, start = _checked(client, job.model, job.source, target), time.monotonic()
+    outputs, numbers, grid = _predicted(client, info, job, progress=progress)
+    seconds = time.monotonic() - start
     columns = numbers if target.suffix in _files.SEVERAL else {}
     _files.write(target, {**outputs, **columns}, (*info.outputs, *_columns.tensors(info)))
-    _report({name: array.shape for name, array in (outputs | columns).items()}, target)
-    _report_quality(numbers)
+    _report(outputs, target, columns)
+    known = _columns.sentence(numbers) if numbers else _columns.published(info, grid)
+    typer.echo(f"{info.name} version {job.version or info.version}, {seconds:.2f} s{known and f', {known}'}")
+
+
+def _checked(client: SyncPredictor, model: str, source: Path, target: Path) -> ModelInfo:
+    """Return the model, after checks of both files."""
+    _check_exists(source)
+    _files.check_output(target)
+    info = client.model(model)
+    _files.check_holds(target, info.outputs)
+    return info
+
+
+def _check_exists(source: Path) -> None:
+    if not source.is_file():
+        raise typer.BadParameter(f"File '{source}' does not exist.", param_hint="IN")
 
 
 def _predicted(
     client: SyncPredictor, info: ModelInfo, job: FieldJob, *, progress: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the outputs for a file, and what is known about their errors, by name."""
+) -> tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]:
+    """Return the outputs for a file and what is known about their errors, by name, and the grid."""
     options = job.options
     with _files.opened(job.source, info) as found:
         _report_unused(job.source, found.unused)
@@ -307,9 +436,17 @@ def _predicted(
             tolerance=options.tolerance,
             outside=options.outside,
         )
+        grid = np.shape(found.arrays[info.first_name])[-len(info.grid.axes) :] if info.grid else ()
     arrays, quality = predicted if info.quality else (predicted, Quality())
-    outputs = arrays if isinstance(arrays, dict) else {info.outputs[0].name: arrays}
-    return outputs, _columns.arrays(info, quality)
+    return by_name(arrays, info), _columns.arrays(info, quality), grid
+
+
+def _write_sample(target: Path, arrays: Mapping[str, Any], tensors: Sequence[TensorInfo | ParameterInfo]) -> None:
+    """Write inputs or outputs of one sample, and say what the file holds."""
+    _files.check_output(target)
+    _files.check_holds(target, [tensor for tensor in tensors if tensor.name in arrays])
+    _files.write(target, arrays, tensors)
+    _report(arrays, target)
 
 
 def _predict_texts(
@@ -337,6 +474,23 @@ def _client(url: str, timeout: float) -> SyncPredictor:
     return Client(url, key, timeout)
 
 
+def _http_client(url: str, timeout: float, command: str) -> Client:
+    """Return a client of the gateway's HTTP port, the only one that has samples and solvers."""
+    if url.startswith("grpc://"):
+        raise typer.BadParameter(f"{command} needs the gateway's HTTP address", param_hint="--url")
+    return Client(url, os.environ.get("PETROV_API_KEY"), timeout)
+
+
+def _document(info: ModelInfo) -> dict[str, Any]:
+    """Return the description of a model without card and certificate, as JSON has it."""
+    document = asdict(info)
+    return {name: value for name, value in document.items() if name not in {"card", "certificate"}}
+
+
+def _print_json(document: Any) -> None:
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
 def _end(error: Exception, code: int) -> None:
     typer.echo(f"petrov: {' '.join(str(error).split())}", err=True)
     sys.exit(code)
@@ -360,14 +514,10 @@ def _numbers(options: list[str] | None) -> dict[str, float]:
     return numbers
 
 
-def _report(shapes: Mapping[str, tuple[int, ...]], target: Path, remark: str = "") -> None:
-    arrays = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
-    typer.echo(f"{arrays} -> {target}{remark}")
-
-
-def _report_quality(numbers: Mapping[str, Any]) -> None:
-    if numbers:
-        typer.echo(_columns.sentence(numbers))
+def _report(arrays: Mapping[str, Any], target: Path, columns: Mapping[str, Any] | None = None) -> None:
+    """Print what a file holds: name, shape and range of each array, and the names of numbers per field."""
+    described = [f"{name} {list(array.shape)} {_columns.span(array)}" for name, array in arrays.items()]
+    typer.echo(f"{', '.join([*described, *(columns or ())])} -> {target}")
 
 
 def _report_unused(source: Path, names: tuple[str, ...]) -> None:

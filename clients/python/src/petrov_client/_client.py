@@ -14,19 +14,23 @@ import httpx2
 
 from petrov_client import _http
 from petrov_client._arrays import PredictionOutput, check_input
+from petrov_client._derivatives import Product, missing, name_of
 from petrov_client._example import Example, query
-from petrov_client._exceptions import PetrovError, RequestError
+from petrov_client._exceptions import PetrovError, RequestError, UnknownModel
 from petrov_client._key import bearer, shown
 from petrov_client._models import checked_name
 from petrov_client._progress import Progress, reporting
 from petrov_client._quality import Options, warn
 from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
+from petrov_client._rollout import NO_PROGRESS, Rollout, by_name, unwrapped
+from petrov_client._wire import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import TracebackType
 
     from petrov_client._arrays import PredictionInput
+    from petrov_client._derivatives import Kind
     from petrov_client._models import ModelInfo
     from petrov_client._quality import Outside, Response
     from petrov_client._wire import Call, Flow, Wire
@@ -159,6 +163,154 @@ class SyncPredictor:
         parts = self._predictions(checked, version, limit, progress, options)
         return (output.checked(piece, response, warned=options.warns) for piece, response in parts)
 
+    def rollout(
+        self,
+        model: str,
+        array: Any = None,
+        frames: int | None = None,
+        version: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+        **inputs: Any,
+    ) -> Any:
+        """Predict the trajectories that follow from single states or a batch of them.
+
+            trajectory = petrov.rollout("flow", vorticity, frames=200, viscosity=1e-3, progress=True)
+
+        Args:
+            model: A model of trajectories.
+            array: Its first input, the states to start from; see `predict`.
+            frames: How many frames follow; as many as a training trajectory has if None.
+            version: A version of the model; the newest if None.
+            timeout: Seconds for each request, its repetitions included; the client's if None.
+            progress: True for a progress bar, or a function of (frames done, frames in all).
+            inputs: Inputs and parameters by name.
+
+        Returns:
+            float32 `[(batch), frame, (component), *grid]`; of several outputs, a dictionary by name.
+
+        Raises:
+            InvalidInput: The inputs do not fit the model, or it computes no trajectories.
+            PetrovError: Any other of the tree in `petrov_client._exceptions`.
+        """
+        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        rollout = Rollout(self._checked_input(model, array, inputs, version, limit), frames)
+        return rollout.joined(list(self._frames(rollout, version, limit, progress)))
+
+    def rollout_stream(
+        self,
+        model: str,
+        array: Any = None,
+        frames: int | None = None,
+        version: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+        **inputs: Any,
+    ) -> Iterator[Any]:
+        """Roll out as `rollout` does, and yield consecutive frames as they arrive, some at a time.
+
+        A piece is requested when the iterator is advanced, and starts from the last frames of the piece before.
+
+        Args:
+            model: See `rollout`.
+            array: See there.
+            frames: See there.
+            version: See there.
+            timeout: See there.
+            progress: See there.
+            inputs: See there.
+
+        Returns:
+            Pieces `[(batch), frame, (component), *grid]`, in order; together they are what `rollout` returns.
+
+        Raises:
+            InvalidInput: The inputs do not fit the model, or it computes no trajectories.
+            PetrovError: Any other of the tree in `petrov_client._exceptions`, here or from the iterator.
+        """
+        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        rollout = Rollout(self._checked_input(model, array, inputs, version, limit), frames)
+        return map(unwrapped, self._frames(rollout, version, limit, progress))
+
+    def _frames(
+        self, rollout: Rollout, version: int | None, timeout: float, progress: Progress
+    ) -> Iterator[dict[str, Any]]:
+        """Yield consecutive pieces of a rollout by output name."""
+        info = rollout.checked.info
+        with reporting(progress, info.name, rollout.total) as advance:
+            for options in rollout.pieces():
+                checked = check_input(info, None, rollout.inputs)
+                output = PredictionOutput(checked)
+                for piece, response in self._predictions(checked, version, timeout, NO_PROGRESS, options):
+                    output.put(piece, response)
+                found = by_name(output.array(), info)
+                rollout.follow(found)
+                yield found
+                advance(options.frames or 0)
+
+    def vjp(
+        self,
+        model: str,
+        array: Any,
+        cotangents: Any,
+        version: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+    ) -> tuple[Any, Any]:
+        """Return the outputs, and the gradients of their inner product with cotangents.
+
+            pressure, gradient = petrov.vjp("darcy", permeability, pressure - measured)
+            temperature, gradients = petrov.vjp("heat", {"conductivity": k, "wind": 0.3}, 2 * residual)
+
+        Args:
+            model: The model's name.
+            array: As for `predict`: an array, or a mapping of inputs and parameters by name.
+            cotangents: By output, in its shape: the gradient of a loss by the outputs. An array, or a mapping by name
+                where there are several outputs; one that is left out is 0.
+            version: A version of the model; the newest if None.
+            timeout: Seconds for each request, its repetitions included; the client's if None.
+            progress: True for a progress bar, or a function of (fields done, fields in all).
+
+        Returns:
+            The outputs as `predict` returns them, and the gradients: an array for inputs without names, else by the
+            names of what was passed. The gradient by a parameter is one number per field.
+
+        Raises:
+            RequestError: The model has no derivatives.
+            PetrovError: As `predict`.
+        """
+        return self._differentiate("vjp", model, (array, cotangents), version, timeout, progress)
+
+    def jvp(
+        self,
+        model: str,
+        array: Any,
+        tangents: Any,
+        version: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+    ) -> tuple[Any, Any]:
+        """Return the outputs, and their derivatives along tangents.
+
+            pressure, tangent = petrov.jvp("darcy", permeability, direction)
+
+        Args:
+            model: The model's name.
+            array: As for `predict`: an array, or a mapping of inputs and parameters by name.
+            tangents: By input, in its shape: an array, or a mapping of inputs and parameters by name. One that is left
+                out is 0.
+            version: A version of the model; the newest if None.
+            timeout: Seconds for each request, its repetitions included; the client's if None.
+            progress: True for a progress bar, or a function of (fields done, fields in all).
+
+        Returns:
+            The outputs, and their tangents, each as `predict` returns outputs.
+
+        Raises:
+            RequestError: The model has no derivatives.
+            PetrovError: As `predict`.
+        """
+        return self._differentiate("jvp", model, (array, tangents), version, timeout, progress)
+
     def close(self) -> None:
         """Close the connections."""
         raise NotImplementedError
@@ -177,6 +329,42 @@ class SyncPredictor:
         with self._forget_on_refusal():
             info = self._known.get((model, version)) or self._describe(model, version, timeout)
             return check_input(info, array, named)
+
+    def _differentiate(
+        self,
+        kind: Kind,
+        model: str,
+        arrays: tuple[Any, Any],
+        version: int | None,
+        timeout: float | None,
+        progress: Progress,
+    ) -> tuple[Any, Any]:
+        """Return the results of a product; see `vjp` and `jvp`.
+
+        Args:
+            kind: Which product.
+            model: The model's name.
+            arrays: Inputs and vectors as the caller passed them.
+            version: As for `predict`.
+            timeout: As for `predict`.
+            progress: As for `predict`.
+        """
+        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        with self._forget_on_refusal():
+            product = Product(kind, self._known.get((model, version)) or self._describe(model, version, limit), *arrays)
+            info = self._product(model, kind, version, limit)
+        checked = check_input(info, product.arguments())
+        output = PredictionOutput(checked)
+        for piece, response in self._predictions(checked, version, limit, progress, PLAIN):
+            output.put(piece, response)
+        return product.results(output.array(), info, single=checked.single)
+
+    def _product(self, model: str, kind: Kind, version: int | None, timeout: float) -> ModelInfo:
+        name = name_of(model, kind)
+        try:
+            return self._known.get((name, version)) or self._describe(name, version, timeout)
+        except UnknownModel:
+            raise missing(model, kind) from None
 
     def _predictions(
         self, checked: PredictionInput, version: int | None, timeout: float, progress: Progress, options: Options

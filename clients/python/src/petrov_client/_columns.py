@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from petrov_client._models import TensorInfo
-from petrov_client._quality import ERROR_BOUND, ERROR_ESTIMATE, NOVELTY, OUTSIDE
+from petrov_client._quality import CORRECTION, ERROR_BOUND, ERROR_ESTIMATE, MISFIT, NOVELTY, OUTSIDE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MEANINGS = {
     ERROR_BOUND: "guaranteed relative energy-norm distance to the discrete solution",
+    CORRECTION: "guaranteed relative energy-norm distance to the discrete solution without corrections",
+    MISFIT: "relative L2 distance between the input and the forward solution of the output",
     ERROR_ESTIMATE: "relative L2 error that 90 % of inputs of the training distribution stay below",
     NOVELTY: "share of calibration inputs that are at least as unusual",
 }
@@ -29,7 +31,7 @@ def tensors(info: ModelInfo) -> tuple[TensorInfo, ...]:
 
 def arrays(info: ModelInfo, quality: Quality) -> dict[str, Any]:
     """Return the numbers of a prediction by name: `[batch]`, or single numbers for a single field."""
-    found = {name: getattr(quality, name) for name in info.quality}
+    found = {name: getattr(quality, name, None) for name in info.quality}
     return {name: np.asarray(value, np.float32) for name, value in found.items() if value is not None}
 
 
@@ -39,14 +41,22 @@ def sentence(numbers: Mapping[str, Any]) -> str:
     Args:
         numbers: Numbers by name, at least one; NaN where one is not known.
     """
-    parts = [f"{name} {_range(np.atleast_1d(values))}" for name, values in numbers.items()]
+    parts = [f"{name} {span(np.atleast_1d(values))}" for name, values in numbers.items()]
     if NOVELTY in numbers:
         novelty = np.atleast_1d(numbers[NOVELTY])
         parts.append(f"{int((novelty < OUTSIDE).sum())} of {len(novelty)} inputs unlike the training data")
     return ", ".join(parts)
 
 
-def _range(values: Any) -> str:
+def published(info: ModelInfo, grid: tuple[int, ...]) -> str:
+    """Return the relative error that the card publishes for a grid, in a few words; empty where it has none."""
+    rows = [row for row in info.card.get("errors", ()) if tuple(row.get("grid", ())) == grid]
+    errors = [float(row["relative_l2"]) for row in rows if "relative_l2" in row]
+    return f"mean relative error of test samples {span(np.array(errors))}" if errors else ""
+
+
+def span(values: Any) -> str:
+    """Return the range of the finite numbers of an array."""
     known = values[np.isfinite(values)]
     if not len(known):
         return "unknown"

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from petrov_client._arrays import Fields
-    from petrov_client._models import ModelInfo, TensorInfo
+    from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
 
 HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | {".npz"}
@@ -81,7 +80,7 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS) -> None:
         raise ValueError(f"there is no folder {path.parent} for {path.name}")
 
 
-def check_holds(path: Path, outputs: Iterable[TensorInfo]) -> None:
+def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> None:
     """Check that a file can hold the outputs of a model.
 
     Raises:
@@ -95,7 +94,7 @@ def check_holds(path: Path, outputs: Iterable[TensorInfo]) -> None:
         )
 
 
-def write(path: Path, outputs: Mapping[str, Fields], tensors: Iterable[TensorInfo]) -> None:
+def write(path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo | ParameterInfo]) -> None:
     """Write outputs as `.npy` or `.npz`, or as the datasets of an HDF5 file with units and meaning as attributes.
 
     Args:
@@ -112,7 +111,7 @@ def write(path: Path, outputs: Mapping[str, Fields], tensors: Iterable[TensorInf
             return
         with temporary.open("wb") as file:
             if path.suffix == ".npz":
-                np.savez(file, **outputs)  # type: ignore[arg-type]  # the stub takes a name for another parameter
+                np.savez(file, **outputs)
             else:
                 [only] = outputs.values()
                 np.save(file, only, allow_pickle=False)
@@ -142,7 +141,7 @@ def hdf5() -> ModuleType:
     try:
         import h5py  # noqa: PLC0415  optional
     except ModuleNotFoundError as error:
-        raise ValueError('HDF5 files need h5py: pip install "petrov-client[hdf5]"') from error
+        raise ValueError("HDF5 files need h5py: pip install h5py") from error
     module: ModuleType = h5py
     return module
 
@@ -158,7 +157,7 @@ def with_numbers(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> dic
     return {**arrays, **numbers}
 
 
-def attributes(tensor: TensorInfo) -> dict[str, str]:
+def attributes(tensor: TensorInfo | ParameterInfo) -> dict[str, str]:
     """Return the attributes of an output's dataset."""
     return {"units": tensor.units or "", "meaning": tensor.meaning or ""}
 
@@ -216,7 +215,7 @@ def _of_group(group: Any) -> dict[str, Any]:
     return {name: each for name, each in group.items() if hasattr(each, "dtype")}
 
 
-def _write_hdf5(path: Path, outputs: Mapping[str, Fields], tensors: Mapping[str, TensorInfo]) -> None:
+def _write_hdf5(path: Path, outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | ParameterInfo]) -> None:
     with hdf5().File(path, "w") as file:
         for name, array in outputs.items():
             file.create_dataset(name, data=array).attrs.update(attributes(tensors[name]))

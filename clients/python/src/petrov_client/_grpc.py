@@ -37,6 +37,7 @@ from petrov_client._models import (
     ModelInfo,
     ParameterInfo,
     TensorInfo,
+    frames_info,
     grid_info,
     parameter_info,
     tensor_info,
@@ -207,6 +208,7 @@ def _signature(parameters: Any) -> dict[str, Any]:
             "title": str(card["title"]),
             "grid": grid_info(card["grid"]),
             "quality": tuple(str(name) for name in card.get("quality", ())),
+            "frames": frames_info(card.get("frames")),
         }
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidResponse(f"the signature of a model is not readable: {error!r}") from error

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 import httpx2
 
 from petrov_client import _npy, _safetensors, _trace
+from petrov_client._derivatives import received_names
 from petrov_client._example import Example, example
 from petrov_client._exceptions import (
     ConnectionFailed,
@@ -120,7 +121,13 @@ class HttpWire:
     def prediction(
         self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options = PLAIN
     ) -> Call[Response]:
-        """Return the call `POST …/predict`: with `.npy` for one array in or out, else with safetensors."""
+        """Return the call `POST …/predict`: with `.npy` for one array in or out, else with safetensors.
+
+        That of a derivative is `POST …/vjp` or `POST …/jvp` of its model.
+        """
+        product = info.card.get("product")
+        if product:
+            return _prediction(info, f"{_path(product['of'], version)}/{product['kind']}", inputs, options)
         query = f"?{urlencode(options.parameters)}" if options.parameters else ""
         return _prediction(info, f"{_path(info.name, version)}/predict{query}", inputs, options)
 
@@ -193,14 +200,14 @@ def _prediction(info: ModelInfo, path: str, inputs: Arrays, options: Options) ->
         inputs: Inputs and parameters by name.
         options: What is wanted besides the outputs; a `.npy` response has no room for it.
     """
-    names = [tensor.name for tensor in info.outputs]
+    names = received_names([tensor.name for tensor in info.outputs], inputs)
     sent, body = _body(info, inputs)
-    received = _npy if len(names) == 1 and sent == _npy.MEDIA_TYPE and not options.quality else _safetensors
-    headers = {"content-type": sent, "accept": f"{received.MEDIA_TYPE}, {PROBLEM}"}
+    codec = _npy if len(names) == 1 and sent == _npy.MEDIA_TYPE and not options.quality else _safetensors
+    headers = {"content-type": sent, "accept": f"{codec.MEDIA_TYPE}, {PROBLEM}"}
 
     def read(reply: HttpReply) -> Response:
-        content = _good(reply, received.MEDIA_TYPE).body
-        arrays = _safetensors.decode(content) if received is _safetensors else {names[0]: _npy.decode(content)}
+        content = _good(reply, codec.MEDIA_TYPE).body
+        arrays = _safetensors.decode(content) if codec is _safetensors else {names[0]: _npy.decode(content)}
         return _response(reply, arrays, names)
 
     return Call(HttpRequest("POST", path, headers, body), read)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-#: The name of the axis of a vector field's components, before the grid's axes.
-COMPONENT = "component"
+#: The names of the axes before the grid's: given frames of a state, and components of a vector field.
+HISTORY, COMPONENT = "history", "component"
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class TensorInfo:
 
     @property
     def vector(self) -> int:
-        """The number of axes for components: 1 for a vector field, else 0."""
-        return int(COMPONENT in self.axes)
+        """The number of axes for given frames and components: 0 for a scalar field of one frame."""
+        return sum(axis in {HISTORY, COMPONENT} for axis in self.axes)
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,25 @@ class GridInfo:
 
 
 @dataclass(frozen=True)
+class FramesInfo:
+    """The time axis of a model of trajectories.
+
+    Attributes:
+        step: Time between two frames.
+        history: Frames of every state that a prediction starts from.
+        states: The inputs that are states, in the order of the outputs that go on from them.
+        trained: Frames of a training trajectory that follow its history.
+        maximum: The most frames of one request.
+    """
+
+    step: float
+    history: int
+    states: tuple[str, ...]
+    trained: int
+    maximum: int
+
+
+@dataclass(frozen=True)
 class ModelInfo:
     """A model that is ready.
 
@@ -123,6 +142,7 @@ class ModelInfo:
         certificate: The export certificate: the difference between the served graph and the trained network.
         parameters: Numbers per field.
         quality: What the model reports about its outputs, such as "error_bound"; see `Quality`.
+        frames: The time axis of a model of trajectories; None for any other.
     """
 
     name: str
@@ -138,6 +158,7 @@ class ModelInfo:
     certificate: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     parameters: tuple[ParameterInfo, ...] = ()
     quality: tuple[str, ...] = ()
+    frames: FramesInfo | None = None
 
     @property
     def arguments(self) -> tuple[TensorInfo | ParameterInfo, ...]:
@@ -269,6 +290,7 @@ def _from_card(document: Mapping[str, Any], card: Mapping[str, Any]) -> ModelInf
         card=card,
         certificate=document.get("certificate") or {},
         quality=tuple(str(name) for name in card.get("quality", ())),
+        frames=frames_info(card.get("frames")),
     )
 
 
@@ -311,6 +333,19 @@ def parameter_info(document: Mapping[str, Any]) -> ParameterInfo:
 
 def _number(value: Any) -> float | None:
     return None if value is None else float(value)
+
+
+def frames_info(frames: Mapping[str, Any] | None) -> FramesInfo | None:
+    """Return the time axis as a card describes it; None where it has none."""
+    if frames is None:
+        return None
+    return FramesInfo(
+        step=float(frames["step"]),
+        history=int(frames["history"]),
+        states=tuple(str(name) for name in frames["states"]),
+        trained=int(frames["trained"]),
+        maximum=int(frames["maximum"]),
+    )
 
 
 def grid_info(document: Mapping[str, Any]) -> GridInfo:

@@ -86,20 +86,28 @@ class Partial:
         self._contents: Contents | None = None
         self._end = 0  # of what HDF5 wrote: the offset of the tally
         self._file = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+        self._lock: int | None = None
         try:
             self._claim()
             self._resume()
         except BaseException:
-            self._file.close()
+            self._close()
             raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._file.close()
         if self._contents is None:
             self.path.unlink()  # there is no output
+        self._close()
+
+    def _close(self) -> None:
+        """Close the file, and end the lock."""
         self._file.close()
+        if self._lock is not None:
+            os.close(self._lock)
 
     def write(self, number: int, outputs: Mapping[str, Fields]) -> None:
         """Write the outputs of a piece to their offsets; the first ones determine the shapes of the datasets.
@@ -138,7 +146,7 @@ class Partial:
             self.done[number] = True
 
     def finish(self) -> dict[str, tuple[int, ...]]:
-        """Cut off the tally, rename the file and return the shapes of the datasets by output name.
+        """Cut off the tally, close and rename the file, and return the shapes of the datasets by output name.
 
         Raises:
             OSError: It cannot be renamed.
@@ -146,6 +154,7 @@ class Partial:
         shapes = self._written.shapes_of(self._tensors)
         self._file.truncate(self._end)
         self.sync()
+        self._file.close()  # Windows renames no open file
         self.path.replace(self._target)
         return shapes
 
@@ -156,10 +165,11 @@ class Partial:
         return self._contents
 
     def _claim(self) -> None:
-        """Lock the file for this process; the lock ends with the process."""
+        """Lock the file for this process, also while it is renamed; the lock ends with the process."""
         if sys.platform != "win32":
-            import fcntl  # noqa: PLC0415  Windows has none, and renames no open file
+            import fcntl  # noqa: PLC0415  Windows has none
 
+            self._lock = os.dup(self._file.fileno())  # the lock lasts until the last of its descriptors is closed
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

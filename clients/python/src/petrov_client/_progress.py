@@ -55,4 +55,4 @@ def _bar(title: str, total: int) -> Iterator[Advance]:
             task = display.add_task(title, total=total)
             yield lambda count: display.advance(task, count)
     else:
-        raise ModuleNotFoundError('a progress bar needs tqdm or rich: pip install "petrov-client[cli]"')
+        raise ModuleNotFoundError("a progress bar needs tqdm or rich: pip install rich")

@@ -18,7 +18,13 @@ Outside = Literal["answer", "solve", "refuse"]
 
 #: An input is *outside* where fewer calibration inputs than this are as unusual.
 OUTSIDE = 0.01
-ERROR_BOUND, ERROR_ESTIMATE, NOVELTY = NAMES = ("error_bound", "error_estimate", "novelty")
+ERROR_BOUND, CORRECTION, MISFIT, ERROR_ESTIMATE, NOVELTY = NAMES = (
+    "error_bound",
+    "correction",
+    "misfit",
+    "error_estimate",
+    "novelty",
+)
 
 
 class OutsideTrainingWarning(UserWarning):
@@ -37,6 +43,8 @@ class Quality:
 
     Attributes:
         error_bound: Guaranteed relative energy-norm distance to the discrete solution on the given grid.
+        correction: Guaranteed relative energy-norm distance to the discrete solution without the network's corrections.
+        misfit: Relative L2 distance between the input of an inverse model and the forward solution of the output.
         error_estimate: Relative L2 error that at least 90 % of inputs of the training distribution stay below.
         novelty: Share of calibration inputs that are at least as unusual as the input.
         outside: Whether the input is unlike the training data: its novelty is below 0.01.
@@ -44,6 +52,8 @@ class Quality:
     """
 
     error_bound: Any = None
+    correction: Any = None
+    misfit: Any = None
     error_estimate: Any = None
     novelty: Any = None
     outside: Any = None
@@ -58,11 +68,13 @@ class Options:
         quality: Whether the numbers of every field are wanted.
         tolerance: The largest error bound; None for any.
         outside: What happens to an input that is unlike the training data.
+        frames: How many frames of a trajectory follow; None for any other model, or for the model's default.
     """
 
     quality: bool = False
     tolerance: float | None = None
     outside: Outside = "answer"
+    frames: int | None = None
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -84,6 +96,8 @@ class Options:
     def parameters(self) -> dict[str, str]:
         """The parameters of the request; those that change nothing are left out."""
         found = {} if self.tolerance is None else {"tolerance": repr(self.tolerance)}
+        if self.frames is not None:
+            found["frames"] = str(self.frames)
         return found if self.outside == "answer" else {**found, "outside": self.outside}
 
 

@@ -12,17 +12,20 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
 from petrov_client import _files
 from petrov_client._exceptions import InvalidInput
 from petrov_client._progress import reporting
+from petrov_client._vocabulary import PADDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from petrov_client._client import SyncPredictor
+    from petrov_client._example import Example
     from petrov_client._models import ModelInfo
     from petrov_client._progress import Progress
     from petrov_client._vocabulary import Choice
@@ -73,6 +76,17 @@ def predict(
             choices = info.decode(client.predict(info.name, info.encode(part), version=version))
             yield from chain.from_iterable(map(_rows, part, choices, _words(info, part)))
             advance(len(part))
+
+
+def example(info: ModelInfo, sample: Example) -> str:
+    """Return the text of a sample, and its true labels on the next line where they are known."""
+    known = info.vocabulary
+    if known is None:
+        raise InvalidInput(f'"{info.name}" takes numbers and no text: it has no vocabulary')
+    tokens = sample.inputs[info.first_name]
+    numbers = np.atleast_1d(sample.outputs.get("labels", np.empty(0, np.int32)))
+    labels = [known.labels[number] for number in numbers[: int((tokens != PADDING).sum())]]  # behind is padding
+    return "\n".join(filter(None, [known.text(tokens), " ".join(labels)]))
 
 
 def header(info: ModelInfo) -> Row:

@@ -72,6 +72,13 @@ class Vocabulary:
         self._check_gap(text, end, len(text))
         return tokens
 
+    def text(self, tokens: npt.NDArray[np.int32]) -> str:
+        """Return the text of one sequence of tokens; `encode` gives them back, without padding."""
+        numbers = [int(number) for number in tokens if number != PADDING]
+        if self.pattern is None:
+            return bytes(number - 1 for number in numbers).decode(errors="surrogateescape")
+        return " ".join(self.words[number] for number in numbers)
+
     def decode(self, logits: npt.NDArray[Any]) -> Any:
         """Return the labels of logits `[…, label]`: a `Choice`, or nested lists of them in the shape of the other axes.
 

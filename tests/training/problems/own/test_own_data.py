@@ -183,21 +183,22 @@ def test_the_documentation_shows_every_key() -> None:
     }
     for model, tables in sections.items():
         assert set(model.model_fields) <= {key for table in tables for key in table}, model
-    planned = {"time", "symmetries"}  # the first is refused so far, the second with vectors
-    ProblemFile.model_validate({key: value for key, value in document.items() if key not in planned})
+    others = {"time", "symmetries"}  # the first needs a state, the second scalar fields
+    ProblemFile.model_validate({key: value for key, value in document.items() if key not in others})
 
 
 FAULTS = {
     ("positive = true", "positiv = true"): "inputs.conductivity.positiv: Extra inputs are not permitted",
     ('boundary = "wall"', 'boundary = "w"'): "axes.row.boundary: Input should be 'wall', 'periodic' or 'open'",
-    ('"flip_row"', '"flip_x"'): "expected some of flip_row, flip_column, shift_column, negate but got flip_x",
+    ('"flip_row"', '"flip_x"'): "expected some of flip_row, .*shift_column, negate but got flip_x",
     ('name = "heat"', 'name = "Heat"'): "name: String should match pattern",
     ("[outputs.temperature]", "[outputs.wind]"): "expected different names .*'wind'",
     ("minimum = 0.0", "minimum = 2.0"): "expected minimum <= default <= maximum but got",
     ("[inputs.source]", "[inputs.source"): "expected TOML but found an error",
     ("[inputs.source]", '[inputs.source]\ncomponents = ["x", "y"]'): "expected none with vector fields .source.",
     ('"flip_row"', '"negate"'): "negate does not hold for positive fields .conductivity.",
-    ("[symmetries]", "[time]\nstep = 0.1\n[symmetries]"): "trajectories are not trained yet",
+    ("[symmetries]", "[time]\nstep = 0.1\n[symmetries]"): "outputs.temperature: expected one input with the key 'T'",
+    ("[symmetries]", "[time]\nstep = -0.1\n[symmetries]"): "time.step: Input should be greater than 0",
     ('files = ["heat.h5"]', 'files = ["heat.h5"]\ntest = 1.5'): "data.test: expected a share between 0 and 1",
     ('boundary = "periodic"', 'boundary = "periodic"\npoints = "nodes"'): 'axes.column: points "nodes"',
 }
@@ -284,13 +285,16 @@ def test_a_draft_is_a_problem_file_that_passes_its_checks(name: str, tmp_path: P
     assert all(column.samples in {12, 20} for column in columns.values())
 
 
-def test_a_draft_of_the_well_maps_the_first_frame_to_the_last(tmp_path: Path) -> None:
+def test_a_draft_of_the_well_learns_the_step_from_frame_to_frame(tmp_path: Path) -> None:
     path = tmp_path / "well.hdf5"
     path.write_bytes((FIXTURES / "the_well_dummy.hdf5").read_bytes())
     problem = drafted(path, tmp_path)
-    assert problem.inputs["field_first"].frame == 0
-    assert problem.outputs["field_last"].frame == -1
-    assert len(problem.outputs["field_last"].components) == 2
+    assert problem.states == {"field_first": "field"}
+    assert len(problem.outputs["field"].components) == 2
+    assert problem.time is not None
+    with h5py.File(path) as file:
+        times = file["dimensions/time"][:]
+    assert problem.time.step == pytest.approx((times[-1] - times[0]) / (len(times) - 1), rel=1e-4)
     assert {axis.boundary for axis in problem.axes.values()} == {"periodic"}
 
 

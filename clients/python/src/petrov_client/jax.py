@@ -1,0 +1,90 @@
+"""A model of a service as a differentiable function of JAX arrays. Needs the extra `[jax]`.
+
+import jax
+import petrov_client
+from petrov_client.jax import operator
+
+darcy = operator(petrov_client.Client(), "darcy")
+gradient = jax.jit(jax.grad(lambda k: ((darcy(k) - measured) ** 2).sum()))(permeability)
+pressures = jax.vmap(darcy)(permeabilities)  # one request
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from petrov_client._operator import BatchedOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from petrov_client._client import SyncPredictor
+
+
+def operator(client: SyncPredictor, model: str, version: int | None = None) -> Callable[..., Any]:
+    """Return a model as a function.
+
+    It has a reverse-mode derivative (`jax.grad`, `jax.vjp`), computed by the service, and works under `jax.jit` and
+    `jax.vmap`, which sends one request for a whole batch, also for gradients. Forward mode is not available.
+
+    Args:
+        client: A synchronous client, over HTTP or gRPC.
+        model: The model's name.
+        version: A version of the model; the newest if None.
+
+    Returns:
+        A function of inputs, then parameters, in the model's order, or by name: fields `[…]` with any number of batch
+        axes in front; a parameter is one number, or one per field. It returns a float32 array, or a dictionary by name
+        of several outputs.
+    """
+    batched = BatchedOperator(client, model, version)
+
+    def call(*inputs: Any, **named: Any) -> Any:
+        names = batched.names(len(inputs), tuple(named))
+        found = function(batched, names)(*(jnp.asarray(x, jnp.float32) for x in (*inputs, *named.values())))
+        outputs = [tensor.name for tensor in batched.info.outputs]
+        return found[0] if len(outputs) == 1 else dict(zip(outputs, found, strict=True))
+
+    return call
+
+
+def function(batched: BatchedOperator, names: tuple[str, ...]) -> Callable[..., Any]:
+    """Return a differentiable function of the arguments of these names, which returns a tuple of outputs."""
+
+    def predicted(*inputs: Any) -> Any:
+        shapes = batched.shapes(names, [x.shape for x in inputs])
+        made = tuple(described(shape) for shape in shapes)
+        return jax.pure_callback(partial(evaluate, batched, names), made, *inputs, vmap_method="broadcast_all")
+
+    def forward(*inputs: Any) -> Any:
+        return predicted(*inputs), inputs
+
+    def backward(inputs: Any, cotangents: Any) -> Any:
+        made = tuple(described(x.shape) for x in inputs)
+        call = partial(differentiate, batched, names)
+        return jax.pure_callback(call, made, *inputs, *cotangents, vmap_method="broadcast_all")
+
+    wrapped = jax.custom_vjp(predicted)
+    wrapped.defvjp(forward, backward)
+    return wrapped
+
+
+def described(shape: tuple[int, ...]) -> Any:
+    """Describe an array on the wire."""
+    return jax.ShapeDtypeStruct(shape, jnp.float32)  # type: ignore[no-untyped-call]
+
+
+def evaluate(batched: BatchedOperator, names: tuple[str, ...], *inputs: Any) -> Any:
+    """Predict on the host."""
+    return tuple(np.asarray(found, np.float32) for found in batched.predict(names, [np.asarray(x) for x in inputs]))
+
+
+def differentiate(batched: BatchedOperator, names: tuple[str, ...], *arrays: Any) -> Any:
+    """Compute gradients on the host, from inputs and cotangents."""
+    inputs, cotangents = ([np.asarray(x) for x in part] for part in (arrays[: len(names)], arrays[len(names) :]))
+    return tuple(np.asarray(found, np.float32) for found in batched.vjp(names, inputs, cotangents))

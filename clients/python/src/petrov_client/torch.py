@@ -1,0 +1,142 @@
+"""A model of a service as a differentiable function of torch tensors. Needs the extra `[torch]`.
+
+import petrov_client
+from petrov_client.torch import Operator
+
+darcy = Operator(petrov_client.Client(), "darcy")
+loss = (darcy(permeability) - measured).square().sum()
+loss.backward()
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from petrov_client._operator import BatchedOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from petrov_client._client import SyncPredictor
+
+    Array = npt.NDArray[Any]
+    Names = tuple[str, ...]
+
+
+class Operator(torch.nn.Module):
+    """A model as a module without weights.
+
+    Gradients are computed by the service, so the graph of a loss may hold any torch operations before and after. There
+    are first derivatives, in reverse mode and in forward mode. Under `torch.func.vmap` a whole batch is one request.
+
+    Args:
+        client: A synchronous client, over HTTP or gRPC.
+        model: The model's name.
+        version: A version of the model; the newest if None.
+    """
+
+    def __init__(self, client: SyncPredictor, model: str, version: int | None = None) -> None:
+        super().__init__()
+        self._operator = BatchedOperator(client, model, version)
+
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
+        """Return the outputs for fields `[…]` with any number of batch axes in front.
+
+        Args:
+            inputs: Inputs, then parameters, in the model's order. A parameter is one number, or one per field.
+            named: The same by name.
+
+        Returns:
+            A tensor, or a dictionary by name of several outputs, of the type and device of the first input.
+        """
+        names = self._operator.names(len(inputs), tuple(named))
+        found = Call.apply(self._operator, names, *inputs, *named.values())  # type: ignore[no-untyped-call]
+        outputs = [tensor.name for tensor in self._operator.info.outputs]
+        return found[0] if len(outputs) == 1 else dict(zip(outputs, found, strict=True))
+
+    def extra_repr(self) -> str:
+        return f"model={self._operator.model!r}, version={self._operator.version}"
+
+
+class Call(torch.autograd.Function):
+    """One call of a model. Tensors follow the operator and their names; the result is a tuple of outputs."""
+
+    @staticmethod
+    def forward(operator: BatchedOperator, names: Names, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return hosted(partial(operator.predict, names), inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        del output
+        ctx.operator, ctx.names, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
+        inputs = ctx.saved_tensors
+        call = partial(pull, ctx.operator, ctx.names)
+        found = Host.apply(call, *inputs, *cotangents)  # type: ignore[no-untyped-call]
+        return (None, None, *(g.to(x) for g, x in zip(found, inputs, strict=True)))
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
+        inputs, given = ctx.saved_tensors, [tangent for tangent in tangents[2:] if tangent is not None]
+        moving = tuple(name for name, t in zip(ctx.names, tangents[2:], strict=True) if t is not None)
+        call = partial(push, ctx.operator, ctx.names, moving)
+        found: tuple[Tensor, ...] = Host.apply(call, *inputs, *given)  # type: ignore[no-untyped-call]
+        return found
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], operator: Any, names: Any, *inputs: Tensor) -> Any:
+        found = Call.apply(operator, names, *in_front(info, in_dims[2:], inputs))  # type: ignore[no-untyped-call]
+        return found, tuple(0 for _ in found)
+
+
+class Host(torch.autograd.Function):
+    """A function of arrays, called with tensors. As a function of its own it sees the values beneath transforms."""
+
+    @staticmethod
+    def forward(call: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return hosted(call, tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], call: Any, *tensors: Tensor) -> Any:
+        found = Host.apply(call, *in_front(info, in_dims[1:], tensors))  # type: ignore[no-untyped-call]
+        return found, tuple(0 for _ in found)
+
+
+def pull(operator: BatchedOperator, names: Names, arrays: Sequence[Array]) -> list[Array]:
+    """Return gradients for inputs and, behind them, cotangents."""
+    return operator.vjp(names, arrays[: len(names)], arrays[len(names) :])
+
+
+def push(operator: BatchedOperator, names: Names, moving: Names, arrays: Sequence[Array]) -> list[Array]:
+    """Return tangents of the outputs for inputs and, behind them, the tangents of those that move."""
+    tangents = dict(zip(moving, arrays[len(names) :], strict=True))
+    return operator.jvp(names, arrays[: len(names)], tangents)
+
+
+def in_front(info: Any, in_dims: Sequence[int | None], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors with the axis of a vectorised call in front."""
+    return [
+        tensor.unsqueeze(0).expand(info.batch_size, *tensor.shape) if axis is None else tensor.movedim(axis, 0)
+        for tensor, axis in zip(tensors, in_dims, strict=True)
+    ]
+
+
+def hosted(call: Callable[[list[Array]], list[Array]], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Call a function of arrays; its results have the type and device of the first tensor."""
+    arrays = [np.asarray(tensor.detach().to("cpu", torch.float32).numpy()) for tensor in tensors]
+    return tuple(torch.from_numpy(np.array(found)).to(tensors[0]) for found in call(arrays))

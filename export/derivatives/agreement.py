@@ -1,0 +1,228 @@
+"""Differences of the graph of a derivative and automatic differentiation of its network, and central differences."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from export.derivatives.signatures import Kind, signature_of
+from export.parity import Graph, ParityError
+from export.probes import draw, shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from export.signature import Signature
+
+    Network = Callable[..., Tensor | tuple[Tensor, ...]]
+    Arrays = dict[str, NDArray[np.float32]]
+
+#: Largest difference to float32 eager, relative to the largest entry of each tensor.
+TOLERANCE = 1e-4
+
+#: Largest difference that rounding of float32 eager excuses.
+ROUNDING = 1e-3
+
+#: Points of the largest sample that is compared: automatic differentiation keeps every intermediate field.
+LARGEST = 50_000
+
+#: The step of central differences, relative to the largest entry of each input.
+STEP = 1e-6
+
+#: Relative noise on inputs of central differences: a network has a kink where two entries are its extreme value.
+NOISE = 0.01
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The largest difference of any tensor of a derivative, relative to its largest entry, for a shape of the inputs.
+
+    Attributes:
+        shape: Batch and points per axis.
+        float32: To float32 eager, which decides.
+        float64: To float64 eager.
+        rounding: Of float32 eager to float64 eager.
+    """
+
+    shape: tuple[int, ...]
+    float32: float
+    float64: float
+    rounding: float
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """A product of the Jacobian of a network and a vector, by automatic differentiation.
+
+    Args:
+        kind: Which product.
+        signature: The model's signature.
+        network: The network.
+        dtype: The type of its arithmetic.
+    """
+
+    kind: Kind
+    signature: Signature
+    network: Network
+    dtype: torch.dtype
+
+    def __call__(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Return outputs and gradients, or tangents, by name."""
+        inputs, names = self.tensors(arrays, "", self.signature.argument_names), self.names
+        if self.kind == "vjp":
+            outputs, pull = torch.func.vjp(self.outputs, *inputs)  # type: ignore[misc]  # two results without aux
+            found = pull(tuple(self.tensors(arrays, "cotangents.", names)))
+            found = [g[:, None] if g.ndim == 1 else g for g in found]
+            made = [f"gradients.{name}" for name in self.signature.argument_names]
+        else:
+            tangents = tuple(self.tensors(arrays, "tangents.", self.signature.argument_names))
+            outputs, pull = torch.func.vjp(self.outputs, *inputs)  # type: ignore[misc]  # as above
+            _, push = torch.func.vjp(pull, tuple(torch.zeros_like(output) for output in outputs))  # type: ignore[misc]
+            found, made = push(tangents)[0], [f"tangents.{name}" for name in names]
+        tensors = zip((*names, *made), (*outputs, *found), strict=True)
+        return {name: tensor.detach().numpy() for name, tensor in tensors}
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the outputs."""
+        return [output.name for output in self.signature.outputs]
+
+    def outputs(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return the network's outputs as a tuple."""
+        found = self.network(*inputs)
+        return (found,) if isinstance(found, Tensor) else tuple(found)
+
+    def tensors(self, arrays: Arrays, role: str, names: Sequence[str]) -> list[Tensor]:
+        """Return arrays as tensors."""
+        return [torch.from_numpy(arrays[role + name]).to(self.dtype) for name in names]
+
+
+def compare(run: Graph, single: Derivative, double: Derivative) -> list[Agreement]:
+    """Compare the graph of a derivative with automatic differentiation.
+
+    Args:
+        run: The graph.
+        single: In float32.
+        double: In float64.
+    """
+    signature = single.signature
+    return [compare_at(shape, run, single, double) for shape in shapes(signature) if math.prod(shape[1:]) <= LARGEST]
+
+
+def compare_at(shape: tuple[int, ...], run: Graph, single: Derivative, double: Derivative) -> Agreement:
+    """Compare for one shape; see `compare`.
+
+    Raises:
+        ParityError: A tensor has another shape.
+    """
+    described = signature_of(single.kind, single.signature)
+    drawn = draw(shape, described)
+    arrays = dict(zip(described.argument_names, drawn, strict=True))
+    eager32, eager64 = single(arrays), double(arrays)
+    found = dict(zip(described.result_names, run(*drawn), strict=True))
+    for name, array in found.items():
+        if array.shape != eager32[name].shape:
+            raise ParityError(f"for the input {shape}: expected {name} {eager32[name].shape} but got {array.shape}")
+    return Agreement(shape, farthest(found, eager32), farthest(found, eager64), farthest(eager32, eager64))
+
+
+def farthest(found: Mapping[str, NDArray[Any]], expected: Mapping[str, NDArray[Any]]) -> float:
+    """Return the largest distance of two sets of tensors."""
+    return max(distance(found[name], expected[name]) for name in found)
+
+
+def gate(agreements: Sequence[Agreement], difference: float) -> None:
+    """Accept only derivatives within `TOLERANCE` of automatic differentiation and of central differences.
+
+    Where float32 eager itself is farther than that from float64, twice its own rounding is accepted, up to `ROUNDING`.
+
+    Args:
+        agreements: The comparisons.
+        difference: The distance of automatic differentiation to central differences.
+
+    Raises:
+        ParityError: One is farther away, or not finite.
+    """
+    for one in agreements:
+        allowed = max(TOLERANCE, min(2 * one.rounding, ROUNDING))
+        if not one.float32 <= allowed:
+            raise ParityError(
+                f"for the input {one.shape}: expected a difference to float32 eager of at most {allowed:.2g} of the "
+                f"largest entry but found {one.float32:.2g}"
+            )
+    if not difference <= TOLERANCE:
+        raise ParityError(
+            f"expected automatic differentiation within {TOLERANCE:g} of central differences but found {difference:.2g}"
+        )
+
+
+def central_difference(double: Derivative) -> float:
+    """Return the distance of automatic differentiation to central differences, in float64 on the smallest grid.
+
+    The Jacobian is applied to one direction t. Both t and the products with it are compared: J t entry by entry, and
+    the inner product of t and the gradient for a vector-Jacobian product.
+    """
+    signature = double.signature
+    described = signature_of(double.kind, signature)
+    shape = next(iter(shapes(signature)))
+    drawn = zip(described.argument_names, draw(shape, described), strict=True)
+    arrays = {name: varied(array, seed) for seed, (name, array) in enumerate(drawn)}
+    inputs = {name: arrays[name].astype(np.float64) for name in signature.argument_names}
+    if double.kind == "vjp":
+        gradients = double(arrays)
+        steps = {name: along(gradients[f"gradients.{name}"].reshape(inputs[name].shape)) for name in inputs}
+    else:
+        steps = {name: arrays[f"tangents.{name}"].astype(np.float64) for name in inputs}
+    size = STEP * min(float(np.abs(array).max()) for array in inputs.values())
+    ahead, behind = (evaluated(double, inputs, steps, sign * size) for sign in (1, -1))
+    slopes = {name: (ahead[name] - behind[name]) / (2 * size) for name in ahead}
+    if double.kind == "jvp":
+        found = double(arrays)
+        return max(distance(found[f"tangents.{name}"], slope) for name, slope in slopes.items())
+    by_steps = sum(float((slope * arrays[f"cotangents.{name}"]).sum()) for name, slope in slopes.items())
+    by_gradients = sum(
+        float((gradients[f"gradients.{name}"].reshape(step.shape) * step).sum()) for name, step in steps.items()
+    )
+    return abs(by_steps - by_gradients) / max(abs(by_gradients), np.finfo(np.float64).tiny)
+
+
+def evaluated(
+    double: Derivative, inputs: dict[str, NDArray[np.float64]], steps: dict[str, NDArray[np.float64]], size: float
+) -> dict[str, NDArray[np.float64]]:
+    """Return the outputs by name after a step of every input.
+
+    Args:
+        double: The network in float64.
+        inputs: Its inputs by name.
+        steps: A direction per input.
+        size: The length of the step.
+    """
+    with torch.inference_mode():
+        outputs = double.outputs(*(torch.from_numpy(inputs[name] + size * steps[name]) for name in inputs))
+    return {name: output.numpy() for name, output in zip(double.names, outputs, strict=True)}
+
+
+def varied(array: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+    """Return an array with relative noise."""
+    noise = np.random.default_rng(seed).standard_normal(array.shape)
+    return (array * (1 + NOISE * noise)).astype(np.float32)
+
+
+def along(gradient: NDArray[Any]) -> NDArray[np.float64]:
+    """Return a gradient as a direction whose largest entry is 1."""
+    largest = float(np.abs(gradient).max())
+    return np.asarray(gradient / largest if largest else gradient, np.float64)
+
+
+def distance(found: NDArray[Any], expected: NDArray[Any]) -> float:
+    """Return the largest difference, relative to the largest entry."""
+    scale = float(np.abs(expected).max())
+    difference = float(np.abs(found.astype(np.float64) - expected).max())
+    return difference / scale if scale else difference

@@ -1,0 +1,137 @@
+"""Publication of derivatives beside their model: the version of a derivative has the number of the model's.
+
+.. code-block:: text
+
+    model_repository/
+      darcy/      1/{model.onnx, card.json, …}
+      darcy_vjp/  1/{model.onnx, card.json, certificate.json}
+      darcy_jvp/  1/{model.onnx, card.json, certificate.json}
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from importlib.metadata import version as installed
+from typing import TYPE_CHECKING, Any
+
+import onnx
+import torch
+
+from export import to_onnx
+from export.certificate import SOFTWARE, sha256
+from export.deployable import Deployable, shape_checks_off
+from export.derivatives import agreement
+from export.derivatives.agreement import Derivative
+from export.derivatives.differentiate import differentiate
+from export.derivatives.signatures import KINDS, Kind, signature_of
+from training.files import write_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import nn
+
+    from export.signature import Signature
+
+CARD, CERTIFICATE = "card.json", "certificate.json"
+
+#: Keys of a model's card that its derivatives do not have.
+MODEL_ONLY = ("formats", "parameters", "quality", "calibration")
+
+
+def paths_of(model: Path) -> dict[Kind, Path]:
+    """Return the folders of a model's derivatives."""
+    return {kind: model.with_name(f"{model.name}_{kind}") for kind in KINDS}
+
+
+def is_published(version: Path, kind: Kind) -> bool:
+    """Return whether the derivative of a model's version is published.
+
+    Args:
+        version: The version folder of the model.
+        kind: Which derivative.
+    """
+    folder = paths_of(version.parent)[kind] / version.name
+    try:
+        certified = json.loads((folder / CERTIFICATE).read_text())
+        of = certified["derivative"]["sha256"] == sha256(version / to_onnx.FILE)
+        return bool(of and certified["artefact"]["sha256"] == sha256(folder / to_onnx.FILE))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def build(version: Path, kind: Kind, network: nn.Module, signature: Signature, folder: Path) -> None:
+    """Write the derivative of a model's version into a folder, and compare it with automatic differentiation.
+
+    Args:
+        version: The version folder of the model, with its graph and its card.
+        kind: Which derivative.
+        network: The network of the graph.
+        signature: The signature of the model.
+        folder: The version folder of the derivative.
+
+    Raises:
+        GraphError: An operator of the graph has no known derivative.
+        ParityError: The derivative differs from automatic differentiation by more than the tolerance.
+    """
+    described, artefact = signature_of(kind, signature), folder / to_onnx.FILE
+    model = differentiate(onnx.load(version / to_onnx.FILE), kind, described)
+    onnx.checker.check_model(model, full_check=True)
+    to_onnx.check(model, described)
+    folder.mkdir(parents=True)
+    artefact.write_bytes(model.SerializeToString(deterministic=True))
+    run, operators = to_onnx.read(artefact)
+    single, double = (
+        Derivative(kind, signature, plain(network, signature, dtype), dtype) for dtype in (torch.float32, torch.float64)
+    )
+    with shape_checks_off():
+        compared, difference = agreement.compare(run, single, double), agreement.central_difference(double)
+    agreement.gate(compared, difference)
+    card = card_of(json.loads((version / CARD).read_text()), kind, described)
+    write_json(folder / CARD, card, finite=True)
+    certificate = {
+        **{key: card[key] for key in ("model", "version", "format")},
+        "artefact": {"file": artefact.name, "sha256": sha256(artefact), "bytes": artefact.stat().st_size},
+        "derivative": {"kind": kind, "sha256": sha256(version / to_onnx.FILE)},
+        "checkpoint": {"sha256": card["checkpoint"]["sha256"]},
+        "tolerance": agreement.TOLERANCE,
+        "opset": to_onnx.OPSET,
+        "operators": operators,
+        "software": {name: installed(name) for name in SOFTWARE},
+        "comparisons": [{**asdict(one), "shape": list(one.shape)} for one in compared],
+        "central_difference": difference,
+    }
+    write_json(folder / CERTIFICATE, certificate, finite=True)
+
+
+def plain(network: nn.Module, signature: Signature, dtype: torch.dtype) -> nn.Module:
+    """Return a network as it is exported, without its quality outputs."""
+    deployed: Any = Deployable(network, signature.argument_names, dtype)
+    deployed.forward = deployed.operator.forward
+    found: nn.Module = deployed
+    return found
+
+
+def card_of(card: dict[str, Any], kind: Kind, signature: Signature) -> dict[str, Any]:
+    """Return the card of a derivative.
+
+    Args:
+        card: The card of its model.
+        kind: Which derivative.
+        signature: Its signature.
+    """
+    name, kept = card["model"], {key: value for key, value in card.items() if key not in MODEL_ONLY}
+    parameters = {"parameters": [spec.model_dump(mode="json") for spec in signature.parameters]}
+    return {
+        **kept,
+        "model": f"{name}_{kind}",
+        "title": f"{card['title']}: {TITLES[kind]}",
+        "product": {"of": name, "kind": kind},
+        "inputs": [spec.model_dump(mode="json") for spec in signature.inputs],
+        **(parameters if signature.parameters else {}),
+        "outputs": [spec.model_dump(mode="json") for spec in signature.outputs],
+    }
+
+
+TITLES: dict[Kind, str] = {"vjp": "vector-Jacobian product", "jvp": "Jacobian-vector product"}

@@ -1,0 +1,9 @@
+"""The derivative of each operator of ONNX: the gradients of its inputs by that of its result.
+
+`RULES` has one rule per operator; another module adds one with the decorator `rule`.
+"""
+
+from export.derivatives.rules import elementwise, layout, linear, reductions, resize
+from export.derivatives.rules.step import CONSTANT, RULES, Step
+
+__all__ = ["CONSTANT", "RULES", "Step", "elementwise", "layout", "linear", "reductions", "resize"]

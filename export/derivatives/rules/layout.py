@@ -1,0 +1,201 @@
+"""Operators that move entries, repeat them or leave some out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from export.derivatives.rules.step import rule
+from export.derivatives.sizes import ONE, parse
+
+if TYPE_CHECKING:
+    from export.derivatives.rules.step import Step
+    from export.derivatives.sizes import Size
+    from export.derivatives.tape import Tape
+
+
+@rule("Transpose")
+def transpose(step: Step) -> dict[int, str]:
+    """Transpose back."""
+    order = list(step.attribute("perm", range(len(step.shape()))[::-1]))
+    return {0: step.tape.transpose(step.whole, [order.index(axis) for axis in range(len(order))])}
+
+
+@rule("Reshape", "Squeeze", "Unsqueeze", "Flatten")
+def reshape(step: Step) -> dict[int, str]:
+    """Reshape back."""
+    return {0: step.tape.reshape(step.whole, step.shape())}
+
+
+@rule("Expand")
+def expand(step: Step) -> dict[int, str]:
+    """Sum over what was repeated."""
+    return {0: step.tape.collect(step.whole, step.shape())}
+
+
+@rule("Concat")
+def concatenate(step: Step) -> dict[int, str]:
+    """Cut the gradient into the parts."""
+    axis, start, found = step.attribute("axis") % len(step.shape()), ONE - 1, {}
+    for index in range(len(step.node.input)):
+        length = step.shape(index)[axis]
+        if step.wanted[index]:
+            found[index] = step.tape.cut(step.whole, axis, start, length)
+        start = start + length
+    return found
+
+
+@rule("Split")
+def split(step: Step) -> dict[int, str]:
+    """Join the gradients of the parts."""
+    tape, axis = step.tape, step.attribute("axis", 0) % len(step.shape())
+    parts = [
+        tape.spread(tape.number(0, step.x()) if gradient is None else gradient, tape.shapes[result])
+        for gradient, result in zip(step.gradients, step.node.output, strict=True)
+    ]
+    return {0: tape.join(parts, axis)}
+
+
+@rule("Slice")
+def cut(step: Step) -> dict[int, str]:
+    """Pad the gradient by zeros."""
+    tape, shape, result = step.tape, step.shape(), step.tape.shapes[step.z]
+    starts = tape.vector(step.x(1))
+    axes = [int(axis) for axis in tape.value(step.x(3))] if len(step.node.input) > 3 else list(range(len(starts)))
+    if len(step.node.input) > 4 and any(tape.value(step.x(4)) != 1):
+        return {0: reverse(step, axes)}
+    before = [ONE - 1] * len(shape)
+    for axis, start in zip(axes, starts, strict=True):
+        before[axis] = shape[axis] + start if start.is_negative else start
+    after = [whole - first - part for whole, first, part in zip(shape, before, result, strict=True)]
+    return {0: tape.pad(step.whole, tuple(before), tuple(after))}
+
+
+def reverse(step: Step, axes: list[int]) -> str:
+    """Reverse the gradient of reversed axes."""
+    tape, steps = step.tape, step.tape.value(step.x(4))
+    if any(steps != -1) or tape.shapes[step.z] != step.shape():
+        raise step.unknown("expected steps of 1, or whole axes in reverse")
+    ends = tape.constant([-1] * len(axes)), tape.constant([np.iinfo(np.int64).min] * len(axes))
+    return tape.add("Slice", [step.whole, *ends, tape.constant(axes), tape.constant(steps)], step.shape())
+
+
+@rule("Pad")
+def pad(step: Step) -> dict[int, str]:
+    """Cut the padding off, and add its gradient to the points that it repeats."""
+    tape, pads, shape = step.tape, padding(step), step.shape()
+    mode = step.attribute("mode", b"constant")
+    if mode not in FOLDED:
+        raise step.unknown(f"the mode {mode.decode()} is not known")
+    found = step.whole
+    for axis, size in enumerate(shape):
+        before, after = pads[axis], pads[axis + len(shape)]
+        if before != 0 or after != 0:
+            found = FOLDED[mode](tape, found, axis, size, before, after)
+    return {0: found}
+
+
+def padding(step: Step) -> list[Size]:
+    """Return the padding of every axis, those before first.
+
+    Raises:
+        GraphError: It is computed, or negative.
+    """
+    found = list(step.tape.vector(step.x(1)))
+    rank = len(step.shape())
+    if len(step.node.input) > 3 and step.x(3):
+        axes = [int(axis) % rank for axis in step.tape.value(step.x(3))]
+        whole = [ONE - 1] * (2 * rank)
+        for index, axis in enumerate(axes):
+            whole[axis], whole[axis + rank] = found[index], found[index + len(axes)]
+        found = whole
+    if any(points.is_negative for points in found):
+        raise step.unknown("expected padding of no negative size")
+    return found
+
+
+def fold_constant(tape: Tape, g: str, axis: int, size: Size, before: Size, after: Size) -> str:
+    """Drop the gradient of the padding."""
+    del after
+    return tape.cut(g, axis, before, size)
+
+
+def fold_edge(tape: Tape, g: str, axis: int, size: Size, before: Size, after: Size) -> str:
+    """Add the gradient of the padding to that of the outermost points."""
+    first = tape.total(tape.cut(g, axis, ONE - 1, before + 1), [axis], keep=True)
+    last = tape.total(tape.cut(g, axis, size + before - 1, after + 1), [axis], keep=True)
+    return tape.join([first, tape.cut(g, axis, before + 1, size - 2), last], axis)
+
+
+def fold_wrap(tape: Tape, g: str, axis: int, size: Size, before: Size, after: Size) -> str:
+    """Add the gradient of the padding to that of the opposite end."""
+    found = tape.cut(g, axis, before, size)
+    rank = len(tape.shapes[g])
+    for length, start, place in ((before, ONE - 1, size - before), (after, size + before, ONE - 1)):
+        if length != 0:
+            part = tape.cut(g, axis, start, length)
+            ahead = tuple(place if other == axis else ONE - 1 for other in range(rank))
+            behind = tuple(size - place - length if other == axis else ONE - 1 for other in range(rank))
+            found = tape.binary("Add", found, tape.pad(part, ahead, behind))
+    return found
+
+
+FOLDED = {b"constant": fold_constant, b"edge": fold_edge, b"wrap": fold_wrap}
+
+
+@rule("Gather")
+def gather(step: Step) -> dict[int, str]:
+    """Put the gradient of one entry back, or add the gradients of several to the entries that they were taken from."""
+    tape, shape, indices = step.tape, step.shape(), step.shape(1)
+    axis = step.attribute("axis", 0) % len(shape)
+    if len(indices) > 1:
+        raise step.unknown("expected one entry, or a list of them")
+    if not indices:
+        index = int(tape.value(step.x(1)))
+        start = parse(str(index)) if index >= 0 else shape[axis] + index
+        single = tape.reshape(step.whole, (*shape[:axis], ONE, *shape[axis + 1 :]))
+        before = tuple(start if other == axis else ONE - 1 for other in range(len(shape)))
+        after = tuple(shape[axis] - start - 1 if other == axis else ONE - 1 for other in range(len(shape)))
+        return {0: tape.pad(single, before, after)}
+    order = [axis, *(other for other in range(len(shape)) if other != axis)]
+    zeros = tape.spread(tape.number(0, step.x()), tuple(shape[other] for other in order))
+    rows = tape.reshape(step.x(1), (*indices, ONE))
+    found = tape.add("ScatterND", [zeros, rows, tape.transpose(step.whole, order)], tape.shapes[zeros], reduction="add")
+    return {0: tape.transpose(found, [order.index(other) for other in range(len(shape))])}
+
+
+@rule("GatherND")
+def gather_nd(step: Step) -> dict[int, str]:
+    """Add the gradient to the entries that were gathered."""
+    if step.attribute("batch_dims", 0):
+        raise step.unknown("expected no batch axes")
+    tape = step.tape
+    zeros = tape.spread(tape.number(0, step.x()), step.shape())
+    return {0: tape.add("ScatterND", [zeros, step.x(1), step.whole], step.shape(), reduction="add")}
+
+
+@rule("ScatterND")
+def scatter_nd(step: Step) -> dict[int, str]:
+    """Gather the gradient of the entries."""
+    if step.wanted[0] or step.attribute("reduction", b"none") != b"add":
+        raise step.unknown("expected a sum over constant entries")
+    return {2: step.tape.add("GatherND", [step.whole, step.x(1)], step.shape(2))}
+
+
+@rule("DepthToSpace")
+def depth_to_space(step: Step) -> dict[int, str]:
+    """Return blocks of points to channels."""
+    tape, size, shape = step.tape, step.attribute("blocksize"), step.shape()
+    found = tape.add("SpaceToDepth", [step.whole], shape, blocksize=size)
+    if step.attribute("mode", b"DCR") == b"DCR":
+        return {0: found}
+    channels = int(shape[1]) // size**2  # SpaceToDepth orders them by offset, this mode by channel
+    order = np.arange(size**2 * channels).reshape(size**2, channels).T.reshape(-1)
+    return {0: tape.add("Gather", [found, tape.constant(order)], shape, axis=1)}
+
+
+@rule("SpaceToDepth")
+def space_to_depth(step: Step) -> dict[int, str]:
+    """Return channels to blocks of points."""
+    return {0: step.tape.add("DepthToSpace", [step.whole], step.shape(), blocksize=step.attribute("blocksize"))}

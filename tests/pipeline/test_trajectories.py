@@ -1,0 +1,342 @@
+"""Models of trajectories: from a problem file with a time axis to rollouts over every route of the service."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import httpx2
+import numpy as np
+import pytest
+import torch
+import tritonclient.grpc as triton_grpc
+from playwright.sync_api import expect, sync_playwright
+
+from petrov_client import AsyncClient, Client, GrpcClient, InvalidInput
+from serving.inference.rollout import PIECE
+from tests.pipeline.conftest import command
+from training import checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
+
+    from serving.settings import Settings
+    from serving.triton.server import TritonServer
+    from tests.conftest import Gateway
+
+LINE = """
+name = "line"
+[data]
+files = ["line.npz"]
+[inputs.initial]
+key = "u"
+[outputs.u]
+[axes.x]
+boundary = "periodic"
+points = "left"
+[symmetries]
+exact = ["shift_x", "reflect_x"]
+[time]
+step = 0.5
+conserved = ["u"]
+"""
+PLANE = """
+name = "plane"
+[data]
+files = ["plane.h5"]
+[inputs.start]
+key = "velocity"
+components = ["x", "y"]
+[inputs.depth]
+positive = true
+[inputs.height]
+key = "h"
+[parameters.drag]
+default = 0.1
+[outputs.velocity]
+components = ["x", "y"]
+[outputs.level]
+key = "h"
+[axes.row]
+boundary = "wall"
+[axes.column]
+boundary = "periodic"
+[time]
+step = 0.1
+history = 2
+horizon = 3
+"""
+pytestmark = pytest.mark.timeout(600)  # two trainings, two exports and a start of Triton, on a busy machine
+SETS = ("fit.epochs=1", "operator.step.layers=1", "operator.step.channels=16", "operator.step.detail=8")
+FRAMES = 9
+PATIENCE = 90_000  # a browser on a busy machine
+Fields = Any
+
+
+def lines(samples: int, frames: int = FRAMES, points: int = 32, seed: int = 0) -> NDArray[np.float32]:
+    """Draw sums of three waves that travel at their own speeds: `[sample, frame, point]`."""
+    size, phase = np.random.default_rng(seed).standard_normal((2, samples, 3, 1, 1))
+    x, t, k = np.arange(points) / points, np.arange(frames)[:, None] / 20, np.arange(1, 4)[:, None, None]
+    return np.asarray((size * np.cos(2 * np.pi * k * (x - k * t + phase))).sum(axis=1), np.float32)
+
+
+def planes(samples: int, seed: int = 0) -> dict[str, NDArray[np.float32]]:
+    """Draw the arrays of `plane.h5` on 8 x 12 cells."""
+    rng = np.random.default_rng(seed)
+    height = lines(8 * samples, points=12, seed=seed).reshape(samples, 8, FRAMES, 12).swapaxes(1, 2)
+    return {
+        "velocity": np.stack([height, -height[:, ::-1]], axis=2),
+        "h": height,
+        "depth": np.exp(rng.standard_normal((samples, 8, 12))).astype(np.float32),
+        "drag": rng.random(samples, np.float32),
+    }
+
+
+def states(samples: int, seed: int = 5) -> dict[str, NDArray[np.float32]]:
+    """Draw inputs of `plane`."""
+    drawn = planes(samples, seed)
+    starts = {"start": drawn["velocity"][:, :2], "depth": drawn["depth"], "height": drawn["h"][:, :2]}
+    return starts | {"drag": drawn["drag"]}
+
+
+@dataclass(frozen=True)
+class Service:
+    """A gateway, the Triton behind it, and the folder of the runs."""
+
+    gateway: Gateway
+    triton: str
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        return self.gateway.url
+
+    @property
+    def grpc(self) -> str:
+        return f"127.0.0.1:{self.gateway.settings.grpc_port}"
+
+
+@pytest.fixture(scope="module")
+def service(
+    tmp_path_factory: pytest.TempPathFactory,
+    make_settings: Callable[..., Settings],
+    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+) -> Iterator[Service]:
+    """Train both problems with the commands that a person types, export them and serve them."""
+    folder = tmp_path_factory.mktemp("trajectories")
+    np.savez(folder / "line.npz", u=lines(24))
+    with h5py.File(folder / "plane.h5", "w") as file:
+        for name, array in planes(20).items():
+            file[name] = array
+    settings = make_settings(folder / "model_repository")
+    sets = [part for change in SETS for part in ("--set", change)]
+    for name, text in (("line", LINE), ("plane", PLANE)):
+        (folder / f"{name}.toml").write_text(text)
+        options = ["--no-amounts", "--preset", "tiny", "--out", folder / name, "--data", folder / "data", *sets]
+        command("training", "fit", folder / f"{name}.toml", *options)
+    command("export", folder / "line", folder / "plane", "--repository", settings.repository)
+    with run_triton(settings), run_gateway(settings) as gateway:
+        yield Service(gateway, f"127.0.0.1:{settings.triton_grpc_port}", folder)
+
+
+@pytest.fixture(scope="module")
+def http(service: Service) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=service.url, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client(service: Service) -> Iterator[Client]:
+    with Client(service.url) as client:
+        yield client
+
+
+def close(output: Any, expected: Any) -> None:
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_service_computes_what_the_trained_network_computes(service: Service, client: Client) -> None:
+    start, inputs = lines(3, seed=3)[:, 0], states(2)
+    with torch.inference_mode():
+        line = checkpoint.load(service.folder / "line").operator
+        close(client.rollout("line", start, 5), line(torch.from_numpy(start), torch.zeros(3, 5, dtype=torch.int32)))
+        plane = checkpoint.load(service.folder / "plane").operator
+        arguments = [torch.from_numpy(np.ascontiguousarray(each)) for each in inputs.values()]
+        expected = plane(*arguments, torch.zeros(2, 4, dtype=torch.int32))
+    found = client.rollout("plane", inputs, 4)
+    assert {name: array.shape for name, array in found.items()} == {
+        "velocity": (2, 4, 2, 8, 12),
+        "level": (2, 4, 8, 12),
+    }
+    for output, truth in zip(found.values(), expected, strict=True):
+        close(output, truth)
+
+
+@pytest.mark.parametrize("frames", [1, PIECE, 2 * PIECE + 3])
+def test_a_rollout_is_its_single_steps(client: Client, frames: int) -> None:
+    state, found = lines(2, seed=4)[:, 0], client.rollout("line", lines(2, seed=4)[:, 0], frames)
+    assert found.shape == (2, frames, 32)
+    for frame in range(frames):
+        state = client.rollout("line", state, 1)[:, 0]
+        close(found[:, frame], state)
+
+
+def test_a_history_moves_on_between_requests(http: httpx2.Client, client: Client) -> None:
+    inputs = {name: array.tolist() for name, array in states(1).items()}
+    frames = 70  # more than one request of the client, and several calls of the model
+    whole = http.post(f"/v1/models/plane/predict?frames={frames}", json={"inputs": inputs}).json()["outputs"]
+    for name, output in client.rollout("plane", states(1), frames).items():
+        close(output, whole[name])
+
+
+def test_every_route_takes_frames(http: httpx2.Client, service: Service, client: Client) -> None:
+    start = lines(2, seed=6)[:, 0]
+    expected, body = client.rollout("line", start, 6), {"inputs": {"initial": start.tolist()}}
+    url = "/v1/models/line/predict"
+    close(http.post(url, json=body | {"frames": 6}).json()["outputs"]["u"], expected)
+    close(http.post(f"{url}?frames=6", json=body).json()["outputs"]["u"], expected)
+    file = io.BytesIO()
+    np.save(file, start)
+    packed = http.post(f"{url}?frames=6", content=file.getvalue(), headers={"Content-Type": "application/x-npy"})
+    close(np.load(io.BytesIO(packed.content)), expected)
+    tensor = {"name": "initial", "shape": [2, 32], "datatype": "FP32", "data": start.ravel().tolist()}
+    [output] = http.post("/v2/models/line/infer?frames=6", json={"inputs": [tensor]}).json()["outputs"]
+    assert output["shape"] == [2, 6, 32]
+    close(np.reshape(output["data"], (2, 6, 32)), expected)
+    with GrpcClient(service.grpc) as grpc:
+        close(grpc.rollout("line", start, 6), expected)
+
+
+def test_a_plain_client_of_triton_counts_frames_by_a_shape(service: Service, client: Client) -> None:
+    start = lines(2, seed=6)[:, 0]
+    tensors = [
+        triton_grpc.InferInput("initial", [2, 32], "FP32").set_data_from_numpy(np.ascontiguousarray(start)),
+        triton_grpc.InferInput("frame", [2, 6], "INT32").set_data_from_numpy(np.zeros((2, 6), np.int32)),
+    ]
+    direct = triton_grpc.InferenceServerClient(service.triton)
+    close(direct.infer("line", tensors).as_numpy("u"), client.rollout("line", start, 6))
+    direct.close()
+
+
+def test_frames_arrive_piece_by_piece_and_stop_with_the_caller(service: Service, client: Client) -> None:
+    start, done = lines(1, seed=7)[0, 0], []
+    whole = client.rollout("line", start, 150, progress=lambda count, total: done.append((count, total)))
+    assert whole.shape == (150, 32)
+    assert done[-1] == (150, 150)
+    assert len(done) > 2
+    pieces = client.rollout_stream("line", start, 150)
+    first = next(pieces)
+    close(first, whole[: len(first)])
+    assert len(first) < 150
+    close(np.concatenate([first, *pieces]), whole)
+
+    async def streamed() -> list[Any]:
+        async with AsyncClient(service.url) as other:
+            close(await other.rollout("line", start, 20), whole[:20])
+            return [piece async for piece in other.rollout_stream("line", start, 150)]
+
+    close(np.concatenate(asyncio.run(streamed())), whole)
+
+
+def test_what_is_conserved_stays(client: Client) -> None:
+    start = lines(2, seed=8)[:, 0] + np.float32([[0.3], [-0.2]])
+    means = client.rollout("line", start, 20).astype(np.float64).mean(axis=-1)
+    np.testing.assert_allclose(means, np.broadcast_to(start.mean(axis=-1, keepdims=True), means.shape), atol=1e-5)
+
+
+def test_other_grids_are_accepted(client: Client) -> None:
+    assert client.rollout("line", lines(1, points=50, seed=2)[:, 0], 3).shape == (1, 3, 50)
+
+
+def test_without_a_number_of_frames_a_training_trajectory_follows(client: Client, http: httpx2.Client) -> None:
+    start = lines(1, seed=2)[:, 0]
+    assert client.rollout("line", start).shape == (1, FRAMES - 1, 32)
+    document = http.get("/v1/models/line/example?index=0").json()
+    response = http.post("/v1/models/line/predict?frames=2", json={"inputs": document["inputs"]})
+    assert np.shape(response.json()["outputs"]["u"]) == (1, 2, 32)[3 - np.ndim(document["outputs"]["u"]) :]
+    card = http.get("/v1/models/line").json()["card"]
+    assert card["frames"] == {"step": 0.5, "history": 1, "states": ["initial"], "trained": 8, "maximum": 1000}
+    assert [row["frame"] for row in card["rollout"]] == list(range(1, 9))
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", "1001", "9" * 30])
+def test_impossible_numbers_of_frames_are_refused(http: httpx2.Client, text: str) -> None:
+    start = lines(1)[:, 0].tolist()
+    response = http.post(f"/v1/models/line/predict?frames={text}", json={"inputs": {"initial": start}})
+    assert response.status_code == 422
+    assert response.json()["type"] == "urn:petrov:problem:invalid-parameter"
+    assert "frames" in response.json()["detail"]
+
+
+def test_frames_of_large_batches_are_bounded(http: httpx2.Client, service: Service) -> None:
+    batch = np.zeros((400, 128), np.float32)
+    limit = service.gateway.settings.max_body_bytes // batch.nbytes
+    assert limit < 1000
+    file = io.BytesIO()
+    np.save(file, batch)
+    headers = {"Content-Type": "application/x-npy"}
+    response = http.post("/v1/models/line/predict?frames=1000", content=file.getvalue(), headers=headers)
+    assert response.status_code == 422
+    assert f"expected at most {limit}" in response.json()["detail"]
+
+
+@pytest.mark.parametrize("frames", [0, "3", 2.0, -1])
+def test_a_body_with_impossible_frames_is_refused(http: httpx2.Client, frames: Any) -> None:
+    body = {"inputs": {"initial": lines(1)[:, 0].tolist()}, "frames": frames}
+    assert http.post("/v1/models/line/predict", json=body).status_code in {400, 422}
+
+
+def test_the_client_refuses_what_cannot_be_rolled_out(client: Client) -> None:
+    with pytest.raises(InvalidInput, match="at least one frame"):
+        client.rollout("line", lines(1)[:, 0], 0)
+
+
+def test_the_page_shows_frame_by_frame(service: Service) -> None:
+    program = shutil.which("chromium")
+    if program is None and "CI" not in os.environ:
+        pytest.skip("chromium is not installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(f"{service.url}/#line")
+        page.click("#sample")
+        expect(page.locator("#sentence")).to_contain_text("from the truth", timeout=PATIENCE)
+        expect(page.locator("#frame-shown")).to_have_text("1 of 8, time 0.5")
+        first = page.locator("#error").inner_text()
+        page.locator("#frame").fill("2")
+        expect(page.locator("#frame-shown")).to_have_text("2 of 8, time 1")
+        expect(page.locator("#error")).not_to_have_text(first)
+        page.locator("#frame").fill("8")
+        page.click("#play")
+        expect(page.locator("#frame-shown")).to_have_text("8 of 8, time 4", timeout=PATIENCE)
+        expect(page.locator("#play")).to_have_text("Play")
+        with page.expect_download() as waiting:
+            page.click("#download-output")
+        assert np.load(waiting.value.path()).shape[-2:] == (8, 32)
+        folder = Path("test-artefacts/playground")
+        folder.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=folder / "trajectory.png", full_page=True)
+        browser.close()
+    assert errors == []
+
+
+def test_the_command_writes_a_trajectory(service: Service, tmp_path: Path, client: Client) -> None:
+    start = lines(2, seed=9)[:, 0]
+    np.save(tmp_path / "start.npy", start)
+    options = ["--url", service.url, "--frames", "12"]
+    command("petrov_client", "rollout", "line", tmp_path / "start.npy", tmp_path / "out.h5", *options)
+    with h5py.File(tmp_path / "out.h5") as file:
+        close(file["u"][:], client.rollout("line", start, 12))

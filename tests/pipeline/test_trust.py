@@ -1,0 +1,197 @@
+"""Released models behind the service: tolerances, data misfit, and verification that finds corrupted weights."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx2
+import numpy as np
+import onnx
+import pytest
+import yaml
+from onnx import numpy_helper
+
+import physics.darcy
+from export import to_onnx, triton_config
+from export.card import card
+from export.deployable import Deployable
+from export.repository import CARD, CONFIG
+from export.signature import Signature
+from petrov_client import Client, GrpcClient, InvalidInput
+from tests.conftest import wait_until
+from training import checkpoint
+from training.files import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
+
+    from serving.settings import Settings
+    from serving.triton.server import TritonServer
+    from tests.conftest import Gateway
+
+pytestmark = pytest.mark.timeout(900)  # two exports and a start of Triton, on a busy machine
+ROOT = Path(__file__).parents[2]
+RELEASED = ROOT / "checkpoints"
+POINTS = 43
+SEEDS = range(10, 14)  # of the fields whose predictions are verified
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """The alert for wrong predictions: the mean true error above which it fires, in units of the mean estimate."""
+
+    factor: float
+
+    @classmethod
+    def read(cls) -> Wrong:
+        """Return the alert of deploy/prometheus/alerts.yml."""
+        groups = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"]
+        [rule] = [rule for group in groups for rule in group["rules"] if rule.get("alert") == "PetrovWrong"]
+        pattern = r"model:petrov_true_error:mean1h > (\d+) \* model:petrov_error_estimate:mean1h"
+        found = re.fullmatch(pattern, rule["expr"])
+        assert found is not None
+        return cls(float(found[1]))
+
+    def fires(self, text: str, model: str) -> bool:
+        """Return whether its condition holds for the means of all predictions so far."""
+        return mean(text, "petrov_true_error", model) > self.factor * mean(text, "petrov_error_estimate", model)
+
+
+def number(text: str, name: str, model: str) -> float:
+    """Return the value of a metric; 0 where there is none yet."""
+    found = re.search(rf'^{name}{{model="{model}"}} (\S+)$', text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def mean(text: str, name: str, model: str) -> float:
+    return number(text, f"{name}_sum", model) / number(text, f"{name}_count", model)
+
+
+def publish(folder: Path, repository: Path, name: str) -> None:
+    """Write a checkpoint's graph into a repository."""
+    found, version = checkpoint.load(folder), repository / name / "1"
+    signature = Signature.of_checkpoint(found)
+    version.mkdir(parents=True)
+    to_onnx.write(Deployable(found.deployed, signature.argument_names), signature, version / to_onnx.FILE)
+    write_json(version / CARD, card(found, name, 1, "onnx"), finite=True)
+    (version.parent / CONFIG).write_text(triton_config.text(name, signature, "onnx"))
+
+
+def corrupt(repository: Path, name: str, to: str) -> None:
+    """Copy a model of `darcy` under another name, with noise on the weights of its last layer."""
+    folder = repository / to
+    shutil.copytree(repository / name, folder)
+    model = onnx.load(folder / "1" / to_onnx.FILE)
+    [head] = [weights for weights in model.graph.initializer if weights.name.endswith("correction.head.weight")]
+    noise = np.random.default_rng(0).standard_normal(head.dims).astype(np.float32)
+    head.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(head) + noise, head.name))
+    onnx.save(model, folder / "1" / to_onnx.FILE)
+    described = json.loads((folder / "1" / CARD).read_text())
+    write_json(folder / "1" / CARD, described | {"model": to})
+    config = (folder / CONFIG).read_text()
+    (folder / CONFIG).write_text(config.replace(f'name: "{name}"', f'name: "{to}"', 1))
+
+
+@pytest.fixture(scope="module")
+def service(
+    tmp_path_factory: pytest.TempPathFactory,
+    make_settings: Callable[..., Settings],
+    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+) -> Iterator[Gateway]:
+    """Yield a service of `darcy`, of the same with corrupted weights, and of `darcy_inverse`."""
+    repository = tmp_path_factory.mktemp("trust")
+    publish(RELEASED / "darcy", repository, "darcy")
+    corrupt(repository, "darcy", "corrupted")
+    publish(RELEASED / "darcy_inverse", repository, "darcy_inverse")
+    with (
+        run_triton(make_settings(repository)) as triton,
+        run_gateway(triton.settings.model_copy(update={"shadow_share": 1.0})) as gateway,
+    ):
+        yield gateway
+
+
+@pytest.fixture
+def client(service: Gateway) -> Iterator[Client]:
+    with Client(service.url, timeout=60) as made:
+        yield made
+
+
+def permeability(seed: int) -> NDArray[np.float32]:
+    return physics.darcy.example(POINTS, seed).astype(np.float32)
+
+
+@pytest.mark.parametrize(("tolerance", "by"), [(1e-2, "network"), (1e-3, "network"), (1e-5, "solver")])
+def test_the_bound_of_a_response_is_within_the_tolerance(client: Client, tolerance: float, by: str) -> None:
+    field = permeability(1)
+    output, quality = client.predict("darcy", field, tolerance=tolerance, quality=True)
+    assert quality.error_bound <= tolerance
+    assert quality.solved_by == by
+    if by == "solver":
+        assert physics.darcy.bound(field, output) <= tolerance
+
+
+def test_a_tolerance_is_refused_where_no_solver_meets_it(client: Client) -> None:
+    with pytest.raises(InvalidInput, match='"darcy_inverse" reports no error_bound, and no classical solver'):
+        client.predict("darcy_inverse", pressure(2), tolerance=1e-2)
+    with pytest.raises(InvalidInput, match=r"has an error_bound of .*; expected at most 1e-12"):
+        client.predict("darcy", permeability(2), tolerance=1e-12)
+
+
+def pressure(seed: int) -> NDArray[np.float32]:
+    return physics.darcy.example_pressure(85, seed).astype(np.float32)
+
+
+def test_every_route_reports_the_misfit(service: Gateway, client: Client) -> None:
+    fields = np.stack([pressure(3), 2 * pressure(3)])
+    _, quality = client.predict("darcy_inverse", fields, quality=True)
+    assert quality.misfit[0] < 0.02
+    assert quality.misfit[1] > 0.2  # no permeability of the two materials has such a pressure
+    with GrpcClient(f"127.0.0.1:{service.settings.grpc_port}") as grpc:
+        _, other = grpc.predict("darcy_inverse", fields, quality=True)
+    np.testing.assert_allclose(other.misfit, quality.misfit, rtol=1e-3)
+    response = httpx2.post(
+        f"{service.url}/v1/models/darcy_inverse/predict", timeout=60, json={"inputs": {"solution": fields.tolist()}}
+    )
+    np.testing.assert_allclose(response.json()["quality"]["misfit"], quality.misfit, rtol=1e-3)
+    tensor = {"name": "solution", "datatype": "FP32", "shape": fields.shape, "data": fields.ravel().tolist()}
+    url = f"{service.url}/v2/models/darcy_inverse/infer"
+    outputs = httpx2.post(url, timeout=60, json={"inputs": [tensor]}).json()["outputs"]
+    [misfit] = [output["data"] for output in outputs if output["name"] == "misfit"]
+    np.testing.assert_allclose(misfit, quality.misfit, rtol=1e-3)
+    assert number(metrics(service), "petrov_misfit_count", "darcy_inverse") >= len(fields)
+
+
+def metrics(service: Gateway) -> str:
+    return httpx2.get(f"{service.url}/metrics").text
+
+
+def test_corrupted_weights_fire_the_alert(service: Gateway, client: Client) -> None:
+    corrections = {
+        model: [verified(service, client, model, seed) for seed in SEEDS] for model in ("darcy", "corrupted")
+    }
+    found, alert = metrics(service), Wrong.read()
+    assert alert.fires(found, "corrupted")
+    assert not alert.fires(found, "darcy")
+    # The response itself says how far the corrections moved it.
+    assert min(corrections["corrupted"]) > 3 * max(corrections["darcy"])
+
+
+def verified(service: Gateway, client: Client, model: str, seed: int) -> float:
+    """Predict, wait for the verification in the background, and return the response's `correction`."""
+
+    def count() -> float:
+        return number(metrics(service), "petrov_true_error_count", model)
+
+    before = count()
+    _, quality = client.predict(model, permeability(seed), quality=True)
+    wait_until(lambda: count() > before)
+    return float(quality.correction)

@@ -1,0 +1,244 @@
+"""Trajectories: their problem files, windows, step operators and measures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from training.data.own_samples import prepare
+from training.data.trajectory_samples import TrajectorySamples
+from training.evaluation import rollouts
+from training.fit.preset import PRESETS
+from training.fit.trajectories import preset as trajectory_preset
+from training.fit.trajectories.measures import measured
+from training.fit.trajectories.rollout import Rollout, as_rollout, first_rollout, frame_errors, horizon
+from training.fit.trajectories.task import TrajectoryTask
+from training.operators import build
+from training.operators.trajectory import TrajectoryOperator
+from training.problems.own.columns import DataError
+from training.problems.own.from_file import describe
+from training.problems.own.problem_file import ProblemFileError, read_problem_file
+from training.problems.problem import Problem
+from training.recipes.trajectory import RolloutFit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WAVES = """
+name = "waves"
+[data]
+files = ["waves.npz"]
+[inputs.initial]
+key = "u"
+[inputs.depth]
+positive = true
+[parameters.drag]
+[outputs.u]
+[axes.x]
+boundary = "periodic"
+points = "left"
+[symmetries]
+exact = ["shift_x"]
+[time]
+step = 0.5
+history = 2
+horizon = 3
+conserved = ["u"]
+"""
+SAMPLES, FRAMES, POINTS = 12, 7, 16
+
+
+def arrays() -> dict[str, NDArray[np.float64]]:
+    """Draw trajectories whose values tell sample, frame and point."""
+    sample, frame, point = np.ogrid[:SAMPLES, :FRAMES, :POINTS]
+    return {
+        "u": sample + frame / 10 + np.sin(2 * np.pi * (point - frame) / POINTS),
+        "depth": np.broadcast_to(1.0 + np.arange(SAMPLES)[:, None], (SAMPLES, POINTS)) + np.arange(POINTS) / 100,
+        "drag": np.arange(SAMPLES) / SAMPLES,
+    }
+
+
+def problem_file(folder: Path, text: str = WAVES, **changed: Any) -> Path:
+    """Write a problem file with its data."""
+    np.savez(folder / "waves.npz", **(arrays() | changed))
+    (folder / "waves.toml").write_text(text)
+    return folder / "waves.toml"
+
+
+def opened(path: Path) -> TrajectorySamples:
+    """Check and prepare the data of a problem file."""
+    problem = read_problem_file(path)
+    return TrajectorySamples(prepare(problem, path.parent, path.parent / "data"), problem)
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> TrajectorySamples:
+    return opened(problem_file(tmp_path))
+
+
+@pytest.fixture
+def operator(samples: TrajectorySamples) -> TrajectoryOperator:
+    torch.manual_seed(0)
+    network = build(trajectory_preset.network(samples, PRESETS["tiny"]))
+    assert isinstance(network, TrajectoryOperator)
+    rows = np.arange(10)
+    steps = as_rollout(samples.problem, samples.windows(rows, [0] * 10, 3))
+    network.fit_normalisers(*steps.inputs, *(each[:, 0] for each in steps.truth))
+    return network.eval()
+
+
+def task(samples: TrajectorySamples, operator: TrajectoryOperator, **settings: Any) -> TrajectoryTask:
+    fit = RolloutFit(epochs=4, batch=6, **({"unroll": (1, 2)} | settings))
+    description = describe(samples.problem, samples.sides, samples.counts[0], samples.frames)
+    return TrajectoryTask(operator, fit, 0, samples, Problem(description=description))
+
+
+def test_a_window_holds_its_frames_and_what_belongs_to_its_trajectory(samples: TrajectorySamples) -> None:
+    found = samples.windows(np.array([7, 2, 7]), [3, 0, 1], 4)
+    u = arrays()["u"].astype(np.float32)
+    for window, sample, start in zip(found.states["u"], (7, 2, 7), (3, 0, 1), strict=True):
+        np.testing.assert_array_equal(window, u[sample, start : start + 4])
+    assert found.steady["depth"][:, 0].tolist() == [8, 3, 8]
+    np.testing.assert_allclose(found.parameters["drag"], np.array([7, 2, 7]) / SAMPLES, rtol=1e-6)
+
+
+def test_a_rollout_starts_from_the_history_and_has_the_frames_that_follow(samples: TrajectorySamples) -> None:
+    initial, depth, drag = (batch := first_rollout(samples, np.array([4]), 3)).inputs
+    u = torch.from_numpy(arrays()["u"].astype(np.float32))
+    assert torch.equal(initial, u[4:5, :2])
+    assert torch.equal(batch.truth[0], u[4:5, 2:5])
+    assert (depth.shape, drag.shape) == ((1, POINTS), (1,))
+    assert horizon(samples) == 3
+
+
+def test_every_training_batch_is_a_window_of_one_trajectory_moved_as_a_whole(
+    samples: TrajectorySamples, operator: TrajectoryOperator
+) -> None:
+    initial, depth, _ = (batch := task(samples, operator).draw(np.arange(30), np.random.default_rng(1))).inputs
+    frames = torch.cat([initial, batch.truth[0]], dim=1)
+    expected = torch.from_numpy(arrays()["u"])
+    shifts = depth.argmin(dim=1)
+    assert len(set(shifts.tolist())) > 5
+    for window, ground, shift in zip(frames, depth, shifts, strict=True):
+        sample, back = round(float(ground.min())) - 1, window.roll(-int(shift), 1).double()
+        starts = [k for k in range(FRAMES - 2) if torch.allclose(back, expected[sample, k : k + 3], atol=1e-5)]
+        assert len(starts) == 1
+
+
+def test_the_unrolled_steps_grow_with_the_epochs() -> None:
+    fit = RolloutFit(epochs=6, batch=1, unroll=(1, 2, 4))
+    assert [fit.steps_of(epoch) for epoch in range(6)] == [1, 1, 2, 2, 4, 4]
+
+
+def test_noise_is_on_the_given_frames_alone(samples: TrajectorySamples, operator: TrajectoryOperator) -> None:
+    rows = np.arange(30)
+    plain, noisy = (task(samples, operator, noise=noise).draw(rows, np.random.default_rng(3)) for noise in (0.0, 0.1))
+    assert torch.equal(plain.truth[0], noisy.truth[0])
+    ratio = (noisy.inputs[0] - plain.inputs[0]).std() / arrays()["u"].std()
+    assert 0.08 < ratio < 0.12
+
+
+def test_gradients_of_the_last_step_alone_are_those_of_a_single_step(
+    samples: TrajectorySamples, operator: TrajectoryOperator
+) -> None:
+    batch = first_rollout(samples, np.arange(4), 3)
+    task(samples, operator, through=False).loss(batch).backward()
+    found = [parameter.grad.clone() for parameter in operator.parameters()]
+    operator.zero_grad()
+    with torch.no_grad():
+        inputs = operator.advance(operator.advance(batch.inputs))
+    frame_errors(operator, Rollout([*inputs], [each[:, -1:] for each in batch.truth])).mean().backward()
+    assert all(torch.equal(one, other.grad) for one, other in zip(found, operator.parameters(), strict=True))
+
+
+def test_a_shift_moves_the_rollout_of_a_network_without_coordinates(
+    samples: TrajectorySamples, operator: TrajectoryOperator
+) -> None:
+    initial, depth, drag = first_rollout(samples, np.arange(3), 1).inputs
+    patch = operator.config.step.patch
+    frames = torch.zeros(3, 4, dtype=torch.int32)
+    moved = operator(initial.roll(3 * patch, -1), depth.roll(3 * patch, -1), drag, frames)
+    torch.testing.assert_close(moved, operator(initial, depth, drag, frames).roll(3 * patch, -1), rtol=1e-4, atol=1e-4)
+
+
+def test_the_mean_of_a_conserved_state_stays(samples: TrajectorySamples, operator: TrajectoryOperator) -> None:
+    batch = first_rollout(samples, np.arange(5), 1)
+    [found] = operator.rollout(batch.inputs, 9)
+    expected = batch.inputs[0][:, -1:].double().mean(dim=-1).expand(5, 9)
+    torch.testing.assert_close(found.double().mean(dim=-1), expected, rtol=0, atol=1e-4)
+
+
+def test_an_exact_step_has_no_error_and_persistence_is_measured(
+    samples: TrajectorySamples, operator: TrajectoryOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    u = torch.from_numpy(arrays()["u"].astype(np.float32))
+
+    def exact(inputs: Any, frames: int) -> list[torch.Tensor]:
+        rows = inputs[1].min(dim=1).values.round().long() - 1
+        return [u[rows, 2 : 2 + frames]]
+
+    monkeypatch.setattr(operator, "rollout", exact)
+    found = measured(operator, samples, "test", FRAMES - 2)
+    assert found.errors.max() == 0
+    assert found.correlation.min() == pytest.approx(1)
+    [row, *_] = found.rows(0.5)
+    truth = u[SAMPLES - 1].double()
+    assert row["persistence"] == pytest.approx(float((truth[2] - truth[1]).norm() / truth[2].norm()), rel=1e-3)
+    assert [each["time"] for each in found.rows(0.5)] == [0.5, 1.0, 1.5, 2.0, 2.5]
+
+
+def test_measures_of_frames() -> None:
+    x = 2 * np.pi * np.arange(32) / 32
+    truth = np.stack([np.sin(x), np.cos(3 * x)])[None]
+    assert rollouts.relative_l2(2 * truth, truth) == pytest.approx(np.ones((1, 2)))
+    assert rollouts.vrmse(truth + 5, truth) == pytest.approx(np.full((1, 2), 5 * 2**0.5), rel=1e-4)
+    assert rollouts.correlation(3 * truth + 5, truth) == pytest.approx(np.ones((1, 2)))
+    assert rollouts.correlation(np.zeros_like(truth), truth).tolist() == [[0, 0]]
+    assert rollouts.correlated_frames(np.array([[1, 0.9, 0.7, 0.9], [1, 1, 1, 1.0]])).tolist() == [2, 4]
+    energy = rollouts.spectrum(truth[0], 1)
+    assert energy[:, [1, 3]] == pytest.approx(np.diag([0.5, 0.5]))
+    assert energy.sum() == pytest.approx(1)
+    plane = np.cos(3 * x)[:, None] * np.cos(4 * x)  # of radius 5
+    vector = rollouts.spectrum(np.stack([plane, 2 * plane])[None], 2)
+    assert vector[0, 5] == pytest.approx(5 / 4)
+    assert vector.sum() == pytest.approx(5 / 4)
+
+
+def test_a_rollout_that_overflows_is_measured(samples: TrajectorySamples, operator: TrajectoryOperator) -> None:
+    with torch.no_grad():
+        operator.step.output_normaliser.deviation.mul_(1e30)
+    found = measured(operator, samples, "test", FRAMES - 2)
+    assert found.errors.max() == rollouts.LOST
+    assert np.isfinite(np.concatenate([each.ravel() for each in found])).all()
+    assert found.summary(0.5)["correlation_time"] < 0.5 * FRAMES
+
+
+FAULTS = {
+    ('key = "u"', 'key = "v"'): "outputs.u: expected one input with the key 'u'",
+    ('conserved = ["u"]', 'conserved = ["w"]'): "time.conserved: expected outputs but got w",
+    ('boundary = "periodic"\npoints = "left"', 'boundary = "wall"'): "time.conserved: expected periodic axes only",
+    ("[outputs.u]", "[outputs.u]\npositive = true"): "outputs.u: a positive state",
+    ("[outputs.u]", "[outputs.u]\nframe = 1"): "inputs.initial: expected no frame",
+}
+
+
+@pytest.mark.parametrize("change", FAULTS)
+def test_a_fault_of_the_time_axis_is_named(change: tuple[str, str], tmp_path: Path) -> None:
+    text = WAVES.replace('[symmetries]\nexact = ["shift_x"]\n', "").replace(*change)
+    with pytest.raises(ProblemFileError, match=FAULTS[change]):
+        read_problem_file(problem_file(tmp_path, text))
+
+
+def test_data_that_are_no_trajectories_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"expected axes \[sample, time, x\] in 'u' but found shape \(12, 16\)"):
+        opened(problem_file(tmp_path, u=arrays()["u"][:, 0]))
+    with pytest.raises(DataError, match="'u' has 2 frames; expected at least 3"):
+        opened(problem_file(tmp_path, u=arrays()["u"][:, :2]))
+    same = arrays()["u"]
+    same[-1] = same[0]
+    with pytest.raises(DataError, match=r"samples 0 \(training\) and 11 \(test\) have equal inputs"):
+        opened(problem_file(tmp_path, u=same, depth=np.ones((SAMPLES, POINTS)), drag=np.zeros(SAMPLES)))

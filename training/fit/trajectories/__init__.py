@@ -1,0 +1,1 @@
+"""Training of step operators on a user's trajectories: single steps first, then longer and longer rollouts."""

@@ -1,0 +1,113 @@
+"""Measures of a trained step operator on rollouts, frame by frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from training.data.trajectory_samples import TrajectorySamples
+from training.evaluation import rollouts
+from training.fit.trajectories.rollout import Rollout, RolloutBatches
+from training.operators import Operator
+from training.operators.trajectory import TrajectoryOperator
+
+MEASURES = (rollouts.relative_l2, rollouts.vrmse, rollouts.correlation)
+
+
+class Measures(NamedTuple):
+    """Measures of rollouts, the mean over the outputs: `[trajectory, frame]`, but for `energy`.
+
+    Attributes:
+        errors: Relative L2 errors, at most 1000.
+        vrmse: Root mean square errors over the deviation in space, at most 1000.
+        correlation: Correlations in space with the truth; 0 where a prediction overflows.
+        persistence: Relative L2 errors of keeping the last given frame.
+        energy: `[trajectory, 2, wave number]`: energy of the last frame of truth and prediction, of the first output.
+    """
+
+    errors: NDArray[np.float64]
+    vrmse: NDArray[np.float64]
+    correlation: NDArray[np.float64]
+    persistence: NDArray[np.float64]
+    energy: NDArray[np.float64]
+
+    def summary(self, step: float) -> dict[str, Any]:
+        """Return the card's figures: a row per frame, the mean time of correlation, and spectra of the last frame.
+
+        Args:
+            step: Time between two frames.
+        """
+        truth, predicted = self.energy.mean(axis=0)
+        return {
+            "rollout": [*self.rows(step)],
+            "correlation_time": float(step * rollouts.correlated_frames(self.correlation).mean()),
+            "spectrum": {
+                "truth": [significant(float(value)) for value in truth],
+                "model": [significant(float(value)) for value in predicted],
+            },
+        }
+
+    def rows(self, step: float) -> Iterator[dict[str, float]]:
+        """Return a row per frame: means over the trajectories, with the standard error of the relative error.
+
+        Args:
+            step: Time between two frames.
+        """
+        count = len(self.errors)
+        spread = (
+            self.errors.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(self.errors.shape[1], np.nan)
+        )
+        for index in range(self.errors.shape[1]):
+            figures = {
+                "frame": index + 1,
+                "time": (index + 1) * step,
+                "relative_l2": self.errors[:, index].mean(),
+                "standard_error": spread[index],
+                "vrmse": self.vrmse[:, index].mean(),
+                "correlation": self.correlation[:, index].mean(),
+                "persistence": self.persistence[:, index].mean(),
+            }
+            yield {name: significant(float(value)) for name, value in figures.items() if np.isfinite(value)}
+
+
+def significant(value: float) -> float:
+    """Return a number with four digits."""
+    return float(f"{value:.4g}")
+
+
+@torch.inference_mode()
+def measured(network: Operator, samples: TrajectorySamples, split: str, frames: int) -> Measures:
+    """Measure the rollouts from the first frames of a split's trajectories.
+
+    Args:
+        network: The step operator.
+        samples: The prepared trajectories.
+        split: `validation` or `test`.
+        frames: Frames that follow.
+    """
+    operator = cast("TrajectoryOperator", network)
+    found = [measures_of(operator, batch) for batch in RolloutBatches(samples, split, frames)]
+    return Measures._make(np.concatenate(each) for each in zip(*found, strict=True))
+
+
+def measures_of(operator: TrajectoryOperator, batch: Rollout) -> Measures:
+    """Measure one batch of rollouts."""
+    predicted = operator.rollout(batch.inputs, batch.frames)
+    still = [
+        operator.last(batch.inputs[index])[:, None].expand_as(truth)
+        for index, truth in zip(operator.config.states, batch.truth, strict=True)
+    ]
+    pairs = [(one.numpy(), true.numpy()) for one, true in zip(predicted, batch.truth, strict=True)]
+    kept = [(one.numpy(), true.numpy()) for one, true in zip(still, batch.truth, strict=True)]
+    with np.errstate(over="ignore", invalid="ignore"):  # a rollout may overflow
+        errors, vrmse, correlation = (np.mean([measure(*pair) for pair in pairs], axis=0) for measure in MEASURES)
+        found, truth = pairs[0]
+        axes = len(operator.config.step.working)
+        energy = np.stack([rollouts.spectrum(each[:, -1], axes) for each in (truth, found)], axis=1)
+    persistence = np.mean([rollouts.relative_l2(*pair) for pair in kept], axis=0)
+    errors, vrmse = (rollouts.bounded(each) for each in (errors, vrmse))
+    return Measures(errors, vrmse, np.nan_to_num(correlation), persistence, np.nan_to_num(energy, posinf=0.0))

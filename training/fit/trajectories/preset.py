@@ -1,0 +1,94 @@
+"""Presets for a user's trajectories: the sizes of a static problem's network, and longer and longer rollouts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from training.data.trajectory_samples import TrajectorySamples
+from training.fit.preset import POINTS, PRESETS, RATE, Preset, components, epochs, scales, sizes, step_seconds
+from training.fit.trajectories.rollout import history
+from training.fit.trajectories.task import TrajectoryTask
+from training.operators import build
+from training.operators.field import FieldConfig, Scale
+from training.operators.trajectory import TrajectoryConfig
+from training.problems.own.from_file import describe
+from training.problems.own.problem_file import FieldSection, ProblemFile
+from training.problems.problem import Problem
+from training.recipes.trajectory import RolloutFit, TrajectoryRecipe
+
+UNROLL = (1, 1, 2)
+"""Steps of training rollouts, each for an equal share of the epochs."""
+BATCHES = (4, 32)
+"""The smallest and the largest batch."""
+
+
+def recipe(samples: TrajectorySamples, name: str) -> TrajectoryRecipe:
+    """Write the recipe of a preset for prepared trajectories.
+
+    Args:
+        samples: The trajectories.
+        name: A name of `PRESETS`.
+    """
+    problem, preset = samples.problem, PRESETS[name]
+    operator, fit = network(samples, preset), fitting(samples, preset)
+    return TrajectoryRecipe(
+        model=problem.name,
+        preset=name,
+        problem=problem,
+        samples=samples.path.name,
+        seed=problem.seed,
+        operator=operator,
+        fit=fit.model_copy(update={"epochs": affordable(samples, operator, fit, preset)}),
+    )
+
+
+def network(samples: TrajectorySamples, preset: Preset) -> TrajectoryConfig:
+    """Choose the sizes of a step operator."""
+    problem, frames = samples.problem, history(samples.problem)
+    positions = {name: index for index, name in enumerate(problem.inputs)}
+    inputs = {output: name for name, output in problem.states.items()}
+    steady = {name: section for name, section in problem.inputs.items() if name not in problem.states}
+    scale = dict(zip(steady, scales(samples, steady), strict=True))
+    linear: Scale = "linear"
+    step = FieldConfig(
+        input_components=tuple(stacked(problem, name, section, frames) for name, section in problem.inputs.items()),
+        input_scales=tuple(scale.get(name, linear) for name in problem.inputs),
+        output_components=components(problem.outputs),
+        output_scales=(linear,) * len(problem.outputs),
+        **sizes(samples, preset),
+    )
+    return TrajectoryConfig(
+        step=step,
+        history=frames,
+        components=components(problem.outputs),
+        states=tuple(positions[inputs[name]] for name in problem.outputs),
+        conserved=tuple(problem.time is not None and name in problem.time.conserved for name in problem.outputs),
+    )
+
+
+def stacked(problem: ProblemFile, name: str, section: FieldSection, frames: int) -> int:
+    """Return the components with which a field enters a step, 0 for a scalar: those of all frames of a state."""
+    if name not in problem.states or frames == 1:
+        return len(section.components)
+    return frames * max(1, len(section.components))
+
+
+def fitting(samples: TrajectorySamples, preset: Preset) -> RolloutFit:
+    """Choose batch, rate, averaging and rollouts of a training of one epoch."""
+    fits = int(np.clip(2 * POINTS / np.prod(samples.sides), *BATCHES))
+    longest = samples.frames - history(samples.problem)
+    unroll = tuple(min(steps, longest) for steps in UNROLL)
+    return RolloutFit(
+        epochs=1, batch=2 ** int(np.log2(fits)), learning_rate=RATE, average=preset.average, unroll=unroll
+    )
+
+
+def affordable(samples: TrajectorySamples, operator: TrajectoryConfig, fit: RolloutFit, preset: Preset) -> int:
+    """Return the epochs that fill a preset's time, from the time of a few single steps."""
+    description = describe(samples.problem, samples.sides, samples.counts[0], samples.frames)
+    task = TrajectoryTask(build(operator), fit, 0, samples, Problem(description=description))
+    rng = np.random.default_rng(0)
+    batch = task.draw(rng.integers(0, task.order.samples, fit.batch), rng)
+    task.operator.fit_normalisers(*batch.inputs, *(each[:, 0] for each in batch.truth))
+    mean = float(np.mean(fit.unroll))
+    return epochs(mean * step_seconds(task, batch) * task.order.steps, preset)
