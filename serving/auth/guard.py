@@ -3,10 +3,15 @@
 Without a key file everybody may do everything. With one, whatever is not `OPEN` needs a key with the scope. A missing
 or unknown key is 401 (UNAUTHENTICATED), a key without the scope 403 (PERMISSION_DENIED), and a key over its rate 429
 (RESOURCE_EXHAUSTED) with `Retry-After`. The scope of a route or a gRPC method is declared where the route is.
+
+A key is sent as `Authorization: Bearer KEY`, or as the password of `Authorization: Basic …`: that is what clients send
+that know nothing but a URL, `http://any-name:KEY@host/…`.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 import time
 from typing import TYPE_CHECKING
@@ -121,17 +126,19 @@ class Guard:
 
     @staticmethod
     def _authenticate(file: KeyFile, authorization: str) -> Key:
-        """Return the key of a header `Authorization: Bearer KEY`.
+        """Return the key of a header `Authorization: Bearer KEY`, or of one with the key as password.
 
         Raises:
             Unauthenticated: There is no key, or an unknown one.
         """
         scheme, _, presented = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not presented.strip():
+        found = {"bearer": presented.strip(), "basic": _password(presented)}.get(scheme.lower())
+        if not found:
             raise Unauthenticated("expected an API key: send the header Authorization: Bearer KEY")
-        key = file.keys.find(presented.strip())
+        key = file.keys.find(found)
         if key is None:
-            raise Unauthenticated("the API key is unknown", error="invalid_token")
+            error = "invalid_token" if scheme.lower() == "bearer" else ""
+            raise Unauthenticated("the API key is unknown", error=error)
         return key
 
     def _caller(self, key: Key) -> Caller:
@@ -140,3 +147,11 @@ class Guard:
         if identity not in self._callers:
             self._callers[identity] = Caller(*identity, self._metrics.key_fields.labels(key.name).inc)
         return self._callers[identity]
+
+
+def _password(credentials: str) -> str:
+    """Return the password of the credentials of HTTP Basic authentication (RFC 7617); empty if there is none."""
+    try:
+        return base64.b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
+    except (binascii.Error, ValueError):
+        return ""

@@ -79,7 +79,7 @@ class Access:
 
     def _record(self, scope: Scope, status: int, seconds: float, size: tuple[int, int]) -> None:
         route = getattr(scope.get("route"), "path", UNKNOWN)
-        name = scope.get("path_params", {}).get("model", "")
+        name = scope["state"].get("model") or scope.get("path_params", {}).get("model", "")
         model = name if self._knows(name) else UNKNOWN
         self._metrics.request_seconds.labels(model, route, status).observe(seconds)
         Entry(

@@ -1,14 +1,24 @@
-"""Errors as responses: `application/problem+json`, and under `/v2` the error document of its protocol."""
+"""Errors as responses: `application/problem+json`, or under `/v2`, `/umbridge` and `/tesseract` the document there."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from starlette.responses import Response
 
 from serving import problem_details
-from serving.problem_details import InvalidParameter, MethodNotAllowed, Problem, UnknownRoute
+from serving.problem_details import (
+    InvalidParameter,
+    MethodNotAllowed,
+    ModelFailed,
+    NotDifferentiable,
+    Problem,
+    UnknownModel,
+    UnknownRoute,
+    UnknownVersion,
+    UnreadableBody,
+)
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -33,11 +43,40 @@ def client_closed() -> Response:
 
 def problem_response(problem: Problem, path: str) -> Response:
     """Return a problem as the response to a request for a path."""
-    if f"{path}/".startswith("/v2/"):
-        document, media_type = {"error": problem.detail}, "application/json"
-    else:
-        document, media_type = problem.details().model_dump(exclude_none=True), problem_details.MEDIA_TYPE
-    return Response(orjson.dumps(document), status_code=problem.status, headers=problem.headers, media_type=media_type)
+    status, media_type, document = problem.status, "application/json", {}
+    match path.split("/", 2)[1:2]:
+        case ["v2"]:
+            document = {"error": problem.detail}
+        case ["umbridge"]:
+            status, document = _umbridge(problem)
+        case ["tesseract"] if status == InvalidParameter.status:
+            document = _tesseract(problem)
+        case _:
+            document, media_type = problem.details().model_dump(exclude_none=True), problem_details.MEDIA_TYPE
+    return Response(orjson.dumps(document), status_code=status, headers=problem.headers, media_type=media_type)
+
+
+def _umbridge(problem: Problem) -> tuple[int, dict[str, Any]]:
+    """Return status and error document of UM-Bridge, which has 400 and 500 and four types."""
+    name, status = type(problem).__name__, problem.status
+    if isinstance(problem, UnknownModel | UnknownVersion):
+        name, status = "ModelNotFound", 400
+    elif isinstance(problem, NotDifferentiable):
+        name, status = "UnsupportedFeature", 400
+    elif isinstance(problem, ModelFailed):
+        name, status = "InvalidOutput", 500
+    elif status in {UnreadableBody.status, InvalidParameter.status}:
+        name, status = "InvalidInput", 400
+    return status, {"error": {"type": name, "message": problem.detail}}
+
+
+def _tesseract(problem: Problem) -> dict[str, Any]:
+    """Return the error document of status 422 that clients of Tesseracts read: a list of faults with their location."""
+    where = problem.where
+    role, _, name = where.array.rpartition(".") if where else ("", "", "")
+    members = {"": "inputs", "cotangents": "cotangent_vector", "tangents": "tangent_vector"}
+    location = ["body", *([members.get(role, "inputs"), name, *(where.index or ())] if where else ())]
+    return {"detail": [{"type": problem.kind, "loc": location, "msg": problem.detail}]}
 
 
 def from_router(request: Request, error: HTTPException) -> Problem:

@@ -138,7 +138,7 @@ def test_a_key_file_that_is_not_there_does_not_leave_the_gateway_open(make_setti
 
 
 FILES = {"/playground": "/style.css", "/static-offline-docs": "/swagger-ui.css"}
-PARAMETERS = {"model": "blur", "version": "1"}
+PARAMETERS = {"model": "drift", "version": "1"}
 
 
 def test_a_route_requires_its_scope(http: httpx2.Client, app: FastAPI) -> None:
@@ -218,6 +218,14 @@ def test_unknown_paths_are_hidden_from_callers_without_a_key(http: httpx2.Client
 
 def test_the_scheme_may_be_written_in_any_case(http: httpx2.Client) -> None:
     assert http.get("/v1/models", headers={"Authorization": f"bearer  {SECRET['alice']}"}).status_code == 200
+
+
+def test_a_client_that_knows_only_a_url_sends_its_key_as_a_password(http: httpx2.Client) -> None:
+    for path in ("/v1/models", "/tesseract/drift/health"):
+        assert http.get(path, auth=("anybody", SECRET["alice"])).status_code == 200
+        assert http.get(path, auth=("anybody", "petrov_wrong")).status_code == 401
+        assert http.get(path, headers={"Authorization": "Basic ?"}).status_code == 401
+        assert http.get(path, headers={"Authorization": "Basic"}).status_code == 401
 
 
 async def test_a_route_without_a_declaration_exists_for_nobody(tmp_path: Path) -> None:
