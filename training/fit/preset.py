@@ -30,6 +30,9 @@ BATCHES = (4, 8)
 """The smallest and the largest batch; batches are powers of two, which several processes can share."""
 RATE = 5e-3
 TRIALS = 4
+"""The least number of steps that are timed, and an eighth of the most."""
+PATIENCE = 2.0
+"""Seconds after which no more steps are timed."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +177,11 @@ def epochs(seconds: float, preset: Preset) -> int:
 
 
 def step_seconds(task: Task[Any], batch: Any) -> float:
-    """Return the median seconds of a few steps."""
-    return float(np.median([step(task, batch) for _ in range(TRIALS)][1:]))
+    """Return the median seconds of the last few steps of some; the first ones are slower."""
+    times: list[float] = []
+    while len(times) < TRIALS or (len(times) < 8 * TRIALS and sum(times) < PATIENCE):
+        times.append(step(task, batch))
+    return float(np.median(times[-(len(times) - 1) // 2 :]))
 
 
 def step(task: Task[Any], batch: Any) -> float:

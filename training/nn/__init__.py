@@ -6,6 +6,7 @@
 | attention: `CausalAttention`, `KernelAttention`, `LowRankAttention`; by name: `build_attention` | `attention/` |
 | encoder: `EncoderLayer`, `LocalMixing`; from a config: `EncoderConfig`, `encoder_stack` | `encoder.py` |
 | spectral convolution: `SpectralConv`; periodic resampling: `resample_periodic` | `spectral.py` |
+| gated spectral layers, for equations with products: `GatedSpectralLayer` | `gated.py` |
 | decoders: `SpectralDecoder`, `PointwiseDecoder`; from a config: `build_decoder` | `decoders.py` |
 | between grids: `Downscaler`, `Upscaler`, `resample`, `sample` | `resampling.py` |
 | coordinates: `grid_coordinates`, `indices`, `JoinCoordinates` | `coordinates.py` |
@@ -39,6 +40,7 @@ from training.nn.decoders import (
 )
 from training.nn.dropout import Dropout
 from training.nn.encoder import EncoderConfig, EncoderLayer, LocalMixing, encoder_stack
+from training.nn.gated import GatedSpectralLayer
 from training.nn.normaliser import Normaliser
 from training.nn.resampling import Downscaler, Upscaler, resample, sample
 from training.nn.spectral import SpectralConv, resample_periodic
@@ -53,6 +55,7 @@ __all__ = [
     "EncoderLayer",
     "FourierAttention",
     "GalerkinAttention",
+    "GatedSpectralLayer",
     "HeadAttention",
     "JoinCoordinates",
     "KernelAttention",

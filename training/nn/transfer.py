@@ -7,6 +7,9 @@ with rows of sum one, :math:`x` the source's points and :math:`y` the target's o
 interpolation where the grid is refined, a hat-weighted average where it is coarsened. On a periodic axis the distance
 is taken around the circle; elsewhere a target beyond the outermost source point takes its value. Positions are compared
 as integers before the one division, so the same grid is carried to itself exactly.
+
+Smooth fields on periodic axes are better carried by their truncated Fourier series, :func:`band_limited`, which is
+exact for fields whose wave numbers both grids resolve.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from training.nn.spectral import hermitian, waves
 
 Rule = Literal["cells", "nodes", "left"]
 
@@ -50,6 +55,53 @@ def transfer(x: Float[Tensor, "batch channel ..."], sides: Sequence[Tensor], rul
         weights = matrix(torch.arange(x.shape[axis], device=x.device), target, rule, x.dtype)
         x = torch.matmul(x.movedim(axis, -1), weights.T).movedim(-1, axis)
     return x
+
+
+def band_limited(
+    x: Float[Tensor, "batch channel ..."], sides: Sequence[Tensor], rules: Sequence[AxisRule], numbers: Sequence[int]
+) -> Tensor:
+    """Carry fields on periodic axes to another grid by their Fourier series, which keeps what both grids resolve.
+
+    Args:
+        x: Fields `[batch, channel, *source]`.
+        sides: Per axis the indices 0..n-1 of the target's points; only their number matters.
+        rules: Per axis where the points of both grids lie.
+        numbers: Per axis how many wave numbers are kept at most, from 0.
+
+    Returns:
+        Fields `[batch, channel, *target]`.
+
+    Example:
+        >>> x = torch.cos(2 * torch.pi * torch.arange(4) / 4)[None, None]
+        >>> band_limited(x, [torch.arange(8)], [AxisRule("left", periodic=True)], [3])[0, 0, :3].round(decimals=4)
+        tensor([1.0000, 0.7071, 0.0000])
+    """
+    for axis, (target, rule, count) in enumerate(zip(sides, rules, numbers, strict=True), start=2):
+        weights = series(torch.arange(x.shape[axis], device=x.device), target, rule, count, x.dtype)
+        x = torch.matmul(x.movedim(axis, -1), weights.T).movedim(-1, axis)
+    return x
+
+
+def series(
+    source: Tensor, target: Tensor, rule: AxisRule, numbers: int, dtype: torch.dtype
+) -> Float[Tensor, "target source"]:
+    """Compute the weights of the source points for each target point of a truncated Fourier series.
+
+    Args:
+        source: Indices 0..n-1 of the source's points.
+        target: Indices 0..m-1 of the target's points.
+        rule: Where the points of both grids lie.
+        numbers: How many wave numbers are kept at most, from 0.
+        dtype: Of the weights.
+    """
+    wave = torch.arange(numbers, device=source.device)
+    resolved = (2 * wave <= source[-1:] + 1) & (2 * wave <= target[-1:] + 1)
+    weight = hermitian(source, wave, dtype) * resolved.to(dtype) / (source[-1:] + 1).to(dtype)
+    shift = 1 if rule.points == "cells" else 0  # positions in half intervals, so that centres are whole numbers
+    (cos, sin), (far_cos, far_sin) = (
+        waves(2 * points + shift, wave, 2 * (points[-1:] + 1), dtype) for points in (source, target)
+    )
+    return (far_cos * weight) @ cos.T + (far_sin * weight) @ sin.T
 
 
 def matrix(source: Tensor, target: Tensor, rule: AxisRule, dtype: torch.dtype) -> Float[Tensor, "target source"]:

@@ -10,6 +10,9 @@ r"""The general operator: any fields and numbers on a line, a plane or in space,
       -> standard units -> carry to the requested grid -> exponential of logarithms
     outputs [B, (component), *grid] per field
 
+Without encoder layers (`layers = 0`) there are no tokens: the detail enters the spectral layers as it is. With `gated`
+these are gated ones, and with `band_limited` fields are carried by Fourier series: for smooth fields on periodic grids.
+
 The working grid is that of the training data, on which both transfers are the identity; every other grid is
 interpolated to it and from it, so the same weights accept any grid. Periodic axes are closed everywhere: in stencils,
 transforms, positions and transfers.
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import torch
@@ -27,9 +31,10 @@ from torch import Tensor, nn
 
 from training.nn.boundary import BoundaryConv, BoundarySpectralConv
 from training.nn.encoder import EncoderConfig, encoder_stack
+from training.nn.gated import GatedSpectralLayer
 from training.nn.normaliser import Normaliser
 from training.nn.spectral import CONVOLUTION
-from training.nn.transfer import AxisRule, Rule, transfer
+from training.nn.transfer import AxisRule, Rule, band_limited, transfer
 from training.operators.operator import Operator, OperatorKind
 
 Scale = Literal["linear", "log"]
@@ -53,6 +58,8 @@ class FieldConfig(EncoderConfig):
         detail: Channels on the working grid.
         modes: Wave numbers of the spectral layers per axis; the period of an axis with ends is twice its length.
         spectral: Number of spectral layers.
+        gated: Whether the spectral layers multiply pairs of channels; see `training.nn.gated`.
+        band_limited: Whether fields are carried to and from the working grid by Fourier series. All axes are periodic.
     """
 
     kind: Literal["field"] = "field"
@@ -74,6 +81,15 @@ class FieldConfig(EncoderConfig):
     detail: PositiveInt = 32
     modes: PositiveInt = 12
     spectral: PositiveInt = 2
+    gated: bool = False
+    band_limited: bool = False
+
+    @model_validator(mode="after")
+    def check_band(self) -> FieldConfig:
+        """Require periodic axes for Fourier series."""
+        if self.band_limited and not all(self.periodic):
+            raise ValueError("expected periodic axes only with band_limited")
+        return self
 
     @model_validator(mode="after")
     def check_lengths(self) -> FieldConfig:
@@ -142,15 +158,14 @@ class FieldOperator(Operator):
         convolution = CONVOLUTION[axes]
         joined = inputs + numbers + len(self.coordinates)
         self.lift = nn.Sequential(BoundaryConv(joined, detail, config.periodic), nn.SiLU())
-        self.patch = convolution(detail, config.channels, config.patch, config.patch)
-        self.encoder = encoder_stack(config, positions.shape[1], lambda: TokenStencil(config))
-        self.unpatch = nn.Linear(config.channels, detail * config.patch**axes)
-        self.skip = convolution(detail, detail, 1)
-        self.spectral = nn.ModuleList(
-            BoundarySpectralConv(detail, detail, config.modes, config.periodic, config.working)
-            for _ in range(config.spectral)
-        )
-        self.head = nn.Sequential(convolution(detail, 2 * detail, 1), nn.SiLU(), convolution(2 * detail, outputs, 1))
+        if config.layers:
+            self.patch = convolution(detail, config.channels, config.patch, config.patch)
+            self.encoder = encoder_stack(config, positions.shape[1], lambda: TokenStencil(config))
+            self.unpatch = nn.Linear(config.channels, detail * config.patch**axes)
+            self.skip = convolution(detail, detail, 1)
+        self.spectral = nn.ModuleList(spectral_layer(config) for _ in range(config.spectral))
+        pointwise = nn.Linear if config.gated else partial(convolution, kernel_size=1)
+        self.head = nn.Sequential(pointwise(detail, 2 * detail), nn.SiLU(), pointwise(2 * detail, outputs))
 
     @torch.no_grad()
     def fit_normalisers(self, *tensors: Tensor) -> None:
@@ -167,13 +182,28 @@ class FieldOperator(Operator):
         """Map input fields and parameters to output fields, in physical units: one tensor, or a tuple of several."""
         fields, numbers = self.split(inputs)
         detail = self.lift(self.features(fields, numbers))
-        mixed = self.global_path(detail) + self.skip(detail)
-        for layer in self.spectral:
-            mixed = mixed + layer(mixed)
+        found = self.decoded(self.global_path(detail) + self.skip(detail) if self.config.layers else detail)
         sides = [torch.arange(side, device=fields.device) for side in fields.shape[2:]]
-        standard = transfer(self.head(mixed), sides, self.config.rules)
+        standard = self.carried(found, sides)
         outputs = self.outputs(self.output_normaliser.inverse(standard))
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def decoded(self, x: Tensor) -> Tensor:
+        """Map the detail `[batch, D, *F]` to the channels of the outputs on the working grid."""
+        if not self.config.gated:
+            for layer in self.spectral:
+                x = x + layer(x)
+            return self.head(x)
+        x = x.movedim(1, -1)  # gated layers have their channels last
+        for layer in self.spectral:
+            x = layer(x)
+        return self.head(x).movedim(-1, 1)
+
+    def carried(self, x: Tensor, sides: Sequence[Tensor]) -> Tensor:
+        """Carry `[batch, channel, *grid]` to the grid of some indices, from the working grid or to it."""
+        if not self.config.band_limited:
+            return transfer(x, sides, self.config.rules)
+        return band_limited(x, sides, self.config.rules, [side // 2 + 1 for side in self.config.working])
 
     def split(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
         """Return the fields as channels `[batch, channel, *grid]`, and the parameters `[batch, parameter]`."""
@@ -189,7 +219,7 @@ class FieldOperator(Operator):
     def features(self, fields: Tensor, numbers: Tensor | None) -> Tensor:
         """Return standardised fields, coordinates and parameters on the working grid."""
         sides = [torch.arange(side, device=fields.device) for side in self.config.working]
-        parts = [transfer(self.input_normaliser(fields), sides, self.config.rules)]
+        parts = [self.carried(self.input_normaliser(fields), sides)]
         if len(self.coordinates):
             parts.append(self.coordinates.to(fields.dtype).expand(fields.shape[0], *self.coordinates.shape))
         if numbers is not None and self.parameter_normaliser is not None:
@@ -244,6 +274,13 @@ class ChannelNormaliser(Normaliser):
         deviation, mean = torch.std_mean(fields.double(), dim=over, correction=0)
         self.mean.copy_(mean.reshape(self.mean.shape))
         self.deviation.copy_(torch.where(deviation > 0, deviation, 1).reshape(self.deviation.shape))
+
+
+def spectral_layer(config: FieldConfig) -> nn.Module:
+    """Return a layer on the working grid: a gated one `[batch, *grid, channel]`, or one `[batch, channel, *grid]`."""
+    if config.gated:
+        return GatedSpectralLayer(config.detail, config.modes, config.periodic, config.working)
+    return BoundarySpectralConv(config.detail, config.detail, config.modes, config.periodic, config.working)
 
 
 class TokenStencil(nn.Module):

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from training.data import trajectory_samples
 from training.data.own_samples import prepare
 from training.data.trajectory_samples import TrajectorySamples
 from training.evaluation import rollouts
 from training.fit.preset import PRESETS
 from training.fit.trajectories import preset as trajectory_preset
+from training.fit.trajectories.band import working_grid
 from training.fit.trajectories.measures import measured
 from training.fit.trajectories.rollout import Rollout, as_rollout, first_rollout, frame_errors, horizon
 from training.fit.trajectories.task import TrajectoryTask
@@ -215,6 +217,36 @@ def test_a_rollout_that_overflows_is_measured(samples: TrajectorySamples, operat
     assert found.errors.max() == rollouts.LOST
     assert np.isfinite(np.concatenate([each.ravel() for each in found])).all()
     assert found.summary(0.5)["correlation_time"] < 0.5 * FRAMES
+
+
+def test_smooth_trajectories_are_learned_on_a_grid_that_resolves_them(tmp_path: Path) -> None:
+    x = 2 * np.pi * np.arange(256) / 256
+    sample, frame = np.ogrid[:SAMPLES, :FRAMES]
+    u = sample[..., None] + np.sin(5 * (x - frame[..., None] / 10)) + 1e-7 * np.sin(40 * x)
+    text = WAVES.replace("[inputs.depth]\npositive = true\n[parameters.drag]\n", "")
+    (tmp_path / "waves.toml").write_text(text)
+    np.savez(tmp_path / "waves.npz", u=u)
+    smooth = opened(tmp_path / "waves.toml")
+    assert smooth.sides == (256,)
+    assert working_grid(smooth) == (20,)
+    step = trajectory_preset.network(smooth, PRESETS["quick"]).step
+    assert (step.working, step.modes, step.layers, step.gated) == ((20,), 11, 0, True)
+
+
+def test_a_rough_steady_field_needs_all_points(samples: TrajectorySamples) -> None:
+    assert working_grid(samples) == (POINTS,)
+
+
+def test_windows_are_the_same_from_memory_and_from_the_disk(
+    samples: TrajectorySamples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, starts = np.array([3, 3, 8]), [0, 2, 1]
+    memory = samples.windows(rows, starts, 3).states["u"]
+    assert samples.held
+    monkeypatch.setattr(trajectory_samples, "IN_MEMORY", 0)
+    disk = TrajectorySamples(samples.path, samples.problem)
+    np.testing.assert_array_equal(disk.windows(rows, starts, 3).states["u"], memory)
+    assert not disk.held
 
 
 FAULTS = {

@@ -9,7 +9,7 @@ import torch
 
 from training.nn.boundary import BoundaryConv, BoundarySpectralConv
 from training.nn.spectral import SpectralConv
-from training.nn.transfer import AxisRule, Rule, transfer
+from training.nn.transfer import AxisRule, Rule, band_limited, transfer
 
 RULES = [
     AxisRule("cells", periodic=False),
@@ -88,3 +88,26 @@ def test_layers_keep_the_grid_on_one_to_three_axes(axes: int) -> None:
     x = torch.randn(2, 2, *range(6, 6 + axes))
     for layer in (BoundaryConv(2, 5, [True] * axes), BoundarySpectralConv(2, 5, 3, [False] * axes, x.shape[2:])):
         assert layer(x).shape == (2, 5, *x.shape[2:])
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.periodic], ids=str)
+@pytest.mark.parametrize(("source", "target"), [(16, 40), (40, 16), (15, 16), (16, 16)])
+def test_a_fourier_series_carries_resolved_waves_exactly(rule: AxisRule, source: int, target: int) -> None:
+    def waves(count: int) -> torch.Tensor:
+        angle = 2 * math.pi * points(count, rule.points)
+        return (torch.sin(7 * angle + 1) + 2 * torch.cos(3 * angle) + 0.5)[None, None]
+
+    found = band_limited(waves(source), [torch.arange(target)], [rule], [9])
+    torch.testing.assert_close(found, waves(target))
+
+
+def test_a_fourier_series_on_its_own_grid_keeps_any_field() -> None:
+    x = torch.randn(2, 3, 8, 9, dtype=torch.float64)
+    rules = [AxisRule("left", periodic=True), AxisRule("cells", periodic=True)]
+    torch.testing.assert_close(band_limited(x, [torch.arange(8), torch.arange(9)], rules, [5, 5]), x)
+
+
+def test_a_fourier_series_drops_what_the_coarser_grid_does_not_resolve() -> None:
+    wave = torch.cos(2 * math.pi * 7 * torch.arange(32, dtype=torch.float64) / 32)[None, None]
+    found = band_limited(wave, [torch.arange(8)], [AxisRule("left", periodic=True)], [17])
+    assert float(found.abs().max()) < 1e-12

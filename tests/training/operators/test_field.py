@@ -93,3 +93,31 @@ def test_patches_are_laid_out_where_they_came_from() -> None:
 def test_unequal_numbers_of_entries_are_refused() -> None:
     with pytest.raises(ValidationError, match="as many input_scales as input_components"):
         plain(1, input_scales=("linear", "log"))
+
+
+GATED = {"layers": 0, "gated": True, "band_limited": True, "translation": (True, True)}
+
+
+def test_a_network_of_gated_layers_has_no_tokens_and_moves_with_its_input() -> None:
+    torch.manual_seed(0)
+    operator, x = FieldOperator(plain(2, **GATED)), torch.randn(2, 8, 9)
+    assert not any(name.startswith(("encoder", "patch", "unpatch")) for name, _ in operator.named_parameters())
+    moved = operator(x.roll((3, 4), (1, 2)))
+    torch.testing.assert_close(moved, operator(x).roll((3, 4), (1, 2)), rtol=1e-4, atol=1e-4)
+
+
+def test_a_band_limited_network_maps_one_smooth_field_alike_on_every_grid() -> None:
+    torch.manual_seed(0)
+    operator = FieldOperator(plain(1, **GATED | {"translation": (True,)}))
+
+    def wave(count: int) -> Tensor:
+        angle = 2 * torch.pi * torch.arange(count) / count
+        return (torch.sin(angle) + torch.cos(3 * angle))[None]
+
+    coarse, fine = operator(wave(12)), operator(wave(48))
+    torch.testing.assert_close(fine[:, ::4], coarse, rtol=1e-4, atol=1e-4)
+
+
+def test_fourier_series_need_periodic_axes() -> None:
+    with pytest.raises(ValidationError, match="periodic axes only"):
+        plain(1, band_limited=True, periodic=(False,))

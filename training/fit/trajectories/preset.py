@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from training.data.trajectory_samples import TrajectorySamples
 from training.fit.preset import POINTS, PRESETS, RATE, Preset, components, epochs, scales, sizes, step_seconds
+from training.fit.trajectories.band import working_grid
 from training.fit.trajectories.rollout import history
 from training.fit.trajectories.task import TrajectoryTask
 from training.operators import build
@@ -18,7 +21,7 @@ from training.recipes.trajectory import RolloutFit, TrajectoryRecipe
 
 UNROLL = (1, 1, 2)
 """Steps of training rollouts, each for an equal share of the epochs."""
-BATCHES = (4, 32)
+BATCHES = (4, 16)
 """The smallest and the largest batch."""
 
 
@@ -55,7 +58,7 @@ def network(samples: TrajectorySamples, preset: Preset) -> TrajectoryConfig:
         input_scales=tuple(scale.get(name, linear) for name in problem.inputs),
         output_components=components(problem.outputs),
         output_scales=(linear,) * len(problem.outputs),
-        **sizes(samples, preset),
+        **(sizes(samples, preset) | (smooth(samples, preset) if periodic(problem) else {})),
     )
     return TrajectoryConfig(
         step=step,
@@ -64,6 +67,23 @@ def network(samples: TrajectorySamples, preset: Preset) -> TrajectoryConfig:
         states=tuple(positions[inputs[name]] for name in problem.outputs),
         conserved=tuple(problem.time is not None and name in problem.time.conserved for name in problem.outputs),
     )
+
+
+def periodic(problem: ProblemFile) -> bool:
+    """Return whether all axes are periodic."""
+    return all(axis.boundary == "periodic" for axis in problem.axes.values())
+
+
+def smooth(samples: TrajectorySamples, preset: Preset) -> dict[str, Any]:
+    """Choose the network of periodic grids: gated spectral layers, without tokens, on the grid that the data need."""
+    working = working_grid(samples)
+    return {
+        "working": working,
+        "layers": 0,
+        "gated": True,
+        "band_limited": True,
+        "modes": min(preset.modes[len(working)], *(side // 2 + 1 for side in working)),
+    }
 
 
 def stacked(problem: ProblemFile, name: str, section: FieldSection, frames: int) -> int:
