@@ -11,12 +11,20 @@ RECIPE := $(MODEL)-$(PRESET)
 endif
 RUN := runs/$(MODEL)-$(PRESET)
 BIN := .venv/bin
+SERVE := .venv/.serve
 APP := .venv/.app
 DEV := .venv/.dev
 TRITON := .runtime/triton-env/complete
 CORPUS := .third_party/neuraloperator-0.3.0-py3-none-any.whl
 
-.PHONY: help data train release export serve test check format bench docs clean programs
+# ONNX Runtime for a GPU, where there is one: both packages have the same files.
+ON_GPU = @if nvidia-smi >/dev/null 2>&1; then $(BIN)/python -m pip uninstall --yes onnxruntime && \
+	  $(BIN)/python -m pip install --force-reinstall --no-deps -c constraints.txt onnxruntime-gpu; fi
+
+# Further arguments of pip, such as the index of PyTorch's wheels without CUDA.
+PIP_ARGS ?=
+
+.PHONY: help data train release export published requirements serve test check format bench docs clean programs
 .NOTPARALLEL:
 
 help: ## print this list
@@ -31,15 +39,18 @@ data: $(APP) ## generate the samples for MODEL and PRESET (resumes, uses all cor
 train: $(APP) ## train MODEL with PRESET (tiny, quick, laptop, paper) into runs/ (resumes)
 	$(BIN)/python -m training fit $(RECIPE) --resume
 
-release: $(APP) ## copy the run of MODEL and PRESET to checkpoints/; the next export publishes it
+release: $(APP) ## make the run of MODEL and PRESET the released checkpoint, and export it
 	@test -f $(RUN)/weights.safetensors || { echo "no finished run in $(RUN): make train MODEL=$(MODEL) PRESET=$(PRESET) first" >&2; exit 1; }
 	mkdir -p checkpoints/$(MODEL)
-	cp $(RUN)/weights.safetensors $(RUN)/config.json $(RUN)/card.json $(wildcard $(RUN)/examples.safetensors) checkpoints/$(MODEL)/
+	rm -f checkpoints/$(MODEL)/calibration.safetensors checkpoints/$(MODEL)/examples.safetensors
+	cp $(RUN)/weights.safetensors $(RUN)/config.json $(RUN)/card.json $(wildcard $(RUN)/calibration.safetensors $(RUN)/examples.safetensors) checkpoints/$(MODEL)/
+	$(BIN)/python -m export checkpoints/$(MODEL)
+	$(BIN)/python -m export.released renew checkpoints/$(MODEL)
 
-export: $(APP) ## export the released checkpoints, and the run of MODEL and PRESET if there is one, to model_repository/
+export: $(APP) published ## export the released checkpoints, and the run of MODEL and PRESET if there is one, to model_repository/
 	$(BIN)/python -m export $$(ls -d checkpoints/*/ $(RUN)/weights.safetensors 2>/dev/null | sed 's|/weights.safetensors||')
 
-serve: export $(TRITON) ## start Triton and the gateway on http://127.0.0.1:8080
+serve: requirements $(TRITON) published ## start Triton and the gateway on http://127.0.0.1:8080
 	$(BIN)/python -m serving
 
 test: $(DEV) $(CORPUS) $(TRITON) programs export ## run the test suite, with a real Triton and a real browser
@@ -65,19 +76,31 @@ clean: ## delete all generated files except data/ and runs/
 	rm -rf .venv .runtime .third_party test-artefacts site
 	git clean -fdxq model_repository
 
-# The Python environments: the packages of the application, and the tools for development.
-$(APP): pyproject.toml constraints.txt clients/python/pyproject.toml
+# What the machine must have, checked before anything is downloaded.
+requirements:
+	@$(PYTHON) deploy/requirements.py
+
+# The released versions, which need no torch.
+published: $(SERVE)
+	@$(BIN)/python -m export.released install checkpoints/*/
+
+# The Python environments: the packages of the service, those of training and export, and the tools for development.
+$(SERVE): pyproject.toml constraints.txt clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' || { \
 	  echo "expected Python 3.11 or 3.12 with venv (on Debian: apt install python3-venv) but $(PYTHON) is $$($(PYTHON) --version 2>&1); choose another with PYTHON=..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --group train --group export --group serve -c constraints.txt -e 'clients/python[cli,hdf5,grpc]'
-	@if nvidia-smi >/dev/null 2>&1; then \
-	  $(BIN)/python -m pip uninstall --yes onnxruntime && $(BIN)/python -m pip install -c constraints.txt onnxruntime-gpu; fi
+	$(BIN)/python -m pip install $(PIP_ARGS) --group serve -c constraints.txt -e 'clients/python[cli,hdf5,grpc]'
+	$(ON_GPU)
+	touch $@
+
+$(APP): $(SERVE)
+	$(BIN)/python -m pip install $(PIP_ARGS) --group train --group export -c constraints.txt
+	$(ON_GPU)
 	touch $@
 
 # The environment of Triton: its wheel, and NumPy 1.26 for the Python stub in it.
-$(TRITON): $(APP) serving/triton/environment.py
+$(TRITON): $(SERVE) serving/triton/environment.py
 	$(BIN)/python -m serving.triton.environment
 	touch $@
 

@@ -5,12 +5,12 @@ It carries no time, so the same graph has the same certificate.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from importlib.metadata import version as installed
 from typing import TYPE_CHECKING, Any
 
 from export import to_onnx
+from export.layout import sha256
 from export.parity import TOLERANCE
 
 if TYPE_CHECKING:
@@ -56,8 +56,3 @@ def certificate(
         },
         **({} if padding is None else {"padding": [{**asdict(one), "shape": list(one.shape)} for one in padding]}),
     }
-
-
-def sha256(path: Path) -> str:
-    """Compute the hex digest of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -18,31 +18,27 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock
-
 from export import parity, to_onnx, to_torchscript, triton_config
 from export.card import card
-from export.certificate import certificate, sha256
+from export.certificate import certificate
 from export.deployable import Deployable
 from export.derivatives import publication as derivatives
 from export.derivatives.signatures import KINDS, Kind, signature_of
-from export.signature import FRAME, QUALITY, Signature
+from export.layout import CARD, CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors, versions
+from export.signature import QUALITY, Signature
 from training import checkpoint as checkpoints
 from training import examples
 from training.files import write_json, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
     from types import ModuleType
 
     from training.checkpoint import Checkpoint
-
-CONFIG, CARD, CERTIFICATE = "config.pbtxt", "card.json", "certificate.json"
 
 #: Each format's suffix to the model's name, and the module that writes and reads it.
 FORMATS: dict[str, tuple[str, ModuleType]] = {"onnx": ("", to_onnx), "torchscript": ("_torchscript", to_torchscript)}
@@ -151,8 +147,7 @@ def differentiable(signature: Signature) -> tuple[Kind, ...]:
 
 def missing_derivatives(path: Path, signature: Signature) -> list[Kind]:
     """Return the derivatives that the newest version of a model lacks."""
-    newest = path / str(max(versions(path), default=0))
-    return [kind for kind in differentiable(signature) if not derivatives.is_published(newest, kind)]
+    return [kind for kind in differentiable(signature) if not derivatives.is_published(newest(path), kind)]
 
 
 def build_derivatives(
@@ -225,26 +220,6 @@ def retire(path: Path, aside: Path) -> None:
         path.rename(aside / f"{path.name}.old")  # deleted with the staging folder
 
 
-@contextmanager
-def staging(repository: Path, name: str) -> Iterator[Path]:
-    """Yield an empty folder on the repository's file system, to one process at a time per model; others wait.
-
-    The next process deletes what a killed process left. It holds the lock, so no other process uses the folder.
-    """
-    repository.mkdir(parents=True, exist_ok=True)
-    resolved = repository.resolve()
-    base = resolved.with_name(f".{resolved.name}.staging") / name
-    base.mkdir(parents=True, exist_ok=True)
-    with FileLock(base / "lock"):
-        aside = base / "work"
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
-        try:
-            yield aside
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-
-
 def check_names(folder: Path, signature: Signature) -> None:
     """Require that a model's versions have the same inputs and outputs; inputs with a default may be added.
 
@@ -281,34 +256,24 @@ def map_of(inputs: Sequence[str], outputs: Sequence[str]) -> str:
     return f"{', '.join(inputs)} -> {', '.join(outputs)}"
 
 
-def versions(folder: Path) -> list[int]:
-    """List a model's versions, the newest last."""
-    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit() and path.is_dir())
-
-
 def is_published(path: Path, checkpoint: Checkpoint) -> bool:
-    """Return whether the newest version is this checkpoint, with the graph of its certificate and the same examples."""
-    if not (numbers := versions(path)):
+    """Return whether the newest version is this checkpoint, with the graph of its certificate and the same examples.
+
+    A version that was tampered with is not: the next one replaces it.
+    """
+    version = newest(path)
+    if made_of(version) != checkpoint.digest or not has_tensors(version, Signature.of_checkpoint(checkpoint)):
         return False
-    folder = path / str(numbers[-1])
-    try:
-        certified = json.loads((folder / CERTIFICATE).read_text())
-        made_of = json.loads((folder / CARD).read_text())["checkpoint"]["sha256"]
-        artefact = folder / certified["artefact"]["file"]
-        same = made_of == checkpoint.digest and sha256(artefact) == certified["artefact"]["sha256"]
-        same = same and has_tensors(folder, Signature.of_checkpoint(checkpoint))
-        return bool(same and content(folder / examples.FILE) == content(checkpoint.examples))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False  # a version that was tampered with: the next one replaces it
+    return content(version / examples.FILE) == content(checkpoint.examples)
 
 
 def has_tensors(version: Path, signature: Signature) -> bool:
     """Return whether a version has the tensors of a signature, so that one config describes both."""
-    described = json.loads((version / CARD).read_text())
-    inputs = [tensor["name"] for tensor in (*described["inputs"], *described.get("parameters", ()))]
-    inputs += [FRAME] if "frames" in described else []
-    results = [*(tensor["name"] for tensor in described["outputs"]), *described.get("quality", ())]
-    return map_of(inputs, results) == map_of(signature.argument_names, signature.result_names)
+    try:
+        found = tensors(json.loads((version / CARD).read_text()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return map_of(*found) == map_of(signature.argument_names, signature.result_names)
 
 
 def content(path: Path | None) -> bytes | None:
@@ -367,17 +332,12 @@ def install(path: Path, signature: Signature, format_: str, aside: Path) -> None
         if (path / str(number)).exists():  # a derivative that does not belong to its model
             (path / str(number)).rename(staged / f"{number}.replaced")
         (staged / str(number)).rename(path / str(number))
-    kept = [number for number in versions(path) if loadable(path / str(number), signature)]
-    for number in sorted({*versions(path)} - {*kept[-triton_config.VERSIONS :]}):
-        (path / str(number)).rename(staged / f"{number}.old")  # gone at once; deleted with the staging folder
+    prune(path, lambda version: loadable(version, signature), staged)
 
 
 def loadable(version: Path, signature: Signature) -> bool:
     """Return whether Triton can load a version with the config of a signature; one without a card is kept."""
-    try:
-        return has_tensors(version, signature)
-    except (OSError, ValueError, KeyError, TypeError):
-        return True
+    return not (version / CARD).exists() or has_tensors(version, signature)
 
 
 def publication(path: Path, *, new: bool) -> Publication:

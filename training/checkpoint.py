@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from training import calibration
+from training import digest as contents
 from training.calibration import CalibratedOperator, Calibration
+from training.digest import digest
 from training.files import replacing, write_json
 from training.operators import Operator, build
 from training.problems.description import Description
@@ -37,7 +38,7 @@ from training.sequences.sequence_recipe import SequenceRecipe
 from training.software import Software, current
 from training.user_error import UserError
 
-WEIGHTS, CONFIG, CARD = "weights.safetensors", "config.json", "card.json"
+WEIGHTS, CONFIG, CARD = contents.WEIGHTS, contents.CONFIG, "card.json"
 EXAMPLES = "examples.safetensors"
 
 
@@ -269,12 +270,6 @@ def read_config(folder: Path) -> Config:
         return Config.model_validate(read_json(folder / CONFIG))
     except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
-
-
-def digest(folder: Path) -> str:
-    """Compute the SHA-256 that identifies what a checkpoint computes."""
-    paths = [folder / name for name in (WEIGHTS, CONFIG, calibration.FILE)]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in paths if path.exists())).hexdigest()
 
 
 def read_json(path: Path) -> dict[str, Any]:

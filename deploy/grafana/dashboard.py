@@ -1,4 +1,4 @@
-"""Write `petrov.json`, the dashboard, from a table of panels: `python deploy/grafana/dashboard.py`."""  # noqa: INP001 - a script
+"""Write `petrov.json`, the dashboard, from a table of panels: `python deploy/grafana/dashboard.py`."""
 
 from __future__ import annotations
 

@@ -19,12 +19,13 @@ import onnx
 import torch
 
 from export import to_onnx
-from export.certificate import SOFTWARE, sha256
+from export.certificate import SOFTWARE
 from export.deployable import Deployable, shape_checks_off
 from export.derivatives import agreement
 from export.derivatives.agreement import Derivative
 from export.derivatives.differentiate import differentiate
 from export.derivatives.signatures import KINDS, Kind, signature_of
+from export.layout import CARD, CERTIFICATE, sha256
 from training.files import write_json
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from export.signature import Signature
-
-CARD, CERTIFICATE = "card.json", "certificate.json"
 
 #: Keys of a model's card that its derivatives do not have.
 MODEL_ONLY = ("formats", "parameters", "quality", "calibration")

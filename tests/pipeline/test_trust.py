@@ -20,7 +20,7 @@ import physics.darcy
 from export import to_onnx, triton_config
 from export.card import card
 from export.deployable import Deployable
-from export.repository import CARD, CONFIG
+from export.layout import CARD, CONFIG
 from export.signature import Signature
 from petrov_client import Client, GrpcClient, InvalidInput
 from tests.conftest import wait_until

@@ -18,11 +18,12 @@ from training.calibration import conformal
 from training.calibration.error_estimate import ErrorEstimate, Sized
 from training.calibration.novelty import Novelty
 from training.calibration.statistics import InputStatistics
+from training.digest import CALIBRATION
 from training.files import replacing
 from training.problems.description import Description
 from training.user_error import UserError
 
-FILE = "calibration.safetensors"
+FILE = CALIBRATION
 ERROR_ESTIMATE, NOVELTY = "error_estimate", "novelty"
 FEWEST_FITTED = 16  # samples of which mean and covariance of the statistics make sense
 SPREAD = 2.0  # a positive channel whose largest value is this many times its smallest is seen by its logarithm

@@ -1,0 +1,167 @@
+"""The versions of the released models, committed beside their checkpoints: a machine serves them without torch.
+
+.. code-block:: text
+
+    checkpoints/darcy/published/
+      darcy/       model.onnx   card.json   certificate.json
+      darcy_vjp/   model.onnx   card.json   certificate.json   and darcy_jvp/
+
+They are the ONNX graphs that `python -m export` makes, byte for byte, and become versions of a repository as those do.
+`python -m export.released install` copies them there, and `python -m export.released renew` makes them anew.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from export.layout import CARD, CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors, versions
+from training.digest import digest
+from training.files import write_json
+
+FOLDER = "published"
+GRAPH, EXAMPLES = "model.onnx", "examples.safetensors"
+FILES = (GRAPH, CARD, CERTIFICATE)
+
+app = typer.Typer(help=__doc__, pretty_exceptions_show_locals=False)
+Checkpoints = Annotated[list[Path], typer.Argument(metavar="CHECKPOINT...", help="Checkpoint folders.")]
+
+
+class ReleaseError(ValueError):
+    """A checkpoint has no published version that can be installed: the message says why."""
+
+
+@app.command("install")
+def install_all(
+    folders: Checkpoints,
+    repository: Annotated[Path, typer.Option(help="The model repository.")] = Path("model_repository"),
+) -> None:
+    """Copy the released versions to the model repository; present ones are left alone."""
+    for folder in folders:
+        try:
+            for version in install(folder, repository):
+                typer.echo(f"{version.parent.name} version {version.name}: published")
+        except ReleaseError as error:
+            typer.echo(f"{folder} is not published: {error}", err=True)
+
+
+@app.command("renew")
+def renew_all(folders: Checkpoints) -> None:
+    """Export checkpoints, and keep their ONNX graphs beside them."""
+    for folder in folders:
+        renew(folder)
+        typer.echo(f"{folder / FOLDER}: renewed")
+
+
+def install(folder: Path, repository: Path) -> list[Path]:
+    """Publish the released version of a checkpoint, with its derivatives, as the next version of its model.
+
+    Args:
+        folder: The checkpoint folder.
+        repository: The model repository.
+
+    Returns:
+        The new version folders; none where the repository has them.
+
+    Raises:
+        ReleaseError: There is no released version of this checkpoint, or the repository has no config of the model.
+    """
+    name, sources = folder.resolve().name, released(folder)
+    with staging(repository, name) as aside:
+        present = newest(repository / name)
+        same = holds(present, sources[-1])
+        number = int(present.name) + (not same)
+        missing = [source for source in sources if not holds(repository / source.name / str(number), source)]
+        for source in missing:
+            if not (repository / source.name / CONFIG).is_file():
+                raise ReleaseError(f"{repository / source.name} has no {CONFIG}; `make export` writes it")
+            stage(source, aside / source.name / str(number))
+        if name in (source.name for source in missing) and (folder / EXAMPLES).is_file():
+            shutil.copyfile(folder / EXAMPLES, aside / name / str(number) / EXAMPLES)
+        return [move(aside / source.name / str(number), repository / source.name, aside) for source in missing]
+
+
+def released(folder: Path) -> list[Path]:
+    """Return the folders of a checkpoint's released version: the derivatives, then the model.
+
+    Raises:
+        ReleaseError: There is none, or it was exported from another checkpoint.
+    """
+    name = folder.resolve().name
+    models = [path.parent for path in (folder / FOLDER).glob(f"*/{CARD}")]
+    found = sorted(models, key=lambda path: (path.name == name, path.name))
+    if not found or found[-1].name != name:
+        raise ReleaseError("it has no released version; `make export` publishes it")
+    if any(made_of(path) != digest(folder) for path in found):
+        raise ReleaseError(
+            f"{folder / FOLDER} is of another checkpoint; `python -m export.released renew {folder}` makes it anew"
+        )
+    return found
+
+
+def holds(version: Path, source: Path) -> bool:
+    """Return whether a version has the graph of a released one, and is whole."""
+    try:
+        found, expected = (json.loads((path / CERTIFICATE).read_text()) for path in (version, source))
+    except (OSError, ValueError):
+        return False
+    same = bool(found["artefact"] == expected["artefact"] and found["checkpoint"] == expected["checkpoint"])
+    return same and made_of(version) is not None
+
+
+def stage(source: Path, folder: Path) -> None:
+    """Copy a released version, with the number of the version that it becomes."""
+    folder.mkdir(parents=True)
+    shutil.copyfile(source / GRAPH, folder / GRAPH)
+    for name in (CARD, CERTIFICATE):
+        document = json.loads((source / name).read_text())
+        write_json(folder / name, document | {"version": int(folder.name)}, finite=True)
+
+
+def move(staged: Path, model: Path, aside: Path) -> Path:
+    """Move a version to its model's folder in one step, and take out those that its config does not describe."""
+    target, own = model / staged.name, tensors(json.loads((staged / CARD).read_text()))
+    if target.exists():  # damaged, or a derivative of an earlier version
+        target.rename(aside / f"{model.name}.{target.name}.replaced")
+    staged.rename(target)
+    prune(model, lambda version: not (version / CARD).exists() or tensors_of(version) == own, aside)
+    return target
+
+
+def tensors_of(version: Path) -> tuple[list[str], list[str]] | None:
+    """Return the names of a version's tensors; None if its card cannot be read."""
+    try:
+        return tensors(json.loads((version / CARD).read_text()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def renew(folder: Path) -> None:
+    """Export a checkpoint into an empty repository, and replace its released version.
+
+    Raises:
+        CheckpointError: The folder is no complete checkpoint.
+        ParityError: A graph differs from its network.
+    """
+    from export.repository import publish  # noqa: PLC0415 - needs torch, which a machine that only serves does not have
+
+    with TemporaryDirectory() as aside:
+        repository = Path(aside) / "model_repository"
+        publish(folder, repository)
+        target = folder / FOLDER
+        shutil.rmtree(target, ignore_errors=True)
+        for model in sorted(repository.iterdir()):
+            version = model / str(versions(model)[-1])
+            if (version / GRAPH).is_file():
+                (target / model.name).mkdir(parents=True)
+                for name in FILES:
+                    shutil.copyfile(version / name, target / model.name / name)
+
+
+if __name__ == "__main__":
+    app()

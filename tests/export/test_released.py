@@ -1,0 +1,143 @@
+"""The released versions beside the checkpoints: what a fresh export makes, installed without torch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from export import layout, released, to_onnx
+from export.deployable import Deployable
+from export.derivatives.differentiate import differentiate
+from export.derivatives.signatures import signature_of
+from export.repository import differentiable
+from export.signature import Signature
+from training import checkpoint
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = sorted(path.parent for path in (ROOT / "checkpoints").glob("*/weights.safetensors"))
+SMALL = ROOT / "checkpoints" / "darcy"
+MODELS = ("darcy", "darcy_jvp", "darcy_vjp")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Return a repository as a clone has it: with the configs of the models alone."""
+    for name in MODELS:
+        (tmp_path / "model_repository" / name).mkdir(parents=True)
+        shutil.copyfile(ROOT / "model_repository" / name / layout.CONFIG, config(tmp_path / "model_repository" / name))
+    return tmp_path / "model_repository"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a copy of a small checkpoint."""
+    return Path(shutil.copytree(SMALL, tmp_path / "checkpoints" / "darcy"))
+
+
+def config(model: Path) -> Path:
+    return model / layout.CONFIG
+
+
+def read(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_a_released_graph_is_the_fresh_export_byte_for_byte(folder: Path, tmp_path: Path) -> None:
+    trained = checkpoint.load(folder)
+    signature = Signature.of_checkpoint(trained)
+    to_onnx.write(Deployable(trained.deployed, signature.argument_names), signature, tmp_path / to_onnx.FILE)
+    graph = onnx.load(tmp_path / to_onnx.FILE)
+    found = folder / released.FOLDER
+    assert (tmp_path / to_onnx.FILE).read_bytes() == (found / folder.name / to_onnx.FILE).read_bytes()
+    kinds = differentiable(signature)
+    assert {path.name for path in found.iterdir()} == {folder.name, *(f"{folder.name}_{kind}" for kind in kinds)}
+    for kind in kinds:
+        derivative = differentiate(graph, kind, signature_of(kind, signature)).SerializeToString(deterministic=True)
+        assert derivative == (found / f"{folder.name}_{kind}" / to_onnx.FILE).read_bytes()
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_a_released_version_is_of_its_checkpoint(folder: Path) -> None:
+    assert released.released(folder)[-1].name == folder.name
+
+
+def test_a_clone_gets_version_one_with_its_derivatives_and_the_examples(folder: Path, repository: Path) -> None:
+    installed = released.install(folder, repository)
+    assert [path.relative_to(repository) for path in installed] == [
+        Path("darcy_jvp/1"),
+        Path("darcy_vjp/1"),
+        Path("darcy/1"),
+    ]
+    assert (repository / "darcy/1/examples.safetensors").read_bytes() == (folder / "examples.safetensors").read_bytes()
+    assert released.install(folder, repository) == []
+
+
+def test_another_checkpoint_before_it_keeps_its_number(folder: Path, repository: Path) -> None:
+    released.install(folder, repository)
+    for name in MODELS:
+        card = repository / name / "1" / layout.CARD
+        card.write_text(json.dumps(read(card) | {"checkpoint": {"sha256": "earlier"}}))
+        certificate = repository / name / "1" / layout.CERTIFICATE
+        certificate.write_text(json.dumps(read(certificate) | {"checkpoint": {"sha256": "earlier"}}))
+    released.install(folder, repository)
+    for name in MODELS:
+        assert layout.versions(repository / name) == [1, 2]
+        assert read(repository / name / "2" / layout.CARD)["version"] == 2
+        assert read(repository / name / "2" / layout.CERTIFICATE)["version"] == 2
+
+
+def test_an_earlier_version_with_other_tensors_is_taken_out(folder: Path, repository: Path) -> None:
+    released.install(folder, repository)
+    card = repository / "darcy" / "1" / layout.CARD
+    card.write_text(json.dumps(read(card) | {"quality": [], "checkpoint": {"sha256": "earlier"}}))
+    certificate = repository / "darcy" / "1" / layout.CERTIFICATE
+    certificate.write_text(json.dumps(read(certificate) | {"checkpoint": {"sha256": "earlier"}}))
+    released.install(folder, repository)
+    assert layout.versions(repository / "darcy") == [2]
+
+
+@pytest.mark.parametrize("model", ["darcy", "darcy_vjp"])
+def test_a_damaged_version_is_replaced(folder: Path, repository: Path, model: str) -> None:
+    released.install(folder, repository)
+    (repository / model / "1" / released.GRAPH).write_bytes(b"damaged")
+    released.install(folder, repository)
+    newest = layout.newest(repository / model)
+    assert (newest / released.GRAPH).read_bytes() == (folder / "published" / model / released.GRAPH).read_bytes()
+
+
+def test_a_release_of_another_checkpoint_is_not_installed(folder: Path, repository: Path) -> None:
+    (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
+    with pytest.raises(released.ReleaseError, match="is of another checkpoint"):
+        released.install(folder, repository)
+    assert layout.versions(repository / "darcy") == []
+
+
+def test_a_checkpoint_without_a_release_says_what_makes_one(folder: Path, repository: Path) -> None:
+    shutil.rmtree(folder / released.FOLDER)
+    with pytest.raises(released.ReleaseError, match="make export"):
+        released.install(folder, repository)
+
+
+def test_a_model_without_a_config_is_not_installed(folder: Path, repository: Path) -> None:
+    config(repository / "darcy_vjp").unlink()
+    with pytest.raises(released.ReleaseError, match="darcy_vjp has no config"):
+        released.install(folder, repository)
+    assert layout.versions(repository / "darcy") == []
+
+
+def test_installation_imports_no_package_of_training(folder: Path, repository: Path) -> None:
+    forbidden = "import sys; sys.modules.update(dict.fromkeys(['torch', 'onnx', 'lightning', 'h5py'])); "
+    call = f"from export.released import app; app(['install', {str(folder)!r}, '--repository', {str(repository)!r}])"
+    done = subprocess.run(
+        [sys.executable, "-c", forbidden + call], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "darcy version 1: published"
