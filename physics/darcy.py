@@ -18,6 +18,7 @@ from physics import fields, volumes
 from physics.elliptic import inverse_energy, solve_elliptic
 from physics.grid import CELLS, WALL, axis
 from physics.registry import Classical
+from physics.sensing import Sensing
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -208,4 +209,4 @@ def _stride(fine: int, points: int) -> int:
     return (fine - 1) // (points - 1)
 
 
-CLASSICAL = Classical("darcy", example, solve, bound=bound)
+CLASSICAL = Classical("darcy", example, solve, bound=bound, sensing=Sensing("coefficient", "solution", axis))

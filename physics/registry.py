@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from physics.sensing import Sensing
+
 
 @dataclass(frozen=True)
 class Classical:
@@ -35,6 +37,7 @@ class Classical:
         exact: Whether a solution satisfies the discrete equation to rounding; an inversion does not.
         bound: Maps an input field, an output field and further inputs by name to a guaranteed bound on the relative
             energy-norm distance between the output and the discrete solution; None where there is none.
+        sensing: What is inferred from the output at sensors; None where nothing is.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Classical:
     slow: bool = False
     exact: bool = True
     bound: Callable[..., float] | None = None
+    sensing: Sensing | None = None
 
     def solve(
         self, field: NDArray[np.floating], points: tuple[int, ...] | None = None, **others: ArrayLike

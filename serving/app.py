@@ -15,6 +15,8 @@ from serving.auth.guard import OPEN
 from serving.http import rendering, routes, static
 from serving.http.access import Access
 from serving.http.authorisation import Authorisation, describe, requires
+from serving.inversion import routes as inversion
+from serving.inversion.jobs import Inversions
 from serving.observability.telemetry import NO_TRACES
 from serving.open_inference import routes as open_inference
 from serving.open_inference.grpc_server import GrpcServer
@@ -47,11 +49,12 @@ def create_app(settings: Settings, *tritons: InferenceBackend) -> FastAPI:
     Raises:
         KeysError: The settings name a key file that cannot be used.
     """
-    service = Service(settings, tritons, VERSION)
+    service, inversions = Service(settings, tritons, VERSION), Inversions(settings)
+    service.on_drain.append(inversions.drain)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with service.run():
+        async with service.run(), inversions.run():
             if not settings.grpc_port:
                 yield
                 return
@@ -68,13 +71,14 @@ def create_app(settings: Settings, *tritons: InferenceBackend) -> FastAPI:
         lifespan=lifespan,
         telemetry=service.traces.fastapi if service.traces else NO_TRACES,
     )
-    app.state.service, app.state.grpc = service, None
+    app.state.service, app.state.grpc, app.state.inversions = service, None, inversions
     _open_documentation(app)
     # The hot routes first, and not by `include_router`, whose match of a nested router takes as long as the route.
     app.router.routes[:0] = [*routes.predictions.routes, *open_inference.inferences.routes, *tesseract.calls.routes]
     app.include_router(routes.router)
     app.include_router(open_inference.router)
     app.include_router(tesseract.router)
+    app.include_router(inversion.router)
     static.mount(app)
     app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=service.metrics)
     app.add_middleware(Access, metrics=service.metrics, knows=service.catalogue.knows)

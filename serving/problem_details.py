@@ -22,12 +22,16 @@ seconds). The tree of exceptions:
      │    ├── NoExample              404  no-example              neither stored examples nor a sampler
      │    ├── NoReference            404  no-reference            no classical solver for the model's problem
      │    ├── NotDifferentiable      404  not-differentiable      the model has no such derivative
+     │    ├── NotInvertible          404  not-invertible          no prior for an input of the model's problem
+     │    ├── UnknownInversion       404  unknown-inversion       no such inversion, or no longer
      │    ├── MethodNotAllowed       405  method-not-allowed      the header Allow lists the methods of the path
      │    ├── NotAcceptable          406  not-acceptable          no media type of `Accept` can be written
      │    ├── SlowBody               408  slow-body               the body took longer than its deadline
+     │    ├── Unfinished             409  unfinished              the inversion has no result yet
      │    ├── BodyTooLarge           413  body-too-large          bytes or samples beyond the limit
      │    ├── UnsupportedMediaType   415  unsupported-media-type  also any Content-Encoding
      │    ├── InvalidParameter       422  invalid-parameter       a path or query parameter
+     │    ├── InvalidInversion       422  invalid-inversion       a member of a request for an inversion
      │    ├── ToleranceUnmet         422  tolerance-unmet         no error bound, or one above the tolerance
      │    ├── Unsolvable             422  unsolvable              the classical solver does not solve the input
      │    ├── RateLimited            429  rate-limited            Retry-After
@@ -74,11 +78,14 @@ class Where(BaseModel):
 
     array: str
     index: list[int] | None = None
+    inputs: bool = Field(default=True, exclude=True, description="Whether the array is an input of a model.")
 
     @computed_field(description="JSON pointer (RFC 6901) into the body of a request in JSON.")  # type: ignore[prop-decorator]  # pydantic's own order
     @property
     def pointer(self) -> str:
         """Where a request in JSON has the value: `cotangents.solution` is the member `solution` of `cotangents`."""
+        if not self.inputs:
+            return "/".join(["", *self.array.split("."), *map(str, self.index or ())])
         member, _, name = self.array.partition(".")
         if member not in VECTORS:
             member, name = "inputs", self.array
@@ -189,6 +196,14 @@ class NotDifferentiable(Refused, status=404, kind="not-differentiable", title="N
     """The model was exported without this derivative."""
 
 
+class NotInvertible(Refused, status=404, kind="not-invertible", title="No inversion"):
+    """Nothing is known about the inputs of the model's problem from which an inversion could start."""
+
+
+class UnknownInversion(Refused, status=404, kind="unknown-inversion", title="No such inversion"):
+    """There is no such inversion, or its result has been forgotten."""
+
+
 class MethodNotAllowed(Refused, status=405, kind="method-not-allowed", title="Method not allowed"):
     """The path exists and the method on it does not; the header `Allow` lists those that do."""
 
@@ -201,6 +216,10 @@ class SlowBody(Refused, status=408, kind="slow-body", title="Body arrived too sl
     """The body did not arrive in time."""
 
 
+class Unfinished(Refused, status=409, kind="unfinished", title="Inversion has not ended"):
+    """The inversion has no result yet."""
+
+
 class BodyTooLarge(Refused, status=413, kind="body-too-large", title="Body too large"):
     """The body has more bytes or more samples than one request may hold."""
 
@@ -211,6 +230,23 @@ class UnsupportedMediaType(Refused, status=415, kind="unsupported-media-type", t
 
 class InvalidParameter(Refused, status=422, kind="invalid-parameter", title="Invalid parameter"):
     """A path or query parameter is outside its range."""
+
+
+class InvalidInversion(Refused, status=422, kind="invalid-inversion", title="Invalid inversion"):
+    """A member of a request for an inversion is missing, unknown or out of range.
+
+    Args:
+        detail: What is wrong with the member.
+        location: Names and indices that lead to it.
+    """
+
+    def __init__(self, detail: str, *, location: Sequence[str | int]) -> None:
+        names = [part for part in location if isinstance(part, str)]
+        index = [part for part in location if isinstance(part, int)]
+        shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+        super().__init__(f"{shown.removeprefix('.')}: {detail}" if shown else detail)
+        if names:
+            self.where = Where(array=".".join(names), index=index or None, inputs=False)
 
 
 class ToleranceUnmet(Refused, status=422, kind="tolerance-unmet", title="Tolerance cannot be met"):

@@ -25,7 +25,7 @@ from serving.triton.retry_budget import RetryBudget
 from serving.watcher import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from serving.catalogue.summary import Readiness
     from serving.inference.backend import InferenceBackend
@@ -41,6 +41,9 @@ class Service:
         settings: The operator's choices.
         tritons: The servers that run the models; opened and closed by `run`.
         version: Version of the software.
+
+    Attributes:
+        on_drain: Called when the service is about to shut down.
 
     Raises:
         KeysError: The key file cannot be used.
@@ -70,6 +73,7 @@ class Service:
         limits = (settings.max_body_bytes, settings.request_seconds)
         self._shadow = shadow = Shadow(self.classical, self.metrics, settings.shadow_share)
         self.predictor = Predictor(Producer(Rollouts(dispatcher), self.classical), shadow, self.metrics, *limits)
+        self.on_drain: list[Callable[[], None]] = []
         self.reference = Predictor(Producer(self.classical, self.classical), shadow, self.metrics, *limits)
 
     def _make_watchers(self) -> Iterator[Watcher]:
@@ -106,6 +110,8 @@ class Service:
     def drain(self) -> None:
         """Make readiness false from now on; requests are still served."""
         self.catalogue.draining = True
+        for notify in self.on_drain:
+            notify()
 
 
 async def of(request: Request) -> Service:

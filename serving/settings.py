@@ -64,6 +64,11 @@ class Settings(BaseSettings):
         0.01,
         description="Share of predictions that are also solved classically in the background, to measure true errors.",
     )
+    max_inversions: Annotated[int, Field(gt=0, le=2**10)] = Field(
+        16, description="Inversions that wait or run at one time (beyond it 503), and results that are kept."
+    )
+    inversion_seconds: Seconds = Field(600.0, description="How long one inversion may run.")
+    inversion_kept_seconds: Seconds = Field(3600.0, description="How long the result of an inversion is kept.")
     drain_seconds: Seconds = Field(20.0, description="How long requests in flight may finish after SIGTERM.")
     notice_seconds: Annotated[float, Field(ge=0, le=DAY, allow_inf_nan=False)] = Field(
         0.0,

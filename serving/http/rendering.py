@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from fastapi.routing import iter_route_contexts
 from starlette.responses import Response
 
 from serving import problem_details
@@ -83,9 +84,18 @@ def from_router(request: Request, error: HTTPException) -> Problem:
     """Return the problem for an unknown path or a wrong method, which the router refuses by itself."""
     path = request.url.path[:128]
     if error.status_code == MethodNotAllowed.status:
-        allowed = (error.headers or {}).get("Allow", "GET, HEAD")  # files are only read
+        allowed = _methods(request) or "GET, HEAD"  # files are only read
         return MethodNotAllowed(f"{path} takes {allowed}, not {request.method[:16]}", headers={"Allow": allowed})
     return UnknownRoute(f"there is nothing at {path}; /docs lists what there is")
+
+
+def _methods(request: Request) -> str:
+    """Return the methods of all routes that have the path; the router names those of the first alone."""
+    path, found = request.url.path, set[str]()
+    for route in iter_route_contexts(request.app.routes):
+        if route.methods and route.path_regex.match(path):
+            found |= route.methods
+    return ", ".join(sorted(found))
 
 
 def from_validation(error: RequestValidationError) -> Problem:

@@ -43,8 +43,11 @@ class Exchange(Protocol[Written_co]):
         frames: Frames of a trajectory that its body asks for, known after `read`; None where it does not say.
     """
 
-    size: int
-    frames: int | None
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def frames(self) -> int | None: ...
 
     def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
         """Return the arrays of these names, each of at most so many bytes as float32.

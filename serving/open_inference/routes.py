@@ -11,6 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 from serving.auth.guard import OPEN
 from serving.auth.keys import Scope
 from serving.codecs import json_arrays, negotiation
+from serving.document import inlined_schema
 from serving.http import body, policies
 from serving.http.authorisation import requires
 from serving.http.direct_route import DirectRoute
@@ -42,18 +43,6 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
 Version = int | SkipJsonSchema[None]  # the default is no value of the path
 
 
-def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
-    """Return a JSON schema without references, which would be wrong in the document that it is put in."""
-    if isinstance(schema, list):
-        return [_inlined(item, definitions) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    return {key: _inlined(value, definitions) for key, value in schema.items() if key != "$defs"}
-
-
-_SCHEMA = InferenceRequest.model_json_schema()
 _INFERENCE: dict[str, Any] = {
     "openapi_extra": {
         "parameters": [
@@ -67,7 +56,7 @@ _INFERENCE: dict[str, Any] = {
         ],
         "requestBody": {
             "required": True,
-            "content": {json_arrays.MEDIA_TYPE: {"schema": _inlined(_SCHEMA, _SCHEMA["$defs"])}, BYTES: _BINARY},
+            "content": {json_arrays.MEDIA_TYPE: {"schema": inlined_schema(InferenceRequest)}, BYTES: _BINARY},
         },
     },
     "response_model": InferenceResponse,

@@ -1,0 +1,65 @@
+r"""Derivatives of Darcy's discrete flow by the permeability, from one factorisation.
+
+For A(a) u = f the tangent along b is :math:`-A^{-1} A(b) u`, and the gradient of :math:`c^T u` is
+:math:`-p^T (\partial A / \partial a) u` with the adjoint :math:`A p = c`. A is symmetric, so its sparse LU factors
+serve the solution and any number of tangents and adjoints.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.sparse.linalg import splu
+
+from physics import volumes
+from physics.grid import WALL
+from physics.inversion import sensitivity
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Linearised:
+    """The pressure of a permeability, and its derivatives.
+
+    Args:
+        coefficient: Permeability a [rows, columns], positive.
+        wall: Distance from the outermost points to the boundary, in sides of the square.
+
+    Example:
+        >>> flow = Linearised(np.full((5, 5), 2.0))
+        >>> np.allclose(flow.push(np.full((1, 5, 5), 2.0)), -flow.solution)  # u is inversely proportional to a
+        True
+    """
+
+    def __init__(self, coefficient: NDArray[np.float64], wall: float = WALL) -> None:
+        self._shape, self._wall = coefficient.shape, wall
+        self._factors = splu(
+            volumes.matrix(coefficient, wall).tocsc(),
+            permc_spec="MMD_AT_PLUS_A",
+            diag_pivot_thresh=0.0,
+            options={"SymmetricMode": True},
+        )
+
+    @cached_property
+    def solution(self) -> NDArray[np.float64]:
+        """The pressure u [rows, columns] for the source 1."""
+        return self._solve(volumes.areas(self._shape, self._wall)[None])[0]
+
+    def push(self, tangents: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the derivatives of u along directions of a, both [batch, rows, columns]."""
+        u = self.solution.ravel()
+        # A is linear in a, without a constant part, so its derivative along b is A(b).
+        loads = [volumes.matrix(tangent, self._wall) @ u for tangent in tangents]
+        return -self._solve(np.stack(loads).reshape(-1, *self._shape))
+
+    def pull(self, cotangents: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the gradients by a of the sums of c u, for cotangents c [batch, rows, columns] of the pressure."""
+        adjoints = self._solve(cotangents)
+        return -np.stack([sensitivity(adjoint, self.solution, self._wall) for adjoint in adjoints])
+
+    def _solve(self, loads: NDArray[np.float64]) -> NDArray[np.float64]:
+        flat = np.ascontiguousarray(loads.reshape(len(loads), -1).T)
+        return np.asarray(np.asarray(self._factors.solve(flat)).T.reshape(loads.shape))

@@ -1,0 +1,225 @@
+"""The routes of inversions: start one, watch it, fetch its result, cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import numpy as np
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import ValidationError
+
+from physics import registry
+from physics.karhunen_loeve import KarhunenLoeve
+from physics.sensors import Sensors
+from serving.auth.keys import Scope
+from serving.codecs import json_arrays, negotiation, safetensors
+from serving.document import inlined_schema
+from serving.http import body
+from serving.http.authorisation import requires
+from serving.inversion.estimate import estimate, summarise
+from serving.inversion.job import Job, State
+from serving.inversion.jobs import Inversions
+from serving.inversion.model import Cards, ServedModel
+from serving.inversion.posterior import Coordinates, Posterior
+from serving.inversion.request import Inversion, InversionRequest, InversionResult
+from serving.inversion.result import write
+from serving.problem_details import (
+    MEDIA_TYPE,
+    InvalidInversion,
+    NotInvertible,
+    ProblemDetails,
+    Unfinished,
+    UnreadableBody,
+    UnsupportedMediaType,
+)
+from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
+
+if TYPE_CHECKING:
+    from physics.sensing import Sensing
+    from serving.catalogue.card import Card
+    from serving.inversion.estimate import Estimate, Summary
+
+LARGEST_BODY = 2**20
+"""Bytes of the largest request: the most sensors take a tenth of it."""
+
+POINTS = 2**21
+"""Of all fields of one call of the model, which bounds the memory of a job."""
+
+LONGEST_WAIT = 30.0
+_PATH = "/v1/models/{model}/inversions"
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}
+}
+_BODY = {"required": True, "content": {json_arrays.MEDIA_TYPE: {"schema": inlined_schema(InversionRequest)}}}
+_BINARY = {safetensors.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
+
+router = APIRouter(responses=_ERRORS)
+
+
+async def _jobs(request: Request) -> Inversions:
+    return cast("Inversions", request.app.state.inversions)
+
+
+Jobs = Annotated[Inversions, Depends(_jobs)]
+
+
+@router.post(
+    _PATH,
+    status_code=202,
+    response_model=Inversion,
+    responses={202: {"headers": {"Location": {"schema": {"type": "string"}, "description": "Of the inversion."}}}},
+    openapi_extra={"requestBody": _BODY},
+)
+@requires(Scope.INFER)
+async def start(model: str, request: Request, response: Response, service: Serving, jobs: Jobs) -> Inversion:
+    """Infer an input of a model from its output at sensors, in the background; 404 where the problem has no prior."""
+    cards, sensing = _invertible(model, service)
+    request.state.version = cards.model.version
+    request.state.caller.check()
+    jobs.check()
+    wanted = await _read(request, service)
+    grid = _grid(wanted, cards.model)
+    job = Job(model, cards.model.version, sensing.unknown, request.state.caller.name, wanted.iterations)
+    forward = ServedModel(service.predictor, cards, sensing, job, request.state.caller)
+    coordinates = Coordinates(
+        KarhunenLoeve(wanted.modes), wanted.prior.material, *(sensing.positions(points) for points in grid)
+    )
+    posterior = Posterior(
+        coordinates,
+        Sensors(np.array(wanted.sensors), coordinates.rows, coordinates.columns),
+        np.array(wanted.values),
+        wanted.deviation(_model_error(cards.model, grid)),
+        forward,
+        max(1, min(cards.jvp.limits.batch, POINTS // math.prod(grid))),
+    )
+
+    def work() -> tuple[Estimate, Summary]:
+        found = estimate(posterior, np.zeros(wanted.modes), wanted.iterations, job.report)
+        job.report(found.progress)
+        return found, summarise(found, coordinates, wanted.samples, np.random.default_rng(wanted.seed))
+
+    jobs.submit(job, work)
+    response.headers["Location"] = f"/v1/models/{model}/inversions/{job.id}"
+    return _document(job)
+
+
+@router.get(f"{_PATH}/{{inversion}}")
+@requires(Scope.INFER)
+async def watch(
+    model: str,
+    inversion: str,
+    request: Request,
+    jobs: Jobs,
+    wait: Annotated[
+        float, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for the end, before the response.")
+    ] = 0.0,
+) -> Inversion:
+    """Return how far an inversion has come."""
+    job = jobs.find(model, inversion, request.state.caller.name)
+    await body.unless_disconnected(request, job.wait(wait))
+    return _document(job)
+
+
+@router.get(f"{_PATH}/{{inversion}}/result", response_model=InversionResult, responses={200: {"content": _BINARY}})
+@requires(Scope.INFER)
+async def result(model: str, inversion: str, request: Request, jobs: Jobs) -> Response:
+    """Return the result of an inversion that has succeeded; 409 before, and the problem of one that has failed."""
+    job = jobs.find(model, inversion, request.state.caller.name)
+    if job.problem is not None:
+        raise job.problem
+    if job.result is None:
+        raise Unfinished(f"the inversion is {job.state}; wait until it has succeeded")
+    media_type = negotiation.response_type(request.headers, json_arrays.MEDIA_TYPE)
+    return Response(await asyncio.to_thread(write, job, media_type), media_type=media_type)
+
+
+@router.delete(f"{_PATH}/{{inversion}}", status_code=204, response_class=Response)
+@requires(Scope.INFER)
+async def cancel(model: str, inversion: str, request: Request, jobs: Jobs) -> None:
+    """Stop an inversion if it runs, and forget it."""
+    jobs.remove(jobs.find(model, inversion, request.state.caller.name))
+
+
+def _invertible(model: str, service: Service) -> tuple[Cards, Sensing]:
+    """Return a model with its derivatives, and what is inferred from what.
+
+    Raises:
+        NotInvertible: Its problem has no prior for an input.
+        NotDifferentiable: It is served without derivatives.
+    """
+    known = registry.problems()
+    card = service.catalogue.find(model).card
+    sensing = known[card.problem].sensing if card.problem in known else None
+    if sensing is None or card.product is not None:
+        names = ", ".join(name for name, problem in known.items() if problem.sensing)
+        raise NotInvertible(f'there is no prior for an input of "{card.problem}"; there is one for {names}')
+    vjp = service.catalogue.derivative(model, "vjp").card
+    jvp = service.catalogue.derivative(model, "jvp", vjp.version).card
+    return Cards(service.catalogue.find(model, vjp.version).card, vjp, jvp), sensing
+
+
+async def _read(request: Request, service: Service) -> InversionRequest:
+    """Return the body of a request.
+
+    Raises:
+        UnsupportedMediaType, UnreadableBody, InvalidInversion: It is no inversion.
+    """
+    if negotiation.request_type(request.headers) != json_arrays.MEDIA_TYPE:
+        raise UnsupportedMediaType(f"expected Content-Type {json_arrays.MEDIA_TYPE}")
+    with service.admission.admit() as ticket:
+        limit = min(LARGEST_BODY, service.settings.max_body_bytes)
+        content = await body.read(request, ticket, limit, service.settings.receive_seconds)
+        service.metrics.request_bytes.observe(len(content))
+        try:
+            return InversionRequest.model_validate_json(content)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            if first["type"] == "json_invalid":
+                raise UnreadableBody(f"the body is not JSON: {first['msg']}") from error
+            raise InvalidInversion(first["msg"].removeprefix("Value error, "), location=_names(first["loc"])) from error
+
+
+def _names(location: tuple[str | int, ...]) -> list[str | int]:
+    """Return the names and indices of a location, without the alternatives of a union that pydantic tried."""
+    tried = re.compile(r"[^a-z_]|^(float|int)$")
+    return [part for part in location if isinstance(part, int) or not tried.search(part)]
+
+
+def _grid(wanted: InversionRequest, card: Card) -> tuple[int, int]:
+    limits = card.grid
+    grid = wanted.grid or (limits.declared[0], limits.declared[0])
+    for axis, points in enumerate(grid):
+        if not limits.minimum <= points <= limits.maximum:
+            raise InvalidInversion(
+                f"{points} points; the model takes {limits.minimum} to {limits.maximum}", location=("grid", axis)
+            )
+    return grid
+
+
+def _model_error(card: Card, grid: tuple[int, int]) -> float:
+    """Return the relative error that a card publishes for the grid, or for the next coarser one."""
+    published = sorted(
+        (float(np.prod(entry["grid"])), float(entry["relative_l2"]))
+        for entry in card.errors
+        if {"grid", "relative_l2"} <= entry.keys() and not entry.get("noise")
+    )
+    coarser = [error for points, error in published if points <= np.prod(grid)]
+    return coarser[-1] if coarser else published[0][1] if published else 0.0
+
+
+def _document(job: Job) -> Inversion:
+    return Inversion(
+        id=job.id,
+        model=job.model,
+        version=job.version,
+        state=State(job.state),
+        iterations=job.progress.iterations,
+        most_iterations=job.most_iterations,
+        misfit=job.progress.misfit,
+        objective=job.progress.objective,
+        seconds=job.seconds,
+        problem=job.problem.details() if job.problem else None,
+    )

@@ -1,0 +1,262 @@
+"""Inversions over HTTP: started, watched, fetched, cancelled, bounded, and ended at shutdown."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+from physics.grid import axis
+from physics.karhunen_loeve import KarhunenLoeve
+from physics.materials import LogNormal
+from physics.sensors import Sensors, lattice
+from serving.auth import key_file, keys
+from tests import toy_flow
+from tests.conftest import wait_until
+from tests.serving.test_commands import command, status, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from serving.settings import Settings
+    from serving.triton.server import TritonServer
+    from tests.conftest import Gateway
+
+NAME, GRID, NOISE = toy_flow.NAME, (12, 14), 1e-3
+SAFETENSORS = "application/vnd.safetensors"
+PENDING = {"queued", "running"}
+
+
+@pytest.fixture(scope="module")
+def repository(toy_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("inversions")
+    toy_flow.add(folder)
+    shutil.copytree(toy_repository / "blur", folder / "blur")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def triton(
+    repository: Path,
+    make_settings: Callable[..., Settings],
+    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
+) -> Iterator[TritonServer]:
+    with run_triton(make_settings(repository)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def another(
+    triton: TritonServer,
+    make_settings: Callable[..., Settings],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+) -> Callable[..., AbstractContextManager[Gateway]]:
+    """Return a function that runs a gateway with other settings, in front of the same Triton."""
+
+    def run(**changes: Any) -> AbstractContextManager[Gateway]:
+        addresses = triton.settings.triton_addresses
+        return run_gateway(make_settings(triton.settings.repository, triton=addresses, **changes))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    triton: TritonServer, run_gateway: Callable[[Settings], AbstractContextManager[Gateway]]
+) -> Iterator[Gateway]:
+    with run_gateway(triton.settings) as running:
+        yield running
+
+
+def truth() -> np.ndarray:
+    xi = KarhunenLoeve(16).sample(1, np.random.default_rng(0))
+    return LogNormal().permeability(KarhunenLoeve(16).field(xi, axis(GRID[0]), axis(GRID[1])))[0]
+
+
+def wanted(**changes: Any) -> dict[str, Any]:
+    """Return a request for the inversion of the toy, which returns 1 / coefficient."""
+    positions = lattice(6)
+    values = Sensors(positions, axis(GRID[0]), axis(GRID[1])).observe(1 / truth()[None])[0]
+    body = {"sensors": positions.tolist(), "values": values.tolist(), "noise": NOISE, "grid": list(GRID), "modes": 16}
+    return body | {"model_error": 0.0} | changes
+
+
+def start(gateway: Gateway, body: dict[str, Any], model: str = NAME, **options: Any) -> httpx2.Response:
+    return httpx2.post(f"{gateway.url}/v1/models/{model}/inversions", json=body, **options)
+
+
+def get(gateway: Gateway, path: str, **options: Any) -> httpx2.Response:
+    return httpx2.get(f"{gateway.url}{path}", **options)
+
+
+def finished(gateway: Gateway, location: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"state": "queued"}
+    while found["state"] in PENDING:
+        found = get(gateway, location, params={"wait": 20}, timeout=60).raise_for_status().json()
+    return found
+
+
+def test_a_field_is_recovered_from_its_measurements(gateway: Gateway) -> None:
+    response = start(gateway, wanted())
+    assert response.status_code == 202
+    begun, location = response.json(), response.headers["Location"]
+    assert location == f"/v1/models/{NAME}/inversions/{begun['id']}"
+    assert (begun["model"], begun["version"], begun["state"] in PENDING) == (NAME, 1, True)
+    ended = finished(gateway, location)
+    assert ended["state"] == "succeeded"
+    assert 0 < ended["iterations"] <= ended["most_iterations"] == 50
+    assert ended["misfit"] < 1.5
+    found = get(gateway, f"{location}/result").raise_for_status().json()
+    fields = {name: np.array(found[name]) for name in ("mean", "deviation", "lower", "upper")}
+    optimum = np.array(found["inputs"]["coefficient"])
+    assert optimum.shape == GRID
+    assert np.abs(optimum / truth() - 1).max() < 0.1
+    assert np.abs(optimum / truth() - 1).mean() < 0.02
+    assert ((fields["lower"] < truth()) & (truth() < fields["upper"])).mean() > 0.8
+    assert found["converged"]
+    assert found["misfit"] == ended["misfit"]
+    np.testing.assert_allclose(found["predicted"], wanted()["values"], atol=5 * NOISE)
+    assert len(found["coefficients"]) == 16
+
+
+def test_a_result_in_safetensors_is_the_same(gateway: Gateway) -> None:
+    location = start(gateway, wanted(samples=20)).headers["Location"]
+    finished(gateway, location)
+    in_json = get(gateway, f"{location}/result").json()
+    arrays = load(get(gateway, f"{location}/result", headers={"Accept": SAFETENSORS}).raise_for_status().content)
+    np.testing.assert_array_equal(arrays["coefficient"], np.array(in_json["inputs"]["coefficient"], np.float32))
+    for name in ("mean", "deviation", "lower", "upper", "coefficients", "predicted"):
+        np.testing.assert_array_equal(arrays[name], np.array(in_json[name], np.float32))
+    assert get(gateway, f"{location}/result", headers={"Accept": "application/x-npy"}).status_code == 406
+
+
+def test_two_materials_on_the_declared_grid(gateway: Gateway) -> None:
+    """Without a grid it is the first declared size; the deviation includes the error of the card."""
+    values = np.where(lattice(6)[:, 0] < 0.5, 1 / 3, 1 / 12)
+    body = wanted(values=values.tolist(), prior={"kind": "two-materials", "low": 3, "high": 12, "width": 0.3})
+    del body["grid"], body["model_error"]
+    location = start(gateway, body).headers["Location"]
+    assert finished(gateway, location)["state"] == "succeeded"
+    found = np.array(get(gateway, f"{location}/result").json()["inputs"]["coefficient"])
+    assert found.shape == (16, 16)
+    assert found[:6].max() < 4
+    assert found[-6:].min() > 11
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer", "detail"),
+    [
+        ({"sensors": [[0.5, 1.5]], "values": [1], "noise": 1}, "/sensors/0/1", "less than or equal to 1"),
+        ({"values": [0.1]}, None, "expected 36 values"),
+        ({"noise": -1.0}, "/noise", "greater than"),
+        ({"noise": "1"}, "/noise", "valid number"),
+        ({"noise": [1.0]}, None, "expected 36 noise"),
+        ({"grid": [12, 99]}, "/grid/1", "99 points; the model takes 4 to 64"),
+        ({"modes": 0}, "/modes", "greater than"),
+        ({"prior": {"kind": "log-normal", "deviation": 0}}, "/prior/deviation", "greater than"),
+        ({"prior": {"kind": "two-materials", "low": 3, "high": 2}}, "/prior", "low < high"),
+        ({"prior": {"kind": "other"}}, "/prior", "expected tags"),
+        ({"extra": 1}, "/extra", "not permitted"),
+    ],
+)
+def test_a_wrong_request_is_refused_with_its_location(
+    gateway: Gateway, changes: dict[str, Any], pointer: str | None, detail: str
+) -> None:
+    response = start(gateway, wanted(**changes))
+    problem = response.json()
+    assert (response.status_code, problem["type"]) == (422, "urn:petrov:problem:invalid-inversion")
+    assert problem.get("where", {}).get("pointer") == pointer
+    assert detail in problem["detail"]
+
+
+def test_what_cannot_be_inverted_is_refused(gateway: Gateway) -> None:
+    for model, kind in {"blur": "not-differentiable", f"{NAME}_vjp": "not-invertible", "none": "unknown-model"}.items():
+        response = start(gateway, wanted(), model)
+        assert (response.status_code, response.json()["type"]) == (404, f"urn:petrov:problem:{kind}")
+    url = f"{gateway.url}/v1/models/{NAME}/inversions"
+    headers = {"Content-Type": "application/json"}
+    assert httpx2.post(url, content=b"{", headers=headers).json()["type"].endswith("unreadable-body")
+    assert httpx2.post(url, content=b"{}", headers={"Content-Type": SAFETENSORS}).status_code == 415
+    assert httpx2.post(url, content=b" " * 2_000_000, headers=headers).status_code == 413
+
+
+def test_a_job_is_cancelled_and_forgotten(gateway: Gateway) -> None:
+    location = start(gateway, wanted()).headers["Location"]
+    assert httpx2.delete(f"{gateway.url}{location}").status_code == 204
+    for response in (get(gateway, location), get(gateway, f"{location}/result")):
+        assert response.json()["type"] == "urn:petrov:problem:unknown-inversion"
+    assert get(gateway, location.replace(NAME, "blur")).status_code == 404
+    assert get(gateway, location, params={"wait": 1e9}).status_code == 422
+
+
+def endless() -> dict[str, Any]:
+    """Return a request whose job runs until it is stopped: each of many steps costs a call for every 8 of 256 modes."""
+    rng = np.random.default_rng(1)
+    body = wanted(sensors=rng.uniform(size=(1024, 2)).tolist(), values=rng.uniform(0.05, 5, 1024).tolist())
+    return body | {"noise": 1e-9, "modes": 256, "grid": [64, 64], "iterations": 200}
+
+
+def test_jobs_are_bounded_and_end_at_shutdown(another: Callable[..., AbstractContextManager[Gateway]]) -> None:
+    """A job that is removed makes room for another; a result is 409 before it is there."""
+    with another(max_inversions=3) as gateway:
+        locations = [start(gateway, endless()).headers["Location"] for _ in range(3)]
+        refused = start(gateway, wanted())
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "10")
+        assert get(gateway, f"{locations[0]}/result").json()["type"] == "urn:petrov:problem:unfinished"
+        assert get(gateway, locations[2]).json()["state"] == "queued"
+        wait_until(lambda: get(gateway, locations[0]).json()["state"] == "running")
+        assert httpx2.delete(f"{gateway.url}{locations[2]}").status_code == 204
+        again = start(gateway, wanted())
+        assert again.status_code == 202
+    # The context ends: its threads have ended, or leaving it would hang.
+
+
+def test_a_job_that_takes_too_long_fails(another: Callable[..., AbstractContextManager[Gateway]]) -> None:
+    with another(inversion_seconds=0.3) as gateway:
+        location = start(gateway, endless()).headers["Location"]
+        ended = finished(gateway, location)
+        assert (ended["state"], ended["problem"]["type"]) == ("failed", "urn:petrov:problem:deadline-exceeded")
+        assert get(gateway, f"{location}/result").status_code == 504
+
+
+def test_a_job_belongs_to_the_key_that_started_it(
+    another: Callable[..., AbstractContextManager[Gateway]], tmp_path: Path
+) -> None:
+    """Another key does not see it; a key with a rate waits for its samples instead of failing."""
+    secrets = {}
+    for name, rate in {"alice": 200.0, "bob": None}.items():
+        secrets[name], entry = keys.make(name, (keys.Scope.INFER,), rate)
+        key_file.append(tmp_path / "keys.toml", entry)
+    with another(keys=tmp_path / "keys.toml") as gateway:
+        alice, bob = ({"Authorization": f"Bearer {secrets[name]}"} for name in ("alice", "bob"))
+        assert start(gateway, wanted()).status_code == 401
+        location = start(gateway, wanted(samples=2), headers=alice).headers["Location"]
+        assert get(gateway, location, headers=bob).status_code == 404
+        assert httpx2.delete(f"{gateway.url}{location}", headers=bob).status_code == 404
+        ended = get(gateway, location, params={"wait": 30}, headers=alice, timeout=60).json()
+        assert ended["state"] == "succeeded"
+
+
+def test_sigterm_lets_a_job_finish_or_says_that_it_did_not(
+    triton: TritonServer, repository: Path, make_settings: Callable[..., Settings]
+) -> None:
+    """A client that waits is told within the time to drain; new inversions are refused meanwhile."""
+    settings = make_settings(repository, drain_seconds=3.0, notice_seconds=1.0)
+    with command(settings, "gateway", "--triton", triton.settings.triton_addresses[0]) as (service, _):
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        url = f"http://127.0.0.1:{settings.port}"
+        location = httpx2.post(f"{url}/v1/models/{NAME}/inversions", json=endless()).headers["Location"]
+        with ThreadPoolExecutor(1) as pool:
+            watching = pool.submit(httpx2.get, f"{url}{location}", params={"wait": 30}, timeout=60)
+            wait_for(lambda: httpx2.get(f"{url}{location}").json()["state"] == "running")
+            service.terminate()
+            ended = watching.result().json()
+        assert service.wait(60) == 0
+    assert (ended["state"], ended["problem"]["type"]) == ("failed", "urn:petrov:problem:unavailable")
