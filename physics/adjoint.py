@@ -46,7 +46,8 @@ class Linearised:
     @cached_property
     def solution(self) -> NDArray[np.float64]:
         """The pressure u [rows, columns] for the source 1."""
-        return self._solve(volumes.areas(self._shape, self._wall)[None])[0]
+        [solved] = self._solve(volumes.areas(self._shape, self._wall)[None])
+        return np.asarray(solved)
 
     def push(self, tangents: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the derivatives of u along directions of a, both [batch, rows, columns]."""
@@ -62,4 +63,5 @@ class Linearised:
 
     def _solve(self, loads: NDArray[np.float64]) -> NDArray[np.float64]:
         flat = np.ascontiguousarray(loads.reshape(len(loads), -1).T)
-        return np.asarray(np.asarray(self._factors.solve(flat)).T.reshape(loads.shape))
+        solved: NDArray[np.float64] = np.asarray(self._factors.solve(flat), dtype=np.float64)
+        return solved.T.reshape(loads.shape)
