@@ -12,11 +12,11 @@ from typing import Any
 import onnx
 import pytest
 
-from export import layout, released, to_onnx
+from export import layout, released, to_onnx, triton_config
 from export.deployable import Deployable
 from export.derivatives.differentiate import differentiate
 from export.derivatives.signatures import signature_of
-from export.repository import differentiable
+from export.repository import ONNX, differentiable
 from export.signature import Signature
 from training import checkpoint
 
@@ -63,6 +63,15 @@ def test_a_released_graph_is_the_fresh_export_byte_for_byte(folder: Path, tmp_pa
     for kind in kinds:
         derivative = differentiate(graph, kind, signature_of(kind, signature)).SerializeToString(deterministic=True)
         assert derivative == (found / f"{folder.name}_{kind}" / to_onnx.FILE).read_bytes()
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_the_committed_config_describes_the_released_version(folder: Path) -> None:
+    signature = Signature.of_checkpoint(checkpoint.load(folder))
+    described = {f"{folder.name}_{kind}": signature_of(kind, signature) for kind in differentiable(signature)}
+    for name, own in ({folder.name: signature} | described).items():
+        committed = config(ROOT / "model_repository" / name).read_text()
+        assert committed == triton_config.text(name, own, ONNX)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
