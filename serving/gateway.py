@@ -71,4 +71,4 @@ class Gateway(uvicorn.Server):
         while not self.service.catalogue.readiness().ready:  # noqa: ASYNC110 - a log line may be late
             await asyncio.sleep(0.1)
         names = ", ".join(model.name for model in self.service.catalogue.models())
-        logger.info("Ready: %s. Documentation: %s/docs", names, url)
+        logger.info("Ready: %s. Open %s in a browser, or %s/docs for the routes", names, url, url)

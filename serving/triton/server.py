@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 STABLE_SECONDS = 60.0  # after that long a start counts as good, and the next crash is the first of a new series
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 15.0
+PROGRESS_SECONDS = 10.0  # between two lines about a long start
 MAX_STARTS = 3  # Triton 2.51 crashes occasionally as it starts, with many models on few cores
 SIGNALLED = 128  # higher exit statuses mean a signal
 MAX_CRASHES = 8  # in one series, about a minute; then the service ends, for its own supervisor to see
@@ -154,10 +155,15 @@ class TritonServer:
             )
 
     async def _until_ready(self, process: asyncio.subprocess.Process) -> None:
+        clock = asyncio.get_running_loop()
+        start = said = clock.time()
         while not await self.ready() and not self._stopping:
             if process.returncode is not None:
                 error = TritonCrashError if process.returncode > SIGNALLED else TritonServerError
                 raise error(f"Triton ended with status {process.returncode}; its log ends:\n{self._last_lines()}")
+            if clock.time() - said > PROGRESS_SECONDS:
+                said = clock.time()
+                logger.info("Triton has been loading models for %.0f s …", said - start)
             await asyncio.sleep(0.05)
 
     async def _relaunch(self) -> None:

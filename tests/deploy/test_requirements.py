@@ -1,0 +1,38 @@
+"""What `make serve` checks before it downloads anything."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[2] / "deploy" / "requirements.py"
+PORTS = ("PORT", "GRPC_PORT", "TRITON_HTTP_PORT", "TRITON_GRPC_PORT", "TRITON_METRICS_PORT")
+
+
+def check(**settings: str) -> subprocess.CompletedProcess[str]:
+    """Run the script with the system's bare interpreter, and without any package."""
+    command = ["python3", "-I", "-S", str(SCRIPT)]
+    return subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
+
+
+def settings(ports: list[int]) -> dict[str, str]:
+    return {f"PETROV_{name}": str(port) for name, port in zip(PORTS, ports, strict=True)}
+
+
+def test_a_machine_that_has_everything_is_told_nothing(free_ports: Callable[[int], list[int]]) -> None:
+    done = check(**settings(free_ports(5)))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_every_port_in_use_is_named_with_its_setting(free_ports: Callable[[int], list[int]]) -> None:
+    ports = free_ports(5)
+    with socket.create_server(("127.0.0.1", ports[0])), socket.create_server(("127.0.0.1", ports[3])):
+        done = check(**settings(ports))
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        f"port {ports[0]} is in use: end the program that listens there, or set PETROV_PORT to another",
+        f"port {ports[3]} is in use: end the program that listens there, or set PETROV_TRITON_GRPC_PORT to another",
+    ]
