@@ -23,6 +23,7 @@ from serving.open_inference.grpc_server import GrpcServer
 from serving.problem_details import Problem
 from serving.service import Service
 from serving.tesseract import routes as tesseract
+from serving.umbridge import routes as umbridge
 from serving.version import VERSION
 
 if TYPE_CHECKING:
@@ -74,11 +75,13 @@ def create_app(settings: Settings, *tritons: InferenceBackend) -> FastAPI:
     app.state.service, app.state.grpc, app.state.inversions = service, None, inversions
     _open_documentation(app)
     # The hot routes first, and not by `include_router`, whose match of a nested router takes as long as the route.
-    app.router.routes[:0] = [*routes.predictions.routes, *open_inference.inferences.routes, *tesseract.calls.routes]
+    for hot in (umbridge.calls, tesseract.calls, open_inference.inferences, routes.predictions):
+        app.router.routes[:0] = hot.routes
     app.include_router(routes.router)
     app.include_router(open_inference.router)
     app.include_router(tesseract.router)
     app.include_router(inversion.router)
+    app.include_router(umbridge.router)
     static.mount(app)
     app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=service.metrics)
     app.add_middleware(Access, metrics=service.metrics, knows=service.catalogue.knows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -13,43 +14,68 @@ import pytest
 from filelock import FileLock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
+    from serving.settings import Settings
+    from serving.triton.server import TritonServer
+    from tests.conftest import Gateway
+
+ROOT = Path(__file__).parents[2]
 CLIENTS = Path(__file__).parent / "clients"
-ENVIRONMENT = Path(".third_party/protocol-clients").absolute()
-REQUIREMENTS = CLIENTS / "requirements.txt"
+ENVIRONMENT = ROOT / ".third_party/protocol-clients"
+RELEASED = ("darcy", "darcy_vjp", "darcy_jvp")
 
 
 @pytest.fixture(scope="session")
 def run_client() -> Callable[..., Any]:
     """Return a function that runs a program of `clients` with arguments, and returns the JSON document it prints."""
-    python = _interpreter()
 
-    def run(program: str, *arguments: str) -> Any:
+    def run(program: str, *arguments: str, requirements: str = "requirements.txt") -> Any:
+        python = _interpreter(requirements)
         done = subprocess.run(
             [python, CLIENTS / program, *arguments], check=False, capture_output=True, text=True, timeout=240
         )
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
+        printed = done.stdout.splitlines()
+        return json.loads(printed[-1]) if printed else None
 
     return run
 
 
-def _interpreter() -> Path:
-    python, stamp = ENVIRONMENT / "bin/python", ENVIRONMENT / "installed.txt"
+@pytest.fixture(scope="session")
+def released(
+    tmp_path_factory: pytest.TempPathFactory,
+    make_settings: Callable[..., Settings],
+    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+) -> Iterator[Gateway]:
+    """Yield a gateway in front of the released `darcy` and its derivatives."""
+    repository = tmp_path_factory.mktemp("protocols") / "model_repository"
+    for model in RELEASED:
+        shutil.copytree(ROOT / "model_repository" / model, repository / model)
+    settings = make_settings(repository, shadow_share=0.0)
+    with run_triton(settings), run_gateway(settings) as running:
+        yield running
+
+
+def _interpreter(requirements: str) -> Path:
+    """Return the interpreter of the clients' environment, with these clients in it."""
+    python, pins = ENVIRONMENT / "bin/python", CLIENTS / requirements
+    stamp = ENVIRONMENT / f"installed-{requirements}"
     ENVIRONMENT.parent.mkdir(exist_ok=True)
     with FileLock(f"{ENVIRONMENT}.lock"):
-        if not stamp.exists() or stamp.read_text() != REQUIREMENTS.read_text():
-            _install(python)
-            stamp.write_text(REQUIREMENTS.read_text())
+        if not python.exists():
+            _make(python)
+        if not stamp.exists() or stamp.read_text() != pins.read_text():
+            pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
+            subprocess.run([*pip, "-r", pins], check=True)
+            stamp.write_text(pins.read_text())
     return python
 
 
-def _install(python: Path) -> None:
-    """Make an environment with the clients, which finds all other packages in the application's."""
+def _make(python: Path) -> None:
+    """Make an environment that finds all other packages in the application's."""
     subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", ENVIRONMENT], check=True)
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    path = ENVIRONMENT / "lib" / version / "site-packages" / "application.pth"
-    path.write_text(sysconfig.get_path("purelib") + "\n")
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
-    subprocess.run([*pip, "-r", REQUIREMENTS], check=True)
+    [packages] = python.parents[1].glob("lib/python*/site-packages")
+    (packages / "application.pth").write_text(sysconfig.get_path("purelib") + "\n")

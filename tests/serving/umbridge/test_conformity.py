@@ -1,0 +1,131 @@
+"""What UM-Bridge 1.0 promises of every model: documents without further members, and errors in their order.
+
+The project's own conformity suite tries the first model with a constant input; here every model is tried so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Gateway
+
+VALUE = 3.0
+MODELS = ["blur", "drift", "gauge", "unsolved"]
+FEATURES = {"Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"}
+
+
+class Suite:
+    """One model, tried as the suite does."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.url, self.name = f"{url}/umbridge", name
+        self.supports = self.ok("ModelInfo")["support"]
+
+    def post(self, route: str, **members: Any) -> httpx2.Response:
+        return httpx2.post(f"{self.url}/{route}", json={"name": self.name, **members})
+
+    def ok(self, route: str, **members: Any) -> Any:
+        response = self.post(route, **members)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def error(self, route: str, **members: Any) -> str:
+        response = self.post(route, **members)
+        assert response.status_code == 400, response.text
+        document = response.json()
+        assert document.keys() == {"error"}
+        assert document["error"].keys() == {"type", "message"}
+        assert all(isinstance(value, str) and value for value in document["error"].values())
+        return str(document["error"]["type"])
+
+    def sizes(self, role: str) -> list[int]:
+        document = self.ok(f"{role.capitalize()}Sizes")
+        assert document.keys() == {f"{role}Sizes"}
+        found: list[int] = document[f"{role}Sizes"]
+        assert found
+        assert all(type(size) is int and size > 0 for size in found)
+        return found
+
+    def inputs(self, more: int = 0) -> list[list[float]]:
+        return [[VALUE] * (size + more) for size in self.sizes("input")]
+
+
+@pytest.fixture(params=MODELS)
+def suite(gateway: Gateway, request: pytest.FixtureRequest) -> Suite:
+    return Suite(gateway.url, request.param)
+
+
+def numbers(vector: Any, size: int) -> None:
+    assert len(vector) == size
+    assert all(type(value) in {int, float} for value in vector)
+
+
+def test_the_base_url_connects(gateway: Gateway) -> None:
+    assert httpx2.head(f"{gateway.url}/umbridge").status_code < 500
+
+
+def test_info(gateway: Gateway) -> None:
+    found = httpx2.get(f"{gateway.url}/umbridge/Info").raise_for_status().json()
+    assert found.keys() == {"protocolVersion", "models"}
+    assert found["protocolVersion"] == 1.0
+    assert set(found["models"]) == set(MODELS)  # no model of sequences, no derivative, no second format
+
+
+def test_model_info(suite: Suite) -> None:
+    document = suite.ok("ModelInfo")
+    assert document.keys() == {"support"}
+    assert document["support"].keys() == FEATURES
+    assert all(type(value) is bool for value in document["support"].values())
+
+
+def test_evaluate(suite: Suite) -> None:
+    document = suite.ok("Evaluate", input=suite.inputs(), config={})
+    assert document.keys() == {"output"}
+    for vector, size in zip(document["output"], suite.sizes("output"), strict=True):
+        numbers(vector, size)
+    assert suite.error("Evaluate", input=suite.inputs(1), config={}) == "InvalidInput"
+
+
+@pytest.mark.parametrize("feature", ["Gradient", "ApplyJacobian"])
+def test_products(suite: Suite, feature: str) -> None:
+    if not suite.supports[feature]:
+        assert suite.error(feature) == "UnsupportedFeature"
+        return
+    inputs, outputs = suite.sizes("input"), suite.sizes("output")
+    vector, size, result = ("sens", outputs[0], inputs[0]) if feature == "Gradient" else ("vec", inputs[0], outputs[0])
+    body = {"input": suite.inputs(), "config": {}, "outWrt": 0, "inWrt": 0, vector: [VALUE] * size}
+    document = suite.ok(feature, **body)
+    assert document.keys() == {"output"}
+    numbers(document["output"], result)
+    wrong = [
+        {"input": suite.inputs(1)},
+        {"input": suite.inputs()[1:]},
+        {"inWrt": len(inputs)},
+        {"outWrt": len(outputs)},
+        {"inWrt": -1},
+        {"outWrt": True},
+        {vector: [VALUE] * (size + 1)},
+        {vector: None},
+    ]
+    for change in wrong:
+        assert suite.error(feature, **(body | change)) == "InvalidInput", change
+
+
+def test_second_derivatives_are_not_supported(suite: Suite) -> None:
+    assert suite.supports["ApplyHessian"] is False
+    assert suite.error("ApplyHessian") == "UnsupportedFeature"
+
+
+@pytest.mark.parametrize(
+    "route", ["ModelInfo", "InputSizes", "OutputSizes", "Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"]
+)
+def test_an_unknown_model_comes_before_everything_else(gateway: Gateway, suite: Suite, route: str) -> None:
+    for name in ("wrong_model_name", "tally", "drift_vjp", "darcy_kl"):
+        suite.name = name
+        assert suite.error(route, input="nonsense", config=[]) == "ModelNotFound"
+    response = httpx2.post(f"{gateway.url}/umbridge/{route}")
+    assert (response.status_code, response.json()["error"]["type"]) == (400, "ModelNotFound")
