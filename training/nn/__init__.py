@@ -9,6 +9,10 @@
 | gated spectral layers, for equations with products: `GatedSpectralLayer` | `gated.py` |
 | decoders: `SpectralDecoder`, `PointwiseDecoder`; from a config: `build_decoder` | `decoders.py` |
 | between grids: `Downscaler`, `Upscaler`, `resample`, `sample` | `resampling.py` |
+| between grids by strides: `PoolingDownscaler`, `DeconvolutionUpscaler` | `pooling.py` |
+| convolutions with a residual: `ResidualBlock` | `residual_block.py` |
+| on graphs: `GraphConvolutions`, `GraphAttentions`; from a config: `build_graph_features` | `graphs.py` |
+| a list of numbers per sample: `FrequencyHead` | `frequencies.py` |
 | coordinates: `grid_coordinates`, `indices`, `JoinCoordinates` | `coordinates.py` |
 | positions of tokens: `square_positions`, `circle_positions` | `coordinates.py` |
 | statistics, dropout, activations: `Normaliser`, `Dropout`, `build_activation` | one file each |
@@ -40,22 +44,40 @@ from training.nn.decoders import (
 )
 from training.nn.dropout import Dropout
 from training.nn.encoder import EncoderConfig, EncoderLayer, LocalMixing, encoder_stack
+from training.nn.frequencies import FrequencyHead, FrequencyHeadConfig
 from training.nn.gated import GatedSpectralLayer
+from training.nn.graphs import (
+    GraphAttentionConfig,
+    GraphAttentions,
+    GraphConvolutionConfig,
+    GraphConvolutions,
+    build_graph_features,
+    line_laplacians,
+)
 from training.nn.normaliser import Normaliser
+from training.nn.pooling import DeconvolutionUpscaler, PoolingDownscaler
 from training.nn.resampling import Downscaler, Upscaler, resample, sample
+from training.nn.residual_block import ResidualBlock
 from training.nn.spectral import SpectralConv, resample_periodic
 
 __all__ = [
     "Axis",
     "CausalAttention",
     "ConjugateGradients",
+    "DeconvolutionUpscaler",
     "Downscaler",
     "Dropout",
     "EncoderConfig",
     "EncoderLayer",
     "FourierAttention",
+    "FrequencyHead",
+    "FrequencyHeadConfig",
     "GalerkinAttention",
     "GatedSpectralLayer",
+    "GraphAttentionConfig",
+    "GraphAttentions",
+    "GraphConvolutionConfig",
+    "GraphConvolutions",
     "HeadAttention",
     "JoinCoordinates",
     "KernelAttention",
@@ -65,6 +87,8 @@ __all__ = [
     "Normaliser",
     "PointwiseDecoder",
     "PointwiseDecoderConfig",
+    "PoolingDownscaler",
+    "ResidualBlock",
     "SoftmaxAttention",
     "SpectralConv",
     "SpectralDecoder",
@@ -73,12 +97,14 @@ __all__ = [
     "build_activation",
     "build_attention",
     "build_decoder",
+    "build_graph_features",
     "causal_attention",
     "circle_positions",
     "derivatives",
     "encoder_stack",
     "grid_coordinates",
     "indices",
+    "line_laplacians",
     "resample",
     "resample_periodic",
     "sample",

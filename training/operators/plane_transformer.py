@@ -9,6 +9,9 @@ r"""The network of the paper for the plane: from a field on any grid to an outpu
       -> interpolate to the grid of the input, if the output's grid is the native one
     output [B, H, W] or [B, h, w]
 
+The native grid is fixed, so scalers with strides (`down_kind = "pooling"`, `up_kind = "deconvolution"`) serve any grid
+as the interpolating ones do: fields are interpolated to it first.
+
 On the native grid the numbers equal those of the reference project's `FourierTransformer2D` (Cao, NeurIPS 2021, arXiv
 2105.14995, section 4: Darcy flow and its inverse problem).
 """
@@ -28,6 +31,7 @@ from training.nn.decoders import DecoderConfig, SpectralDecoderConfig, build_dec
 from training.nn.dropout import Dropout
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
 from training.nn.normaliser import Normaliser
+from training.nn.pooling import DeconvolutionUpscaler, PoolingDownscaler, deconvolved, pooled
 from training.nn.resampling import Downscaler, Upscaler, sample
 from training.nn.shapes import Channels, Coordinates, Features
 from training.operators.operator import Operator, OperatorKind
@@ -43,9 +47,11 @@ class PlaneTransformerConfig(EncoderConfig):
     kind: Literal["plane-transformer"] = "plane-transformer"
     inputs: PositiveInt = 1  # channels of the field
     grid: Sides  # the native grid
-    down_middle: Sides | None = None  # between native and token grid; None: no downscaler
+    down_kind: Literal["interpolation", "pooling"] = "interpolation"
+    down_middle: Sides | None = None  # of an interpolation, between native and token grid; None: no downscaler
     tokens: Sides
-    up_middle: Sides | None = None  # between token grid and output; None: no upscaler
+    up_kind: Literal["interpolation", "deconvolution"] = "interpolation"
+    up_middle: Sides | None = None  # of an interpolation, between token grid and output; None: no upscaler
     output: Sides
     boundary: Literal["dirichlet", "free"] = "dirichlet"  # dirichlet: the outermost points are zero
     down_activation: Activation = "relu"
@@ -62,9 +68,11 @@ class PlaneTransformerConfig(EncoderConfig):
         Raises:
             ValueError: The sizes do not fit.
         """
-        if self.down_middle is None and self.tokens != self.grid:
+        if (made := scaled(self)) != (self.tokens, self.output):
+            raise ValueError(f"expected tokens and output {made} of these scalers but got {self.tokens}, {self.output}")
+        if self.down_kind == "interpolation" and self.down_middle is None and self.tokens != self.grid:
             raise ValueError(f"without down_middle, expected tokens to be the grid {self.grid} but got {self.tokens}")
-        if self.up_middle is None and self.output != self.tokens:
+        if self.up_kind == "interpolation" and self.up_middle is None and self.output != self.tokens:
             raise ValueError(f"without up_middle, expected output to be tokens {self.tokens} but got {self.output}")
         most = min(self.output) // 2 + 1
         if isinstance(self.decoder, SpectralDecoderConfig) and self.decoder.modes > most:
@@ -117,7 +125,7 @@ class PlaneTransformer(Operator):
         latent = tokens.transpose(1, 2).unflatten(2, self.config.tokens)
         coordinates = coordinates_of(self.config.output, field)
         join = self.decoder.join
-        if self.upscaler is not None and join is not None and not self.config.latent_dropout:
+        if isinstance(self.upscaler, Upscaler) and join is not None and not self.config.latent_dropout:
             # A linear map at every point commutes with interpolation. It usually reduces the channels, so it is cheaper
             # before the last interpolation.
             features = self.upscaler(latent, join.map_features) + join.map_coordinates(coordinates)
@@ -137,6 +145,16 @@ class PlaneTransformer(Operator):
         return tokens
 
 
+def scaled(config: PlaneTransformerConfig) -> tuple[Sides, Sides]:
+    """Return the grids of tokens and output: those of the config, but where strides decide them."""
+    tokens, output = config.tokens, config.output
+    if config.down_kind == "pooling":
+        tokens = pooled(config.grid[0]), pooled(config.grid[1])
+    if config.up_kind == "deconvolution":
+        output = deconvolved(tokens[0]), deconvolved(tokens[1])
+    return tokens, output
+
+
 def coordinates_of(grid: Sides, like: Tensor) -> Coordinates:
     """Return the coordinates of a grid in the order of the published weights, with device and dtype of `like`."""
     return grid_coordinates(indices(grid, like.device), like.dtype, reverse=True)
@@ -144,11 +162,16 @@ def coordinates_of(grid: Sides, like: Tensor) -> Coordinates:
 
 def lift(config: PlaneTransformerConfig) -> JoinCoordinates | None:
     """Return the layer that computes token features where there is no downscaler."""
-    return JoinCoordinates(config.inputs, config.channels, 2) if config.down_middle is None else None
+    scales = config.down_middle is not None or config.down_kind == "pooling"
+    return None if scales else JoinCoordinates(config.inputs, config.channels, 2)
 
 
-def downscaler(config: PlaneTransformerConfig) -> Downscaler | None:
+def downscaler(config: PlaneTransformerConfig) -> Downscaler | PoolingDownscaler | None:
     """Return the CNN from the native grid to the tokens, if any."""
+    if config.down_kind == "pooling":
+        return PoolingDownscaler(
+            config.inputs, config.channels, activation=config.down_activation, dropout=config.down_dropout
+        )
     if config.down_middle is None:
         return None
     return Downscaler(
@@ -164,8 +187,10 @@ def downscaler(config: PlaneTransformerConfig) -> Downscaler | None:
     )
 
 
-def upscaler(config: PlaneTransformerConfig) -> Upscaler | None:
+def upscaler(config: PlaneTransformerConfig) -> Upscaler | DeconvolutionUpscaler | None:
     """Return the CNN from the tokens to the output's grid, if any."""
+    if config.up_kind == "deconvolution":
+        return DeconvolutionUpscaler(config.channels, activation=config.up_activation, dropout=config.up_dropout)
     if config.up_middle is None:
         return None
     return Upscaler(

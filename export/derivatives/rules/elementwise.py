@@ -117,6 +117,22 @@ def relu(step: Step) -> str:
     return step.tape.only(step.tape.compare("Greater", step.z, step.tape.number(0, step.z)), step.g)
 
 
+@elementwise("LeakyRelu")
+def leaky_relu(step: Step) -> str:
+    """Return g where the input is positive, and a multiple of it elsewhere."""
+    tape, slope = step.tape, step.attribute("alpha", 0.01)
+    below = tape.binary("Mul", step.g, tape.number(slope, step.g))
+    return tape.where(tape.compare("Greater", step.x(), tape.number(0, step.x())), step.g, below)
+
+
+@elementwise("Elu")
+def exponential_linear(step: Step) -> str:
+    """Return g where the input is positive, and g (z + alpha) elsewhere."""
+    tape, scale = step.tape, step.attribute("alpha", 1.0)
+    below = tape.binary("Mul", step.g, tape.binary("Add", step.z, tape.number(scale, step.z)))
+    return tape.where(tape.compare("Greater", step.x(), tape.number(0, step.x())), step.g, below)
+
+
 @elementwise("Clip")
 def clip(step: Step) -> str:
     """Return g within the bounds."""

@@ -16,6 +16,7 @@ import training.operators
 
 PACKAGES = (training.nn, training.operators, training.losses)
 WITHOUT_EXAMPLE = {"Axis", "EncoderConfig", "HeadAttention", "PointwiseDecoderConfig", "SpectralDecoderConfig"}
+WITHOUT_EXAMPLE |= {"FrequencyHeadConfig", "GraphAttentionConfig", "GraphConvolutionConfig"}
 WITHOUT_EXAMPLE |= {"circle_positions", "indices", "sample", "square_positions"}
 
 
@@ -49,12 +50,20 @@ SURFACE = [
     "Axis",
     "CausalAttention",
     "ConjugateGradients",
+    "DeconvolutionUpscaler",
     "Downscaler",
     "Dropout",
     "EncoderConfig",
     "EncoderLayer",
     "FourierAttention",
+    "FrequencyHead",
+    "FrequencyHeadConfig",
     "GalerkinAttention",
+    "GatedSpectralLayer",
+    "GraphAttentionConfig",
+    "GraphAttentions",
+    "GraphConvolutionConfig",
+    "GraphConvolutions",
     "HeadAttention",
     "JoinCoordinates",
     "KernelAttention",
@@ -64,6 +73,8 @@ SURFACE = [
     "Normaliser",
     "PointwiseDecoder",
     "PointwiseDecoderConfig",
+    "PoolingDownscaler",
+    "ResidualBlock",
     "SoftmaxAttention",
     "SpectralConv",
     "SpectralDecoder",
@@ -72,12 +83,14 @@ SURFACE = [
     "build_activation",
     "build_attention",
     "build_decoder",
+    "build_graph_features",
     "causal_attention",
     "circle_positions",
     "derivatives",
     "encoder_stack",
     "grid_coordinates",
     "indices",
+    "line_laplacians",
     "resample",
     "resample_periodic",
     "sample",
