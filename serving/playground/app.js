@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import * as cards from "./card.js";
 import { darkness } from "./colours.js";
+import { typeset } from "./equation.js";
 import * as fields from "./fields.js";
 import { Inputs } from "./inputs.js";
 import { decode, encode } from "./npy.js";
@@ -90,7 +91,8 @@ async function choose(model, same = false) {
   state.model = model;
   at("model").value = model.name;
   at("title").textContent = model.card.title;
-  at("equation").textContent = [model.card.equation, model.card.boundary].filter(Boolean).join(" · ").replaceAll("-", "−") || model.card.task || "";
+  const { equation, boundary, task } = model.card;
+  at("equation").replaceChildren(...(equation ? typeset(equation) : []), [equation && " · ", boundary].filter(Boolean).join("") || (equation ? "" : (task ?? "")));
   fillOptions(at("version"), [["", `newest (${model.version})`], ...[...model.versions].reverse().map((version) => [version, version])]);
   if (same && model.versions.includes(state.version)) at("version").value = state.version;
   else state.version = null;

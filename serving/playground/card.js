@@ -90,6 +90,11 @@ export function aspect(card, shape) {
   return Math.min(MOST_UNEQUAL, Math.max(1 / MOST_UNEQUAL, width / height));
 }
 
+/** Return the axes of the grid with their lengths, which are 0 where they are not known. */
+export function axes({ grid }) {
+  return grid.axes.map((name, i) => ({ name, length: grid.lengths?.[i] ?? 0 }));
+}
+
 const MOST_UNEQUAL = 3; // beyond it a picture is too narrow to draw on
 
 /**

@@ -191,6 +191,7 @@ export class Inputs {
     this.drawings = shown.map((channel) => {
       const panel = new Panel(figure("input", channel.tensor.name));
       panel.become(dimensions, dimensions === 1 ? null : tide);
+      panel.axes = cards.axes(this.card);
       panel.describe(channel.name + cards.inUnits(channel.tensor), this.about);
       return new Drawing(this, channel, panel);
     });

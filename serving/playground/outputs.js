@@ -123,6 +123,7 @@ export class Outputs {
   #panel(role, name, ramp) {
     const panel = new Panel(figure(role, name));
     panel.become(cards.dimensions(this.card), this.isCurve ? null : ramp);
+    panel.axes = cards.axes(this.card);
     return panel;
   }
 

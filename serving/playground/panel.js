@@ -1,6 +1,6 @@
 /** A `<figure>` that shows a field as a picture or a curve, with title, scale and the value under the pointer. */
 
-import { ends } from "./numbers.js";
+import { ends, short } from "./numbers.js";
 import { Curve } from "./curve.js";
 import { Picture } from "./picture.js";
 
@@ -33,6 +33,15 @@ export class Panel {
   /** Set width over height of the picture. */
   set aspect(ratio) {
     this.#part(".view").style.aspectRatio = ratio;
+  }
+
+  /** Name the axes of the grid that are shown, the first downwards, each with its length. */
+  set axes(named) {
+    const sides = { ".across": named.at(-1), ".down": named.length > 1 ? named.at(-2) : null };
+    for (const [selector, axis] of Object.entries(sides)) {
+      const texts = axis ? ["0", axis.name, axis.length ? short(axis.length) : ""] : [];
+      this.#part(selector).replaceChildren(...texts.map((text) => Object.assign(document.createElement("span"), { textContent: text })));
+    }
   }
 
   describe(title, about) {
