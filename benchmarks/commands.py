@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks import comparison
+from benchmarks.inversion import chart as inversion_chart
+from benchmarks.inversion import measure as inversion
 from benchmarks.own_data import chart as own_data_chart
 from benchmarks.own_data import comparison as own_data
 from benchmarks.own_data import data as own_data_sets
@@ -47,6 +49,7 @@ PAGE, PICTURES = Path("docs/accuracy.md"), Path("docs/accuracy")
 ABLATION, NEURALOP = Path("docs/ablation.json"), Path("docs/neuralop.json")
 PROFILE = Path("docs/profile.png")
 OWN_DATA = Path("docs/own-data.json")
+INVERSION = Path("docs/inversion.json")
 HOUR = 60.0  # minutes of a full soak, which `make bench` leaves out
 
 Repository = Annotated[Path, typer.Option(help="Exported models.")]
@@ -230,6 +233,28 @@ def measure_pareto(repository: Repository = MODELS, quick: Quick = False) -> Non
     own = pareto.own_error(pareto.QUICK_FIELDS)
     put("pareto", pareto.document(found, own), {"pareto": (pareto.HEADER, pareto.rows(found))}, quick=quick)
     charts.draw_pareto(found, page.FOLDER / "pareto.png")
+
+
+@app.command("inversion")
+def measure_inversion(
+    repository: Repository = MODELS,
+    json: Annotated[Path, typer.Option(help="Every case is written here; those that it holds are kept.")] = INVERSION,
+    quick: Annotated[bool, typer.Option("--quick", help="Two cases, printed and not written.")] = False,
+) -> None:
+    """Invert simulated measurements with the network and with the finite volumes; into docs/inversion.md.
+
+    An interrupted run is continued. The full run takes some twenty minutes of
+    one core.
+    """
+    rows = []
+    for row in inversion.measure(repository, json, quick=quick):
+        typer.echo(f"{row.prior}, {row.seed}, {row.method}: {row.error:.3f} in {row.seconds:.1f} s", err=True)
+        rows.append(row)
+    if quick:
+        show(*inversion.table(rows))
+        return
+    publish("inversion", *inversion.table(rows))
+    inversion_chart.draw(repository, json.with_suffix(".png"))
 
 
 @app.command("breakeven")
