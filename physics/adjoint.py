@@ -15,7 +15,6 @@ from scipy.sparse.linalg import splu
 
 from physics import volumes
 from physics.grid import WALL
-from physics.inversion import sensitivity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,3 +70,34 @@ class Linearised:
         flat = np.ascontiguousarray(loads.reshape(len(loads), -1).T)
         solved: NDArray[np.float64] = np.asarray(self._factors.solve(flat), dtype=np.float64)
         return solved.T.reshape(loads.shape)
+
+
+def sensitivity(adjoint: NDArray[np.float64], solution: NDArray[np.float64], wall: float) -> NDArray[np.float64]:
+    """Compute p^T (dA/da) u at every point's a, for the matrix A(a) of `volumes.matrix`.
+
+    Args:
+        adjoint: Adjoint pressure p [rows, columns].
+        solution: Pressure u [rows, columns].
+        wall: Distance from the outermost points to the boundary, in sides of the square.
+
+    Returns:
+        The derivatives [rows, columns].
+    """
+    rows, columns = solution.shape
+    across = np.divide.outer(volumes.widths(rows, wall), volumes.distances(columns, wall))
+    down = np.divide.outer(volumes.widths(columns, wall), volumes.distances(rows, wall))
+    along_rows = _to_points(across * _jumps(adjoint) * _jumps(solution))
+    return along_rows + _to_points(down * _jumps(adjoint.T) * _jumps(solution.T)).T
+
+
+def _jumps(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the differences across the faces along the rows, the walls' included: [rows, columns + 1]."""
+    return np.diff(np.pad(values, ((0, 0), (1, 1))), axis=1)
+
+
+def _to_points(faces: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Distribute every face to its two points, the transpose of averaging; a wall's face has one: [rows, columns]."""
+    halves = faces / 2
+    points = halves[:, 1:] + halves[:, :-1]
+    points[:, [0, -1]] += halves[:, [0, -1]]
+    return np.asarray(points)

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.interpolate import RectBivariateSpline
 
 from physics import fields, volumes
+from physics.adjoint import Linearised
 from physics.elliptic import inverse_energy, solve_elliptic
 from physics.grid import CELLS, WALL, axis
 from physics.registry import Classical
@@ -209,4 +210,5 @@ def _stride(fine: int, points: int) -> int:
     return (fine - 1) // (points - 1)
 
 
-CLASSICAL = Classical("darcy", example, solve, bound=bound, sensing=Sensing("coefficient", "solution", axis))
+SENSING = Sensing("coefficient", "solution", axis, Linearised)
+CLASSICAL = Classical("darcy", example, solve, bound=bound, sensing=SENSING)

@@ -25,6 +25,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from physics import darcy, volumes
+from physics.adjoint import sensitivity
 from physics.averages import coarsen
 from physics.elliptic import solve_elliptic
 from physics.grid import WALL
@@ -148,24 +149,6 @@ def invert(
     return coefficient if points is None else coarsen(coefficient, points, wall)
 
 
-def sensitivity(adjoint: NDArray[np.float64], solution: NDArray[np.float64], wall: float) -> NDArray[np.float64]:
-    """Compute p^T (dA/da) u at every point's a, for the matrix A(a) of `volumes.matrix`.
-
-    Args:
-        adjoint: Adjoint pressure p [rows, columns].
-        solution: Pressure u [rows, columns].
-        wall: Distance from the outermost points to the boundary, in sides of the square.
-
-    Returns:
-        The derivatives [rows, columns].
-    """
-    rows, columns = solution.shape
-    across = np.divide.outer(volumes.widths(rows, wall), volumes.distances(columns, wall))
-    down = np.divide.outer(volumes.widths(columns, wall), volumes.distances(rows, wall))
-    along_rows = _to_points(across * _jumps(adjoint) * _jumps(solution))
-    return along_rows + _to_points(down * _jumps(adjoint.T) * _jumps(solution.T)).T
-
-
 def total_variation(material: NDArray[np.float64], smoothing: float, wall: float) -> tuple[float, NDArray[np.float64]]:
     """Compute the smoothed total variation of t on the unit square, and its gradient.
 
@@ -189,19 +172,6 @@ def total_variation(material: NDArray[np.float64], smoothing: float, wall: float
     slope[1:] += south[:-1]
     spacing = _spacing(material.shape, wall)
     return spacing * float(length.sum()), spacing * slope
-
-
-def _jumps(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the differences across the faces along the rows, the walls' included: [rows, columns + 1]."""
-    return np.diff(np.pad(values, ((0, 0), (1, 1))), axis=1)
-
-
-def _to_points(faces: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Distribute every face to its two points, the transpose of averaging; a wall's face has one: [rows, columns]."""
-    halves = faces / 2
-    points = halves[:, 1:] + halves[:, :-1]
-    points[:, [0, -1]] += halves[:, [0, -1]]
-    return np.asarray(points)
 
 
 def _spacing(shape: tuple[int, ...], wall: float) -> float:

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy as np
     from numpy.typing import NDArray
+
+
+class Linear(Protocol):
+    """A classical solution and its derivatives, from one factorisation."""
+
+    @property
+    def solution(self) -> NDArray[np.float64]:
+        """The output [rows, columns]."""
+        ...
+
+    def push(self, tangents: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the derivatives of the output along directions of the input [batch, rows, columns]."""
+        ...
+
+    def pull(self, cotangents: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the gradients of the inner products of the output and the cotangents [batch, rows, columns]."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -20,8 +37,10 @@ class Sensing:
         unknown: The input's name on the wire; the others keep their defaults.
         measured: The output's name.
         positions: Maps a number of grid points to their positions on an axis.
+        linearise: Maps an input [rows, columns] to its classical solution with derivatives.
     """
 
     unknown: str
     measured: str
     positions: Callable[[int], NDArray[np.float64]]
+    linearise: Callable[[NDArray[np.float64]], Linear]

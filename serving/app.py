@@ -50,7 +50,8 @@ def create_app(settings: Settings, *tritons: InferenceBackend) -> FastAPI:
     Raises:
         KeysError: The settings name a key file that cannot be used.
     """
-    service, inversions = Service(settings, tritons, VERSION), Inversions(settings)
+    service = Service(settings, tritons, VERSION)
+    inversions = Inversions(settings, service.metrics)
     service.on_drain.append(inversions.drain)
 
     @asynccontextmanager

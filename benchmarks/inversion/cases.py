@@ -76,7 +76,8 @@ class Case:
         """The permeability on 421 x 421 cells."""
         basis, points = KarhunenLoeve(MODES), axis(CELLS)
         field = basis.field(basis.sample(1, np.random.default_rng([self.seed, 0])), points, points)
-        return self.prior.truth.permeability(field)[0]
+        [permeability] = self.prior.truth.permeability(field)
+        return np.asarray(permeability)
 
     @property
     def truth(self) -> NDArray[np.float64]:

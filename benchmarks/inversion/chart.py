@@ -9,9 +9,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from benchmarks.inversion.cases import PRIORS, SIDE, Case
-from benchmarks.inversion.forward import FiniteVolumes, Network
+from benchmarks.inversion.forward import Network
 from benchmarks.inversion.measure import model_error, run
+from physics.adjoint import Linearised
 from physics.sensors import lattice
+from serving.inversion.classical import ClassicalModel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +31,7 @@ def draw(repository: Path, target: Path) -> None:
     mpl.use("agg")
     figure, axes = plt.subplots(len(PRIORS), 4, figsize=(10.5, 5.2), layout="constrained")
     titles = ("truth and sensors", "mean, network", "mean, finite volumes", "deviation, network")
-    error, network, volumes = model_error(repository), Network(repository), FiniteVolumes()
+    error, network, volumes = model_error(repository), Network(repository), ClassicalModel(Linearised)
     for row, prior in zip(axes, PRIORS, strict=True):
         case = Case(prior, SEED)
         (_, learnt), (_, classical) = (run(case, "", forward, error) for forward in (network, volumes))

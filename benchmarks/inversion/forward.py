@@ -1,13 +1,12 @@
-"""Two forward models for the same posterior: the exported network, and the finite volumes with their exact adjoint."""
+"""The exported network as a forward model, called without a service."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.repository import newest_graph
-from physics.adjoint import Linearised
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,8 +36,7 @@ class Network:
 
     def solve(self, inputs: Fields) -> Fields:
         """Return the pressures of permeabilities [batch, rows, columns]."""
-        [pressure] = self._run("solve", ["solution"], inputs, {})
-        return pressure
+        return self._run("solve", ["solution"], inputs, {})[0]
 
     def pull(self, inputs: Fields, cotangents: Fields) -> tuple[Fields, Fields]:
         """Return the pressures, and the gradients of their inner products with the cotangents."""
@@ -52,35 +50,7 @@ class Network:
         pressure, derivatives = self._run("push", ["solution", "tangents.solution"], inputs, vectors)
         return pressure, derivatives
 
-    def _run(self, kind: str, names: list[str], inputs: Fields, vectors: dict[str, Fields]) -> list[Any]:
+    def _run(self, kind: str, names: list[str], inputs: Fields, vectors: dict[str, Fields]) -> list[Fields]:
         arrays = {"coefficient": inputs, "source": np.ones_like(inputs), **vectors}
-        return self._graphs[kind].run(
-            names, {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
-        )
-
-
-class FiniteVolumes:
-    """The finite volumes; the factors of the last permeability are kept, so its Jacobian costs substitutions only."""
-
-    def __init__(self) -> None:
-        self._at: tuple[bytes, Linearised] | None = None
-
-    def solve(self, inputs: Fields) -> Fields:
-        """Return the pressures of permeabilities [batch, rows, columns]."""
-        return np.stack([self._factors(field).solution for field in inputs])
-
-    def pull(self, inputs: Fields, cotangents: Fields) -> tuple[Fields, Fields]:
-        """Return the pressures, and the gradients of their inner products with the cotangents; the inputs are equal."""
-        flow = self._factors(inputs[0])
-        return np.broadcast_to(flow.solution, inputs.shape), flow.pull(cotangents)
-
-    def push(self, inputs: Fields, tangents: Fields) -> tuple[Fields, Fields]:
-        """Return the pressures, and their derivatives along the tangents; the inputs are equal."""
-        flow = self._factors(inputs[0])
-        return np.broadcast_to(flow.solution, inputs.shape), flow.push(tangents)
-
-    def _factors(self, field: Fields) -> Linearised:
-        key = field.tobytes()
-        if self._at is None or self._at[0] != key:
-            self._at = key, Linearised(field)
-        return self._at[1]
+        sent = {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
+        return [np.asarray(found, dtype=np.float64) for found in self._graphs[kind].run(names, sent)]

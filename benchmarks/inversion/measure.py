@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.inversion.cases import NOISE, POINTS, PRIORS, SIDE, Case
-from benchmarks.inversion.forward import FiniteVolumes, Network
+from benchmarks.inversion.forward import Network
+from physics.adjoint import Linearised
 from physics.grid import axis
 from physics.karhunen_loeve import KarhunenLoeve
 from physics.norms import relative_l2
 from physics.sensors import Sensors, lattice
+from serving.inversion.classical import ClassicalModel
 from serving.inversion.estimate import estimate, summarise
 from serving.inversion.posterior import Coordinates, Posterior
 from training.evaluation.timing import processor
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from benchmarks.report.page import Table
     from serving.inversion.estimate import Estimate, Summary
     from serving.inversion.posterior import Forward
 
@@ -83,7 +84,7 @@ def measure(repository: Path, file: Path, *, quick: bool) -> Iterator[Row]:
     rows = [] if quick else known(file)
     done = {(row.prior, row.seed) for row in rows}
     yield from rows
-    methods: dict[str, Forward] = {NETWORK: Network(repository), CLASSICAL: FiniteVolumes()}
+    methods: dict[str, Forward] = {NETWORK: Network(repository), CLASSICAL: ClassicalModel(Linearised)}
     error = model_error(repository)
     for seed in range(QUICK_CASES if quick else CASES):
         for case in (Case(prior, seed) for prior in PRIORS):
@@ -160,9 +161,9 @@ def write(rows: Sequence[Row], file: Path) -> None:
     file.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return means over the cases, a row per prior and method."""
-    cells = []
+    cells: list[tuple[str, ...]] = []
     for prior in PRIORS:
         for method in (NETWORK, CLASSICAL):
             found = [row for row in rows if (row.prior, row.method) == (prior.name, method)]

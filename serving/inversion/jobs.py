@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from serving.inversion.estimate import Estimate, Summary
     from serving.inversion.job import Job
+    from serving.observability.metrics import Metrics
     from serving.settings import Settings
 
     Work = Callable[[], tuple[Estimate, Summary]]
@@ -47,15 +48,18 @@ class Inversions:
 
     Args:
         settings: Limits on number and time.
+        metrics: Counts jobs.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self._metrics = metrics
         self._most = settings.max_inversions
         self._seconds, self._kept_seconds = settings.inversion_seconds, settings.inversion_kept_seconds
         self._drain_seconds = settings.notice_seconds + max(settings.drain_seconds - LAST_SECONDS, 0.0)
         self._jobs: dict[str, Job] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._draining = False
+        metrics.inversions.set_function(lambda: len(self._tasks))
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -109,7 +113,7 @@ class Inversions:
         self._forget_old()
         self._jobs[job.id] = job
         self._tasks[job.id] = asyncio.create_task(self._run(job, work))
-        self._tasks[job.id].add_done_callback(lambda _: self._tasks.pop(job.id))
+        self._tasks[job.id].add_done_callback(lambda _: self._ended(job))
 
     def find(self, model: str, name: str, owner: str) -> Job:
         """Return a job.
@@ -158,6 +162,10 @@ class Inversions:
                 job.end(State.FAILED, InternalError(f"an internal error; the log has it under {job.id}"))
             finally:
                 late.cancel()
+
+    def _ended(self, job: Job) -> None:
+        del self._tasks[job.id]
+        self._metrics.ended_inversions.labels(job.state).inc()
 
     def _expire(self, job: Job) -> None:
         job.end(State.FAILED, DeadlineExceeded(f"the inversion did not end within {self._seconds:g} s"))

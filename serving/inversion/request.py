@@ -83,7 +83,10 @@ class InversionRequest(Strict):
         default=SmoothPrior(kind="log-normal"),
         description="What is known about the input before the measurements.",
     )
-    grid: Annotated[tuple[int, int], Field()] | None = Field(
+    forward: Literal["network", "solver"] = Field(
+        default="network", description="What predicts the measurements: the model, or the problem's classical solver."
+    )
+    grid: tuple[int, int] | None = Field(
         default=None, description="Points of the model's grid; the first declared size by default."
     )
     modes: Annotated[int, Field(ge=1, le=MOST_MODES)] = Field(
@@ -91,8 +94,8 @@ class InversionRequest(Strict):
     )
     model_error: Annotated[float, Field(ge=0, le=1)] | None = Field(
         default=None,
-        description="Error of the model relative to the root mean square of the values, added to the noise; that of "
-        "the model's card by default.",
+        description="Error of the forward model relative to the root mean square of the values, added to the "
+        "noise; that of the model's card by default.",
     )
     iterations: Annotated[int, Field(ge=1, le=200)] = Field(default=50, description="Most steps.")
     samples: Annotated[int, Field(ge=2, le=MOST_SAMPLES)] = Field(
@@ -136,6 +139,7 @@ class Inversion(Document):
     objective: float | None = Field(
         default=None, description="Half the sum of squares of misfit and prior, which the steps reduce."
     )
+    converged: bool | None = Field(default=None, description="Whether the steps ended before their limit.")
     seconds: float = Field(description="Since it runs, without the time in the queue.")
     problem: ProblemDetails | None = Field(default=None, description="Why it failed.")
 

@@ -15,10 +15,12 @@ from physics import registry
 from physics.karhunen_loeve import KarhunenLoeve
 from physics.sensors import Sensors
 from serving.auth.keys import Scope
+from serving.catalogue.card import KINDS
 from serving.codecs import json_arrays, negotiation, safetensors
 from serving.document import inlined_schema
 from serving.http import body
 from serving.http.authorisation import requires
+from serving.inversion.classical import ClassicalModel
 from serving.inversion.estimate import estimate, summarise
 from serving.inversion.job import Job, State
 from serving.inversion.jobs import Inversions
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from physics.sensing import Sensing
     from serving.catalogue.card import Card
     from serving.inversion.estimate import Estimate, Summary
+    from serving.inversion.posterior import Forward
 
 LARGEST_BODY = 2**20
 """Bytes of the largest request: the most sensors take a tenth of it."""
@@ -76,24 +79,29 @@ Jobs = Annotated[Inversions, Depends(_jobs)]
 @requires(Scope.INFER)
 async def start(model: str, request: Request, response: Response, service: Serving, jobs: Jobs) -> Inversion:
     """Infer an input of a model from its output at sensors, in the background; 404 where the problem has no prior."""
-    cards, sensing = _invertible(model, service)
-    request.state.version = cards.model.version
-    request.state.caller.check()
+    card, sensing = _invertible(model, service)
+    caller = request.state.caller
+    request.state.version = card.version
+    caller.check()
     jobs.check()
     wanted = await _read(request, service)
-    grid = _grid(wanted, cards.model)
-    job = Job(model, cards.model.version, sensing.unknown, request.state.caller.name, wanted.iterations)
-    forward = ServedModel(service.predictor, cards, sensing, job, request.state.caller)
-    coordinates = Coordinates(
-        KarhunenLoeve(wanted.modes), wanted.prior.material, *(sensing.positions(points) for points in grid)
-    )
+    grid = _grid(wanted, card)
+    job = Job(card.model, card.version, sensing.unknown, caller.name, wanted.iterations)
+    forward: Forward
+    if wanted.forward == "solver":
+        forward, errors = ClassicalModel(sensing.linearise, job.check), card.classical
+    else:
+        cards = _with_derivatives(card, service)
+        forward, errors = ServedModel(service.predictor, cards, sensing, job, caller), cards.model.errors
+    rows, columns = (sensing.positions(points) for points in grid)
+    coordinates = Coordinates(KarhunenLoeve(wanted.modes), wanted.prior.material, rows, columns)
     posterior = Posterior(
         coordinates,
-        Sensors(np.array(wanted.sensors), coordinates.rows, coordinates.columns),
+        Sensors(np.array(wanted.sensors), rows, columns),
         np.array(wanted.values),
-        wanted.deviation(_model_error(cards.model, grid)),
+        wanted.deviation(_model_error(errors, grid)),
         forward,
-        max(1, min(cards.jvp.limits.batch, POINTS // math.prod(grid))),
+        max(1, min(card.limits.batch, POINTS // math.prod(grid))),
     )
 
     def work() -> tuple[Estimate, Summary]:
@@ -102,7 +110,7 @@ async def start(model: str, request: Request, response: Response, service: Servi
         return found, summarise(found, coordinates, wanted.samples, np.random.default_rng(wanted.seed))
 
     jobs.submit(job, work)
-    response.headers["Location"] = f"/v1/models/{model}/inversions/{job.id}"
+    response.headers["Location"] = f"/v1/models/{card.model}/inversions/{job.id}"
     return _document(job)
 
 
@@ -143,22 +151,28 @@ async def cancel(model: str, inversion: str, request: Request, jobs: Jobs) -> No
     jobs.remove(jobs.find(model, inversion, request.state.caller.name))
 
 
-def _invertible(model: str, service: Service) -> tuple[Cards, Sensing]:
-    """Return a model with its derivatives, and what is inferred from what.
+def _invertible(model: str, service: Service) -> tuple[Card, Sensing]:
+    """Return a model's card, and what is inferred from what.
 
     Raises:
         NotInvertible: Its problem has no prior for an input.
-        NotDifferentiable: It is served without derivatives.
     """
-    known = registry.problems()
-    card = service.catalogue.find(model).card
+    known, card = registry.problems(), service.catalogue.find(model).card
     sensing = known[card.problem].sensing if card.problem in known else None
     if sensing is None or card.product is not None:
         names = ", ".join(name for name, problem in known.items() if problem.sensing)
         raise NotInvertible(f'there is no prior for an input of "{card.problem}"; there is one for {names}')
-    vjp = service.catalogue.derivative(model, "vjp").card
-    jvp = service.catalogue.derivative(model, "jvp", vjp.version).card
-    return Cards(service.catalogue.find(model, vjp.version).card, vjp, jvp), sensing
+    return card, sensing
+
+
+def _with_derivatives(card: Card, service: Service) -> Cards:
+    """Return the cards of a version and its derivatives.
+
+    Raises:
+        NotDifferentiable: It is served without derivatives.
+    """
+    vjp, jvp = (service.catalogue.derivative(card.model, kind, card.version).card for kind in KINDS)
+    return Cards(card, vjp, jvp)
 
 
 async def _read(request: Request, service: Service) -> InversionRequest:
@@ -199,11 +213,11 @@ def _grid(wanted: InversionRequest, card: Card) -> tuple[int, int]:
     return grid
 
 
-def _model_error(card: Card, grid: tuple[int, int]) -> float:
-    """Return the relative error that a card publishes for the grid, or for the next coarser one."""
+def _model_error(errors: tuple[dict[str, Any], ...], grid: tuple[int, int]) -> float:
+    """Return the relative error that is published for the grid, or for the next coarser one; 0 if there is none."""
     published = sorted(
         (float(np.prod(entry["grid"])), float(entry["relative_l2"]))
-        for entry in card.errors
+        for entry in errors
         if {"grid", "relative_l2"} <= entry.keys() and not entry.get("noise")
     )
     coarser = [error for points, error in published if points <= np.prod(grid)]
@@ -220,6 +234,7 @@ def _document(job: Job) -> Inversion:
         most_iterations=job.most_iterations,
         misfit=job.progress.misfit,
         objective=job.progress.objective,
+        converged=job.result[0].converged if job.result else None,
         seconds=job.seconds,
         problem=job.problem.details() if job.problem else None,
     )

@@ -73,6 +73,10 @@ class Metrics:
         self.inflight_limit = Gauge(
             "petrov_inflight_requests_limit", "Predictions that may be in flight at one time.", registry=registry
         )
+        self.inversions = Gauge("petrov_inversions", "Inversions that wait or run.", registry=registry)
+        self.ended_inversions = Counter(
+            "petrov_inversions_total", "Inversions by their final state.", ("state",), registry=registry
+        )
         self.ready = Gauge(
             "petrov_ready", "Whether every model is served and the gateway is not shutting down.", registry=registry
         )

@@ -27,6 +27,7 @@ TREE = {
 EXCEPTIONS = {"PetrovError", *(leaf for leaves in TREE.values() for leaf in leaves)}
 CLIENTS = {"Client", "AsyncClient", "GrpcClient", "AsyncGrpcClient"}
 VALUES = {"ModelInfo", "ParameterInfo", "TensorInfo", "GridInfo", "Vocabulary", "Choice", "Where", "Example", "Quality"}
+VALUES |= {"Inversion"}
 BULK = {"score", "Scored"}
 
 

@@ -14,28 +14,12 @@ from physics.grid import axis
 from physics.karhunen_loeve import KarhunenLoeve
 from physics.materials import LogNormal, TwoMaterials
 from physics.sensors import Sensors, lattice
+from serving.inversion.classical import ClassicalModel
 from serving.inversion.estimate import Progress, estimate, summarise
-from serving.inversion.posterior import Coordinates, Posterior
+from serving.inversion.posterior import Coordinates, Forward, Posterior
 
 Fields = NDArray[np.float64]
 POINTS = 15
-
-
-class FiniteVolumes:
-    """Darcy's flow by the classical solver."""
-
-    def solve(self, inputs: Fields) -> Fields:
-        return np.stack([Linearised(field).solution for field in inputs])
-
-    def pull(self, inputs: Fields, cotangents: Fields) -> tuple[Fields, Fields]:
-        flows = [Linearised(field) for field in inputs]
-        gradients = [flow.pull(c[None])[0] for flow, c in zip(flows, cotangents, strict=True)]
-        return np.stack([flow.solution for flow in flows]), np.stack(gradients)
-
-    def push(self, inputs: Fields, tangents: Fields) -> tuple[Fields, Fields]:
-        flows = [Linearised(field) for field in inputs]
-        derivatives = [flow.push(t[None])[0] for flow, t in zip(flows, tangents, strict=True)]
-        return np.stack([flow.solution for flow in flows]), np.stack(derivatives)
 
 
 @dataclass
@@ -56,7 +40,7 @@ def coordinates(modes: int, material: LogNormal | TwoMaterials) -> Coordinates:
     return Coordinates(KarhunenLoeve(modes), material, axis(POINTS), axis(POINTS))
 
 
-def posterior(modes: int, sensors: int, forward: Linear | FiniteVolumes, seed: int = 0) -> tuple[Posterior, Fields]:
+def posterior(modes: int, sensors: int, forward: Forward, seed: int = 0) -> tuple[Posterior, Fields]:
     """Return the posterior of simulated measurements, and the true coefficients."""
     rng, at = np.random.default_rng(seed), coordinates(modes, LogNormal())
     truth = at.basis.sample(1, rng)
@@ -69,7 +53,7 @@ def posterior(modes: int, sensors: int, forward: Linear | FiniteVolumes, seed: i
 @pytest.mark.parametrize("sensors", [3, 5])
 def test_the_jacobian_is_the_limit_of_central_differences(sensors: int) -> None:
     """With 9 sensors it is computed by products with the transpose, with 25 by tangents; 16 modes are between."""
-    problem, xi = posterior(16, sensors, FiniteVolumes())
+    problem, xi = posterior(16, sensors, ClassicalModel(Linearised))
     steps = 1e-4 * np.eye(16)
     central = (problem.residuals(xi + steps) - problem.residuals(xi - steps)).T / 2e-4
     np.testing.assert_allclose(problem.jacobian(xi), central, rtol=1e-4, atol=1e-4)
@@ -89,7 +73,7 @@ def test_the_estimate_of_a_linear_problem_is_the_gaussian_posterior() -> None:
 
 
 def test_a_flow_is_recovered_and_progress_is_reported() -> None:
-    problem, truth = posterior(16, 6, FiniteVolumes())
+    problem, truth = posterior(16, 6, ClassicalModel(Linearised))
     reported: list[Progress] = []
     found = estimate(problem, np.zeros(16), 30, reported.append)
     assert [step.iterations for step in reported] == sorted(step.iterations for step in reported)
@@ -124,3 +108,15 @@ def test_the_measurements_of_most_of_the_prior_are_covered() -> None:
         scores = (found.coefficients - truth) / np.sqrt(np.square(found.root).sum(axis=1))
         covered.append(np.abs(scores) < 1.645)
     assert np.mean(covered) == pytest.approx(0.9, abs=0.05)
+
+
+def test_a_classical_model_takes_batches_of_different_inputs() -> None:
+    rng = np.random.default_rng(0)
+    inputs, vectors = rng.uniform(1, 5, (3, 9, 11)), rng.standard_normal((3, 9, 11))
+    model = ClassicalModel(Linearised)
+    for index, (field, vector) in enumerate(zip(inputs, vectors, strict=True)):
+        alone = Linearised(field)
+        pulled, pushed = model.pull(inputs, vectors), model.push(inputs, vectors)
+        np.testing.assert_allclose(pulled[0][index], alone.solution)
+        np.testing.assert_allclose(pulled[1][index], alone.pull(vector[None])[0])
+        np.testing.assert_allclose(pushed[1][index], alone.push(vector[None])[0])

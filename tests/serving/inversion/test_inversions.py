@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
+from physics import darcy
 from physics.grid import axis
 from physics.karhunen_loeve import KarhunenLoeve
 from physics.materials import LogNormal
@@ -174,6 +175,19 @@ def test_a_wrong_request_is_refused_with_its_location(
     assert (response.status_code, problem["type"]) == (422, "urn:petrov:problem:invalid-inversion")
     assert problem.get("where", {}).get("pointer") == pointer
     assert detail in problem["detail"]
+
+
+def test_the_classical_solver_needs_no_derivatives_of_the_model(gateway: Gateway) -> None:
+    """`blur` is served without, and its problem has a solver."""
+    rows, columns = (axis(points) for points in GRID)
+    values = Sensors(lattice(6), rows, columns).observe(darcy.solve(truth())[None])[0]
+    body = wanted(values=values.tolist(), noise=1e-5, forward="solver")
+    location = start(gateway, body, "blur").headers["Location"]
+    ended = finished(gateway, location)
+    assert (ended["state"], ended["converged"]) == ("succeeded", True)
+    found = get(gateway, f"{location}/result").json()
+    np.testing.assert_allclose(found["predicted"], values, atol=5e-5)
+    assert np.abs(np.array(found["inputs"]["coefficient"]) / truth() - 1).mean() < 0.1
 
 
 def test_what_cannot_be_inverted_is_refused(gateway: Gateway) -> None:

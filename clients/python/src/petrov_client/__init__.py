@@ -10,9 +10,10 @@
 `Client` and `AsyncClient` use the gateway's HTTP routes. `GrpcClient` and `AsyncGrpcClient` use its gRPC port and need
 the extra `[grpc]`. All four have the methods `models`, `model`, `predict` and `stream`, and raise the same exceptions
 (the tree is drawn in `petrov_client._exceptions`). Over HTTP, `example` returns test samples and `reference` classical
-solutions. xarray inputs give xarray outputs with the same dimensions and coordinates. `ModelInfo.encode` converts texts
-to tokens for a sequence model; `ModelInfo.decode` converts its logits to labels. `score` computes a whole file of any
-length, through several gateways, and resumes after an interruption.
+solutions, and `invert` infers an input from measurements at sensors. xarray inputs give xarray outputs with the same
+dimensions and coordinates. `ModelInfo.encode` converts texts to tokens for a sequence model; `ModelInfo.decode`
+converts its logits to labels. `score` computes a whole file of any length, through several gateways, and resumes after
+an interruption.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from petrov_client._exceptions import (
     UnknownModel,
     Where,
 )
+from petrov_client._inversion import Inversion
 from petrov_client._models import GridInfo, ModelInfo, ParameterInfo, TensorInfo
 from petrov_client._quality import OutsideTrainingWarning, Quality
 from petrov_client._score import Scored, score
@@ -59,6 +61,7 @@ __all__ = [
     "GrpcClient",
     "InvalidInput",
     "InvalidResponse",
+    "Inversion",
     "ModelInfo",
     "OutsideTrainingWarning",
     "ParameterInfo",

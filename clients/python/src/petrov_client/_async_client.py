@@ -9,11 +9,11 @@ import asyncio
 import time
 from collections import deque
 from contextlib import aclosing, contextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import httpx2
 
-from petrov_client import _http
+from petrov_client import _http, _inversion
 from petrov_client._arrays import PredictionOutput, check_input
 from petrov_client._derivatives import Product, missing, name_of
 from petrov_client._example import Example, query
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from petrov_client._arrays import PredictionInput
     from petrov_client._derivatives import Kind
+    from petrov_client._inversion import Inversion
     from petrov_client._models import ModelInfo
     from petrov_client._progress import Advance
     from petrov_client._quality import Outside, Response
@@ -354,6 +355,38 @@ class AsyncClient(AsyncPredictor):
         """Return a sample that `predict` takes; see `Client.example`."""
         limit = checked_timeout(self._timeout if timeout is None else timeout)
         return await self._perform(self._gateway.example(checked_name(model), query(index, seed, grid)), limit)
+
+    async def invert(
+        self,
+        model: str,
+        sensors: Any,
+        values: Any,
+        noise: Any,
+        *,
+        prior: Mapping[str, Any] | None = None,
+        forward: Literal["network", "solver"] | None = None,
+        grid: tuple[int, int] | None = None,
+        modes: int | None = None,
+        model_error: float | None = None,
+        iterations: int | None = None,
+        samples: int | None = None,
+        seed: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  it holds for each request, repetitions included
+        progress: Progress = False,
+    ) -> Inversion:
+        """Infer an input of a model from its output at sensors; see `Client.invert`. A cancelled task ends the job."""
+        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        options = {"prior": prior, "forward": forward, "grid": grid, "modes": modes, "model_error": model_error}
+        options |= {"iterations": iterations, "samples": samples, "seed": seed}
+        name, body = checked_name(model), _inversion.request(sensors, values, noise, options)
+        job = await self._perform(self._gateway.inversion(name, body), limit)
+        wait = min(_inversion.SHORT_WAIT if progress else _inversion.WAIT, limit / 2)
+        try:
+            with reporting(progress, model, iterations or _inversion.STEPS) as advance:
+                return await self._follow(_inversion.watch(self._gateway, name, job, advance, wait), limit)
+        finally:
+            with _inversion.quietly:
+                await self._perform(self._gateway.inversion_end(name, job), limit)
 
     async def reference(
         self,

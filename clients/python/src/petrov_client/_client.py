@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import httpx2
 
-from petrov_client import _http
+from petrov_client import _http, _inversion
 from petrov_client._arrays import PredictionOutput, check_input
 from petrov_client._derivatives import Product, missing, name_of
 from petrov_client._example import Example, query
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from petrov_client._arrays import PredictionInput
     from petrov_client._derivatives import Kind
+    from petrov_client._inversion import Inversion
     from petrov_client._models import ModelInfo
     from petrov_client._quality import Outside, Response
     from petrov_client._wire import Call, Flow, Wire
@@ -472,6 +473,66 @@ class Client(SyncPredictor):
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
         return self._perform(self._gateway.example(checked_name(model), query(index, seed, grid)), limit)
+
+    def invert(
+        self,
+        model: str,
+        sensors: Any,
+        values: Any,
+        noise: Any,
+        *,
+        prior: Mapping[str, Any] | None = None,
+        forward: Literal["network", "solver"] | None = None,
+        grid: tuple[int, int] | None = None,
+        modes: int | None = None,
+        model_error: float | None = None,
+        iterations: int | None = None,
+        samples: int | None = None,
+        seed: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+    ) -> Inversion:
+        """Infer an input of a model from its output at sensors, with its uncertainty.
+
+            found = petrov.invert("darcy", sensors, pressures, noise=1e-4, prior={"kind": "log-normal"}, progress=True)
+            permeability, deviation = found.mean, found.deviation
+
+        The service computes in the background. If the wait for it is interrupted, the job is cancelled.
+
+        Args:
+            model: A model whose problem has a prior for an input.
+            sensors: Positions (row, column) `[sensors, 2]` in sides of the domain, from 0 to 1.
+            values: The measured output `[sensors]`, in its units.
+            noise: Standard deviation of the errors: a number, or `[sensors]`.
+            prior: `{"kind": "log-normal", "median": …, "deviation": …}` or `{"kind": "two-materials", "low": …,
+                "high": …, "width": …}`; the service's default if None.
+            forward: What predicts the measurements: the network, or the problem's classical solver.
+            grid: Points of the model's grid.
+            modes: Karhunen-Loève modes that are estimated.
+            model_error: Relative error of the forward model, added to the noise.
+            iterations: Most steps.
+            samples: Draws of the posterior.
+            seed: Of the draws.
+            timeout: Seconds for each request, its repetitions included; the client's if None. A job may take longer.
+            progress: True for a progress bar, or a function of (steps done, most steps).
+
+        Raises:
+            InvalidInput: The measurements or an option are wrong.
+            RequestError: Nothing can be inferred by this model, or the job was cancelled.
+            PetrovError: Any other of the tree in `petrov_client._exceptions`.
+        """
+        limit = checked_timeout(self._timeout if timeout is None else timeout)
+        options = {"prior": prior, "forward": forward, "grid": grid, "modes": modes, "model_error": model_error}
+        options |= {"iterations": iterations, "samples": samples, "seed": seed}
+        name, body = checked_name(model), _inversion.request(sensors, values, noise, options)
+        job = self._perform(self._gateway.inversion(name, body), limit)
+        wait = min(_inversion.SHORT_WAIT if progress else _inversion.WAIT, limit / 2)
+        try:
+            with reporting(progress, model, iterations or _inversion.STEPS) as advance:
+                return self._follow(_inversion.watch(self._gateway, name, job, advance, wait), limit)
+        finally:
+            with _inversion.quietly:
+                self._perform(self._gateway.inversion_end(name, job), limit)
 
     def reference(
         self,

@@ -30,6 +30,7 @@ from petrov_client._exceptions import (
     UnknownModel,
     Where,
 )
+from petrov_client._inversion import Inversion, Status, inversion, job_id, status
 from petrov_client._models import ModelInfo, model_info, model_names
 from petrov_client._quality import NAMES, Response
 from petrov_client._wire import PLAIN, Call
@@ -56,7 +57,9 @@ _FAULTS: Mapping[int, type[PetrovError]] = {
     504: DeadlineExceeded,
 }
 #: Problems whose status alone would give another class: the model is there, and lacks a solver or samples.
-_KINDS: Mapping[str, type[PetrovError]] = {"no-reference": RequestError, "no-example": RequestError}
+_KINDS: Mapping[str, type[PetrovError]] = dict.fromkeys(
+    ("no-reference", "no-example", "not-invertible", "unknown-inversion"), RequestError
+)
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,35 @@ class HttpWire:
         """Return the call `POST …/reference` for the classical solutions of one piece of a batch."""
         return _prediction(info, f"{_path(info.name)}/reference", inputs, PLAIN)
 
+    def inversion(self, name: str, request: Mapping[str, Any]) -> Call[str]:
+        """Return the call `POST …/inversions`, whose result is the id of the job."""
+        headers = {"content-type": "application/json", "accept": f"application/json, {PROBLEM}"}
+        sent = HttpRequest("POST", f"{_path(name)}/inversions", headers, json.dumps(request).encode())
+        return Call(sent, lambda reply: job_id(_json(_good(reply, "application/json", 202).body)))
+
+    def inversion_status(self, name: str, job: str, wait: float) -> Call[Status]:
+        """Return the call `GET …/inversions/{id}`, which waits at most so many seconds for the end."""
+        path = f"{_job(name, job)}?{urlencode({'wait': wait})}"
+        return Call(_get(path), lambda reply: status(_document(reply), problem_fault))
+
+    def inversion_result(self, name: str, job: str, ended: Status) -> Call[Inversion]:
+        """Return the call `GET …/inversions/{id}/result`."""
+        headers = {"accept": f"{_safetensors.MEDIA_TYPE}, {PROBLEM}"}
+
+        def read(reply: HttpReply) -> Inversion:
+            return inversion(_safetensors.decode(_good(reply, _safetensors.MEDIA_TYPE).body), ended)
+
+        return Call(HttpRequest("GET", f"{_job(name, job)}/result", headers), read)
+
+    def inversion_end(self, name: str, job: str) -> Call[None]:
+        """Return the call `DELETE …/inversions/{id}`, which stops and forgets the job."""
+
+        def read(reply: HttpReply) -> None:
+            if reply.status >= 400:
+                raise _fault(reply)
+
+        return Call(HttpRequest("DELETE", _job(name, job), {"accept": f"application/json, {PROBLEM}"}), read)
+
     def example(self, name: str, query: Mapping[str, int]) -> Call[Example]:
         """Return the call `GET …/example`."""
         request = _get(f"{_path(name)}/example?{urlencode(query)}")
@@ -189,6 +221,10 @@ def connection_fault(error: httpx2.HTTPError, url: httpx2.URL) -> PetrovError:
 
 def _path(model: str, version: int | None = None) -> str:
     return f"/v1/models/{quote(model, safe='')}" + ("" if version is None else f"/versions/{version}")
+
+
+def _job(model: str, job: str) -> str:
+    return f"{_path(model)}/inversions/{quote(job, safe='')}"
 
 
 def _prediction(info: ModelInfo, path: str, inputs: Arrays, options: Options) -> Call[Response]:
@@ -257,7 +293,7 @@ def _json(body: bytes) -> Any:
         raise InvalidResponse(f"expected JSON but got {body[:60]!r}") from error
 
 
-def _good(reply: HttpReply, expected: str) -> HttpReply:
+def _good(reply: HttpReply, expected: str, success: int = 200) -> HttpReply:
     """Return the reply itself, if it is a success with the expected media type.
 
     Raises:
@@ -266,8 +302,8 @@ def _good(reply: HttpReply, expected: str) -> HttpReply:
     media_type = _media_type(reply)
     if reply.status >= 400:
         raise _fault(reply)
-    if reply.status != 200 or media_type != expected:
-        raise InvalidResponse(f'expected 200 with {expected} but got {reply.status} with "{media_type}"')
+    if reply.status != success or media_type != expected:
+        raise InvalidResponse(f'expected {success} with {expected} but got {reply.status} with "{media_type}"')
     return reply
 
 
@@ -280,12 +316,23 @@ def _fault(reply: HttpReply) -> PetrovError:
     problem = _problem(reply)
     if reply.status == 404 and not problem:
         return InvalidResponse("expected a Petrov service but got a bare 404: is the address right?")
-    family = RequestError if reply.status < 500 else ServerFault
+    return problem_fault(problem, reply.status, retry_after(reply.headers.get("retry-after")))
+
+
+def problem_fault(problem: Mapping[str, Any], status: int, seconds: float | None = None) -> PetrovError:
+    """Return the exception for problem details.
+
+    Args:
+        problem: The details.
+        status: The status of the reply that they arrived in, or their own.
+        seconds: After which the service expects to do better.
+    """
+    family = RequestError if status < 500 else ServerFault
     kind = str(problem.get("type", "")).rpartition(":")[2]
-    return _KINDS.get(kind, _FAULTS.get(reply.status, family))(
-        str(problem.get("detail") or f"the service responded with status {reply.status}"),
+    return _KINDS.get(kind, _FAULTS.get(status, family))(
+        str(problem.get("detail") or f"the service responded with status {status}"),
         problem=problem,
-        retry_after=retry_after(reply.headers.get("retry-after")),
+        retry_after=seconds,
         where=_where(problem.get("where")),
     )
 

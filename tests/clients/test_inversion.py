@@ -1,0 +1,118 @@
+"""`invert` starts a job, watches it and returns its result; an interruption cancels the job."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import numpy as np
+import pytest
+
+from petrov_client import AsyncClient, Client, DeadlineExceeded, InvalidInput, Inversion, RequestError, UnknownModel
+from petrov_client._http import problem_fault
+from petrov_client._inversion import status
+from physics import darcy
+from physics.grid import axis
+from physics.sensors import Sensors, lattice
+from tests.conftest import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.clients.conftest import AnyClient
+    from tests.conftest import Gateway
+
+GRID, SENSORS = (11, 13), lattice(5)
+OPTIONS: dict[str, Any] = {"forward": "solver", "grid": GRID, "modes": 12, "samples": 20}
+#: Minutes of work.
+LONG: dict[str, Any] = {"forward": "solver", "grid": (64, 64), "modes": 256, "samples": 2, "iterations": 200}
+
+
+def measured() -> np.ndarray:
+    field = 6 * np.exp(0.3 * np.cos(np.pi * axis(GRID[0]))[:, None] + 0 * axis(GRID[1]))
+    return Sensors(SENSORS, axis(GRID[0]), axis(GRID[1])).observe(darcy.solve(field)[None])[0]
+
+
+def test_an_input_is_inferred(http_client: AnyClient, gateway: Gateway) -> None:
+    seen: list[tuple[int, int]] = []
+    found = http_client.call(
+        gateway.url.removeprefix("http://"),
+        "invert",
+        "blur",
+        SENSORS,
+        measured(),
+        1e-5,
+        prior={"kind": "log-normal", "median": 6.0, "deviation": 0.4},
+        progress=lambda *count: seen.append(count),
+        **OPTIONS,
+    )
+    assert isinstance(found, Inversion)
+    assert found.inputs["coefficient"].shape == found.mean.shape == GRID
+    expected = 6 * np.exp(0.3 * np.cos(np.pi * axis(GRID[0]))[:, None])
+    assert np.abs(found.inputs["coefficient"] / expected - 1).mean() < 0.05
+    assert (found.lower < found.upper).all()
+    np.testing.assert_allclose(found.predicted, measured(), atol=1e-4)
+    assert (found.converged, found.coefficients.shape) == (True, (12,))
+    assert seen[-1] == (found.iterations, 50)
+
+
+def test_wrong_measurements_are_named(http_client: AnyClient, gateway: Gateway) -> None:
+    address = gateway.url.removeprefix("http://")
+
+    def invert(*args: Any, model: str = "blur", **options: Any) -> Any:
+        return http_client.call(address, "invert", model, *args, **OPTIONS | options)
+
+    with pytest.raises(InvalidInput, match=r"values: expected \(25,\)") as raised:
+        invert(SENSORS, [1.0], 1e-3)
+    assert str(raised.value.where) == "values"
+    with pytest.raises(InvalidInput, match="noise: a value is not finite"):
+        invert(SENSORS, measured(), np.nan)
+    with pytest.raises(InvalidInput, match=r"sensors\[0\]\[1\]") as raised:
+        invert([[0.5, 1.5]], [1.0], 1e-3)
+    assert str(raised.value.where) == "sensors[0,1]"
+    with pytest.raises(RequestError, match="no prior"):
+        invert(SENSORS, measured(), 1e-3, model="drift")
+    with pytest.raises(UnknownModel):
+        invert(SENSORS, measured(), 1e-3, model="none")
+
+
+def test_an_interruption_cancels_the_job(gateway: Gateway, interrupted: Callable[[int, int], None]) -> None:
+    with Client(gateway.url) as petrov, pytest.raises(KeyboardInterrupt):
+        petrov.invert("blur", SENSORS, measured(), 1e-9, progress=interrupted, **LONG)
+    wait_until(lambda: running(gateway) == 0)
+
+
+@pytest.fixture
+def interrupted() -> Callable[[int, int], None]:
+    def interrupt(_: int, __: int) -> None:
+        raise KeyboardInterrupt
+
+    return interrupt
+
+
+def test_a_cancelled_task_cancels_the_job(gateway: Gateway) -> None:
+    async def invert() -> None:
+        async with AsyncClient(gateway.url) as petrov:
+            async with asyncio.timeout(0.5):
+                await petrov.invert("blur", SENSORS, measured(), 1e-9, **LONG)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(invert())
+    wait_until(lambda: running(gateway) == 0)
+
+
+def running(gateway: Gateway) -> float:
+    """Return how many jobs wait or run; a job that is cancelled ends after its step."""
+    text = httpx2.get(f"{gateway.url}/metrics").text
+    [line] = [line for line in text.splitlines() if line.startswith("petrov_inversions ")]
+    return float(line.split()[-1])
+
+
+def test_a_job_that_fails_raises_its_problem() -> None:
+    problem = {"type": "urn:petrov:problem:deadline-exceeded", "status": 504, "detail": "too slow"}
+    ended = {"state": "failed", "iterations": 3, "seconds": 1.0, "problem": problem}
+    with pytest.raises(DeadlineExceeded, match="too slow"):
+        status(ended, problem_fault)
+    with pytest.raises(RequestError, match="cancelled"):
+        status(ended | {"state": "cancelled"}, problem_fault)
