@@ -73,7 +73,7 @@ class Metrics:
         self.inflight_limit = Gauge(
             "petrov_inflight_requests_limit", "Predictions that may be in flight at one time.", registry=registry
         )
-        self.inversions = Gauge("petrov_inversions", "Inversions that wait or run.", registry=registry)
+        self.inversions = Gauge("petrov_inflight_inversions", "Inversions that wait or run.", registry=registry)
         self.ended_inversions = Counter(
             "petrov_inversions_total", "Inversions by their final state.", ("state",), registry=registry
         )

@@ -105,7 +105,7 @@ def test_a_cancelled_task_cancels_the_job(gateway: Gateway) -> None:
 def running(gateway: Gateway) -> float:
     """Return how many jobs wait or run; a job that is cancelled ends after its step."""
     text = httpx2.get(f"{gateway.url}/metrics").text
-    [line] = [line for line in text.splitlines() if line.startswith("petrov_inversions ")]
+    [line] = [line for line in text.splitlines() if line.startswith("petrov_inflight_inversions ")]
     return float(line.split()[-1])
 
 
