@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from serving.inference.prediction import offload
 from serving.problem_details import InvalidParameter
 from serving.umbridge.field_model import FieldModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from physics.composite import Composite, Composition
     from serving.service import Service
@@ -94,7 +96,7 @@ class CompositeFunction:
     async def evaluate(self, inputs: Sequence[Vector], call: Call) -> list[Vector]:
         """Return the output vector."""
         [x] = _double(inputs)
-        return [self.composition.outputs(x, await self._output(x, call))]
+        return [await self._run(self.composition.outputs, x, await self._output(x, call))]
 
     async def gradient(self, output: int, by: int, inputs: Sequence[Vector], sensitivity: Vector, call: Call) -> Vector:
         """Return the gradient by the input vector: one call of the model's vector-Jacobian product.
@@ -104,10 +106,11 @@ class CompositeFunction:
         del output, by  # there is one of each
         x, weights = _double([*inputs, sensitivity])
         value = None if self.composite.linear else await self._output(x, call)
-        own, cotangent = self.composition.pull_outputs(x, value, weights)
-        field = self.composition.inputs(x)
+        own, cotangent = await self._run(self.composition.pull_outputs, x, value, weights)
+        field = await self._run(self.composition.inputs, x)
         gradient = await self.model.gradient(self._index, 0, [_flat(field)], _flat(cotangent), call)
-        return own + self.composition.pull_inputs(x, gradient.reshape(field.shape))
+        pulled = await self._run(self.composition.pull_inputs, x, gradient.reshape(field.shape))
+        return np.asarray(own + pulled)
 
     async def apply_jacobian(
         self, output: int, by: int, inputs: Sequence[Vector], direction: Vector, call: Call
@@ -115,15 +118,22 @@ class CompositeFunction:
         """Return the derivative along a direction: one call of the model's Jacobian-vector product."""
         del output, by
         x, along = _double([*inputs, direction])
-        field, tangent = self.composition.inputs(x), self.composition.push_inputs(x, along)
+        field = await self._run(self.composition.inputs, x)
+        tangent = await self._run(self.composition.push_inputs, x, along)
         value, moved = await self.model.linearise(self._index, 0, [_flat(field)], _flat(tangent), call)
         shaped = (value.reshape(self._shape), moved.reshape(self._shape))
-        return self.composition.push_outputs(x, shaped[0], (along, shaped[1]))
+        result: Vector = await self._run(self.composition.push_outputs, x, shaped[0], (along, shaped[1]))
+        return result
 
     async def _output(self, x: Vector, call: Call) -> Vector:
         """Return the model's output [*grid]."""
-        found = await self.model.evaluate([_flat(self.composition.inputs(x))], call)
-        return found[self._index].reshape(self._shape).astype(np.float64)
+        field = await self._run(self.composition.inputs, x)
+        found = await self.model.evaluate([_flat(field)], call)
+        return np.asarray(found[self._index], np.float64).reshape(self._shape)
+
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function on fields, in a worker thread if they are large."""
+        return await offload(8 * math.prod(self._shape), function, *args)
 
     @property
     def _index(self) -> int:

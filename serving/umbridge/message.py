@@ -25,9 +25,11 @@ class Message:
 
     Attributes:
         members: The members of the object.
+        size: Bytes of the body.
     """
 
     members: Mapping[str, Any]
+    size: int = 0
 
     @property
     def name(self) -> str:
@@ -112,7 +114,7 @@ def parse(content: bytes | bytearray) -> Message:
         raise UnreadableBody(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from error
     if not isinstance(document, dict):
         raise UnreadableBody("expected a JSON object")
-    return Message(document)
+    return Message(document, len(content))
 
 
 def _vector(value: Any, name: str, size: int) -> Vector:

@@ -19,6 +19,7 @@ from serving.document import Document
 from serving.http import body
 from serving.http.authorisation import requires
 from serving.http.direct_route import DirectRoute
+from serving.inference.prediction import offload
 from serving.problem_details import NonFiniteOutput, NotDifferentiable
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 from serving.umbridge import models
@@ -152,7 +153,7 @@ async def evaluate(request: Request, service: Serving) -> Response:
     """Return the output vectors."""
 
     async def compute(function: Function, message: Message, call: Call) -> Sequence[Vector]:
-        return await function.evaluate(message.inputs(function.input_sizes), call)
+        return await function.evaluate(await _inputs(function, message), call)
 
     return await _compute(request, service, EVALUATE, compute)
 
@@ -164,7 +165,7 @@ async def gradient(request: Request, service: Serving) -> Response:
 
     async def compute(function: Function, message: Message, call: Call) -> Vector:
         output, by = _indices(function, message)
-        inputs = message.inputs(function.input_sizes)
+        inputs = await _inputs(function, message)
         sensitivity = message.vector("sens", function.output_sizes[output])
         return await function.gradient(output, by, inputs, sensitivity, call)
 
@@ -178,7 +179,7 @@ async def apply_jacobian(request: Request, service: Serving) -> Response:
 
     async def compute(function: Function, message: Message, call: Call) -> Vector:
         output, by = _indices(function, message)
-        inputs = message.inputs(function.input_sizes)
+        inputs = await _inputs(function, message)
         direction = message.vector("vec", function.input_sizes[by])
         return await function.apply_jacobian(output, by, inputs, direction, call)
 
@@ -197,6 +198,11 @@ def _indices(function: Function, message: Message) -> tuple[int, int]:
     """Return the indices of the output and of the input of a product."""
     output = message.index("outWrt", len(function.output_sizes))
     return output, message.index("inWrt", len(function.input_sizes))
+
+
+async def _inputs(function: Function, message: Message) -> list[Vector]:
+    """Return the input vectors, converted in a worker thread if they are large."""
+    return await offload(message.size, message.inputs, function.input_sizes)
 
 
 async def _model(request: Request, service: Service) -> tuple[Model, Message]:
@@ -227,7 +233,7 @@ async def _compute(request: Request, service: Service, feature: str, compute: Co
         limit = settings.max_body_bytes // json_arrays.MEMORY_FACTOR
         content = await body.read(request, ticket, limit, settings.receive_seconds)
         service.metrics.request_bytes.observe(len(content))
-        message = parse(content)
+        message = await offload(len(content), parse, content)
         model = models.find(service, message.name)
         state.model = model.served
         if feature not in model.features:
@@ -235,14 +241,19 @@ async def _compute(request: Request, service: Service, feature: str, compute: Co
         function = await model.configured(message.config, feature)
         work = compute(function, message, Call(state.request_id, state.caller))
         found = await body.unless_disconnected(request, work)
-    return _json({"output": _finite(found, model)})
+    return await offload(sum(vector.nbytes for vector in _vectors(found)), _written, found, model)
 
 
-def _finite(found: Result, model: Model) -> Result:
-    """Return what was computed, if JSON can hold it."""
-    if all(np.isfinite(vector).all() for vector in found):
-        return found
+def _written(found: Result, model: Model) -> Response:
+    """Return the response with what was computed, if JSON can hold it."""
+    if all(np.isfinite(vector).all() for vector in _vectors(found)):
+        return _json({"output": found})
     raise NonFiniteOutput(f'a result of "{model.served}" is not finite', array="input")
+
+
+def _vectors(found: Result) -> Sequence[Vector]:
+    """Return the vectors of a result, which is one vector or several."""
+    return [found] if isinstance(found, np.ndarray) else found
 
 
 def _json(document: dict[str, Any]) -> Response:

@@ -191,6 +191,17 @@ def test_a_rollout_is_its_single_steps(client: Client, frames: int) -> None:
         close(found[:, frame], state)
 
 
+def test_umbridge_evaluates_frames(http: httpx2.Client) -> None:
+    state = lines(1, seed=5)[0, 0].tolist()
+    body = {"name": "line", "input": [state], "config": {"grid": len(state), "frames": 3}}
+    assert http.post("/umbridge/OutputSizes", json=body).json() == {"outputSizes": [3 * len(state)]}
+    [found] = http.post("/umbridge/Evaluate", json=body).json()["output"]
+    whole = http.post("/v1/models/line/predict?frames=3", json={"inputs": {"initial": state}}).json()["outputs"]
+    close(found, np.ravel(next(iter(whole.values()))))
+    assert http.post("/umbridge/ModelInfo", json=body).json()["support"]["Gradient"] is False
+    assert http.post("/umbridge/InputSizes", json={"name": "plane"}).json()["inputSizes"]
+
+
 def test_a_history_moves_on_between_requests(http: httpx2.Client, client: Client) -> None:
     inputs = {name: array.tolist() for name, array in states(1).items()}
     frames = 70  # more than one request of the client, and several calls of the model
