@@ -3,19 +3,17 @@ r"""Burgers' equation on a periodic interval: the velocity at a later time.
 .. math::
     u_t + (u^2/2)_x = \nu u_{xx}
 
-The discretisation is Fourier in space and ETDRK4 in time (Cox & Matthews 2002). ETDRK4 integrates the viscous term
-exactly and the other with four stages; its coefficients are contour integrals (Kassam & Trefethen 2005, SIAM J. Sci.
-Comput. 26, 1214).
+The discretisation is Fourier in space and ETDRK4 in time; see `physics.etdrk4`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import fft
 
-from physics import fields
+from physics import etdrk4, fields
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -31,17 +29,6 @@ VISCOSITY = 0.01
 # 1/1000, since this viscosity damps all higher frequencies).
 STEP = 0.002
 RESOLUTION = 1024
-
-
-class Coefficients(NamedTuple):
-    """The factors of ETDRK4 for one step, one number per frequency."""
-
-    whole: NDArray[np.float64]
-    half: NDArray[np.float64]
-    stage: NDArray[np.float64]
-    first: NDArray[np.float64]
-    middle: NDArray[np.float64]
-    last: NDArray[np.float64]
 
 
 def solve(
@@ -140,45 +127,7 @@ def _march(
     def advect(v: NDArray[np.complex128]) -> NDArray[np.complex128]:
         return np.asarray(derivative * fft.rfft(np.square(fft.irfft(v, points))))
 
-    E, E2, Q, f1, f2, f3 = etdrk4(step, np.asarray(-viscosity * k**2, dtype=np.float64))
-    v = spectrum
-    for _ in range(steps):
-        Nv = advect(v)
-        a = v * E2 + Nv * Q
-        Na = advect(a)
-        Nb = advect(v * E2 + Na * Q)
-        Nc = advect(a * E2 + (2 * Nb - Nv) * Q)
-        v = v * E + Nv * f1 + 2 * (Na + Nb) * f2 + Nc * f3
-    return v
-
-
-def etdrk4(step: float, linear: NDArray[np.float64], nodes: int = 32) -> Coefficients:
-    """Compute the coefficients of ETDRK4 for v' = L v + N(v) with a real diagonal L.
-
-    The formulas cancel where h L is near zero; their mean over a circle around h L does not.
-
-    Args:
-        step: Time step h.
-        linear: The diagonal L [frequencies], in 1 / time.
-        nodes: Points on the upper half of the circle.
-
-    Returns:
-        The coefficients, [frequencies] each.
-    """
-    z = step * linear[:, None] + np.exp(1j * np.pi * (np.arange(nodes) + 0.5) / nodes)
-    e = np.exp(z)
-
-    def mean(values: NDArray[np.complex128]) -> NDArray[np.float64]:
-        return np.asarray(step * values.mean(axis=1).real)
-
-    return Coefficients(
-        whole=np.exp(step * linear),
-        half=np.exp(step * linear / 2),
-        stage=mean((np.exp(z / 2) - 1) / z),
-        first=mean((-4 - z + e * (4 - 3 * z + z**2)) / z**3),
-        middle=mean((2 + z + e * (z - 2)) / z**3),
-        last=mean((-4 - 3 * z - z**2 + e * (4 - z)) / z**3),
-    )
+    return etdrk4.march(spectrum, advect, etdrk4.coefficients(step, -viscosity * k**2), steps)
 
 
 def check(u: NDArray[np.float64], time: float, viscosity: float, step: float = STEP, length: float = 1.0) -> None:

@@ -95,10 +95,10 @@ def begun(
     recipe: str, preset: str, overrides: list[str], out: Path | None, data: Path, *, resume: bool
 ) -> tuple[config.AnyRecipe, Path]:
     """Return the recipe of a run and its folder; see `fit` for the arguments."""
-    if not own_run.is_problem_file(Path(recipe)):
+    own = own_run.own(recipe, preset, overrides, data)
+    if own is None:
         chosen: config.AnyRecipe = config.read(config.find(recipe), overrides)
         return chosen, out or Path("runs") / chosen.name
-    own = own_run.OwnRun(Path(recipe), preset, overrides, data)
     to = out or Path("runs") / own.name
     return own.resumed(RunFolder(to)) if resume else own.recipe(), to
 
@@ -135,9 +135,9 @@ def write_report(folder: Path, data: Path, *, amounts: bool, workers: int) -> No
     recipe = reports.load(folder).recipe
     results = []
     if amounts:
-        expected = reports.duration(reports.expected_seconds(RunFolder(folder).metrics))
-        console.print(f"two more trainings, about {expected}; --no-amounts leaves them out")
-    for share in reports.SHARES if amounts else ():
+        expected = reports.duration(reports.expected_seconds(recipe, RunFolder(folder).metrics))
+        console.print(f"trainings on parts of the data, about {expected}; --no-amounts leaves them out")
+    for share in reports.shares(recipe) if amounts else ():
         console.print(f"training on {100 * share:g} % of the data")
         results.append(reports.train_on_share(recipe, share, folder, data, workers))
     made = reports.collect(folder, data, results)
@@ -182,8 +182,9 @@ def data(
 
     python -m training data darcy-laptop
     """
-    if own_run.is_problem_file(Path(recipe)):
-        typer.echo(own_run.samples(Path(recipe), folder).path)
+    own = own_run.own(recipe, "quick", [], folder)
+    if own is not None:
+        typer.echo(own.samples().path)
         return
     work = run.workload(config.read(config.find(recipe), overrides), folder)
     if ray:

@@ -14,6 +14,7 @@ from training.data.trajectory_samples import TrajectorySamples
 from training.fit.folder import RunFolder
 from training.fit.preset import PRESETS, recipe
 from training.fit.trajectories import preset as trajectories
+from training.problems.generated import GENERATED
 from training.problems.own.problem_file import read_problem_file
 from training.recipes.own import OwnRecipe
 from training.recipes.recipe import RecipeError, parse, put
@@ -55,6 +56,10 @@ class OwnRun:
         """The run's name, also of its folder under `runs/`."""
         return f"{read_problem_file(self.file).name}-{self.preset}"
 
+    def samples(self) -> OwnSamples:
+        """Check and prepare the data; see `recipe` for the errors."""
+        return samples(self.file, self.data)
+
     def recipe(self) -> OwnRecipe:
         """Check and prepare the data, and write the recipe of the preset for them.
 
@@ -64,18 +69,52 @@ class OwnRun:
             DataError: The data do not fit the problem file.
             RecipeError: A change does not fit.
         """
-        return changed(chosen(samples(self.file, self.data), self.preset), self.overrides)
+        return changed(chosen(self.samples(), self.preset), self.overrides)
 
     def resumed(self, run: RunFolder) -> OwnRecipe:
         """Return the recipe of an interrupted run on the same samples, whose epochs were chosen once, or a new one.
 
         Errors are those of `recipe`.
         """
-        prepared, begun = samples(self.file, self.data), interrupted(run)
+        prepared, begun = self.samples(), interrupted(run)
         wanted = (prepared.problem, prepared.path.name, self.preset)
         if begun is None or (begun.problem, begun.samples, begun.preset) != wanted:
             return self.recipe()
         return changed(begun, self.overrides)
+
+
+@dataclass(frozen=True)
+class GeneratedRun(OwnRun):
+    """A run on generated trajectories: `file` has their problem's name."""
+
+    @property
+    def name(self) -> str:
+        """The run's name, also of its folder under `runs/`."""
+        return f"{self.file}-{self.preset}"
+
+    def samples(self) -> OwnSamples:
+        """Generate and prepare the data, unless that was done before."""
+        generated = GENERATED[str(self.file)]
+        generated.write(self.data)
+        return TrajectorySamples(prepare(generated.file, self.data, self.data), generated.file)
+
+
+def own(name: str, preset: str, overrides: Sequence[str], data: Path) -> OwnRun | None:
+    """Return the run that a name means: on a problem file's data, or on generated trajectories; else None.
+
+    Args:
+        name: A problem file, or MODEL-PRESET of generated trajectories.
+        preset: For a problem file.
+        overrides: Changes `a.b=c` of the recipe.
+        data: Folder of the samples.
+
+    Raises:
+        RecipeError: There is no such preset.
+    """
+    if is_problem_file(Path(name)):
+        return OwnRun(Path(name), preset, overrides, data)
+    model, _, size = name.rpartition("-")
+    return GeneratedRun(Path(model), size, overrides, data) if model in GENERATED else None
 
 
 def chosen(samples: OwnSamples, preset: str) -> OwnRecipe:

@@ -15,8 +15,10 @@ from training.fit.folder import RunFolder
 from training.fit.own import OwnWorkload, measured
 from training.fit.run import fit, own_workload
 from training.recipes.own import OwnRecipe
+from training.recipes.trajectory import TrajectoryRecipe
 
 SHARES = (0.25, 0.5)
+TRAJECTORY_SHARES = (0.5,)  # their presets spend the time on the run itself
 FOLDER = "amounts"
 RESULT = "validation.json"
 
@@ -36,9 +38,14 @@ class Amount:
     errors: NDArray[np.float64]
 
 
-def expected_seconds(metrics: Path) -> float:
+def shares(recipe: OwnRecipe) -> tuple[float, ...]:
+    """Return the parts of the data that are trained on beside a run on all of them."""
+    return TRAJECTORY_SHARES if isinstance(recipe, TrajectoryRecipe) else SHARES
+
+
+def expected_seconds(recipe: OwnRecipe, metrics: Path) -> float:
     """Return how long the trainings on all shares take, from the log of the run."""
-    return sum(SHARES) * log.seconds(metrics)
+    return sum(shares(recipe)) * log.seconds(metrics)
 
 
 def train_on_share(recipe: OwnRecipe, share: float, run: Path, data: Path, workers: int = 0) -> Amount:

@@ -308,7 +308,7 @@ def possible_symmetries(axes: dict[str, AxisSection]) -> list[str]:
     return [*found, "negate"]
 
 
-def count(share: float, samples: int) -> int:
+def count(share: float | int, samples: int) -> int:  # noqa: PYI041 -- annotations are checked at run time
     """Return a number of samples that is given as a share or as itself."""
     return share if isinstance(share, int) else max(1, round(share * samples))
 

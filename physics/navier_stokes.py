@@ -1,0 +1,180 @@
+r"""The forced two-dimensional Navier-Stokes equations on the periodic unit square, for the vorticity.
+
+.. math::
+    \omega_t + u \cdot \nabla\omega = \nu \Delta\omega + f, \qquad
+    u = (\psi_y, -\psi_x), \quad -\Delta\psi = \omega, \qquad
+    f = 0.1\,(\sin 2\pi(x + y) + \cos 2\pi(x + y))
+
+This is the benchmark of the Fourier neural operator (Li et al., ICLR 2021, arXiv 2010.08895). The discretisation is
+Fourier in space and ETDRK4 in time; see `physics.etdrk4`. The mean of the vorticity is conserved.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import fft
+
+from physics import etdrk4
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike, NDArray
+
+    Field = NDArray[np.float64]
+    Spectrum = NDArray[np.complex128]
+
+POINTS = 64
+VISCOSITY = 1e-3
+VISCOSITIES = (1e-4, 1e-3)
+"""The least and the largest viscosity of the training distribution."""
+STEP = 0.04
+TAU, ALPHA = 7.0, 2.5
+
+
+def forcing(points: int) -> Field:
+    """Return the benchmark's source of vorticity `[points, points]` at x_i = i / points."""
+    x = 2 * np.pi * np.arange(points) / points
+    phase = x[:, None] + x
+    return np.asarray(0.1 * (np.sin(phase) + np.cos(phase)))
+
+
+def solve(
+    initial: ArrayLike,
+    frames: int,
+    interval: float = 1.0,
+    viscosity: ArrayLike = VISCOSITY,
+    step: float = STEP,
+    source: Callable[[int], Field] = forcing,
+) -> Field:
+    """Integrate the equation and return the frames that follow.
+
+    Args:
+        initial: Vorticity `[batch, n, n]` at x_i = i / n.
+        frames: How many frames.
+        interval: Time between two frames.
+        viscosity: nu, or one for each sample `[batch]`.
+        step: Largest time step; the steps taken are equal.
+        source: Maps a number of points to f on that grid.
+
+    Returns:
+        `[batch, frame, n, n]`.
+
+    Raises:
+        ValueError: A shape is wrong, there are fewer than four points, or a number is not finite or not positive.
+        FloatingPointError: The integration overflowed; a smaller step helps.
+
+    Example:
+        >>> solve(np.zeros((1, 8, 8)), frames=2).shape
+        (1, 2, 8, 8)
+    """
+    omega, nu = np.asarray(initial, dtype=np.float64), np.atleast_1d(np.asarray(viscosity, dtype=np.float64))
+    check(omega, nu, frames, interval, step)
+    points = omega.shape[-1]
+    steps = max(1, int(np.ceil(interval / step - 1e-9)))
+    squares = sum(np.square(each) for each in wave_numbers(points))
+    factors = etdrk4.coefficients(interval / steps, -nu[:, None, None] * squares)
+    advect = advection(points, source)
+    found, v = [], fft.rfft2(omega)
+    for _ in range(frames):
+        v = etdrk4.march(v, advect, factors, steps)
+        found.append(fft.irfft2(v, (points, points)))
+    following = np.stack(found, axis=1)
+    if not np.isfinite(following).all():
+        raise FloatingPointError(f"the solution overflowed with a step of {interval / steps:.3g}; try a smaller one")
+    return following
+
+
+def wave_numbers(points: int) -> tuple[Field, Field]:
+    """Return 2 pi k of both axes of the half spectrum, `[points, 1]` and `[1, points // 2 + 1]`."""
+    return 2 * np.pi * fft.fftfreq(points, 1 / points)[:, None], 2 * np.pi * np.arange(points // 2 + 1)[None]
+
+
+def advection(points: int, source: Callable[[int], Field]) -> Callable[[Spectrum], Spectrum]:
+    """Return the map of the vorticity's spectrum to that of f - u grad omega."""
+    kx, ky = wave_numbers(points)
+    squares = kx**2 + ky**2
+    inverse = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
+    # A product holds twice the wave numbers: those above two thirds of the highest would fold onto lower ones.
+    third = 2 * np.pi * points / 3
+    kept = (np.abs(kx) < third) & (np.abs(ky) < third)
+    force = fft.rfft2(source(points))
+    shape = (points, points)
+
+    def advect(v: Spectrum) -> Spectrum:
+        stream = v * inverse
+        parts = np.stack([1j * ky * stream, 1j * kx * v, -1j * kx * stream, 1j * ky * v])
+        speed_x, slope_x, speed_y, slope_y = fft.irfft2(parts, shape)
+        return np.asarray(force - kept * fft.rfft2(speed_x * slope_x + speed_y * slope_y))
+
+    return advect
+
+
+def initial_vorticity(rng: np.random.Generator, count: int, points: int = POINTS) -> Field:
+    r"""Draw initial vorticity of the benchmark's distribution.
+
+    .. math::
+        \omega_0 \sim N(0, \tau^{2\alpha - 2} (-\Delta + \tau^2)^{-\alpha}), \qquad \tau = 7,\ \alpha = 5/2
+
+    Args:
+        rng: The generator.
+        count: Samples.
+        points: Points per axis, even.
+
+    Returns:
+        `[count, points, points]`.
+    """
+    kx, ky = wave_numbers(points)
+    deviation = TAU ** (ALPHA - 1) * (kx**2 + ky**2 + TAU**2) ** (-ALPHA / 2)
+    deviation[0, 0] = 0.0
+    white = fft.rfft2(rng.standard_normal((count, points, points)))
+    return np.asarray(fft.irfft2(white * deviation * points, (points, points)))
+
+
+def sample(
+    rng: int | np.random.SeedSequence | np.random.Generator,
+    count: int,
+    frames: int = 20,
+    interval: float = 1.0,
+    viscosities: tuple[float, float] = VISCOSITIES,
+    points: int = POINTS,
+    resolution: int = POINTS,
+) -> tuple[Field, Field]:
+    """Draw trajectories from random vorticity.
+
+    Args:
+        rng: A seed or a generator.
+        count: Trajectories.
+        frames: Frames after the first.
+        interval: Time between two frames.
+        viscosities: The logarithm of the viscosity is uniform between those of these.
+        points: Points per axis of the result.
+        resolution: Points per axis of the integration, a multiple of `points`.
+
+    Returns:
+        Trajectories `[sample, 1 + frames, points, points]` and their viscosities `[sample]`.
+    """
+    generator = np.random.default_rng(rng)
+    nu = np.exp(generator.uniform(*np.log(viscosities), count))
+    start = initial_vorticity(generator, count, resolution)
+    stride = resolution // points
+    following = solve(start, frames, interval, nu)
+    return np.concatenate([start[:, None], following], axis=1)[..., ::stride, ::stride], nu
+
+
+def check(omega: Field, viscosity: Field, frames: int, interval: float, step: float) -> None:
+    """Check the arguments of `solve`.
+
+    Raises:
+        ValueError: A shape is wrong, there are fewer than four points, or a number is not finite or not positive.
+    """
+    square = omega.ndim == 3 and omega.shape[-1] == omega.shape[-2] >= 4
+    if not square or viscosity.shape not in {(1,), (len(omega),)}:
+        raise ValueError(f"expected (batch, n, n), n >= 4, and viscosities, got {omega.shape} and {viscosity.shape}")
+    if not np.isfinite(omega).all():
+        raise ValueError(f"initial{np.argwhere(~np.isfinite(omega))[0].tolist()} is not finite")
+    for name, value in {"viscosity": viscosity, "frames": frames, "interval": interval, "step": step}.items():
+        if not (np.isfinite(value).all() and np.all(np.asarray(value) > 0)):
+            raise ValueError(f"expected positive numbers but got {value} for {name}")

@@ -1,0 +1,61 @@
+"""Generated trajectories: the arrays that their problem files name, from the solver, on one seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from physics import kuramoto_sivashinsky as line
+from physics import navier_stokes as plane
+from training.fit import own_run
+from training.operators.trajectory import TrajectoryConfig
+from training.problems.generated import GENERATED, kuramoto_sivashinsky, navier_stokes
+from training.recipes.recipe import RecipeError
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make as few trajectories as the splits allow, and short ones."""
+    monkeypatch.setattr(kuramoto_sivashinsky, "TRAJECTORIES", 68)
+    monkeypatch.setattr(kuramoto_sivashinsky, "FRAMES", 3)
+    monkeypatch.setattr(line, "TRANSIENT", 5.0)
+    monkeypatch.setattr(navier_stokes, "TRAJECTORIES", 44)
+    monkeypatch.setattr(navier_stokes, "FRAMES", 2)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_run_of_a_generated_problem_has_a_recipe_and_the_solver_s_frames(name: str, tmp_path: Path) -> None:
+    run = own_run.own(f"{name}-tiny", "quick", ["fit.epochs=1"], tmp_path)
+    assert run is not None
+    assert run.name == f"{name}-tiny"
+    recipe, samples = run.recipe(), run.samples()
+    assert recipe.model == name
+    assert isinstance(recipe.operator, TrajectoryConfig)
+    assert recipe.operator.step.gated
+    output = next(iter(samples.problem.outputs))
+    frames, parameter = samples.file[output][:2].astype(np.float64), next(iter(samples.problem.parameters))
+    number = samples.file[parameter][:2].astype(np.float64)
+    solve = line.solve if name == "kuramoto_sivashinsky" else plane.solve
+    step = samples.problem.time.step if samples.problem.time is not None else 0.0
+    expected = solve(frames[:, 1], 1, step, number)[:, 0]
+    np.testing.assert_allclose(frames[:, 2], expected, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.usefixtures("few")
+def test_the_data_are_made_once(tmp_path: Path) -> None:
+    problem = GENERATED["kuramoto_sivashinsky"]
+    path = problem.write(tmp_path)
+    before = path.stat().st_mtime_ns
+    assert problem.write(tmp_path).stat().st_mtime_ns == before
+
+
+def test_an_unknown_preset_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="preset"):
+        own_run.own("navier_stokes-huge", "quick", [], tmp_path)
+
+
+def test_other_names_are_recipes_of_fields(tmp_path: Path) -> None:
+    assert own_run.own("darcy-quick", "quick", [], tmp_path) is None

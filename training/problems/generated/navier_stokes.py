@@ -1,0 +1,53 @@
+"""The forced Navier-Stokes equations on the periodic square, for the vorticity; see `physics.navier_stokes`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from physics import navier_stokes as equation
+from training.problems.generated.generated import Generated
+from training.problems.own.problem_file import (
+    AxisSection,
+    DataSection,
+    FieldSection,
+    ParameterSection,
+    ProblemFile,
+    TimeSection,
+)
+
+TRAJECTORIES = 256
+FRAMES = 20
+INTERVAL = 1.0
+
+
+def sample(seed: int) -> dict[str, NDArray[np.float64]]:
+    """Draw trajectories from random vorticity: `vorticity` [sample, frame, x, y] and `viscosity` [sample]."""
+    vorticity, viscosity = equation.sample(seed, TRAJECTORIES, FRAMES, INTERVAL)
+    return {"vorticity": vorticity, "viscosity": viscosity}
+
+
+PROBLEM = Generated(
+    ProblemFile(
+        name="navier_stokes",
+        title="Navier-Stokes: vorticity on the periodic square, to its later states",
+        equation="w_t + u.grad w = nu lap w + f, f = 0.1 (sin 2 pi (x + y) + cos 2 pi (x + y))",
+        data=DataSection(files=("navier_stokes.npz",), format="npz", validation=16, test=24),
+        inputs={"initial": FieldSection(key="vorticity", meaning="vorticity at (i, j) / points")},
+        parameters={
+            "viscosity": ParameterSection(
+                meaning="nu",
+                default=equation.VISCOSITY,
+                minimum=equation.VISCOSITIES[0],
+                maximum=equation.VISCOSITIES[1],
+            )
+        },
+        outputs={"vorticity": FieldSection(meaning="vorticity at times 1, 2, 3, ...")},
+        axes={
+            "x": AxisSection(boundary="periodic", points="left"),
+            "y": AxisSection(boundary="periodic", points="left"),
+        },
+        time=TimeSection(step=INTERVAL, horizon=10, conserved=("vorticity",)),
+    ),
+    sample,
+)
