@@ -127,7 +127,8 @@ def _march(
     def advect(v: NDArray[np.complex128]) -> NDArray[np.complex128]:
         return np.asarray(derivative * fft.rfft(np.square(fft.irfft(v, points))))
 
-    return etdrk4.march(spectrum, advect, etdrk4.coefficients(step, -viscosity * k**2), steps)
+    decay = np.asarray(-viscosity * k**2, dtype=np.float64)
+    return etdrk4.march(spectrum, advect, etdrk4.coefficients(step, decay), steps)
 
 
 def check(u: NDArray[np.float64], time: float, viscosity: float, step: float = STEP, length: float = 1.0) -> None:

@@ -119,5 +119,6 @@ def check(u: NDArray[np.float64], length: NDArray[np.float64], frames: int, inte
     if not np.isfinite(u).all():
         raise ValueError(f"initial{np.argwhere(~np.isfinite(u))[0].tolist()} is not finite")
     for name, value in {"length": length, "frames": frames, "interval": interval, "step": step}.items():
-        if not (np.isfinite(value).all() and np.all(np.asarray(value) > 0)):
+        numbers = np.asarray(value, dtype=np.float64)
+        if not (np.isfinite(numbers).all() and (numbers > 0).all()):
             raise ValueError(f"expected positive numbers but got {value} for {name}")

@@ -89,7 +89,8 @@ def solve(
 
 def wave_numbers(points: int) -> tuple[Field, Field]:
     """Return 2 pi k of both axes of the half spectrum, `[points, 1]` and `[1, points // 2 + 1]`."""
-    return 2 * np.pi * fft.fftfreq(points, 1 / points)[:, None], 2 * np.pi * np.arange(points // 2 + 1)[None]
+    both, half = fft.fftfreq(points, 1 / points)[:, None], np.arange(points // 2 + 1, dtype=np.float64)[None]
+    return np.asarray(2 * np.pi * both), np.asarray(2 * np.pi * half, dtype=np.float64)
 
 
 def advection(points: int, source: Callable[[int], Field]) -> Callable[[Spectrum], Spectrum]:
@@ -157,7 +158,8 @@ def sample(
         Trajectories `[sample, 1 + frames, points, points]` and their viscosities `[sample]`.
     """
     generator = np.random.default_rng(rng)
-    nu = np.exp(generator.uniform(*np.log(viscosities), count))
+    least, most = viscosities
+    nu = least * (most / least) ** generator.random(count)
     start = initial_vorticity(generator, count, resolution)
     stride = resolution // points
     following = solve(start, frames, interval, nu)
@@ -176,5 +178,6 @@ def check(omega: Field, viscosity: Field, frames: int, interval: float, step: fl
     if not np.isfinite(omega).all():
         raise ValueError(f"initial{np.argwhere(~np.isfinite(omega))[0].tolist()} is not finite")
     for name, value in {"viscosity": viscosity, "frames": frames, "interval": interval, "step": step}.items():
-        if not (np.isfinite(value).all() and np.all(np.asarray(value) > 0)):
+        numbers = np.asarray(value, dtype=np.float64)
+        if not (np.isfinite(numbers).all() and (numbers > 0).all()):
             raise ValueError(f"expected positive numbers but got {value} for {name}")
