@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from serving.catalogue.card import Tensor
 from serving.codecs import buffers
 from serving.codecs.names import check_names
-from serving.problem_details import WrongShape
+from serving.problem_details import WrongInput, WrongShape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from serving.catalogue.card import Card, Parameter
+    from serving.catalogue.card import Card, Parameter, Tensor
 
     Shape = tuple[int, ...]
 
@@ -68,7 +67,7 @@ def results(card: Card, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
         shapes: The shapes of the inputs and parameters that are sent.
 
     Raises:
-        WrongInput: An input is missing, or the model does not have one.
+        WrongInput: An input is missing, or the model does not have one, or none says the grid.
         WrongShape: A rank is neither a sample's nor a batch's, or an output's shape does not follow from the inputs.
     """
     check_names(shapes, card.names, card.optional)
@@ -81,7 +80,10 @@ def results(card: Card, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
                 array=name,
             )
     counts = [shape[0] for name, shape in shapes.items() if is_batch(shape, arguments[name])]
-    lead = next(name for name in shapes if isinstance(arguments[name], Tensor))
+    free = [tensor.name for tensor in card.inputs if tensor.points is None]
+    lead = next((name for name in free if name in shapes), None)
+    if lead is None:
+        raise WrongInput(f"no input was sent, so the grid is unknown; send {' or '.join(free)}", array=free[0])
     points = dict(zip(card.grid.axes, shapes[lead][-len(card.grid.axes) :], strict=True))
     batch = (max(counts),) if counts and is_batch(shapes[lead], arguments[lead]) else ()
     found = {tensor.name: (*batch, *_sizes(tensor, points)) for tensor in card.outputs}
