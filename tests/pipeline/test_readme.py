@@ -200,5 +200,5 @@ def test_the_settings_page_lists_every_setting() -> None:
 def test_the_routes_page_lists_every_route(tmp_path: Path) -> None:
     paths = create_app(Settings(repository=tmp_path)).openapi()["paths"]
     routes = {f"{method.upper()} {path}" for path, operations in paths.items() for method in operations}
-    listed = set(re.findall(r"`((?:GET|POST) /[^`?]*)", ROUTES.read_text()))
+    listed = set(re.findall(r"`((?:GET|POST|DELETE) /[^`?]*)", ROUTES.read_text()))
     assert listed == routes | {"GET /metrics", "GET /docs", "GET /"}
