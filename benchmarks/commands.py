@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,6 +39,9 @@ from benchmarks.tables import (
     summary,
     targets,
 )
+from benchmarks.trajectories import comparison as trajectories
+from benchmarks.trajectories import solvers as rollout_solvers
+from training.files import write_json
 from training.recipes import recipe as recipes
 from training.user_error import UserError
 
@@ -50,6 +54,7 @@ ABLATION, NEURALOP = Path("docs/ablation.json"), Path("docs/neuralop.json")
 PROFILE = Path("docs/profile.png")
 OWN_DATA = Path("docs/own-data.json")
 INVERSION = Path("docs/inversion.json")
+TRAJECTORIES = Path("docs/trajectories.json")
 HOUR = 60.0  # minutes of a full soak, which `make bench` leaves out
 
 Repository = Annotated[Path, typer.Option(help="Exported models.")]
@@ -342,6 +347,42 @@ def write_own_data(rows: Sequence[own_data_trainings.Row]) -> None:
         markdown.write(markdown.page_of(name), name, header, cells)
     typer.echo(own_data_tables.verdict(rows))
     own_data_chart.draw(rows, OWN_DATA.with_suffix(".png"))
+
+
+@app.command("trajectories")
+def compare_trajectories(
+    seconds: Annotated[float, typer.Option(min=1, help="Processor time of FNO's training.")] = 900.0,
+    data: Annotated[Path, typer.Option("--data", help="The folder of the trajectories.")] = trajectories.FOLDER,
+) -> None:
+    """Train Petrov and FNO on exponax's Kuramoto-Sivashinsky trajectories; into docs/trajectories.md.
+
+    Petrov trains first, as `make train PROBLEM=ks.toml` does, in five to ten minutes.
+    """
+    problem = trajectories.prepare(data)
+    rows = [trajectories.petrov(problem, data), trajectories.fno(data, seconds)]
+    keep_trajectories("own", rows)
+    publish("trajectories", trajectories.HEADER, trajectories.cells(rows))
+
+
+@app.command("rollouts")
+def measure_rollouts(
+    models: Annotated[str, typer.Option(help="Which released models.")] = ",".join(rollout_solvers.SETTINGS),
+    data: Annotated[Path, typer.Option("--data", help="The folder of the samples; missing ones are made.")] = Path(
+        "data"
+    ),
+) -> None:
+    """Measure released models of trajectories beside their solvers on coarser grids; into docs/trajectories.md."""
+    for name in split(models):
+        rows = rollout_solvers.measure(name, CHECKPOINTS, data)
+        keep_trajectories(name, rows)
+        publish(name, rollout_solvers.HEADER, rollout_solvers.cells(rows))
+        rollout_solvers.draw(rows, TRAJECTORIES.with_name(f"{name}.png"))
+
+
+def keep_trajectories(name: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Write the rows of one comparison beside those of the others."""
+    found = loads(TRAJECTORIES.read_text()) if TRAJECTORIES.exists() else {}
+    write_json(TRAJECTORIES, found | {name: rows})
 
 
 def results() -> tuple[dict[str, Any], dict[str, Any]]:

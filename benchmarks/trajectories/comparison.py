@@ -1,0 +1,104 @@
+"""Petrov's preset and FNO on the same trajectories, with the processor time that each has used."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.baselines.environment import interpreter
+from benchmarks.baselines.process import ONE_THREAD
+
+FOLDER = Path("data/trajectories")
+PROBLEM = Path(__file__).parent / "ks.toml"
+HELD = 16
+"""Trajectories for validation, and as many for the test, as the problem file says."""
+SHOWN = (1, 10, 20, 40)
+HEADER = ("network", "parameters", "processor seconds", *(f"frame {frame}" for frame in SHOWN))
+Row = dict[str, Any]
+
+
+def prepare(folder: Path) -> Path:
+    """Make the trajectories by exponax, if there are none, and return the problem file beside them.
+
+    Raises:
+        CalledProcessError: The environment cannot be made, or the solver failed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    problem = folder / PROBLEM.name
+    shutil.copyfile(PROBLEM, problem)
+    file = folder / "ks.npz"
+    if not file.exists():
+        aside = folder / "aside.npz"  # an interrupted run leaves no file that looks complete
+        run([str(interpreter("exponax")), "-W", "ignore", "-m", "benchmarks.trajectories.solver", str(aside)])
+        aside.replace(file)
+    return problem
+
+
+def run(command: list[str]) -> str:
+    """Run a program with one thread, and return its output.
+
+    Raises:
+        CalledProcessError: It failed.
+    """
+    environment = os.environ | ONE_THREAD
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603 -- our own command
+    return done.stdout
+
+
+def petrov(problem: Path, folder: Path) -> Row:
+    """Train the preset `quick` as a user does, from the file to the checkpoint, and measure its rollouts.
+
+    Args:
+        problem: The problem file.
+        folder: Where the run goes.
+    """
+    out = folder / "ks-quick"
+    command = [sys.executable, "-m", "training", "fit", str(problem), "--no-amounts"]
+    before = used_seconds()
+    run([*command, "--out", str(out), "--data", str(folder)])
+    card = json.loads((out / "card.json").read_text())
+    errors = [row["relative_l2"] for row in card["rollout"]]
+    return row("Petrov, preset quick", card["checkpoint"]["parameters"], used_seconds() - before, errors)
+
+
+def fno(folder: Path, seconds: float) -> Row:
+    """Train FNO for some processor seconds, and measure its rollouts.
+
+    Args:
+        folder: Where the trajectories are.
+        seconds: The processor time.
+    """
+    request = {"file": str(folder / "ks.npz"), "held": HELD, "seconds": seconds, "seed": 0, "split": "test"}
+    program = [str(interpreter("neuralop")), "-W", "ignore", "-m", "benchmarks.trajectories.fno"]
+    found = json.loads(run([*program, json.dumps(request)]).splitlines()[-1])
+    return row("FNO (neuraloperator)", found["parameters"], found["seconds"], found["errors"])
+
+
+def used_seconds() -> float:
+    """Return the processor seconds of all programs that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def row(network: str, parameters: int, seconds: float, errors: list[float]) -> Row:
+    """Return what is kept of one network: the error of every frame."""
+    return {"network": network, "parameters": parameters, "seconds": round(seconds), "errors": errors}
+
+
+def cells(rows: list[Row]) -> list[tuple[str, ...]]:
+    """Return the table of some rows."""
+    return [
+        (
+            each["network"],
+            f"{each['parameters']:,}",
+            f"{each['seconds']:g}",
+            *(f"{each['errors'][frame - 1]:.2g}" for frame in SHOWN),
+        )
+        for each in rows
+    ]

@@ -1,0 +1,181 @@
+"""The released models of trajectories beside their solvers on coarser grids with larger steps, error against time.
+
+All run on one thread, on the test trajectories in one batch. The error of a frame is the mean relative L2 distance to
+the trajectory that the solver made with its own step; the time is processor time per trajectory and frame. Truth and
+coarse solutions are carried between grids by their Fourier series.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from physics import burgers, kuramoto_sivashinsky, navier_stokes
+from training import checkpoint
+from training.data.own_samples import prepare
+from training.data.trajectory_samples import TrajectorySamples
+from training.evaluation import rollouts
+from training.operators.trajectory import TrajectoryOperator
+from training.problems.generated import GENERATED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Array = NDArray[np.float64]
+Solve = Callable[[Array, int, Array, float], Array]
+TRAJECTORIES = 16
+SHOWN = (1, 5, 10, 20)
+HEADER = ("method", "milliseconds per frame", *(f"frame {frame}" for frame in SHOWN))
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A solver's grids and steps to compare with.
+
+    Attributes:
+        solve: Maps initial fields, frames, parameters and a step to the frames that follow.
+        points: Points per axis.
+        steps: Time steps.
+    """
+
+    solve: Solve
+    points: tuple[int, ...]
+    steps: tuple[float, ...]
+
+
+SETTINGS = {
+    "kuramoto_sivashinsky": Setting(
+        lambda start, frames, length, step: kuramoto_sivashinsky.solve(start, frames, 2.0, length, step),
+        (24, 32, 48, 64),
+        (1.0, 0.5, 0.25, 0.1),
+    ),
+    "navier_stokes": Setting(
+        lambda start, frames, viscosity, step: navier_stokes.solve(start, frames, 1.0, viscosity, step),
+        (16, 24, 32, 48, 64),
+        (0.5, 0.25, 0.125),
+    ),
+}
+
+
+def measure(name: str, checkpoints: Path, data: Path) -> list[Row]:
+    """Measure a model, persistence, and its solver's settings.
+
+    Args:
+        name: A name of `SETTINGS`.
+        checkpoints: The folder of released checkpoints.
+        data: The folder of samples.
+    """
+    torch.set_num_threads(1)
+    generated = GENERATED[name]
+    generated.write(data)
+    samples = TrajectorySamples(prepare(generated.file, data, data), generated.file)
+    rows = slice(*(samples.split("test").start + each for each in (0, TRAJECTORIES)))
+    [output], [parameter] = generated.file.outputs, generated.file.parameters
+    truth = samples.file[output][rows].astype(np.float64)
+    numbers = samples.file[parameter][rows].astype(np.float64)
+    network = checkpoint.load(checkpoints / name).operator
+    if not isinstance(network, TrajectoryOperator):
+        raise TypeError(f"{name}: expected a model of trajectories but found {type(network).__name__}")
+    still = np.broadcast_to(truth[:, :1], truth[:, 1:].shape)
+    found = [
+        row("network", predicted(network, truth, numbers), truth),
+        row("keeping the first frame", (still, 0.0), truth),
+    ]
+    setting = SETTINGS[name]
+    for points in setting.points:
+        for step in setting.steps:
+            solution = solved(setting, points, step, truth, numbers)
+            found.append(row(f"solver, {points} points per axis, step {step:g}", solution, truth))
+    return found
+
+
+@torch.inference_mode()
+def predicted(network: TrajectoryOperator, truth: Array, numbers: Array) -> tuple[Array, float]:
+    """Return the network's frames, and the seconds they took."""
+    inputs = [torch.from_numpy(each.astype(np.float32)) for each in (truth[:, 0], numbers)]
+    network.rollout(inputs, 1)
+    started = time.process_time()
+    [found] = network.rollout(inputs, truth.shape[1] - 1)
+    return found.double().numpy(), time.process_time() - started
+
+
+def solved(setting: Setting, points: int, step: float, truth: Array, numbers: Array) -> tuple[Array, float]:
+    """Return a solver's frames, and the seconds they took; not a number where it overflows."""
+    start = carried(truth[:, 0], points)
+    started = time.process_time()
+    try:
+        with np.errstate(all="ignore"):
+            found = setting.solve(start, truth.shape[1] - 1, numbers, step)
+    except FloatingPointError:
+        return np.full_like(truth[:, 1:], np.nan), time.process_time() - started
+    taken = time.process_time() - started
+    return carried(found, truth.shape[-1], axes=truth.ndim - 2), taken
+
+
+def carried(fields: Array, points: int, axes: int | None = None) -> Array:
+    """Carry fields `[..., *grid]` to as many points per axis by their Fourier series.
+
+    Args:
+        fields: The fields.
+        points: Points per axis.
+        axes: Axes of the grid; all but the first by default.
+    """
+    for axis in range(fields.ndim - (fields.ndim - 1 if axes is None else axes), fields.ndim):
+        fields = np.moveaxis(burgers.interpolate(np.moveaxis(fields, axis, -1), points), -1, axis)
+    return fields
+
+
+def row(method: str, found: tuple[Array, float], truth: Array) -> Row:
+    """Return what is kept of one method."""
+    frames, seconds = found
+    errors = rollouts.bounded(rollouts.relative_l2(frames, truth[:, 1:])).mean(axis=0)
+    each = 1e3 * seconds / (frames.shape[0] * frames.shape[1])
+    return {"method": method, "milliseconds": float(f"{each:.3g}"), "errors": [float(f"{one:.3g}") for one in errors]}
+
+
+def cells(rows: list[Row]) -> list[tuple[str, ...]]:
+    """Return the table: the network, persistence, and the cheapest settings of the solver for each error."""
+    network, still, *settings = rows
+    settings.sort(key=lambda each: each["milliseconds"])
+    best, shown = np.inf, [network, still]
+    for each in settings:
+        if each["errors"][0] < best:
+            best = each["errors"][0]
+            shown.append(each)
+    return [
+        (
+            each["method"],
+            f"{each['milliseconds']:.3g}" if each["milliseconds"] else "",
+            *(f"{each['errors'][frame - 1]:.2g}" for frame in SHOWN),
+        )
+        for each in shown
+    ]
+
+
+def draw(rows: list[Row], path: Path) -> None:
+    """Draw the error of the first frame against the time per frame.
+
+    Args:
+        rows: What `measure` has found.
+        path: The picture's file.
+    """
+    network, still, *settings = rows
+    known = [each for each in settings if each["errors"][0] < 1]
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    times, errors = ([each["milliseconds"] for each in known], [each["errors"][0] for each in known])
+    axes.loglog(times, errors, "o", label="solver, coarser grids and larger steps")
+    axes.loglog(network["milliseconds"], network["errors"][0], "s", label="network")
+    axes.axhline(still["errors"][0], linestyle="--", color="gray", label="keeping the first frame")
+    axes.set_xlabel("milliseconds of one core per frame")
+    axes.set_ylabel("relative L2 error of the first frame")
+    axes.legend()
+    figure.savefig(path, dpi=100)
