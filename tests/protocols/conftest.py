@@ -60,22 +60,25 @@ def released(
 
 
 def _interpreter(requirements: str) -> Path:
-    """Return the interpreter of the clients' environment, with these clients in it."""
-    python, pins = ENVIRONMENT / "bin/python", CLIENTS / requirements
-    stamp = ENVIRONMENT / f"installed-{requirements}"
+    """Return the interpreter of the clients' environment, with these clients in it.
+
+    It is made once per application environment, whose packages it finds, and extended once per set of pins.
+    """
+    python, pins, application = ENVIRONMENT / "bin/python", CLIENTS / requirements, sysconfig.get_path("purelib")
+    made, installed = ENVIRONMENT / "application.txt", ENVIRONMENT / f"installed-{requirements}"
     ENVIRONMENT.parent.mkdir(exist_ok=True)
     with FileLock(f"{ENVIRONMENT}.lock"):
-        if not python.exists():
-            _make(python)
-        if not stamp.exists() or stamp.read_text() != pins.read_text():
+        if not _holds(made, resolved := str(Path(application).resolve())):
+            subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", ENVIRONMENT], check=True)
+            [packages] = ENVIRONMENT.glob("lib/python*/site-packages")
+            (packages / "application.pth").write_text(f"{resolved}\n")
+            made.write_text(resolved)
+        if not _holds(installed, pins.read_text()):
             pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
             subprocess.run([*pip, "-r", pins], check=True)
-            stamp.write_text(pins.read_text())
+            installed.write_text(pins.read_text())
     return python
 
 
-def _make(python: Path) -> None:
-    """Make an environment that finds all other packages in the application's."""
-    subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", ENVIRONMENT], check=True)
-    [packages] = python.parents[1].glob("lib/python*/site-packages")
-    (packages / "application.pth").write_text(sysconfig.get_path("purelib") + "\n")
+def _holds(stamp: Path, text: str) -> bool:
+    return stamp.exists() and stamp.read_text() == text
