@@ -1,5 +1,7 @@
 """The service's commands: `python -m serving` (Triton and gateway), `… gateway` (gateway alone), `… key` (an API key).
 
+With PETROV_WORKERS this process starts so many gateways as processes of their own (`serving.workers`).
+
 After SIGTERM or Ctrl-C, readiness becomes false, the gateway finishes its requests, then Triton drains.
 """
 
@@ -7,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -23,6 +28,9 @@ from serving.settings import Settings
 from serving.startup_error import StartupError
 from serving.triton import preflight
 from serving.triton.server import TritonServer, TritonServerError
+from serving.worker import WorkerGateway
+from serving.workers.processes import CANNOT_START, Processes
+from serving.workers.worker import Order, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -81,6 +89,19 @@ def key(
     typer.echo(secret)
 
 
+@commands.command(hidden=True)
+def worker() -> None:
+    """Run one of several gateway processes, as its parent orders on standard input (`serving.workers.processes`)."""
+    order = Order.model_validate_json(sys.stdin.buffer.readline())
+    settings = Settings.model_validate(order.settings)
+    log.configure(settings, telemetry.trace_id if settings.traces else None)
+    try:
+        _until_done(_work(settings, Worker(order)))
+    except (StartupError, keys.KeysError) as error:
+        logger.critical("%s", error)
+        raise typer.Exit(CANNOT_START) from error
+
+
 def _settings(**options: object) -> Settings:
     try:
         return Settings.model_validate({name: value for name, value in options.items() if value is not None})
@@ -93,7 +114,10 @@ def _run(settings: Settings) -> None:
     log.configure(settings, telemetry.trace_id if settings.traces else None)
     try:
         _check(settings)
-        _until_done(_with_triton(settings) if settings.embedded else _alone(settings))
+        if settings.workers > 1:
+            _until_done(_with_workers(settings))
+        else:
+            _until_done(_with_triton(settings) if settings.embedded else _alone(settings))
     except (StartupError, TritonServerError, keys.KeysError) as error:
         logger.critical("%s", error)  # the sentence alone: a traceback would add nothing
         raise typer.Exit(1) from error
@@ -137,6 +161,28 @@ async def _with_triton(settings: Settings) -> None:
     finally:
         await triton.stop()
         await running
+
+
+async def _work(settings: Settings, worker: Worker) -> None:
+    await WorkerGateway(settings, worker).run_until_shut_down()
+
+
+async def _with_workers(settings: Settings) -> None:
+    """Start several gateway processes and, unless it runs elsewhere, Triton; each ends with the other."""
+    with TemporaryDirectory(prefix="petrov-") as folder:
+        workers, triton = Processes(settings, Path(folder)), TritonServer(settings)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, workers.shut_down)
+        if not settings.embedded:
+            await workers.run()
+            return
+        running = asyncio.create_task(_run_triton(triton))
+        running.add_done_callback(lambda _: workers.shut_down())
+        try:
+            await workers.run()
+        finally:
+            await triton.stop()
+            await running
 
 
 async def _run_triton(triton: TritonServer) -> None:

@@ -28,6 +28,9 @@ class Settings(BaseSettings):
     grpc_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         8081, description="Port of the gateway's gRPC (Open Inference Protocol); 0 switches gRPC off."
     )
+    workers: Annotated[int, Field(ge=1, le=64)] = Field(
+        1, description="Gateway processes on the port, in front of one Triton; limits and rates hold for all together."
+    )
     repository: Path = Field(
         Path("model_repository"), description="Model repository; Triton reads the models, the gateway their cards."
     )

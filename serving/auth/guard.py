@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from serving.auth.keys import Key, Scope
     from serving.observability.metrics import Metrics
 
+    MakeBucket = Callable[[float, int, float, str], Bucket]
+
 OPEN = None  # the scope of what needs no key
+
+
+def own_bucket(rate: float, burst: int, now: float, _: str) -> Bucket:
+    """Return a bucket of this process alone."""
+    return Bucket(rate, burst, now)
 
 
 class Caller:
@@ -37,6 +44,7 @@ class Caller:
         limit: Samples per second, and at once; None for no limit.
         count: Called with the number of samples of every request.
         clock: Returns seconds.
+        make_bucket: Makes the bucket of a rate, burst and time, for the name.
     """
 
     def __init__(
@@ -45,9 +53,10 @@ class Caller:
         limit: tuple[float, int] | None = None,
         count: Callable[[int], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
+        make_bucket: MakeBucket = own_bucket,
     ) -> None:
         self.name = name
-        self._bucket = Bucket(*limit, clock()) if limit else None
+        self._bucket = make_bucket(*limit, clock(), name) if limit else None
         self._count = count
         self._clock = clock
 
@@ -85,10 +94,12 @@ class Guard:
     Args:
         keys: The key file; None admits everybody.
         metrics: Counts the samples of each key.
+        make_bucket: Argument of `Caller`.
     """
 
-    def __init__(self, keys: KeyFile | None, metrics: Metrics) -> None:
+    def __init__(self, keys: KeyFile | None, metrics: Metrics, make_bucket: MakeBucket = own_bucket) -> None:
         self._keys = keys
+        self._make_bucket = make_bucket
         self._metrics = metrics
         self._callers: dict[tuple[str, tuple[float, int] | None], Caller] = {}
 
@@ -145,7 +156,9 @@ class Guard:
         """Return one caller for all requests of a key, so that it has one rate, until its entry changes."""
         identity = (key.name, key.limit)
         if identity not in self._callers:
-            self._callers[identity] = Caller(*identity, self._metrics.key_fields.labels(key.name).inc)
+            self._callers[identity] = Caller(
+                *identity, self._metrics.key_fields.labels(key.name).inc, make_bucket=self._make_bucket
+            )
         return self._callers[identity]
 
 

@@ -38,15 +38,27 @@ class Admission:
         Raises:
             Overloaded: The limit of requests is reached.
         """
-        if self._requests >= self._max_requests:
-            raise Overloaded(f"{self._requests} requests are in flight, which is the limit")
-        self._requests += 1
+        self.begin()
         ticket = Ticket(self)
         try:
             yield ticket
         finally:
-            self._requests -= 1
-            self.bytes -= ticket.held
+            self.end(ticket.held)
+
+    def begin(self) -> None:
+        """Count one request.
+
+        Raises:
+            Overloaded: The limit of requests is reached.
+        """
+        if self._requests >= self._max_requests:
+            raise Overloaded(f"{self._requests} requests are in flight, which is the limit")
+        self._requests += 1
+
+    def end(self, held: int) -> None:
+        """Forget one request, and the bytes that it held."""
+        self._requests -= 1
+        self.bytes -= held
 
     def hold(self, count: int) -> None:
         """Count further bytes.

@@ -53,16 +53,18 @@ class GrpcServer:
 
     Args:
         service: The gateway's parts; its settings say where to listen.
+        shared: Whether other processes listen on the port, too; then `run` leaves it to `listen`.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, *, shared: bool = False) -> None:
         self._service = service
+        self._shared = shared
         self._settings = settings = service.settings
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", settings.max_body_bytes + _ENVELOPE_BYTES),
                 ("grpc.max_send_message_length", -1),
-                ("grpc.so_reuseport", 0),  # a port in use is an error
+                ("grpc.so_reuseport", int(shared)),  # else a port in use is an error
             ],
             # Predictions have a limit of their own; calls about models need no admission.
             maximum_concurrent_rpcs=2 * settings.max_requests_in_flight,
@@ -87,13 +89,22 @@ class GrpcServer:
         Raises:
             RuntimeError: The port is in use.
         """
-        host = self._settings.host
-        self._server.add_insecure_port(f"{f'[{host}]' if ':' in host else host}:{self._settings.grpc_port}")
-        await self._server.start()
+        if not self._shared:
+            await self.listen()
         try:
             yield
         finally:
             await self.stop()
+
+    async def listen(self) -> None:
+        """Listen from now on.
+
+        Raises:
+            RuntimeError: The port is in use.
+        """
+        host = self._settings.host
+        self._server.add_insecure_port(f"{f'[{host}]' if ':' in host else host}:{self._settings.grpc_port}")
+        await self._server.start()
 
     async def stop(self) -> None:
         """Accept no more calls; those in flight may finish within `drain_seconds`."""

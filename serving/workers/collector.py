@@ -1,0 +1,53 @@
+"""Metrics of the workers as processes, from the shared table and `/proc`, by slot."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from prometheus_client import Metric, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from serving.workers.table import Table
+
+LABEL = "worker"
+
+
+class WorkersCollector(Collector):
+    """Memory, files, processor and start time of every worker, its connections, and how often it was started.
+
+    Args:
+        table: The table of all workers.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families, each with a sample per worker."""
+        rows = self._table.workers
+        slots = [int(slot) for slot in np.flatnonzero(rows["start"])]
+        connections = GaugeMetricFamily("petrov_worker_connections", "Open connections.", labels=(LABEL,))
+        starts = CounterMetricFamily("petrov_worker_starts", "Starts of a worker, the first included.", labels=(LABEL,))
+        for slot in slots:
+            connections.add_metric((str(slot),), float(rows[slot]["connections"]))
+            starts.add_metric((str(slot),), float(rows[slot]["start"]))
+        yield connections
+        yield starts
+        yield from _processes({slot: int(rows[slot]["pid"]) for slot in slots if rows[slot]["pid"]})
+
+
+def _processes(pids: dict[int, int]) -> list[Metric]:
+    """Return what the library reports of a process, with the slot as a label."""
+    families: dict[str, Metric] = {}
+    for slot, pid in pids.items():
+        for found in ProcessCollector(pid=partial(int, pid), registry=None).collect():
+            family = families.setdefault(found.name, Metric(found.name, found.documentation, found.type))
+            for sample in found.samples:
+                family.add_sample(sample.name, {LABEL: str(slot)}, sample.value)
+    return list(families.values())

@@ -1,0 +1,124 @@
+"""A table in shared memory: what each worker has in flight, and what is left of the rates of keys.
+
+It is a file of a fixed size that every worker maps. A worker writes its own row alone; the parent clears the row of one
+that has ended, so that what it had in flight counts no longer. Whatever depends on other rows, or on a rate, happens
+under a lock that the kernel releases when its holder dies. Rates live in a cache: when all entries that a key may use
+are taken, the one that was used longest ago is replaced.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+MOST_WORKERS = 64
+_FILE, _LOCK = "table", "lock"
+_BUCKETS, _CHOICES = 4096, 64  # of which a key may use so many; a key file has at most a thousand keys
+_COLUMNS = ("pid", "start", "state", "connections", "requests", "bytes", "inversions")
+_ROW = np.dtype([(name, np.int64) for name in _COLUMNS])
+_BUCKET = np.dtype([("key", "V16"), ("level", np.float64), ("at", np.float64)])
+_TABLE = np.dtype([("workers", _ROW, (MOST_WORKERS,)), ("buckets", _BUCKET, (_BUCKETS,))])
+
+
+class State(IntEnum):
+    """What a worker does; a row of zeros is one that does not run."""
+
+    STARTING = 0
+    ACCEPTING = 1
+    READY = 2
+
+
+class Table:
+    """The table, as one process sees it.
+
+    Args:
+        folder: Folder of the file, in which `create` has made it.
+
+    Attributes:
+        workers: One row per slot, with the columns `pid`, `start` (how often the slot was filled), `state`,
+            `connections`, `requests` and `bytes` in flight, and `inversions`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        table = np.memmap(folder / _FILE, _TABLE, "r+", shape=(1,))
+        self.workers: NDArray[Any] = table["workers"][0]
+        self._buckets: NDArray[Any] = table["buckets"][0]
+        self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+
+    @classmethod
+    def create(cls, folder: Path) -> Table:
+        """Make the table's files in an empty folder."""
+        (folder / _FILE).write_bytes(bytes(_TABLE.itemsize))
+        (folder / _LOCK).touch()
+        return cls(folder)
+
+    def close(self) -> None:
+        """Close the lock; the table itself is unmapped with its last view."""
+        os.close(self._lock)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Return a context in which no other process changes what it shares; it takes microseconds and never awaits."""
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def begin(self, slot: int, start: int) -> None:
+        """Note that a slot is filled, for the nth time."""
+        self.workers[slot] = (0, start, State.STARTING, 0, 0, 0, 0)
+
+    def clear(self, slot: int) -> None:
+        """Forget what an ended worker had in flight, and keep how often its slot was filled."""
+        with self.locked():
+            self.begin(slot, self.workers[slot]["start"])
+
+    def total(self, column: str) -> int:
+        """Return the sum of a column over all workers."""
+        return int(self.workers[column].sum())
+
+    def accepting(self) -> NDArray[np.intp]:
+        """Return the slots of the workers that accept connections."""
+        return np.flatnonzero(self.workers["state"] > State.STARTING)
+
+    def ready(self) -> bool:
+        """Return whether some worker accepts connections, and all that do are ready."""
+        states = self.workers["state"][self.accepting()]
+        return bool(states.size and (states == State.READY).all())
+
+    def bucket(self, name: str, full: float, now: float) -> NDArray[Any]:
+        """Return the entry of a rate, under the lock; a new one is full.
+
+        Args:
+            name: Name of the rate; another rate has another name.
+            full: Its level when it is new.
+            now: Seconds on the clock of all workers.
+
+        Returns:
+            A view with the fields `level` and `at`, which may be another rate's after the lock is released.
+        """
+        digest = hashlib.sha256(name.encode()).digest()
+        key, first = np.void(digest[:16]), int.from_bytes(digest[16:20], "little")
+        choices = (first + np.arange(_CHOICES)) % _BUCKETS
+        found = np.flatnonzero(self._buckets["key"][choices] == key)
+        if found.size:
+            return self._entry(int(choices[found[0]]))
+        entry = self._entry(int(choices[np.argmin(self._buckets["at"][choices])]))  # an unused one is the oldest
+        entry["key"], entry["level"], entry["at"] = key, full, now
+        return entry
+
+    def _entry(self, index: int) -> NDArray[Any]:
+        return self._buckets[index : index + 1]
