@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from serving.gateway import Gateway
 from serving.workers.acceptor import Acceptor
-from serving.workers.table import State
+from serving.workers.table import State, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,22 +89,21 @@ class WorkerGateway(Gateway):
         """Return whether this worker has more connections than another, and say how many it has."""
         table, own = self.worker.table, len(self.server_state.connections) + opening
         self.worker.row["connections"] = own
-        return own > int(table.workers["connections"][table.accepting()].min()) + SPREAD
+        return own > table.least_connections() + SPREAD
 
     def _publish(self) -> None:
         """Write into the table what the other workers need to know."""
         row = self.worker.row
-        row["connections"] = len(self.server_state.connections)
+        row["alive"], row["connections"] = milliseconds(), len(self.server_state.connections)
         if row["state"][0] != State.STARTING:
             row["state"] = State.READY if self._ready() else State.ACCEPTING
             self.service.metrics.refresh()
 
     async def on_tick(self, counter: int) -> bool:
-        """Publish, beside what uvicorn does ten times a second."""
+        """Give a sign of life, beside what uvicorn does ten times a second."""
+        self.worker.row["alive"] = milliseconds()
         if counter % REFRESH_TICKS == 0:
             self._publish()
-        else:
-            self.worker.row["connections"] = len(self.server_state.connections)
         return await super().on_tick(counter)
 
     def _stop_listening(self) -> None:

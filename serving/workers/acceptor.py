@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
-PAUSE_SECONDS = 0.002  # for a worker that has more connections than the others
+PAUSE_SECONDS, MOST_PAUSES = 0.002, 25  # for a worker that has more connections than the others
 LACK_SECONDS = 1.0  # after an error such as too many open files, as asyncio does
 
 
@@ -37,6 +37,7 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._opening = set[asyncio.Task[None]]()
         self._timer: asyncio.TimerHandle | None = None
+        self._pauses = 0
         self._loop.add_reader(listener, self._look)
 
     def close(self) -> None:
@@ -54,9 +55,12 @@ class Acceptor:
         await asyncio.gather(*self._opening)
 
     def _look(self) -> None:
-        if self._ahead(len(self._opening)):
+        """Accept a connection, or leave it to the others for a moment: they may be too busy to take it."""
+        if self._pauses < MOST_PAUSES and self._ahead(len(self._opening)):
+            self._pauses += 1
             self._pause(PAUSE_SECONDS)
         else:
+            self._pauses = 0
             self._accept()
 
     def _pause(self, seconds: float) -> None:
@@ -64,10 +68,8 @@ class Acceptor:
         self._timer = self._loop.call_later(seconds, self._resume)
 
     def _resume(self) -> None:
-        """Accept what is left after a pause, whatever the others have: one of them may be frozen."""
         self._timer = None
         self._loop.add_reader(self._listener, self._look)
-        self._accept()
 
     def _accept(self) -> None:
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import time
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -24,12 +25,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_WORKERS = 64
+FROZEN_MILLISECONDS = 1000  # without a sign of life, ten of which are due
+_MANY = 2**62
 _FILE, _LOCK = "table", "lock"
 _BUCKETS, _CHOICES = 4096, 64  # of which a key may use so many; a key file has at most a thousand keys
-_COLUMNS = ("pid", "start", "state", "connections", "requests", "bytes", "inversions")
+_COLUMNS = ("pid", "start", "state", "alive", "connections", "requests", "bytes", "inversions")
 _ROW = np.dtype([(name, np.int64) for name in _COLUMNS])
 _BUCKET = np.dtype([("key", "V16"), ("level", np.float64), ("at", np.float64)])
 _TABLE = np.dtype([("workers", _ROW, (MOST_WORKERS,)), ("buckets", _BUCKET, (_BUCKETS,))])
+
+
+def milliseconds() -> int:
+    """Return the time on the clock that all processes of the machine share."""
+    return time.monotonic_ns() // 1_000_000
 
 
 class State(IntEnum):
@@ -48,7 +56,8 @@ class Table:
 
     Attributes:
         workers: One row per slot, with the columns `pid`, `start` (how often the slot was filled), `state`,
-            `connections`, `requests` and `bytes` in flight, and `inversions`.
+            `alive` (when it said so last, in `milliseconds`), `connections`, `requests` and `bytes` in flight, and
+            `inversions`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,7 +88,7 @@ class Table:
 
     def begin(self, slot: int, start: int) -> None:
         """Note that a slot is filled, for the nth time."""
-        self.workers[slot] = (0, start, State.STARTING, 0, 0, 0, 0)
+        self.workers[slot] = (0, start, State.STARTING, 0, 0, 0, 0, 0)
 
     def clear(self, slot: int) -> None:
         """Forget what an ended worker had in flight, and keep how often its slot was filled."""
@@ -93,6 +102,12 @@ class Table:
     def accepting(self) -> NDArray[np.intp]:
         """Return the slots of the workers that accept connections."""
         return np.flatnonzero(self.workers["state"] > State.STARTING)
+
+    def least_connections(self) -> int:
+        """Return the connections of the worker that has the fewest, of those that accept any and are not frozen."""
+        rows = self.workers
+        able = (rows["state"] > State.STARTING) & (rows["alive"] > milliseconds() - FROZEN_MILLISECONDS)
+        return int(rows["connections"][able].min(initial=_MANY))
 
     def ready(self) -> bool:
         """Return whether some worker accepts connections, and all that do are ready."""

@@ -43,7 +43,14 @@ def test_an_absurd_time_is_refused_by_name(name: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("max_body_bytes", "-1"), ("max_bytes_in_flight", "1e30"), ("max_requests_in_flight", "0"), ("port", "65536")],
+    [
+        ("max_body_bytes", "-1"),
+        ("max_bytes_in_flight", "1e30"),
+        ("max_requests_in_flight", "0"),
+        ("port", "65536"),
+        ("workers", "0"),
+        ("workers", "65"),
+    ],
 )
 def test_an_absurd_limit_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(ValidationError, match=name):
