@@ -86,6 +86,12 @@ class Quality:
         """Return the quality with error bounds `[B]`, where any is known."""
         return self if np.isnan(bounds).all() else replace(self, numbers={**self.numbers, ERROR_BOUND: bounds})
 
+    def estimated(self, estimate: float | None) -> Quality:
+        """Return the quality with one error estimate for all samples, where it is known."""
+        if estimate is None:
+            return self
+        return replace(self, numbers={**self.numbers, ERROR_ESTIMATE: np.full(len(self.solved), estimate, np.float32)})
+
     def document(self) -> dict[str, Any]:
         """Return the member `quality` of a response in JSON; a number that is not known is null."""
         return {**self.lists, "solved_by": self.solved_by}

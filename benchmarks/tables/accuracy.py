@@ -80,5 +80,6 @@ def training_rows(checkpoints: Path) -> list[tuple[str, ...]]:
 
 
 def cards(checkpoints: Path) -> list[Path]:
-    """Return the released models' cards that hold errors of fields."""
-    return [card for card in sorted(checkpoints.glob("*/card.json")) if "errors" in json.loads(card.read_text())]
+    """Return the released models' cards that hold errors of fields by grid; those of trajectories have a page."""
+    found = [(card, json.loads(card.read_text())) for card in sorted(checkpoints.glob("*/card.json"))]
+    return [path for path, card in found if "errors" in card and "rollout" not in card]

@@ -183,9 +183,17 @@ class Card(Part):
     accuracy: tuple[dict[str, Any], ...] = Field(
         default=(), description="Accuracy of a model of sequences, beside that of a guess."
     )
+    rollout: tuple[dict[str, Any], ...] = Field(
+        default=(), description="What was measured of a model of trajectories, frame by frame."
+    )
     checkpoint: dict[str, Any]
     product: Product | None = Field(default=None, description="Of the graph of a derivative.")
     differentiable: tuple[Kind, ...] = Field(default=(), description="The derivatives that are served.")
+
+    def rollout_estimate(self, frames: int) -> float | None:
+        """Return the calibrated error of a rollout's last frame; None where so many frames have not been measured."""
+        found = self.rollout[frames - 1].get("error_estimate") if frames <= len(self.rollout) else None
+        return float(found) if isinstance(found, int | float) else None
 
     @cached_property
     def arguments(self) -> tuple[Tensor | Parameter, ...]:

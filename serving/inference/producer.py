@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from serving.catalogue.card import FRAME
 from serving.inference.policy import Case
 from serving.quality import Quality, split
 
@@ -121,6 +122,8 @@ class Producer:
             return await self._only_solved(run, inputs)
         results = await self._solver.predict(run.card, inputs.arrays, run.deadline, run.request_id)
         outputs, quality = split(results, run.card.quality)
+        if run.card.frames is not None:
+            quality = quality.estimated(run.card.rollout_estimate(inputs.arrays[FRAME].shape[1]))
         return await self._refined(run, inputs, outputs, quality) if run.policy.demands else (outputs, quality)
 
     async def _refined(

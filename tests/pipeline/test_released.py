@@ -18,6 +18,7 @@ from physics.grid import WALL
 from physics.norms import relative_l2
 from training import checkpoint
 from training.data.noise import add_noise
+from training.recipes.trajectory import TrajectoryRecipe
 from training.sequences.corpora import grammar
 from training.sequences.corpora import load as corpora
 from training.sequences.samples import UNLABELLED
@@ -121,4 +122,5 @@ def test_the_card_agrees_with_weights_and_recipe(name: str) -> None:
     found = checkpoint.load(RELEASED / name)
     assert found.card["checkpoint"]["parameters"] == sum(p.numel() for p in found.operator.parameters())
     rows, unit = ("errors", "fields") if "errors" in found.card else ("accuracy", "sequences")
-    assert {row[unit] for row in found.card[rows]} == {found.recipe.data.test}
+    data = found.recipe.problem.data if isinstance(found.recipe, TrajectoryRecipe) else found.recipe.data
+    assert {row[unit] for row in found.card[rows]} == {data.test}

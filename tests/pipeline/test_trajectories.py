@@ -37,6 +37,7 @@ LINE = """
 name = "line"
 [data]
 files = ["line.npz"]
+validation = 9
 [inputs.initial]
 key = "u"
 [outputs.u]
@@ -221,8 +222,9 @@ def test_every_route_takes_frames(http: httpx2.Client, service: Service, client:
     packed = http.post(f"{url}?frames=6", content=file.getvalue(), headers={"Content-Type": "application/x-npy"})
     close(np.load(io.BytesIO(packed.content)), expected)
     tensor = {"name": "initial", "shape": [2, 32], "datatype": "FP32", "data": start.ravel().tolist()}
-    [output] = http.post("/v2/models/line/infer?frames=6", json={"inputs": [tensor]}).json()["outputs"]
+    output, estimate = http.post("/v2/models/line/infer?frames=6", json={"inputs": [tensor]}).json()["outputs"]
     assert output["shape"] == [2, 6, 32]
+    assert (estimate["name"], estimate["shape"]) == ("error_estimate", [2, 1])
     close(np.reshape(output["data"], (2, 6, 32)), expected)
     with GrpcClient(service.grpc) as grpc:
         close(grpc.rollout("line", start, 6), expected)
@@ -278,6 +280,14 @@ def test_without_a_number_of_frames_a_training_trajectory_follows(client: Client
     card = http.get("/v1/models/line").json()["card"]
     assert card["frames"] == {"step": 0.5, "history": 1, "states": ["initial"], "trained": 8, "maximum": 1000}
     assert [row["frame"] for row in card["rollout"]] == list(range(1, 9))
+
+
+def test_a_response_has_the_error_estimate_of_its_last_frame(http: httpx2.Client) -> None:
+    rows, body = http.get("/v1/models/line").json()["card"]["rollout"], {"inputs": {"initial": lines(2)[:, 0].tolist()}}
+    for frames in (1, 8):
+        quality = http.post(f"/v1/models/line/predict?frames={frames}", json=body).json()["quality"]
+        assert quality["error_estimate"] == pytest.approx([rows[frames - 1]["error_estimate"]] * 2)
+    assert "quality" not in http.post("/v1/models/line/predict?frames=9", json=body).json()  # measured for none
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", "1001", "9" * 30])

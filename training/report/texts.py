@@ -37,9 +37,9 @@ def naive(report: Report) -> str:
 
 
 def trust(calibration: Mapping[str, Any] | None, *, rollouts: bool = False) -> str:
-    """Say how well the model's own error estimates hold on test samples; those of rollouts are not calibrated."""
+    """Say how well the model's own error estimates hold on test samples; those of rollouts are on the card."""
     if rollouts:
-        return "The errors of rollouts are not calibrated: responses hold no estimate."
+        return "With nine validation samples or more, the card estimates the error of every frame."
     if calibration is None or "coverage" not in calibration:
         return "There are too few validation samples for error estimates in the responses."
     return (

@@ -249,6 +249,17 @@ def test_windows_are_the_same_from_memory_and_from_the_disk(
     assert not disk.held
 
 
+def test_frames_have_conformal_estimates_where_the_held_trajectories_suffice(
+    samples: TrajectorySamples, operator: TrajectoryOperator
+) -> None:
+    found = measured(operator, samples, "test", FRAMES - 2)
+    held = np.arange(1.0, 11.0)[:, None] * np.arange(1.0, FRAMES - 1)
+    rows = found.summary(0.5, held)["rollout"]
+    assert [row["error_estimate"] for row in rows] == pytest.approx([10.0 * frame for frame in range(1, FRAMES - 1)])
+    assert {row["coverage"] for row in rows} <= {0.0, 1.0}  # one test trajectory
+    assert "error_estimate" not in found.summary(0.5, held[:8])["rollout"][0]
+
+
 FAULTS = {
     ('key = "u"', 'key = "v"'): "outputs.u: expected one input with the key 'u'",
     ('conserved = ["u"]', 'conserved = ["w"]'): "time.conserved: expected outputs but got w",

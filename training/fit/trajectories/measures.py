@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from training.calibration.conformal import fewest, quantile
 from training.data.trajectory_samples import TrajectorySamples
 from training.evaluation import rollouts
 from training.fit.trajectories.rollout import Rollout, RolloutBatches
@@ -35,15 +36,21 @@ class Measures(NamedTuple):
     persistence: NDArray[np.float64]
     energy: NDArray[np.float64]
 
-    def summary(self, step: float) -> dict[str, Any]:
+    def summary(self, step: float, held: NDArray[np.float64] | None = None) -> dict[str, Any]:
         """Return the card's figures: a row per frame, the mean time of correlation, and spectra of the last frame.
 
         Args:
             step: Time between two frames.
+            held: Errors `[trajectory, frame]` of calibration trajectories, for the error estimates of the frames.
         """
         truth, predicted = self.energy.mean(axis=0)
+        rows = [*self.rows(step)]
+        if held is not None and len(held) >= fewest():
+            for row, calibration, errors in zip(rows, held.T, self.errors.T, strict=True):
+                row["error_estimate"] = significant(quantile(calibration))
+                row["coverage"] = significant(float((errors <= row["error_estimate"]).mean()))
         return {
-            "rollout": [*self.rows(step)],
+            "rollout": rows,
             "correlation_time": float(step * rollouts.correlated_frames(self.correlation).mean()),
             "spectrum": {
                 "truth": [significant(float(value)) for value in truth],

@@ -95,10 +95,14 @@ class TrajectoryWorkload(OwnWorkload):
         return super().account() | {"frames": self.samples.frames, "horizon": horizon(self.samples)}
 
     def measure(self, network: Operator, problem: Problem, scope: Scope) -> dict[str, Any]:
-        """Measure rollouts of the test trajectories: the mean up to the horizon, and every frame."""
+        """Measure rollouts of the test trajectories: the mean up to the horizon, and every frame.
+
+        The error estimates of the frames are those of the validation trajectories, which have also chosen the epoch.
+        """
         if scope.grid is not None or scope.noise is not None:
             raise ScopeError(f"{problem.name}: its data are on one grid and without noise of ours")
-        found = measured(network, self.samples, "test", self.samples.frames - history(self.recipe.problem))
+        frames = self.samples.frames - history(self.recipe.problem)
+        found, held = (measured(network, self.samples, split, frames) for split in ("test", "validation"))
         within = found.errors[:, : horizon(self.samples)].mean(axis=1)
         row = {"grid": list(self.samples.sides), "fields": len(within)} | summary(within)
         time = self.recipe.problem.time
@@ -106,11 +110,11 @@ class TrajectoryWorkload(OwnWorkload):
             "errors": [row],
             "classical": [],
             "clock": {"processor": processor()},
-            **found.summary(time.step if time is not None else 1.0),
+            **found.summary(time.step if time is not None else 1.0, held.errors),
         }
 
     def calibration_samples(self, network: Operator, fresh: int = 0) -> None:
-        """Return nothing: the errors of rollouts are not calibrated."""
+        """Return nothing: rollouts have error estimates by frame, which `measure` takes from validation samples."""
         del network, fresh
 
     def examples(self) -> Tensors:
