@@ -61,6 +61,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic.json_schema import SkipJsonSchema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,7 +79,7 @@ class Where(BaseModel):
 
     array: str
     index: list[int] | None = None
-    inputs: bool = Field(default=True, exclude=True, description="Whether the array is an input of a model.")
+    inputs: SkipJsonSchema[bool] = Field(default=True, exclude=True)  # whether the array is an input of a model
 
     @computed_field(description="JSON pointer (RFC 6901) into the body of a request in JSON.")  # type: ignore[prop-decorator]  # pydantic's own order
     @property

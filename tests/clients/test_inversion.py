@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from petrov_client import AsyncClient, Client, DeadlineExceeded, InvalidInput, Inversion, RequestError, UnknownModel
+from petrov_client.__main__ import main
 from petrov_client._http import problem_fault
-from petrov_client._inversion import status
+from petrov_client._inversion import sensors, status
 from physics import darcy
 from physics.grid import axis
 from physics.sensors import Sensors, lattice
@@ -19,6 +21,7 @@ from tests.conftest import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.clients.conftest import AnyClient
     from tests.conftest import Gateway
@@ -116,3 +119,26 @@ def test_a_job_that_fails_raises_its_problem() -> None:
         status(ended, problem_fault)
     with pytest.raises(RequestError, match="cancelled"):
         status(ended | {"state": "cancelled"}, problem_fault)
+
+
+@pytest.mark.parametrize("noise", [(), ("--noise", "1e-5")])
+def test_the_command_reads_a_table_and_writes_arrays(
+    gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: tuple[str, ...]
+) -> None:
+    source, target = tmp_path / "sensors.csv", tmp_path / "found.npz"
+    columns = [SENSORS, measured()[:, None], *([] if noise else [np.full((25, 1), 1e-5)])]
+    np.savetxt(source, np.hstack(columns), delimiter=",")
+    command = ["petrov", "invert", "blur", source, target, *noise, "--solver", "--points", *GRID, "--url", gateway.url]
+    monkeypatch.setattr(sys, "argv", [*map(str, command)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    found = np.load(target)
+    assert found["coefficient"].shape == found["upper"].shape == GRID
+    np.testing.assert_allclose(found["predicted"], measured(), atol=1e-4)
+
+
+def test_a_table_without_noise_is_refused(tmp_path: Path) -> None:
+    np.savetxt(tmp_path / "sensors.csv", np.ones((3, 3)), delimiter=",")
+    with pytest.raises(ValueError, match=r"expected 4 columns \(row, column, value, noise\)"):
+        sensors(tmp_path / "sensors.csv", None)

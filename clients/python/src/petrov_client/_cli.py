@@ -24,7 +24,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from petrov_client import _columns, _files, _tables, _texts
+from petrov_client import _columns, _files, _inversion, _tables, _texts
 from petrov_client._async_client import IN_FLIGHT
 from petrov_client._client import Client
 from petrov_client._exceptions import PetrovError, RequestError, ServiceError
@@ -303,6 +303,51 @@ def reference(
         _files.write(target, outputs, info.outputs)
         _report(outputs, target)
         typer.echo(f"classical solver, {time.monotonic() - start:.2f} s")
+
+
+@app.command()
+def invert(
+    model: Name,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="IN",
+            exists=True,
+            dir_okay=False,
+            help="A .csv file with a line per sensor: row, column, value and, unless --noise is set, its noise. Rows "
+            "and columns are positions in sides of the domain, from 0 to 1.",
+        ),
+    ],
+    target: Annotated[Path, typer.Argument(metavar="OUT", dir_okay=False, help="A .npz file.")],
+    noise: Annotated[
+        float | None, typer.Option(help="Standard deviation of all errors, in units of the values.")
+    ] = None,
+    prior: Annotated[str | None, typer.Option(help="log-normal or two-materials.")] = None,
+    solver: Annotated[bool, typer.Option("--solver", help="Use the classical solver instead of the network.")] = False,
+    points: Annotated[tuple[int, int] | None, typer.Option(metavar="ROWS COLUMNS", help="Grid of the model.")] = None,
+    url: Url = GATEWAY,
+    timeout: Timeout = TIMEOUT_SECONDS,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
+) -> None:
+    """Infer an input of a model from its output at sensors, and write it with its uncertainty to OUT.
+
+    Example: petrov invert darcy sensors.csv permeability.npz --noise 1e-4
+    """
+    _files.check_output(target, frozenset({".npz"}))
+    sensors = _inversion.sensors(source, noise)
+    with _http_client(url, timeout, "invert") as client:
+        found = client.invert(
+            model,
+            *sensors,
+            prior=None if prior is None else {"kind": prior},
+            forward="solver" if solver else None,
+            grid=points,
+            progress=progress,
+        )
+    arrays = {**found.inputs, **{name: getattr(found, name) for name in (*_inversion.FIELDS, *_inversion.VECTORS)}}
+    np.savez(target, **arrays)
+    _report(arrays, target)
+    typer.echo(f"misfit {found.misfit:.2f} after {found.iterations} steps, {found.seconds:.1f} s")
 
 
 @app.command()

@@ -12,6 +12,7 @@ from petrov_client._exceptions import InvalidInput, InvalidResponse, PetrovError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -70,6 +71,27 @@ class Status:
     misfit: float | None
     converged: bool
     seconds: float
+
+
+def sensors(source: Path, noise: float | None) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
+    """Return positions `[sensors, 2]`, values and noise `[sensors]` of a file of comma-separated numbers.
+
+    Args:
+        source: A line per sensor: row, column, value and, without `noise`, its noise.
+        noise: That of all sensors.
+
+    Raises:
+        ValueError: The file holds something else.
+    """
+    try:
+        table = np.loadtxt(source, delimiter=",", ndmin=2)
+    except ValueError as error:
+        raise ValueError(f"expected numbers with commas between them in {source}: {error}") from error
+    columns = 4 if noise is None else 3
+    if table.shape[1] != columns:
+        meaning = "row, column, value, noise" if noise is None else "row, column, value"
+        raise ValueError(f"expected {columns} columns ({meaning}) in {source} but got {table.shape[1]}")
+    return table[:, :2], table[:, 2], table[:, 3] if noise is None else noise
 
 
 def request(sensors: Any, values: Any, noise: Any, options: Mapping[str, Any]) -> dict[str, Any]:
