@@ -4,8 +4,8 @@ r"""The closed form of Burgers' equation on a periodic interval (Cole 1951, Hopf
     u(x, t) = \sum_y w_{xy}\, \frac{x - y}{t}, \qquad
     w_{xy} = \operatorname{softmax}_y\left(-\frac{1}{2\nu}\left[\int_0^y u_0 + \frac{(x - y)^2}{2t}\right]\right).
 
-The sum is the trapezoidal rule of the exact integral over y, over three periods around x, in a frame that moves with
-the mean velocity. It is one head of softmax attention: queries and keys are positions, values are velocities.
+The sum is the trapezoidal rule of the exact integral over y, over three periods around x or more, in a frame that moves
+with the mean velocity. It is one head of softmax attention: queries and keys are positions, values are velocities.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from physics.registry import Classical
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-PERIODS = 3
+NEGLECTED = 1e-8
+"""The largest weight of a key beyond the periods that are summed, relative to the largest weight of all."""
+
 BLOCK = 256
 """Points whose sums are evaluated at one time; it bounds the memory."""
 
@@ -65,10 +67,11 @@ def solve(
     working = resolution if u.size >= resolution else u.size * -(-resolution // u.size)
     coarse = interpolate(u, working)
     x = length * np.arange(working) / working
-    shift = length * (np.arange(PERIODS) - PERIODS // 2)[:, None]
+    reach = images(viscosity * time / length**2)
+    shift = length * np.arange(-reach, reach + 1)[:, None]
     mean = coarse.mean()  # a frame that moves with the mean velocity sees none
     moved = np.mod(x - mean * time, length)
-    potential = np.tile(antiderivative(coarse - mean, length), PERIODS).astype(dtype)
+    potential = np.tile(antiderivative(coarse - mean, length), 2 * reach + 1).astype(dtype)
     keys = (x + shift).ravel().astype(dtype)
 
     def displacements(queries: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
@@ -79,6 +82,22 @@ def solve(
     parts = np.split(moved.astype(dtype), range(BLOCK, working, BLOCK))
     final = np.asarray(mean + np.concatenate([*map(displacements, parts)]) / dtype(time), dtype=np.float64)
     return interpolate(final, u.size) if u.size >= working else final[:: working // u.size]
+
+
+def images(spread: float) -> int:
+    """Return how many periods on either side of a point have to be summed, at least 1.
+
+    The largest weight belongs to a key within half a period, because the potential is periodic. So the weight of a key
+    at the distance d is at most exp((1/4 - d^2) / 4 nu t) of it.
+
+    Args:
+        spread: nu t, in periods^2.
+
+    Example:
+        >>> images(0.01), images(0.06)
+        (1, 3)
+    """
+    return max(1, int(np.ceil(np.sqrt(0.25 - 4 * spread * np.log(NEGLECTED)))))
 
 
 def converged(initial: ArrayLike, time: float = 1.0, viscosity: float = VISCOSITY) -> NDArray[np.float64]:

@@ -30,6 +30,7 @@ from training.operators import Operator, build
 from training.problems.description import Description
 from training.problems.problem import Problem
 from training.problems.registry import with_code
+from training.recipes.closed_form import ClosedFormRecipe
 from training.recipes.own import OwnRecipe
 from training.recipes.recipe import AnyRecipe, Recipe
 from training.sequences.networks import build as networks
@@ -121,6 +122,15 @@ class OwnCheckpoint(Checkpoint):
 
 
 @dataclass(frozen=True)
+class ClosedFormCheckpoint(Checkpoint):
+    """A checkpoint of an operator that nothing was trained for."""
+
+    operator: Operator
+    recipe: ClosedFormRecipe
+    problem: Problem
+
+
+@dataclass(frozen=True)
 class SequenceCheckpoint(Checkpoint):
     """A checkpoint of a network that labels sequences."""
 
@@ -163,7 +173,9 @@ def describe_for(operator: nn.Module, problem: Problem | SequenceDescription) ->
     return describe(problem)
 
 
-def load(folder: Path, *, calibrated: bool = True) -> OperatorCheckpoint | OwnCheckpoint | SequenceCheckpoint:
+def load(
+    folder: Path, *, calibrated: bool = True
+) -> OperatorCheckpoint | OwnCheckpoint | ClosedFormCheckpoint | SequenceCheckpoint:
     """Rebuild the network of a checkpoint folder.
 
     Args:
@@ -181,7 +193,7 @@ def load(folder: Path, *, calibrated: bool = True) -> OperatorCheckpoint | OwnCh
         network = networks.build(recipe.operator, problem)
         restore(network, folder / WEIGHTS)
         return SequenceCheckpoint(network.eval(), recipe, problem, read_json(folder / CARD), digest(folder), stored)
-    if isinstance(recipe, (Recipe, OwnRecipe)) and isinstance(problem, Description):
+    if isinstance(recipe, (Recipe, OwnRecipe, ClosedFormRecipe)) and isinstance(problem, Description):
         operator = build(recipe.operator)
         restore(operator, folder / WEIGHTS)
         card, found = read_json(folder / CARD), calibration.load(folder) if calibrated else None
@@ -190,17 +202,19 @@ def load(folder: Path, *, calibrated: bool = True) -> OperatorCheckpoint | OwnCh
 
 
 def of_fields(
-    recipe: Recipe | OwnRecipe,
+    recipe: Recipe | OwnRecipe | ClosedFormRecipe,
     operator: Operator,
     problem: Problem,
     card: dict[str, Any],
     digest: str,
     examples: Path | None,
     calibration: Calibration | None,
-) -> OperatorCheckpoint | OwnCheckpoint:
+) -> OperatorCheckpoint | OwnCheckpoint | ClosedFormCheckpoint:
     """Return the checkpoint of an operator, of the class that its recipe decides; see `Checkpoint`."""
     if isinstance(recipe, OwnRecipe):
         return OwnCheckpoint(operator, recipe, problem, card, digest, examples, calibration)
+    if isinstance(recipe, ClosedFormRecipe):
+        return ClosedFormCheckpoint(operator, recipe, problem, card, digest, examples, calibration)
     return OperatorCheckpoint(operator, recipe, problem, card, digest, examples, calibration)
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from training import ablation, checkpoint
+from training.closed_form import closed_form
 from training.data import RayPool
 from training.data.readers import open_file
 from training.evaluation.table import case_name, rich_table
@@ -35,6 +36,7 @@ from training.user_error import UserError
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command()(memorise)
+app.command()(closed_form)
 console = Console(stderr=True)
 
 RecipeName = Annotated[str, typer.Argument(help="A recipe: a name such as darcy-quick, or a TOML file.")]

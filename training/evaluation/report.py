@@ -87,6 +87,6 @@ def beside(card: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]
     return [(row, baselines.get(key(row))) for row in card["errors"]]
 
 
-def key(row: Mapping[str, Any]) -> tuple[tuple[int, ...], float]:
+def key(row: Mapping[str, Any]) -> tuple[tuple[int, ...], float, str]:
     """Return what tells a row from the others."""
-    return tuple(row["grid"]), row.get("noise", 0.0)
+    return tuple(row["grid"]), row.get("noise", 0.0), row.get("conditions", "")

@@ -33,15 +33,16 @@ def card_cells(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 def cells(network: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
     """Return the rows of one case."""
-    rows = [(case_name(network), NETWORK, *figures(network))]
+    rows = [(case_name(network), network.get("solver", NETWORK), *figures(network))]
     return rows if baseline is None else [*rows, ("", CLASSICAL, *figures(baseline))]
 
 
 def case_name(row: Mapping[str, Any]) -> str:
-    """Name the grid a row was measured on, and the noise or the varied source where there was one."""
+    """Name the grid a row was measured on, and the noise, the varied source or the conditions where there were any."""
     noise = f", {100 * row['noise']:g} % noise" if row.get("noise") else ""
     source = f", {row['source']} source" if "source" in row else ""
-    return " x ".join(map(str, row["grid"])) + noise + source
+    conditions = f", {row['conditions']}" if "conditions" in row else ""
+    return " x ".join(map(str, row["grid"])) + noise + source + conditions
 
 
 def figures(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -57,7 +57,12 @@ def workload(recipe: AnyRecipe, data: Path, *, progress: bool = True) -> Workloa
         recipe: What is trained, on what and how.
         data: Folder of the samples.
         progress: Show a bar while samples are made.
+
+    Raises:
+        RecipeError: Nothing is trained by it, as by that of a closed form.
     """
+    if type(recipe) not in WORKLOADS:
+        raise RecipeError(f"{recipe.name}: expected a recipe that trains but found that of a closed form")
     return WORKLOADS[type(recipe)](recipe, data, progress=progress)
 
 

@@ -65,8 +65,13 @@ def waves(points: Points, modes: Waves, n: Int[Tensor, " 1"], dtype: torch.dtype
     Returns:
         Cosines and sines, each of shape `[point, mode]`.
     """
-    angle = (2 * math.pi) * (torch.remainder(points[:, None] * modes, n).to(dtype) / n.to(dtype))
+    angle = turn(dtype) * (torch.remainder(points[:, None] * modes, n).to(dtype) / n.to(dtype))
     return torch.cos(angle), torch.sin(angle)
+
+
+def turn(dtype: torch.dtype) -> float | Tensor:
+    """Return 2 pi. The exporter rounds Python's numbers to float32, also where they multiply float64."""
+    return torch.tensor(2 * math.pi, dtype=dtype) if dtype == torch.float64 else 2 * math.pi
 
 
 def hermitian(points: Points, modes: Waves, dtype: torch.dtype) -> Weight:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from physics import burgers
-from training.problems.description import Axis, Description, GridLimits, Quantity
+from training.problems.description import Axis, Description, GridLimits, Parameter, Quantity
 from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
 from training.published.benchmark_files import MatlabFiles
 
@@ -22,6 +22,22 @@ DESCRIPTION = Description(
     distribution="a Gaussian field with covariance 625 (-Laplace + 25)^-2, periodic, zero mean",
     symmetries=("shift_point", "reflect_point"),
     untested="other viscosities and other times, initial velocities much larger or rougher than those drawn",
+)
+
+PARAMETERS = (
+    Parameter(name="viscosity", meaning="viscosity nu", default=burgers.VISCOSITY, minimum=0.003, maximum=0.03),
+    Parameter(name="time", meaning="time t of the final velocity", default=1.0, minimum=0.1, maximum=2.0),
+)
+
+#: The same problem for operators that take viscosity and time.
+FLOW = DESCRIPTION.model_copy(
+    update={
+        "title": "Burgers' equation: initial velocity, viscosity and time to velocity",
+        "equation": "u_t + u u_x = nu u_xx",
+        "parameters": PARAMETERS,
+        "outputs": (Quantity(name="final", meaning="velocity at the time t"),),
+        "untested": "initial velocities with fronts much steeper than those drawn",
+    }
 )
 
 

@@ -23,6 +23,7 @@ from pydantic import (
 
 from training.operators import OperatorConfig
 from training.problems.registry import PROBLEMS
+from training.recipes.closed_form import ClosedFormRecipe
 from training.recipes.own import OwnRecipe
 from training.recipes.trajectory import TrajectoryRecipe
 from training.sequences.sequence_problem import SEQUENCES
@@ -138,7 +139,7 @@ class Recipe(BaseModel):
 
 
 FileRecipe = Recipe | SequenceRecipe
-AnyRecipe = FileRecipe | OwnRecipe | TrajectoryRecipe
+AnyRecipe = FileRecipe | OwnRecipe | TrajectoryRecipe | ClosedFormRecipe
 
 
 def find(recipe: str) -> Path:
