@@ -366,14 +366,15 @@ def compare_trajectories(
 
 @app.command("rollouts")
 def measure_rollouts(
-    models: Annotated[str, typer.Option(help="Which released models.")] = ",".join(rollout_solvers.SETTINGS),
+    models: Annotated[str, typer.Option(help="Which models.")] = "kuramoto_sivashinsky",
+    checkpoints: Annotated[Path, typer.Option(help="The folder of their checkpoints.")] = CHECKPOINTS,
     data: Annotated[Path, typer.Option("--data", help="The folder of the samples; missing ones are made.")] = Path(
         "data"
     ),
 ) -> None:
     """Measure released models of trajectories beside their solvers on coarser grids; into docs/trajectories.md."""
     for name in split(models):
-        rows = rollout_solvers.measure(name, CHECKPOINTS, data)
+        rows = rollout_solvers.measure(name, checkpoints, data)
         keep_trajectories(name, rows)
         publish(name, rollout_solvers.HEADER, rollout_solvers.cells(rows))
         rollout_solvers.draw(rows, TRAJECTORIES.with_name(f"{name}.png"))

@@ -12,6 +12,7 @@ from numpy.random import Generator
 from torch import Tensor
 
 from training.data.trajectory_samples import Rows, TrajectorySamples, Windows
+from training.evaluation.rollouts import LOST
 from training.fit.order import Order
 from training.fit.own import WARMUP, training_rows
 from training.fit.task import Metric, Task, one_cycle
@@ -98,8 +99,9 @@ class TrajectoryTask(Task[Rollout]):
         return frame_errors(self.operator, Rollout([*inputs], [each[:, -1:] for each in batch.truth])).mean()
 
     def score(self, batch: Rollout) -> tuple[Tensor, int]:
-        """Return the mean relative L2 error of some rollouts."""
-        return frame_errors(self.operator, batch).mean(), len(batch.truth[0])
+        """Return the mean relative L2 error of some rollouts, where one that overflows counts as `LOST`."""
+        errors = frame_errors(self.operator, batch).nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST)
+        return errors.mean(), len(batch.truth[0])
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Return AdamW, whose rate rises and falls once over the run, by cosine."""

@@ -47,7 +47,7 @@ PROBLEM = Generated(
             "x": AxisSection(boundary="periodic", points="left"),
             "y": AxisSection(boundary="periodic", points="left"),
         },
-        time=TimeSection(step=INTERVAL, horizon=10, conserved=("vorticity",)),
+        time=TimeSection(step=INTERVAL, horizon=20, conserved=("vorticity",)),
     ),
     sample,
 )
