@@ -23,7 +23,7 @@ from benchmarks.own_data import trainings as own_data_trainings
 from benchmarks.profiling.command import profile, split
 from benchmarks.profiling.plot import draw as draw_profile
 from benchmarks.report import markdown, memorisation, page, pictures, research
-from benchmarks.service import latency, malformed, mixed_grids, overhead, soak, throughput
+from benchmarks.service import latency, malformed, mixed_grids, overhead, soak, throughput, workers
 from benchmarks.tables import (
     accuracy,
     attention,
@@ -82,6 +82,7 @@ def everything(context: typer.Context, repository: Repository = MODELS, quick: Q
         measure_latency(repository)
         measure_overhead()
         measure_mixed_grids(repository)
+        measure_workers()
     with TemporaryDirectory() as folder:
         write_forward(repository, Path(folder), quick=quick)
         measure_steps(quick)
@@ -164,6 +165,13 @@ def measure_overhead() -> None:
 def measure_mixed_grids(repository: Repository = MODELS) -> None:
     """Measure batches and throughput of one grid and of four; into docs/benchmarks.md."""
     put_table("mixed-grids", mixed_grids.HEADER, mixed_grids.rows(repository))
+
+
+@app.command("workers")
+def measure_workers(quick: Quick = False) -> None:
+    """Load one gateway process, two, and Triton alone; into docs/benchmarks.md."""
+    found = workers.measure(workers.QUICK if quick else workers.FULL)
+    put("workers", workers.document(found), workers.tables(found), quick=quick)
 
 
 @app.command("soak")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import socket
 import sys
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from serving.settings import Settings
     from serving.workers.worker import Worker
 
+logger = logging.getLogger(__name__)
 PATIENCE_SECONDS = 15.0  # until a worker accepts connections although it is not ready, as others are not
 SPREAD = 1  # so many connections more than another worker are no reason to leave the next one to it
 REFRESH_TICKS = 10  # of 0.1 s, between two updates of the shared gauges
@@ -59,6 +61,7 @@ class WorkerGateway(Gateway):
         await super().startup([])
         self.servers.append(await self.loop.create_unix_server(self._connect, str(self.worker.private_socket)))
         self._joining = self.loop.create_task(self._join())
+        self._joining.add_done_callback(self._joined)
 
     def _connect(self) -> asyncio.Protocol:
         """Return the protocol of a connection, as uvicorn makes it."""
@@ -71,15 +74,21 @@ class WorkerGateway(Gateway):
     async def _join(self) -> None:
         """Accept connections as soon as the worker is ready or no other one accepts any."""
         end = self.loop.time() + PATIENCE_SECONDS
-        while self.worker.table.accepting().size and not self._ready() and self.loop.time() < end:  # noqa: ASYNC110
+        while self.worker.table.accepting() and not self._ready() and self.loop.time() < end:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         for descriptor in self.worker.order.listeners:
             listener = socket.socket(fileno=descriptor)
             self.servers.append(Acceptor(listener, self._connect, self._ahead))  # type: ignore[arg-type]
-        self.worker.row["state"] = State.ACCEPTING
+        self.worker.set("state", State.ACCEPTING)
         self._publish()
         if self.state.grpc is not None:
             await self.state.grpc.listen()
+
+    def _joined(self, joining: asyncio.Task[None]) -> None:
+        """End a worker that cannot listen; the parent tries again."""
+        if not joining.cancelled() and (error := joining.exception()):
+            logger.critical("worker %d cannot listen: %s", self.worker.slot, error)
+            self.shut_down()
 
     def _ready(self) -> bool:
         ready: bool = self.service.catalogue.readiness().ready
@@ -88,20 +97,20 @@ class WorkerGateway(Gateway):
     def _ahead(self, opening: int) -> bool:
         """Return whether this worker has more connections than another, and say how many it has."""
         table, own = self.worker.table, len(self.server_state.connections) + opening
-        self.worker.row["connections"] = own
+        self.worker.set("connections", own)
         return own > table.least_connections() + SPREAD
 
     def _publish(self) -> None:
         """Write into the table what the other workers need to know."""
-        row = self.worker.row
-        row["alive"], row["connections"] = milliseconds(), len(self.server_state.connections)
-        if row["state"][0] != State.STARTING:
-            row["state"] = State.READY if self._ready() else State.ACCEPTING
+        self.worker.set("alive", milliseconds())
+        self.worker.set("connections", len(self.server_state.connections))
+        if self.worker.slot in self.worker.table.accepting():
+            self.worker.set("state", State.READY if self._ready() else State.ACCEPTING)
             self.service.metrics.refresh()
 
     async def on_tick(self, counter: int) -> bool:
         """Give a sign of life, beside what uvicorn does ten times a second."""
-        self.worker.row["alive"] = milliseconds()
+        self.worker.set("alive", milliseconds())
         if counter % REFRESH_TICKS == 0:
             self._publish()
         return await super().on_tick(counter)
@@ -109,7 +118,7 @@ class WorkerGateway(Gateway):
     def _stop_listening(self) -> None:
         if self._joining is not None:
             self._joining.cancel()
-        self.worker.row["state"] = State.STARTING
+        self.worker.set("state", State.STARTING)
         super()._stop_listening()
 
     async def _announce(self) -> None:

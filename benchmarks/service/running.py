@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import httpx2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 START_SECONDS = 120.0
@@ -31,18 +31,25 @@ class Addresses:
 
 
 @contextmanager
-def running(repository: Path, patience: float = START_SECONDS) -> Iterator[Addresses]:
+def running(
+    repository: Path,
+    patience: float = START_SECONDS,
+    arguments: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[Addresses]:
     """Run `python -m serving` until the block ends, and yield its addresses.
 
     Args:
         repository: The exported models.
         patience: Seconds until it must be ready.
+        arguments: Arguments of the command.
+        settings: Further variables.
 
     Raises:
         TimeoutError: The service was not ready in time.
     """
     port, gateway_grpc, http, grpc, metrics = free_ports(5)
-    settings = {
+    variables = {
         "PETROV_REPOSITORY": str(repository),
         "PETROV_PORT": str(port),
         "PETROV_GRPC_PORT": str(gateway_grpc),
@@ -52,7 +59,8 @@ def running(repository: Path, patience: float = START_SECONDS) -> Iterator[Addre
         "PETROV_LOG_LEVEL": "warning",
         "PETROV_TRITON_START_SECONDS": str(patience),
     }
-    with subprocess.Popen([sys.executable, "-m", "serving"], env=os.environ | settings) as process:
+    command = [sys.executable, "-m", "serving", *arguments]
+    with subprocess.Popen(command, env=os.environ | variables | dict(settings or {})) as process:  # noqa: S603 - our own
         try:
             wait_until_ready(f"http://127.0.0.1:{port}", patience)
             yield Addresses(

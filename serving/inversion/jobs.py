@@ -126,7 +126,7 @@ class Inversions:
     def _count(self, change: int) -> None:
         """Let the other workers know how many jobs wait or run here."""
         if self._worker:
-            self._worker.row["inversions"] += change
+            self._worker.table.columns["inversions"][self._worker.slot] += change
 
     def find(self, model: str, name: str, owner: str) -> Job:
         """Return a job.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
+BACKLOG = 2048  # as uvicorn's
 PAUSE_SECONDS, MOST_PAUSES = 0.002, 25  # for a worker that has more connections than the others
 LACK_SECONDS = 1.0  # after an error such as too many open files, as asyncio does
 
@@ -25,7 +26,7 @@ class Acceptor:
     """A server as uvicorn expects one, with one listening socket.
 
     Args:
-        listener: The socket, which listens and does not block.
+        listener: The socket, which is bound and does not block.
         make: Makes the protocol of a connection.
         ahead: Whether this worker has more connections than another, beside so many that are being opened.
     """
@@ -38,6 +39,7 @@ class Acceptor:
         self._opening = set[asyncio.Task[None]]()
         self._timer: asyncio.TimerHandle | None = None
         self._pauses = 0
+        listener.listen(BACKLOG)  # which changes nothing if another worker has done so
         self._loop.add_reader(listener, self._look)
 
     def close(self) -> None:

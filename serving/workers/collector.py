@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 from prometheus_client import Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -30,16 +29,16 @@ class WorkersCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families, each with a sample per worker."""
-        rows = self._table.workers
-        slots = [int(slot) for slot in np.flatnonzero(rows["start"])]
+        columns = self._table.columns
+        slots = [slot for slot, start in enumerate(columns["start"]) if start]
         connections = GaugeMetricFamily("petrov_worker_connections", "Open connections.", labels=(LABEL,))
         starts = CounterMetricFamily("petrov_worker_starts", "Starts of a worker, the first included.", labels=(LABEL,))
         for slot in slots:
-            connections.add_metric((str(slot),), float(rows[slot]["connections"]))
-            starts.add_metric((str(slot),), float(rows[slot]["start"]))
+            connections.add_metric((str(slot),), columns["connections"][slot])
+            starts.add_metric((str(slot),), columns["start"][slot])
         yield connections
         yield starts
-        yield from _processes({slot: int(rows[slot]["pid"]) for slot in slots if rows[slot]["pid"]})
+        yield from _processes({slot: columns["pid"][slot] for slot in slots if columns["pid"][slot]})
 
 
 def _processes(pids: dict[int, int]) -> list[Metric]:

@@ -48,10 +48,10 @@ class Forwarding:
 async def _forward(scope: Scope, owner: Path, send: Send) -> bool:
     """Send a request without its body, which these routes do not read; return whether a response has begun."""
     begun = False
-    # `raw_path` and `query_string` are as the client sent them.
-    target = URL(f"http://worker{scope['raw_path'].decode()}?{scope['query_string'].decode()}", encoded=True)
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in _kept(scope["headers"])]
     try:
+        # Path and query are as the client sent them.
+        target = URL(f"http://worker{scope['raw_path'].decode()}?{scope['query_string'].decode()}", encoded=True)
         async with (
             aiohttp.ClientSession(
                 connector=aiohttp.UnixConnector(str(owner)),
@@ -66,7 +66,7 @@ async def _forward(scope: Scope, owner: Path, send: Send) -> bool:
             begun = True
             async for part in response.content.iter_any():
                 await send({"type": "http.response.body", "body": part, "more_body": True})
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         logger.warning("the worker of an inversion does not respond: %s", type(error).__name__)
         if begun:
             raise  # the server closes the connection

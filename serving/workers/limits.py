@@ -23,24 +23,24 @@ class SharedAdmission(Admission):
 
     def __init__(self, max_requests: int, max_bytes: int, table: Table, slot: int) -> None:
         super().__init__(max_requests, max_bytes)
-        self._table = table
-        self._row = table.workers[slot : slot + 1]
+        self._table, self._slot = table, slot
+        self._all_requests, self._all_bytes = table.columns["requests"], table.columns["bytes"]
 
     def begin(self) -> None:
         with self._table.locked():
             self._requests = self._table.total("requests")
             super().begin()
-            self._row["requests"] += 1
+            self._all_requests[self._slot] += 1
 
     def end(self, held: int) -> None:
-        self._row["requests"] -= 1
-        self._row["bytes"] -= held
+        self._all_requests[self._slot] -= 1
+        self._all_bytes[self._slot] -= held
 
     def hold(self, count: int) -> None:
         with self._table.locked():
             self.bytes = self._table.total("bytes")
             super().hold(count)
-            self._row["bytes"] += count
+            self._all_bytes[self._slot] += count
 
 
 class SharedBucket(Bucket):

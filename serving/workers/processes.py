@@ -1,6 +1,6 @@
 """The workers' parent: it starts them, replaces those that end, and ends them together.
 
-The parent binds the port and keeps the listening sockets, so a connection that no worker has accepted waits for the
+The parent binds the port and keeps the sockets, so a connection that no worker has accepted waits for the
 next one. A worker whose parent is gone sees the end of its standard input, and drains.
 """
 
@@ -12,7 +12,7 @@ import json
 import logging
 import socket
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import multiprocess
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from serving.settings import Settings
 
 logger = logging.getLogger(__name__)
-BACKLOG = 2048  # as uvicorn's
 CANNOT_START = 78  # the exit status of a worker whose settings cannot be met (EX_CONFIG)
 STABLE_SECONDS = 60.0  # after that long a start counts as good, and the next end is the first of a new series
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 15.0
@@ -45,7 +44,7 @@ class Processes:
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._settings, self._folder = settings, folder
-        self._listeners = listen(settings.host, settings.port)
+        self._listeners = bind(settings.host, settings.port)
         (folder / METRICS).mkdir()
         self._table = Table.create(folder)
         self._running: dict[int, asyncio.subprocess.Process] = {}
@@ -139,8 +138,27 @@ class Processes:
             return await ending
 
 
-def listen(host: str, port: int) -> Sequence[socket.socket]:
-    """Return sockets that listen at every address of a host, as a single gateway would.
+def bound(family: int, address: Any) -> socket.socket:
+    """Return a socket that is bound to an address, and that does not block.
+
+    Raises:
+        OSError: It cannot be bound.
+    """
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        found.bind(address)
+        found.setblocking(False)  # noqa: FBT003 - the standard library's signature
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def bind(host: str, port: int) -> Sequence[socket.socket]:
+    """Return sockets bound to every address of a host, as a single gateway would; the first worker listens on them.
 
     Raises:
         StartupError: The port is in use.
@@ -149,13 +167,11 @@ def listen(host: str, port: int) -> Sequence[socket.socket]:
     listeners = list[socket.socket]()
     try:
         for family, _, _, _, address in found:
-            listeners.append(socket.create_server(address, family=family, backlog=BACKLOG))
+            listeners.append(bound(family, address))
     except OSError as error:
         for listener in listeners:
             listener.close()
         raise StartupError(f"port {port} cannot be used: {error.strerror}") from error
-    for listener in listeners:
-        listener.setblocking(False)  # noqa: FBT003 - the standard library's signature
     return listeners
 
 

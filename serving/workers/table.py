@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import mmap
 import os
 import time
 from contextlib import contextmanager
@@ -30,9 +31,8 @@ _MANY = 2**62
 _FILE, _LOCK = "table", "lock"
 _BUCKETS, _CHOICES = 4096, 64  # of which a key may use so many; a key file has at most a thousand keys
 _COLUMNS = ("pid", "start", "state", "alive", "connections", "requests", "bytes", "inversions")
-_ROW = np.dtype([(name, np.int64) for name in _COLUMNS])
 _BUCKET = np.dtype([("key", "V16"), ("level", np.float64), ("at", np.float64)])
-_TABLE = np.dtype([("workers", _ROW, (MOST_WORKERS,)), ("buckets", _BUCKET, (_BUCKETS,))])
+_OFFSET = 8 * MOST_WORKERS * len(_COLUMNS)  # of the buckets
 
 
 def milliseconds() -> int:
@@ -55,21 +55,23 @@ class Table:
         folder: Folder of the file, in which `create` has made it.
 
     Attributes:
-        workers: One row per slot, with the columns `pid`, `start` (how often the slot was filled), `state`,
-            `alive` (when it said so last, in `milliseconds`), `connections`, `requests` and `bytes` in flight, and
-            `inversions`.
+        columns: The integers of each slot by name: `pid`, `start` (how often the slot was filled), `state`, `alive`
+            (when it said so last, in `milliseconds`), `connections`, `requests` and `bytes` in flight, `inversions`.
     """
 
     def __init__(self, folder: Path) -> None:
-        table = np.memmap(folder / _FILE, _TABLE, "r+", shape=(1,))
-        self.workers: NDArray[Any] = table["workers"][0]
-        self._buckets: NDArray[Any] = table["buckets"][0]
+        with (folder / _FILE).open("r+b") as file:
+            mapped = mmap.mmap(file.fileno(), 0)
+        numbers = memoryview(mapped)[:_OFFSET].cast("q")
+        starts = (MOST_WORKERS * position for position in range(len(_COLUMNS)))
+        self.columns = {name: numbers[at : at + MOST_WORKERS] for name, at in zip(_COLUMNS, starts, strict=True)}
+        self._buckets: NDArray[Any] = np.frombuffer(mapped, _BUCKET, offset=_OFFSET)
         self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
 
     @classmethod
     def create(cls, folder: Path) -> Table:
         """Make the table's files in an empty folder."""
-        (folder / _FILE).write_bytes(bytes(_TABLE.itemsize))
+        (folder / _FILE).write_bytes(bytes(_OFFSET + _BUCKETS * _BUCKET.itemsize))
         (folder / _LOCK).touch()
         return cls(folder)
 
@@ -88,31 +90,32 @@ class Table:
 
     def begin(self, slot: int, start: int) -> None:
         """Note that a slot is filled, for the nth time."""
-        self.workers[slot] = (0, start, State.STARTING, 0, 0, 0, 0, 0)
+        for name, column in self.columns.items():
+            column[slot] = start if name == "start" else 0
 
     def clear(self, slot: int) -> None:
         """Forget what an ended worker had in flight, and keep how often its slot was filled."""
         with self.locked():
-            self.begin(slot, self.workers[slot]["start"])
+            self.begin(slot, self.columns["start"][slot])
 
     def total(self, column: str) -> int:
         """Return the sum of a column over all workers."""
-        return int(self.workers[column].sum())
+        return sum(self.columns[column])
 
-    def accepting(self) -> NDArray[np.intp]:
+    def accepting(self) -> list[int]:
         """Return the slots of the workers that accept connections."""
-        return np.flatnonzero(self.workers["state"] > State.STARTING)
+        return [slot for slot, state in enumerate(self.columns["state"]) if state > State.STARTING]
 
     def least_connections(self) -> int:
         """Return the connections of the worker that has the fewest, of those that accept any and are not frozen."""
-        rows = self.workers
-        able = (rows["state"] > State.STARTING) & (rows["alive"] > milliseconds() - FROZEN_MILLISECONDS)
-        return int(rows["connections"][able].min(initial=_MANY))
+        alive, limit = self.columns["alive"], milliseconds() - FROZEN_MILLISECONDS
+        able = (slot for slot in self.accepting() if alive[slot] > limit)
+        return min((self.columns["connections"][slot] for slot in able), default=_MANY)
 
     def ready(self) -> bool:
         """Return whether some worker accepts connections, and all that do are ready."""
-        states = self.workers["state"][self.accepting()]
-        return bool(states.size and (states == State.READY).all())
+        states = [self.columns["state"][slot] for slot in self.accepting()]
+        return bool(states) and all(state == State.READY for state in states)
 
     def bucket(self, name: str, full: float, now: float) -> NDArray[Any]:
         """Return the entry of a rate, under the lock; a new one is full.

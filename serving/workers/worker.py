@@ -51,12 +51,15 @@ class Worker:
         self.order = order
         self.slot = order.slot
         self.table = Table(order.folder)
-        self.row = self.table.workers[order.slot : order.slot + 1]
-        self.row["pid"] = os.getpid()
+        self.set("pid", os.getpid())
         self._metrics = str(order.folder / METRICS)
         # As the library documents it for other servers: files by slot, so that a new worker continues their counters.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = self._metrics
         values.ValueClass = values.MultiProcessValue(lambda: order.slot)
+
+    def set(self, column: str, value: int) -> None:
+        """Set an entry of this worker's row of the table."""
+        self.table.columns[column][self.slot] = value
 
     @property
     def prefix(self) -> str:
@@ -73,8 +76,8 @@ class Worker:
         slot, start, rest = [*name.split(".", 2), "", ""][:3]
         if not (rest and _number(slot) and _number(start)) or int(slot) == self.slot:
             return None
-        slots = self.table.workers
-        if int(slot) >= len(slots) or slots[int(slot)]["start"] != int(start):
+        starts = self.table.columns["start"]
+        if int(slot) >= len(starts) or starts[int(slot)] != int(start):
             return None
         return private_socket(self.order.folder, int(slot))
 
