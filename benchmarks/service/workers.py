@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+import httpx2
 import numpy as np
 import psutil
 import uvloop
+from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.http import InferenceServerClient, InferInput
 
 from benchmarks.service import identity
@@ -37,6 +39,7 @@ IN_FLIGHT, POINTS = 16, 85
 WORKERS = 2
 ALONE, ONE, TWO = "Triton alone", "1 worker", f"{WORKERS} workers"
 WARM_UP = 0.5
+SUMS = ("_sum", "_count")
 MACHINES = ((2, 1), (2, 2), (16, 1), (16, 2), (16, 4), (16, 8), (16, 12))  # cores and workers of the load model
 HEADER = (
     "route",
@@ -44,6 +47,7 @@ HEADER = (
     "divided by 1 worker's",
     "p50 ms",
     "p99 ms",
+    "fields in a call of Triton",
     "gateway, CPU ms per request",
     "Triton, CPU ms per request",
     "load generator, CPU ms per request",
@@ -72,10 +76,11 @@ class Target:
 
 @dataclass
 class Measured:
-    """The rounds of one route: requests per second of each, all times, and processor seconds by part."""
+    """The rounds of one route: requests per second of each, all times, mean batch, and processor seconds by part."""
 
     rates: list[float] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
+    batch: float = 1.0
     processor: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("gateway", "triton", "client"), 0.0))
 
     @property
@@ -139,7 +144,17 @@ def measure(plan: Plan) -> dict[str, Measured]:
             for _ in range(plan.rounds):
                 for name, target in targets.items():
                     runner.run(block(found[name], target, parts[name], plan.seconds))
+        for name in (ONE, TWO):
+            found[name].batch = batch(f"http://{targets[name].host}:{targets[name].port}/metrics")
     return found
+
+
+def batch(url: str) -> float:
+    """Return the mean number of fields in a call of Triton, from a gateway's metrics."""
+    families = text_string_to_metric_families(httpx2.get(url).raise_for_status().text)
+    [found] = [family for family in families if family.name == "petrov_batch_fields"]
+    sums = {suffix: sum(each.value for each in found.samples if each.name.endswith(suffix)) for suffix in SUMS}
+    return sums["_sum"] / sums["_count"]
 
 
 @contextmanager
@@ -258,6 +273,7 @@ def document(found: Mapping[str, Measured]) -> dict[str, Any]:
                 "rates": each.rates,
                 "responses": len(each.times),
                 "seconds": statistics.quantiles(each.times, n=100),
+                "batch": each.batch,
                 "processor": each.processor,
             }
             for name, each in found.items()
@@ -279,11 +295,13 @@ def predicted(found: Mapping[str, Measured], cores: int, workers: int) -> Predic
     """Return the load model's rate: a worker has one core at most, and all parts together have the machine.
 
     Args:
-        found: The measured processor times; those of one worker count.
+        found: The measured processor times: those of two workers count for more, too.
         cores: How many cores; of two the load generator uses a part, as in the measurement.
         workers: How many workers.
     """
-    gateway, triton, client = (found[ONE].cost(part) for part in ("gateway", "triton", "client"))
+    gateway, triton, client = (
+        found[ONE if workers == 1 else TWO].cost(part) for part in ("gateway", "triton", "client")
+    )
     by_workers = workers / gateway
     by_cores = cores / (gateway + triton + client * (cores == MACHINES[0][0]))
     return Predicted(cores, workers, min(by_workers, by_cores), "workers" if by_workers < by_cores else "cores")
@@ -304,4 +322,12 @@ def row(name: str, measured: Measured, base: Sequence[float]) -> tuple[str, ...]
     cuts = statistics.quantiles(measured.times, n=100)
     ratio = statistics.median(rate / one for rate, one in zip(measured.rates, base, strict=True))
     costs = (f"{1e3 * measured.cost(part):.2f}" for part in ("gateway", "triton", "client"))
-    return (name, f"{measured.rate:.0f}", f"{ratio:.2f}", f"{1e3 * cuts[49]:.1f}", f"{1e3 * cuts[98]:.1f}", *costs)
+    return (
+        name,
+        f"{measured.rate:.0f}",
+        f"{ratio:.2f}",
+        f"{1e3 * cuts[49]:.1f}",
+        f"{1e3 * cuts[98]:.1f}",
+        "" if name == ALONE else f"{measured.batch:.1f}",
+        *costs,
+    )
