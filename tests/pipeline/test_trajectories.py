@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import tritonclient.grpc as triton_grpc
+import zarr
 from playwright.sync_api import expect, sync_playwright
 
 from petrov_client import AsyncClient, Client, GrpcClient, InvalidInput
@@ -361,3 +362,5 @@ def test_the_command_writes_a_trajectory(service: Service, tmp_path: Path, clien
     command("petrov_client", "rollout", "line", tmp_path / "start.npy", tmp_path / "out.h5", *options)
     with h5py.File(tmp_path / "out.h5") as file:
         close(file["u"][:], client.rollout("line", start, 12))
+    command("petrov_client", "rollout", "line", tmp_path / "start.npy", tmp_path / "out.zarr", *options)
+    close(zarr.open_group(str(tmp_path / "out.zarr"), mode="r")["u"][:], client.rollout("line", start, 12))

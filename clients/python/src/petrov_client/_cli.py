@@ -253,7 +253,9 @@ def rollout(
     source: Annotated[
         Path, typer.Argument(metavar="IN", help="The states to start from: .npy with one array, .npz or .h5.")
     ],
-    target: Annotated[Path, typer.Argument(metavar="OUT", dir_okay=False, help="The trajectories: .npy, .npz or .h5.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="OUT", help="The trajectories: .npy, .npz or .h5, or a new folder .zarr.")
+    ],
     frames: Annotated[
         int | None,
         typer.Option(min=1, help="How many frames follow; as many as a training trajectory has by default."),
@@ -271,7 +273,7 @@ def rollout(
     Example: petrov rollout navier_stokes vorticity.npy flow.h5 --frames 200 --progress
     """
     with _client(url, timeout) as client:
-        info = _checked(client, model, source, target)
+        info = _checked(client, model, source, target, _files.TRAJECTORIES)
         with _files.opened(source, info) as found:
             _report_unused(source, found.unused)
             arrays = _files.with_numbers(found.arrays, _numbers(parameter))
@@ -451,10 +453,12 @@ def _predict_fields(client: SyncPredictor, job: FieldJob, target: Path | None, *
     typer.echo(f"{info.name} version {job.version or info.version}, {seconds:.2f} s{known and f', {known}'}")
 
 
-def _checked(client: SyncPredictor, model: str, source: Path, target: Path) -> ModelInfo:
+def _checked(
+    client: SyncPredictor, model: str, source: Path, target: Path, suffixes: frozenset[str] = _files.ARRAYS
+) -> ModelInfo:
     """Return the model, after checks of both files."""
     _check_exists(source)
-    _files.check_output(target)
+    _files.check_output(target, suffixes)
     info = client.model(model)
     _files.check_holds(target, info.outputs)
     return info

@@ -6,6 +6,7 @@ An output is written to a temporary file and renamed, so that an interrupted run
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | {".npz"}
 ARRAYS = SEVERAL | {".npy"}
+ZARR = ".zarr"
+TRAJECTORIES = ARRAYS | {ZARR}
+"""Suffixes of files, or a folder, for trajectories."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,10 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS) -> None:
         )
     if path.suffix in HDF5:
         hdf5()
+    if path.suffix == ZARR:
+        zarr()
+        if path.exists():
+            raise ValueError(f"expected a new folder but {path} is there")
     if not path.parent.is_dir():
         raise ValueError(f"there is no folder {path.parent} for {path.name}")
 
@@ -87,7 +95,7 @@ def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> No
         ValueError: There are several outputs, and the file holds one array.
     """
     names = [tensor.name for tensor in outputs]
-    if len(names) > 1 and path.suffix not in SEVERAL:
+    if len(names) > 1 and path.suffix not in SEVERAL | {ZARR}:
         raise ValueError(
             f"expected an output file that ends in {' or '.join(sorted(SEVERAL, reverse=True))} for {_listed(names)} "
             f"but got {path}"
@@ -95,7 +103,7 @@ def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> No
 
 
 def write(path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo | ParameterInfo]) -> None:
-    """Write outputs as `.npy` or `.npz`, or as the datasets of an HDF5 file with units and meaning as attributes.
+    """Write outputs as `.npy` or `.npz`, or as the arrays of an HDF5 file or a zarr folder, with units and meaning.
 
     Args:
         path: The file; its suffix selects the format.
@@ -105,9 +113,13 @@ def write(path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo |
     Raises:
         OSError: The file cannot be written.
     """
+    described = {tensor.name: tensor for tensor in tensors}
     with replacing(path) as temporary:
         if path.suffix in HDF5:
-            _write_hdf5(temporary, outputs, {tensor.name: tensor for tensor in tensors})
+            _write_hdf5(temporary, outputs, described)
+            return
+        if path.suffix == ZARR:
+            _write_zarr(temporary, outputs, described)
             return
         with temporary.open("wb") as file:
             if path.suffix == ".npz":
@@ -119,7 +131,7 @@ def write(path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo |
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path, and rename that file to `path` at the end of the block.
+    """Yield a temporary path, and rename that file or folder to `path` at the end of the block.
 
     Raises:
         OSError: It cannot be renamed.
@@ -129,6 +141,8 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         temporary.replace(path)
     finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
         temporary.unlink(missing_ok=True)
 
 
@@ -144,6 +158,20 @@ def hdf5() -> ModuleType:
         raise ValueError("HDF5 files need h5py: pip install h5py") from error
     module: ModuleType = h5py
     return module
+
+
+def zarr() -> ModuleType:
+    """Return the library zarr, which is optional.
+
+    Raises:
+        ValueError: It is not installed.
+    """
+    try:
+        import zarr as module  # noqa: PLC0415  optional
+    except ModuleNotFoundError as error:
+        raise ValueError("zarr folders need zarr: pip install zarr") from error
+    found: ModuleType = module
+    return found
 
 
 def with_numbers(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> dict[str, Any]:
@@ -219,6 +247,12 @@ def _write_hdf5(path: Path, outputs: Mapping[str, Any], tensors: Mapping[str, Te
     with hdf5().File(path, "w") as file:
         for name, array in outputs.items():
             file.create_dataset(name, data=array).attrs.update(attributes(tensors[name]))
+
+
+def _write_zarr(path: Path, outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | ParameterInfo]) -> None:
+    group = zarr().open_group(str(path), mode="w")
+    for name, array in outputs.items():
+        group.create_array(name, data=np.asarray(array)).attrs.update(attributes(tensors[name]))
 
 
 def _npy(path: Path) -> Any:
