@@ -81,12 +81,13 @@ def test_softer_scores_separate_beyond_rounding(seed: int) -> None:
     assert len(attention(data).flatten(0, 1).detach().round(decimals=9).unique(dim=0)) <= 36
 
 
+@pytest.mark.parametrize("heads", [1, 2, 8])
 @pytest.mark.parametrize("rank", [1, 3, D])
-def test_hardmax_merges_contexts_that_softmax_separates(rank: int) -> None:
+def test_hardmax_merges_contexts_that_softmax_separates(rank: int, heads: int) -> None:
     data = hidden_from_hardmax(D)
     for seed in range(20):
         torch.manual_seed(seed)
-        hard, soft = (LowRankAttention(D, rank, hard=each).double() for each in (True, False))
+        hard, soft = (LowRankAttention(D, rank, heads, hard=each).double() for each in (True, False))
         soft.load_state_dict(hard.state_dict())
         for token in (0, 3):
             merged, apart = (attention(data)[:, token] for attention in (hard, soft))
@@ -118,8 +119,23 @@ def test_equals_the_formula_with_matrices_of_that_rank(rank: int) -> None:
 
 
 @pytest.mark.parametrize("hard", [False, True])
-def test_padding_is_not_seen(hard: bool) -> None:
-    attention, x = LowRankAttention(D, 2, hard=hard).double(), torch.randn(2, 9, D, dtype=torch.float64)
+def test_several_heads_are_the_sum_of_single_ones(hard: bool) -> None:
+    torch.manual_seed(0)
+    several, x = LowRankAttention(D, 2, heads=3, hard=hard).double(), torch.randn(2, 7, D, dtype=torch.float64)
+    expected = x
+    for head in range(3):
+        single, part = LowRankAttention(D, 2, hard=hard).double(), slice(2 * head, 2 * head + 2)
+        for name in ("query", "key", "value"):
+            getattr(single, name).weight.data.copy_(getattr(several, name).weight[part])
+        single.output.weight.data.copy_(several.output.weight[:, part])
+        expected = expected + single(x) - x
+    torch.testing.assert_close(several(x), expected)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("hard", [False, True])
+def test_padding_is_not_seen(hard: bool, heads: int) -> None:
+    attention, x = LowRankAttention(D, 2, heads, hard=hard).double(), torch.randn(2, 9, D, dtype=torch.float64)
     mask = torch.arange(9)[None, None] < 6
     torch.testing.assert_close(attention(x, mask)[:, :6], attention(x[:, :6]))
 

@@ -20,11 +20,12 @@ class LowRankAttention(nn.Module):
         z_k = x_k + W_O\sum_i p_i W_V x_i, \qquad p = \sigma\bigl((W_Kx_i)^T(W_Qx_k)\bigr)_i
 
     The matrices :math:`W_Q, W_K, W_V, W_O^T` have the shape rank x channels. The cost is :math:`O(n^2)` time and memory
-    for n tokens.
+    for n tokens. With several heads the token gains the sum over the heads, each of which has matrices of its own.
 
     Args:
         channels: The number of features per token.
-        rank: The rank of each of the four matrices; `channels` for a full head.
+        rank: The rank of each of the four matrices of a head; `channels` for a full head.
+        heads: The number of heads.
         hard: Attend to the keys of the largest score only (`hardmax`). Its derivative is 0 almost everywhere, so
             queries and keys learn by the derivative of softmax (the straight-through estimator).
 
@@ -39,21 +40,27 @@ class LowRankAttention(nn.Module):
         torch.Size([2, 10, 16])
     """
 
-    def __init__(self, channels: int, rank: int = 1, *, hard: bool = False) -> None:
+    def __init__(self, channels: int, rank: int = 1, heads: int = 1, *, hard: bool = False) -> None:
         super().__init__()
-        self.query, self.key, self.value = (nn.Linear(channels, rank, bias=False) for _ in range(3))
-        self.output = nn.Linear(rank, channels, bias=False)
-        self.hard = hard
+        self.query, self.key, self.value = (nn.Linear(channels, heads * rank, bias=False) for _ in range(3))
+        self.output = nn.Linear(heads * rank, channels, bias=False)
+        self.heads, self.hard = heads, hard
 
     def forward(self, tokens: Tokens, mask: Mask | None = None) -> Tokens:
         """Return the tokens with their contexts. A mask, `[batch, 1, key]` for padding, is true for visible keys."""
-        scores = self.query(tokens) @ self.key(tokens).transpose(-2, -1)
+        scores = self.split(self.query(tokens)) @ self.split(self.key(tokens)).transpose(-2, -1)
         if mask is not None:
+            mask = mask if self.heads == 1 else mask[:, None]
             scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
         weights = scores.softmax(dim=-1)
         if self.hard:
             weights = hardmax(scores) + (weights - weights.detach())
-        return tokens + self.output(weights @ self.value(tokens))
+        mixed = weights @ self.split(self.value(tokens))
+        return tokens + self.output(mixed if self.heads == 1 else mixed.transpose(1, 2).flatten(2))
+
+    def split(self, x: Float[Tensor, "batch token _"]) -> Float[Tensor, "batch *head token _"]:
+        """Return the heads of projected tokens on an axis of their own; one head stays as it is."""
+        return x if self.heads == 1 else x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 def hardmax(scores: Float[Tensor, "*rows key"]) -> Float[Tensor, "*rows key"]:
