@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+STEEPEST = 12.0
+"""The largest logarithm of a / m: the long steps of an optimiser must not overflow."""
+
+
 class Material(Protocol):
     """A permeability a(z), point by point."""
 
@@ -25,7 +29,7 @@ class Material(Protocol):
 
 @dataclass(frozen=True)
 class LogNormal:
-    r"""A smooth permeability, a = m \exp(\sigma z).
+    r"""A smooth permeability, a = m \exp(\sigma z), between m / 160,000 and 160,000 m.
 
     Attributes:
         median: m, in units of the permeability.
@@ -47,11 +51,12 @@ class LogNormal:
 
     def permeability(self, field: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a(z) in the shape of the field z."""
-        return np.asarray(self.median * np.exp(self.deviation * field))
+        return np.asarray(self.median * np.exp(np.clip(self.deviation * field, -STEEPEST, STEEPEST)))
 
     def slope(self, field: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return da/dz in the shape of the field z."""
-        return self.deviation * self.permeability(field)
+        inside = np.abs(self.deviation * field) < STEEPEST
+        return self.deviation * self.permeability(field) * inside
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,12 @@ def test_two_materials_stay_between_their_permeabilities() -> None:
     assert a.max() == pytest.approx(12.0)
 
 
+def test_a_log_normal_does_not_overflow() -> None:
+    z = np.array([-1e6, 0.0, 1e6])
+    assert np.isfinite(LogNormal().permeability(z)).all()
+    assert LogNormal().slope(z).tolist() == [0.0, pytest.approx(0.35 * 6), 0.0]
+
+
 @pytest.mark.parametrize("wrong", [{"low": 12.0, "high": 3.0}, {"width": 0.0}, {"low": np.inf}])
 def test_wrong_materials_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="expected"):
