@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from physics import burgers, kuramoto_sivashinsky, navier_stokes
@@ -177,5 +178,8 @@ def draw(rows: list[Row], path: Path) -> None:
     axes.axhline(still["errors"][0], linestyle="--", color="gray", label="keeping the first frame")
     axes.set_xlabel("milliseconds of one core per frame")
     axes.set_ylabel("relative L2 error of the first frame")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.legend()
     figure.savefig(path, dpi=100)

@@ -53,7 +53,7 @@ class TrajectorySamples(OwnSamples):
         return int(self.file[next(iter(self.problem.outputs))].shape[1])
 
     def frames_of(self, name: str) -> Any:
-        """Return `[sample, time, (component), *grid]` of an output: from memory where it is small, else from the disk."""
+        """Return `[sample, time, (component), *grid]` of an output, from memory where it is small."""
         stored = self.file[name]
         if 4 * stored.size > IN_MEMORY:
             return stored

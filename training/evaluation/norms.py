@@ -78,9 +78,14 @@ def distribution(errors: Each) -> dict[str, float]:
     }
 
 
+def significant(value: float) -> float:
+    """Return a number with four digits."""
+    return float(f"{value:.4g}")
+
+
 def rounded(figures: Mapping[str, float]) -> dict[str, float]:
     """Return figures with four digits."""
-    return {name: float(f"{value:.4g}") for name, value in figures.items()}
+    return {name: significant(value) for name, value in figures.items()}
 
 
 def slope(fields: NDArray[np.float64]) -> Each:

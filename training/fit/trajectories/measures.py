@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from training.calibration.conformal import fewest, quantile
 from training.data.trajectory_samples import TrajectorySamples
 from training.evaluation import rollouts
+from training.evaluation.norms import significant
 from training.fit.trajectories.rollout import Rollout, RolloutBatches
 from training.operators import Operator
 from training.operators.trajectory import TrajectoryOperator
@@ -79,11 +80,6 @@ class Measures(NamedTuple):
                 "persistence": self.persistence[:, index].mean(),
             }
             yield {name: significant(float(value)) for name, value in figures.items() if np.isfinite(value)}
-
-
-def significant(value: float) -> float:
-    """Return a number with four digits."""
-    return float(f"{value:.4g}")
 
 
 @torch.inference_mode()

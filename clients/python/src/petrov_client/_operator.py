@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from petrov_client._exceptions import InvalidInput, Where
+from petrov_client._rollout import by_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,8 +129,8 @@ class BatchedOperator:
 
     def _whole(self, lead: Shape, found: Any) -> list[Array]:
         """Return results with all batch axes."""
-        by_name = found if isinstance(found, dict) else {self.info.outputs[0].name: found}
-        arrays = [by_name[tensor.name] for tensor in self.info.outputs]
+        results = by_name(found, self.info)
+        arrays = [results[tensor.name] for tensor in self.info.outputs]
         return [array.reshape(*lead, *array.shape[1:]) for array in arrays]
 
 
