@@ -63,12 +63,20 @@ export class Reader {
       const read = encode(vocabulary, this.area.value);
       if (read.length > grid.maximum) throw new Error(`${read.length} tokens; the model takes at most ${grid.maximum}.`);
       this.#read = read;
-      this.say(read.length ? `${read.length} of at most ${grid.maximum} tokens` : "Type symbols of the vocabulary, or press their buttons.");
+      this.say(read.length ? this.#remark(read) : "Type symbols of the vocabulary, or press their buttons.");
     } catch (error) {
       this.say(error.message, true);
     }
     this.show(null);
     this.changed();
+  }
+
+  /** Say how long a text is, and whether a model that learned texts by heart has learned it. */
+  #remark(read) {
+    const { grid, training } = this.#card;
+    const learned = training.memorised?.includes(read.map(({ symbol }) => symbol).join(" ")) ?? true;
+    const length = `${read.length} of at most ${grid.maximum} tokens`;
+    return learned ? length : `${length}. This is not one of the ${training.memorised.length} sequences that were learned by heart: its labels mean nothing.`;
   }
 
   #showSequence([first, ...others]) {

@@ -722,6 +722,10 @@ def test_every_token_is_labelled(visit: Callable[..., Visit], service: Gateway) 
     shown = [row.split("\n")[:2] for row in person.page.locator("#sequence li").all_inner_texts()]
     assert [symbol for symbol, _ in shown] == text.split()
     assert [label for _, label in shown] == [choice.label for choice in choices]
+    hint = person.page.locator("#text-hint")
+    assert "learned by heart" not in hint.inner_text()
+    area.fill("a b c")
+    assert "not one of the 64 sequences that were learned by heart" in hint.inner_text()
 
 
 def test_a_key_opens_the_page(

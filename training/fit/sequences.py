@@ -25,6 +25,8 @@ from training.sequences.sequence_description import SequenceDescription
 from training.sequences.sequence_problem import SEQUENCES
 from training.sequences.sequence_recipe import SequenceFit, SequenceRecipe
 
+MOST_LISTED = 256  # sequences that a card lists because they were learned by heart
+
 
 class SequenceTask(Task[SequenceBatch]):
     """Fit a network to labels.
@@ -122,7 +124,16 @@ class SequenceWorkload(Workload[SequenceRecipe]):
             "length": list(self.recipe.data.length),
             "steps": fit.epochs * fit.steps,
             "batch": fit.batch,
+            **self.memorised(),
         }
+
+    def memorised(self) -> dict[str, list[str]]:
+        """Return the texts that are learned by heart, unless they are many: labels of other texts mean nothing."""
+        problem, splits = self.loaded
+        [sequences] = splits["train"].inputs[:1]
+        if not choose(self.recipe, self.data, progress=False).by_heart or len(sequences) > MOST_LISTED:
+            return {}
+        return {"memorised": [" ".join(problem.vocabulary[token] for token in tokens) for tokens in sequences]}
 
     def measure(self, network: Network, problem: SequenceDescription, scope: Scope) -> dict[str, Any]:
         if scope.grid is not None or scope.noise is not None:

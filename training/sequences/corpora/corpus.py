@@ -37,6 +37,7 @@ class Corpus(ABC):
         about: What it is, whose, under which licence.
         wanted: Where it is looked for, and where it comes from.
         paths: Files or folders that show that it is there, in the order in which they are looked for.
+        by_heart: Whether its sequences are learned by heart: nothing is held out, and other sequences mean nothing.
 
     Args:
         problem: The problem, as it is described where no corpus is chosen.
@@ -50,6 +51,7 @@ class Corpus(ABC):
     about: ClassVar[str]
     wanted: ClassVar[str]
     paths: ClassVar[tuple[str, ...]]
+    by_heart: ClassVar[bool] = False
 
     def __init__(
         self, problem: SequenceDescription, data: SequenceData, seed: int, folder: Path, *, progress: bool = True

@@ -22,6 +22,7 @@ class LetterSets(Corpus):
     about = "random sets of letters, and a random label for every letter of each; it is measured on the sets it learned"
     wanted = "nothing: they are drawn from the seed"
     paths = ()
+    by_heart = True
 
     @property
     def there(self) -> bool:
