@@ -58,6 +58,15 @@ def renew_all(folders: Checkpoints) -> None:
         typer.echo(f"{folder / FOLDER}: renewed")
 
 
+@app.command("verify")
+def verify_all(folders: Checkpoints) -> None:
+    """Compare the released graphs with a fresh export, byte for byte."""
+    faults = [fault for folder in folders for fault in differences(folder)]
+    for fault in faults:
+        typer.echo(f"{fault} differs from a fresh export; `python -m export.released renew` makes it anew", err=True)
+    raise typer.Exit(1 if faults else 0)
+
+
 def install(folder: Path, repository: Path) -> list[Path]:
     """Publish the released version of a checkpoint, with its derivatives, as the next version of its model.
 
@@ -161,6 +170,32 @@ def renew(folder: Path) -> None:
                 (target / model.name).mkdir(parents=True)
                 for name in FILES:
                     shutil.copyfile(version / name, target / model.name / name)
+
+
+def differences(folder: Path) -> list[Path]:
+    """Return the released graphs of a checkpoint that a fresh export does not make; missing and surplus ones, too."""
+    # These need torch, too.
+    import onnx  # noqa: PLC0415
+
+    from export import to_onnx  # noqa: PLC0415
+    from export.deployable import Deployable  # noqa: PLC0415
+    from export.derivatives.differentiate import differentiate  # noqa: PLC0415
+    from export.derivatives.signatures import signature_of  # noqa: PLC0415
+    from export.repository import differentiable  # noqa: PLC0415
+    from export.signature import Signature  # noqa: PLC0415
+    from training import checkpoint  # noqa: PLC0415
+
+    trained, name = checkpoint.load(folder), folder.resolve().name
+    signature = Signature.of_checkpoint(trained)
+    with TemporaryDirectory() as aside:
+        path = Path(aside) / GRAPH
+        to_onnx.write(Deployable(trained.deployed, signature.argument_names), signature, path)
+        fresh = {name: path.read_bytes()}
+        for kind in differentiable(signature):
+            derivative = differentiate(onnx.load(path), kind, signature_of(kind, signature))
+            fresh[f"{name}_{kind}"] = derivative.SerializeToString(deterministic=True)
+    found = {path.parent.name: path.read_bytes() for path in (folder / FOLDER).glob(f"*/{GRAPH}")}
+    return [folder / FOLDER / each / GRAPH for each in sorted({*fresh, *found}) if fresh.get(each) != found.get(each)]
 
 
 if __name__ == "__main__":
