@@ -74,9 +74,9 @@ export class Reader {
   /** Say how long a text is, and whether a model that learned texts by heart has learned it. */
   #remark(read) {
     const { grid, training } = this.#card;
-    const learned = training.memorised?.includes(read.map(({ symbol }) => symbol).join(" ")) ?? true;
+    const learned = training.by_heart?.includes(read.map(({ symbol }) => symbol).join(" ")) ?? true;
     const length = `${read.length} of at most ${grid.maximum} tokens`;
-    return learned ? length : `${length}. This is not one of the ${training.memorised.length} sequences that were learned by heart: its labels mean nothing.`;
+    return learned ? length : `${length}. This is not one of the ${training.by_heart.length} sequences that were learned by heart: its labels mean nothing.`;
   }
 
   #showSequence([first, ...others]) {

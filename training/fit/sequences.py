@@ -124,16 +124,16 @@ class SequenceWorkload(Workload[SequenceRecipe]):
             "length": list(self.recipe.data.length),
             "steps": fit.epochs * fit.steps,
             "batch": fit.batch,
-            **self.memorised(),
+            **self.by_heart(),
         }
 
-    def memorised(self) -> dict[str, list[str]]:
+    def by_heart(self) -> dict[str, list[str]]:
         """Return the texts that are learned by heart, unless they are many: labels of other texts mean nothing."""
         problem, splits = self.loaded
         [sequences] = splits["train"].inputs[:1]
         if not choose(self.recipe, self.data, progress=False).by_heart or len(sequences) > MOST_LISTED:
             return {}
-        return {"memorised": [" ".join(problem.vocabulary[token] for token in tokens) for tokens in sequences]}
+        return {"by_heart": [" ".join(problem.vocabulary[token] for token in tokens) for tokens in sequences]}
 
     def measure(self, network: Network, problem: SequenceDescription, scope: Scope) -> dict[str, Any]:
         if scope.grid is not None or scope.noise is not None:
