@@ -73,6 +73,14 @@ def tensors(card: dict[str, Any]) -> tuple[list[str], list[str]]:
     return inputs, [*(tensor["name"] for tensor in card["outputs"]), *card.get("quality", ())]
 
 
+def tensors_of(version: Path) -> tuple[list[str], list[str]] | None:
+    """Return the names of a version's tensors; None if its card cannot be read."""
+    try:
+        return tensors(json.loads((version / CARD).read_text()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def prune(folder: Path, loadable: Callable[[Path], bool], aside: Path) -> None:
     """Keep the newest versions that one config describes, and move the others to the staging folder.
 

@@ -20,7 +20,7 @@ from typing import Annotated
 
 import typer
 
-from export.layout import CARD, CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors, versions
+from export.layout import CARD, CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors_of, versions
 from training.digest import digest
 from training.files import write_json
 
@@ -134,20 +134,12 @@ def stage(source: Path, folder: Path) -> None:
 
 def move(staged: Path, model: Path, aside: Path) -> Path:
     """Move a version to its model's folder in one step, and take out those that its config does not describe."""
-    target, own = model / staged.name, tensors(json.loads((staged / CARD).read_text()))
+    target, own = model / staged.name, tensors_of(staged)
     if target.exists():  # damaged, or a derivative of an earlier version
         target.rename(aside / f"{model.name}.{target.name}.replaced")
     staged.rename(target)
     prune(model, lambda version: not (version / CARD).exists() or tensors_of(version) == own, aside)
     return target
-
-
-def tensors_of(version: Path) -> tuple[list[str], list[str]] | None:
-    """Return the names of a version's tensors; None if its card cannot be read."""
-    try:
-        return tensors(json.loads((version / CARD).read_text()))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def renew(folder: Path) -> None:

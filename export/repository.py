@@ -27,7 +27,7 @@ from export.certificate import certificate
 from export.deployable import Deployable
 from export.derivatives import publication as derivatives
 from export.derivatives.signatures import KINDS, Kind, signature_of
-from export.layout import CARD, CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors, versions
+from export.layout import CARD, CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors_of, versions
 from export.signature import QUALITY, Signature
 from training import checkpoint as checkpoints
 from training import examples
@@ -269,11 +269,8 @@ def is_published(path: Path, checkpoint: Checkpoint) -> bool:
 
 def has_tensors(version: Path, signature: Signature) -> bool:
     """Return whether a version has the tensors of a signature, so that one config describes both."""
-    try:
-        found = tensors(json.loads((version / CARD).read_text()))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return map_of(*found) == map_of(signature.argument_names, signature.result_names)
+    found = tensors_of(version)
+    return found is not None and map_of(*found) == map_of(signature.argument_names, signature.result_names)
 
 
 def content(path: Path | None) -> bytes | None:

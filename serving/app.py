@@ -48,7 +48,7 @@ def create_app(settings: Settings, *tritons: InferenceBackend, worker: Worker | 
 
     Returns:
         The application; `app.state.service` has its parts, `app.state.service.drain()` takes it out of rotation. Its
-        gRPC server, which listens while the application runs (that of a worker once it is told to), is
+        gRPC server, which listens while the application runs (that of a worker once its parent says so), is
         `app.state.grpc`, or None without a port for it.
 
     Raises:

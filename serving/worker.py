@@ -51,7 +51,7 @@ class WorkerGateway(Gateway):
         await super().run_until_shut_down()
 
     def _orphaned(self) -> None:
-        """Shut down without a parent, whose folder nobody else removes."""
+        """Shut down without a parent, whose folder no other process removes."""
         self.loop.remove_reader(sys.stdin.fileno())
         shutil.rmtree(self.worker.order.folder, ignore_errors=True)
         self.shut_down()

@@ -31,7 +31,7 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Stopped(Exception):  # noqa: N818  no error: the job is told to stop
+class Stopped(Exception):  # noqa: N818  no error: the job is stopped on request
     """The job has been stopped."""
 
 

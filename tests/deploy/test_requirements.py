@@ -22,7 +22,7 @@ def settings(ports: list[int]) -> dict[str, str]:
     return {f"PETROV_{name}": str(port) for name, port in zip(PORTS, ports, strict=True)}
 
 
-def test_a_machine_that_has_everything_is_told_nothing(free_ports: Callable[[int], list[int]]) -> None:
+def test_nothing_is_said_of_a_machine_that_has_everything(free_ports: Callable[[int], list[int]]) -> None:
     done = check(**settings(free_ports(5)))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

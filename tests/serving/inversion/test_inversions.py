@@ -261,7 +261,7 @@ def test_a_job_belongs_to_the_key_that_started_it(
 def test_sigterm_lets_a_job_finish_or_says_that_it_did_not(
     triton: TritonServer, repository: Path, make_settings: Callable[..., Settings]
 ) -> None:
-    """A client that waits is told within the time to drain; new inversions are refused meanwhile."""
+    """A client that waits gets its response within the time to drain; new inversions are refused meanwhile."""
     settings = make_settings(repository, drain_seconds=2.0, notice_seconds=0.5)
     with command(settings, "gateway", "--triton", triton.settings.triton_addresses[0]) as (service, _):
         wait_for(lambda: status(settings, "/health/ready") == 200)
