@@ -230,13 +230,20 @@ def load_operator(folder: Path) -> OperatorCheckpoint:
     return found
 
 
-def restore(operator: nn.Module, path: Path) -> None:
+def restore(operator: nn.Module, path: Path, *, partly: bool = False) -> None:
     """Load weights into an operator of the same shape.
+
+    Args:
+        operator: The operator.
+        path: The file.
+        partly: Keep the operator's own tensors where the file has none, as for layers that a network did not have yet.
 
     Raises:
         CheckpointError: The file is missing or damaged, names differ or a tensor has another shape.
     """
     state, expected = read_weights(path), operator.state_dict()
+    if partly and expected.keys() & state.keys():
+        state = expected | state
     if missing := sorted(expected.keys() ^ state.keys()):
         raise CheckpointError(f"{path}: tensors that only the file or only the config has: {', '.join(missing)}")
     for name, tensor in state.items():

@@ -60,6 +60,19 @@ def test_a_missing_tensor_is_named(folder: Path) -> None:
         checkpoint.load(folder)
 
 
+def test_layers_that_a_file_does_not_have_keep_their_weights(folder: Path) -> None:
+    state = load_file(folder / checkpoint.WEIGHTS)
+    save_file({"join.bias": state["join.bias"] + 1}, folder / checkpoint.WEIGHTS)
+    operator = build(RECIPE.operator)
+    before = {name: tensor.clone() for name, tensor in operator.state_dict().items()}
+    checkpoint.restore(operator, folder / checkpoint.WEIGHTS, partly=True)
+    expected = before | {"join.bias": state["join.bias"] + 1}
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in operator.state_dict().items())
+    save_file({"other": torch.zeros(3)} | state, folder / checkpoint.WEIGHTS)
+    with pytest.raises(checkpoint.CheckpointError, match="only the file or only the config has: other"):
+        checkpoint.restore(operator, folder / checkpoint.WEIGHTS, partly=True)
+
+
 @pytest.mark.parametrize("name", [checkpoint.WEIGHTS, checkpoint.EXAMPLES])
 @pytest.mark.parametrize("part", [slice(0, 0), slice(0, 4), slice(0, 400), slice(0, -1), slice(8, None)])
 def test_a_damaged_file_is_named(folder: Path, name: str, part: slice) -> None:

@@ -18,11 +18,19 @@ from training.fit.order import Rows
 
 
 class Batch(NamedTuple):
-    """Fields of some samples `[batch, *grid]` in physical units; the outputs' gradients if the loss needs them."""
+    """Fields of some samples `[batch, *grid]` in physical units.
+
+    Attributes:
+        inputs: The inputs.
+        outputs: The outputs, on the problem's output grid.
+        gradients: The outputs' gradients if the loss needs them.
+        stored: The outputs as they were read, for losses of operators; see `Samples`.
+    """
 
     inputs: Tensor
     outputs: Tensor
     gradients: Tensor | None = None
+    stored: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -55,4 +63,5 @@ def draw(samples: Mapping[int, Samples], augmentation: Augmentation, chosen: Row
         gradients = None  # of the outputs before they were moved
     if augmentation.noise:
         inputs = torch.from_numpy(measured(inputs.numpy(), source.deviation, augmentation.noise, rng))
-    return Batch(inputs, torch.from_numpy(targets(source.problem.description, outputs.numpy())), gradients)
+    means = torch.from_numpy(targets(source.problem.description, outputs.numpy()))
+    return Batch(inputs, means, gradients, outputs)

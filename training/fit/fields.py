@@ -59,6 +59,7 @@ class FieldTask(Task[Batch]):
     """
 
     metric = Metric("relative_l2", "min", "the epoch of the least error on the validation set")
+    network: Operator
 
     def __init__(
         self, network: Operator, config: FitConfig, seed: int, train: Mapping[int, Samples], watched: Samples
@@ -80,7 +81,9 @@ class FieldTask(Task[Batch]):
         return [Batch(*pair) for pair in zip(*pairs, strict=True)]
 
     def loss(self, batch: Batch) -> Tensor:
-        """Return the recipe's loss."""
+        """Return the operator's own loss, or the recipe's."""
+        if batch.stored is not None and (own := self.network.own_loss(batch.inputs, batch.stored)) is not None:
+            return own
         prediction = self.network(batch.inputs)
         if self.config.loss == "relative":
             return training_loss(prediction, batch.outputs, self.config.h1)

@@ -149,7 +149,7 @@ class Workload(ABC, Generic[R]):
 
     @staticmethod
     def restored(network: N, init: Path | None) -> N:
-        """Return the network, with the weights of a checkpoint folder if there is one."""
+        """Return the network, with the weights of a checkpoint folder, as far as it has them, if there is one."""
         if init is not None:
-            checkpoint.restore(network, init / checkpoint.WEIGHTS)
+            checkpoint.restore(network, init / checkpoint.WEIGHTS, partly=True)
         return network

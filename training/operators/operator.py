@@ -32,6 +32,15 @@ class Operator(nn.Module):
     quality: tuple[str, ...] = ()
     optional: bool = False
 
+    def own_loss(self, *fields: Tensor) -> Tensor | None:
+        """Return the loss of training samples where the operator has one of its own; None: that of the recipe.
+
+        Args:
+            fields: The inputs, then the outputs as they are stored, before their means over blocks.
+        """
+        del fields
+        return None
+
     def canonical(self, *fields: Tensor) -> tuple[Tensor, ...]:
         """Return the arguments without what the operator treats exactly, such as a common factor of all values.
 
