@@ -27,6 +27,7 @@ from training.calibration import CalibratedOperator, Calibration
 from training.digest import digest
 from training.files import replacing, write_json
 from training.operators import Operator, build
+from training.operators.certified_operator import certified
 from training.problems.description import Description
 from training.problems.problem import Problem
 from training.problems.registry import with_code
@@ -87,10 +88,11 @@ class Checkpoint:
 
     @property
     def deployed(self) -> Operator | networks.Network:
-        """The network that is exported, which reports its errors where it is calibrated."""
-        if self.calibration is None or not isinstance(self.operator, Operator):
+        """The network that is exported, with a bound on its errors if the equation gives one, and its calibration."""
+        if not isinstance(self.operator, Operator) or not isinstance(self.problem, Problem):
             return self.operator
-        return CalibratedOperator(self.operator, self.calibration).eval()
+        operator = certified(self.operator, self.problem.certificate)
+        return operator if self.calibration is None else CalibratedOperator(operator, self.calibration).eval()
 
     @property
     def description(self) -> Description | SequenceDescription:

@@ -76,6 +76,31 @@ def test_sources_vary_as_their_covariance_says() -> None:
     assert np.var(centre) == pytest.approx(expected, rel=0.15)
 
 
+def test_the_bound_is_the_distance_in_the_norm_of_the_scheme() -> None:
+    rng, sides = np.random.default_rng(4), (5, 6, 4)
+    f = rng.standard_normal(sides)
+    exact = poisson.solve(f)
+    u = exact.copy()
+    u[1:-1, 1:-1, 1:-1] += 0.01 * rng.standard_normal((3, 4, 2))
+    second = [(2 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1))[1:-1, 1:-1] * (n - 1) ** 2 for n in sides]
+    eyes = [np.eye(n - 2) for n in sides]
+    A = sum(np.kron(np.kron(*pair[:2]), pair[2]) for pair in (
+        [second[axis] if axis == other else eyes[other] for other in range(3)] for axis in range(3)
+    ))  # fmt: skip
+    e, v = ((field[1:-1, 1:-1, 1:-1]).ravel() for field in (exact - u, exact))
+    np.testing.assert_allclose(A @ v, f[1:-1, 1:-1, 1:-1].ravel(), rtol=1e-10, atol=1e-10)
+    assert poisson.bound(f, u) == pytest.approx(np.sqrt((e @ A @ e) / (v @ A @ v)), rel=1e-10)
+
+
+def test_values_on_the_walls_are_errors() -> None:
+    f = poisson.example(9, 0)
+    u = poisson.solve(f)
+    u[0, 4, 4] = 0.01
+    assert poisson.bound(f, u) > 0.01
+    assert poisson.bound(np.zeros((9, 9, 9)), np.zeros((9, 9, 9))) == 0
+    assert poisson.bound(np.zeros((9, 9, 9)), u) == np.inf
+
+
 def test_invalid_arguments_are_named() -> None:
     with pytest.raises(ValueError, match=r"at least 3 points each, but got \(3, 3\)"):
         poisson.solve(np.ones((3, 3)))

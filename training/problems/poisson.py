@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physics import poisson
+from training.nn.poisson_distance import poisson_bound
 from training.problems.description import Axis, Description, GridLimits, Quantity
 from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
 
@@ -59,4 +60,5 @@ PROBLEM = Problem(
     baseline=Baseline("seven-point differences on the same grid, fast diagonalisation by sine transforms", solve),
     defect=residual,
     attributes=attributes,
+    certificate=poisson_bound,
 )

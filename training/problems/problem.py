@@ -84,6 +84,8 @@ class Problem:
         optional: Inputs with a default that samples do not hold; models take them where their operators do.
         vary: Draws the optional inputs of a sample from a generator and points per axis of the mesh. Calibrations vary
             them in a half of their new samples.
+        certificate: Bounds the relative energy-norm distance `[batch, 1]` to the discrete solution, from tensors
+            `[batch, *grid]`: the inputs, then the output. Every model of the problem reports it.
         energy_weight: The input a of the energy norm (int a |grad u|^2)^(1/2) on a plane; None where there is none.
     """
 
@@ -96,6 +98,7 @@ class Problem:
     samples_of: Problem | None = None
     optional: tuple[Quantity, ...] = ()
     vary: Callable[[np.random.Generator, int], Fields] | None = None
+    certificate: Callable[..., Tensor] | None = None
     energy_weight: str | None = None
 
     def __post_init__(self) -> None:
