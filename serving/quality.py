@@ -1,4 +1,4 @@
-"""What is known about the errors of a response, one number per sample."""
+"""What is known about the errors of a response: one number per sample or, of a trajectory, one per sample and frame."""
 
 from __future__ import annotations
 
@@ -30,14 +30,17 @@ class Quality:
     """What is known about the errors of a batch of outputs.
 
     Attributes:
-        numbers: `[B]` by the names of the model's quality outputs; NaN where a number is not known.
+        numbers: `[B]` by the names of the model's quality outputs, of trajectories `[B, frame]`; NaN where a number is
+            not known.
         solved: `[B]`, whether a sample was solved by the classical solver instead of the network.
         failed: `[B]`, whether a sample has no output, of a request that takes such samples; None of any other.
+        left: `[B]`, whether a trajectory was outside before; None of anything else.
     """
 
     numbers: Mapping[str, NDArray[np.float32]]
     solved: NDArray[np.bool_]
     failed: NDArray[np.bool_] | None = None
+    left: NDArray[np.bool_] | None = None
 
     @property
     def known(self) -> bool:
@@ -46,8 +49,15 @@ class Quality:
 
     @property
     def outside(self) -> NDArray[np.bool_] | None:
-        """Whether each input is outside of what the model was trained on; None where the model has no novelty."""
-        return self.numbers[NOVELTY] < OUTSIDE if NOVELTY in self.numbers else None
+        """Whether each input is outside of what the model was trained on; None where the model has no novelty.
+
+        A trajectory is outside from the first frame that follows from a state outside.
+        """
+        if NOVELTY not in self.numbers:
+            return None
+        found = self.numbers[NOVELTY] < OUTSIDE
+        found = np.logical_or.accumulate(found, axis=-1) if found.ndim > 1 else found
+        return found if self.left is None else found | self.left.reshape(-1, *[1] * (found.ndim - 1))
 
     @property
     def solved_by(self) -> SolvedBy:
@@ -55,6 +65,25 @@ class Quality:
         if self.solved.all():
             return "solver"
         return "mixed" if self.solved.any() else "network"
+
+    @property
+    def worst(self) -> Quality:
+        """The quality with one number per sample: that of the worst frame, NaN where that of a frame is not known."""
+        joined = {
+            name: (np.fmin if name == NOVELTY else np.maximum).reduce(array, axis=1) if array.ndim > 1 else array
+            for name, array in self.numbers.items()
+        }
+        return replace(self, numbers=joined)
+
+    def frame(self, index: int, left: NDArray[np.bool_]) -> Quality:
+        """Return the quality of one frame of trajectories.
+
+        Args:
+            index: Its index.
+            left: `[B]`, whether each trajectory was outside before the first of these frames.
+        """
+        numbers = {name: np.ascontiguousarray(array[:, index]) for name, array in self.numbers.items()}
+        return replace(self, numbers=numbers, left=left)
 
     @property
     def lists(self) -> dict[str, NDArray[Any]]:
@@ -79,18 +108,22 @@ class Quality:
 
     def fail(self, mask: NDArray[np.bool_]) -> Quality:
         """Return the quality where some samples have no output, so that nothing is known about them."""
-        numbers = {name: np.where(mask, np.float32(np.nan), array) for name, array in self.numbers.items()}
+        numbers = {
+            name: np.where(mask.reshape(-1, *[1] * (array.ndim - 1)), np.float32(np.nan), array)
+            for name, array in self.numbers.items()
+        }
         return replace(self, numbers=numbers, failed=mask)
 
     def bounded(self, bounds: NDArray[np.float32]) -> Quality:
         """Return the quality with error bounds `[B]`, where any is known."""
         return self if np.isnan(bounds).all() else replace(self, numbers={**self.numbers, ERROR_BOUND: bounds})
 
-    def estimated(self, estimate: float | None) -> Quality:
-        """Return the quality with one error estimate for all samples, where it is known."""
-        if estimate is None:
+    def estimated(self, estimates: NDArray[np.float32] | None) -> Quality:
+        """Return the quality with an error estimate per frame `[frame]` for all samples, where any is known."""
+        if estimates is None:
             return self
-        return replace(self, numbers={**self.numbers, ERROR_ESTIMATE: np.full(len(self.solved), estimate, np.float32)})
+        every = np.tile(estimates, (len(self.solved), 1))
+        return replace(self, numbers={**self.numbers, ERROR_ESTIMATE: every})
 
     def document(self) -> dict[str, Any]:
         """Return the member `quality` of a response in JSON; a number that is not known is null."""
@@ -99,7 +132,7 @@ class Quality:
     def headers(self) -> dict[str, str]:
         """Return the response headers: the worst of the batch."""
         worst = {name: np.fmin if name == NOVELTY else np.fmax for name in self.numbers}
-        found = {name: float(worst[name].reduce(array)) for name, array in self.numbers.items()}
+        found = {name: float(worst[name].reduce(array)) for name, array in self.worst.numbers.items()}
         named = {_header(name): f"{value:.6g}" for name, value in found.items() if np.isfinite(value)}
         if self.outside is not None:
             named[_header("outside")] = str(bool(self.outside.any())).lower()
@@ -109,20 +142,22 @@ class Quality:
 
 
 def split(
-    results: Mapping[str, NDArray[np.float32]], names: tuple[str, ...]
+    results: Mapping[str, NDArray[np.float32]], names: tuple[str, ...], *, trajectories: bool = False
 ) -> tuple[dict[str, NDArray[np.float32]], Quality]:
     """Take the quality outputs out of the results of a model.
 
     Args:
         results: Batches `[B, …]` by name.
         names: The model's quality outputs, `[B, 1]` each.
+        trajectories: Whether they are `[B, frame]` instead.
 
     Returns:
         The outputs by name, and their quality.
     """
     outputs = {name: array for name, array in results.items() if name not in names}
     count = len(next(iter(outputs.values())))
-    return outputs, Quality({name: results[name].reshape(count) for name in names}, np.zeros(count, np.bool_))
+    numbers = {name: results[name] if trajectories else results[name].reshape(count) for name in names}
+    return outputs, Quality(numbers, np.zeros(count, np.bool_))
 
 
 def _header(name: str) -> str:

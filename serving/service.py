@@ -18,6 +18,7 @@ from serving.inference.prediction import Predictor
 from serving.inference.producer import Producer
 from serving.inference.rollout import Rollouts
 from serving.inference.shadow import Shadow
+from serving.inference.stream import StreamPredictor
 from serving.observability.metrics import Metrics
 from serving.observability.telemetry import TracedMetrics, Traces
 from serving.triton.pool import TritonPool
@@ -80,7 +81,10 @@ class Service:
         self.classical = ClassicalSolvers()
         limits = (settings.max_body_bytes, settings.request_seconds)
         self._shadow = shadow = Shadow(self.classical, self.metrics, settings.shadow_share)
-        self.predictor = Predictor(Producer(Rollouts(dispatcher), self.classical), shadow, self.metrics, *limits)
+        rollouts = Rollouts(dispatcher)
+        self.predictor = StreamPredictor(
+            Producer(rollouts, self.classical), rollouts, shadow, self.metrics, *limits, settings.max_rollout_bytes
+        )
         self.on_drain: list[Callable[[], None]] = []
         self.reference = Predictor(Producer(self.classical, self.classical), shadow, self.metrics, *limits)
 
@@ -118,6 +122,8 @@ class Service:
     def drain(self) -> None:
         """Make readiness false from now on; requests are still served."""
         self.catalogue.draining = True
+        seconds = self.settings.notice_seconds + self.settings.drain_seconds / 2  # the rest is for their last frames
+        self.predictor.until = asyncio.get_running_loop().time() + seconds
         for notify in self.on_drain:
             notify()
 

@@ -61,6 +61,10 @@ class Settings(BaseSettings):
     max_requests_in_flight: Annotated[int, Field(gt=0, le=2**20)] = Field(
         256, description="Predictions in flight at one time; beyond it 503 with Retry-After."
     )
+    max_rollout_bytes: Bytes = Field(
+        2**30,
+        description="Largest size of all frames of a streamed rollout as float32 (422); memory holds a few of them.",
+    )
     receive_seconds: Seconds = Field(30.0, description="How long a client may take to send its body (408).")
     request_seconds: Seconds = Field(60.0, description="How long a response may take once the body is read (504).")
     shadow_share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(

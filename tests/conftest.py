@@ -24,7 +24,7 @@ from serving.http.connection import configuration
 from serving.settings import Settings
 from serving.triton.client import TritonInference
 from serving.triton.server import TritonServer
-from tests import toy_fields, toy_gauges, toy_sequences
+from tests import toy_fields, toy_gauges, toy_rollouts, toy_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,6 +84,7 @@ def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toy_fields.add(repository)
     toy_fields.add_derivatives(repository)
     toy_gauges.add(repository)
+    toy_rollouts.add(repository)
     return repository
 
 

@@ -87,6 +87,7 @@ ROWS: dict[str, list[Panel]] = {
               "p95 {{model}}": quantile(0.95, "petrov_batch_fields", "model")}),
         Panel("Request bodies", "bytes", {"p95": quantile(0.95, "petrov_request_bytes", "job", ""),
               "mean": mean("petrov_request_bytes", "job", "")}),
+        Panel("Frames of streamed rollouts", "ops", {"{{model}}": rate("petrov_frames_total", "model")}, stack=True),
         Panel("Fields by key", "ops", {"{{key}}": rate("petrov_key_fields_total", "key", "")}, stack=True),
     ],
     "Quality": [

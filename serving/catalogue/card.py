@@ -6,6 +6,7 @@ from collections.abc import Mapping  # noqa: TC003  pydantic reads annotations a
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray  # noqa: TC002  as above
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -190,10 +191,31 @@ class Card(Part):
     product: Product | None = Field(default=None, description="Of the graph of a derivative.")
     differentiable: tuple[Kind, ...] = Field(default=(), description="The derivatives that are served.")
 
-    def rollout_estimate(self, frames: int) -> float | None:
-        """Return the calibrated error of a rollout's last frame; None where so many frames have not been measured."""
-        found = self.rollout[frames - 1].get("error_estimate") if frames <= len(self.rollout) else None
-        return float(found) if isinstance(found, int | float) else None
+    @cached_property
+    def known(self) -> tuple[str, ...]:
+        """What responses say about outputs: the model's quality outputs, and the calibrated error of trajectories."""
+        return self.quality if self._estimates is None else (*self.quality, "error_estimate")
+
+    @cached_property
+    def _estimates(self) -> NDArray[np.float32] | None:
+        """The calibrated error of each frame that was measured, NaN where it is not known; None where none is."""
+        found = [row.get("error_estimate") for row in self.rollout] if self.frames else []
+        numbers = np.array([each if isinstance(each, int | float) else np.nan for each in found], np.float32)
+        return numbers if np.isfinite(numbers).any() and "error_estimate" not in self.quality else None
+
+    def estimates(self, count: int, after: int = 0) -> NDArray[np.float32] | None:
+        """Return the calibrated errors of frames, NaN beyond those that were measured; None where none was.
+
+        Args:
+            count: How many frames.
+            after: Frames before the first of them.
+        """
+        if self._estimates is None:
+            return None
+        found = np.full(count, np.nan, np.float32)
+        part = self._estimates[after : after + count]
+        found[: len(part)] = part
+        return found
 
     @cached_property
     def arguments(self) -> tuple[Tensor | Parameter, ...]:
@@ -207,8 +229,8 @@ class Card(Part):
 
     @cached_property
     def result_names(self) -> tuple[str, ...]:
-        """The names of the outputs, then of the quality outputs."""
-        return (*(tensor.name for tensor in self.outputs), *self.quality)
+        """The names of the outputs, then of what is known about them."""
+        return (*(tensor.name for tensor in self.outputs), *self.known)
 
     @cached_property
     def optional(self) -> frozenset[str]:

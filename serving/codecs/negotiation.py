@@ -10,6 +10,7 @@ from serving.problem_details import NotAcceptable, UnsupportedMediaType
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
+MULTIPART = "multipart/mixed"  # of frames, whose own media type it leaves open
 MEDIA_TYPES = (npy.MEDIA_TYPE, json_arrays.MEDIA_TYPE, safetensors.MEDIA_TYPE)
 
 
@@ -56,6 +57,11 @@ def response_type(headers: Headers, default: str) -> str:
     if quality[best] <= 0:
         raise NotAcceptable(f'responses are {" or ".join(MEDIA_TYPES)}, not "{accept[:64]}"')
     return best
+
+
+def part_type(headers: Headers, default: str) -> str:
+    """Return the media type of the parts of a multipart response, as `response_type`; `Accept` may leave it open."""
+    return default if headers.get("accept", "").strip().lower() == MULTIPART else response_type(headers, default)
 
 
 def _weight(part: str) -> tuple[str, float]:

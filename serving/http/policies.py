@@ -1,4 +1,4 @@
-"""The query parameters `tolerance`, `outside`, `partial` and `frames` of a prediction."""
+"""The query parameters `tolerance`, `outside`, `partial`, `frames` and `after` of a prediction."""
 
 from __future__ import annotations
 
@@ -42,6 +42,13 @@ PARAMETERS: list[dict[str, Any]] = [
         "schema": {"type": "integer", "minimum": 1},
     },
 ]
+AFTER: dict[str, Any] = {
+    "name": "after",
+    "in": "query",
+    "description": "How many frames of the trajectory the caller has already, where the state that is sent is not its "
+    "first: frames are counted, and their errors estimated, from there.",
+    "schema": {"type": "integer", "minimum": 0, "default": 0},
+}
 
 
 def policy(query: Mapping[str, str]) -> Policy:
@@ -57,7 +64,8 @@ def policy(query: Mapping[str, str]) -> Policy:
         _tolerance(query.get("tolerance")),
         _outside(query.get("outside", "answer")),
         partial,
-        _count("frames", query.get("frames")),
+        _count("frames", query.get("frames"), 1),
+        _count("after", query.get("after"), 0) or 0,
     )
 
 
@@ -81,11 +89,11 @@ def _outside(text: str) -> Outside:
     raise InvalidParameter(f'outside: expected {" or ".join(get_args(Outside))} but got "{text[:32]}"')
 
 
-def _count(name: str, text: str | None) -> int | None:
+def _count(name: str, text: str | None, least: int) -> int | None:
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text)):
-        raise InvalidParameter(f'{name}: expected a positive whole number but got "{text[:32]}"')
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) >= least):
+        raise InvalidParameter(f'{name}: expected a whole number from {least} but got "{text[:32]}"')
     return int(text)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -16,7 +17,7 @@ from serving.catalogue import examples
 from serving.catalogue.summary import Model, Readiness
 from serving.codecs import json_arrays, negotiation, npy, safetensors
 from serving.codecs.formats import Body, origin, write_example
-from serving.http import body, policies
+from serving.http import body, frames, policies
 from serving.http.authorisation import requires
 from serving.http.derivatives import DerivativeBody
 from serving.http.direct_route import DirectRoute
@@ -35,12 +36,14 @@ from serving.problem_details import MEDIA_TYPE, InvalidParameter, ProblemDetails
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from serving.catalogue.card import Card
     from serving.document import Document
+    from serving.inference.admission import Ticket
     from serving.inference.prediction import Predictor
 
+Result = TypeVar("Result")
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BINARIES = {npy.MEDIA_TYPE: _BINARY, safetensors.MEDIA_TYPE: _BINARY}
 _ORIGIN = {"Petrov-Model": {"schema": {"type": "string"}}, "Petrov-Version": {"schema": {"type": "integer"}}}
@@ -83,6 +86,21 @@ _PREDICTION: dict[str, Any] = {
         }
     },
 }
+_ROLLOUT: dict[str, Any] = {
+    "openapi_extra": {
+        "parameters": [*policies.PARAMETERS, policies.AFTER],
+        "requestBody": _body(PredictionRequest, _BINARIES),
+    },
+    "response_class": Response,
+    "responses": {
+        200: {
+            "content": {negotiation.MULTIPART: _BINARY},
+            "description": "A part per frame in the format that `Accept` names, each with its number in the header "
+            "`Petrov-Frame` and the headers of `predict`. The rollout is complete if the closing delimiter follows the "
+            "last part; an error is a last part of the type `application/problem+json`.",
+        }
+    },
+}
 _VJP, _JVP = _derivative(VjpRequest, VjpResponse), _derivative(JvpRequest, JvpResponse)
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}
@@ -105,6 +123,20 @@ async def predict(model: str, request: Request, service: Serving) -> Response:
 async def predict_with_version(model: str, version: int, request: Request, service: Serving) -> Response:
     """Predict with one version of a model."""
     return await _predict(service.catalogue.find(model, version).card, service.predictor, request, service)
+
+
+@predictions.post("/v1/models/{model}/rollout", **_ROLLOUT)
+@requires(Scope.INFER)
+async def rollout(model: str, request: Request, service: Serving) -> Response:
+    """Roll out trajectories with the newest version of a model, and send every frame as it is computed."""
+    return await _stream((await service.catalogue.newest(model)).card, request, service, service.catalogue.successor)
+
+
+@predictions.post("/v1/models/{model}/versions/{version}/rollout", **_ROLLOUT)
+@requires(Scope.INFER)
+async def rollout_with_version(model: str, version: int, request: Request, service: Serving) -> Response:
+    """Roll out trajectories with one version of a model."""
+    return await _stream(service.catalogue.find(model, version).card, request, service)
 
 
 @predictions.post("/v1/models/{model}/reference", **_PREDICTION)
@@ -225,20 +257,53 @@ async def _predict(
     """
     request_type = negotiation.request_type(request.headers)
     response_type = negotiation.response_type(request.headers, request_type)
-    policy = policies.policy(request.query_params)
-    limit = service.settings.max_body_bytes
-    if request_type == json_arrays.MEDIA_TYPE:
-        limit //= json_arrays.MEMORY_FACTOR
-    state = request.state
+    policy, state = policies.policy(request.query_params), request.state
     state.version = card.version
     state.caller.check()
     with service.admission.admit() as ticket:
-        content = await body.read(request, ticket, limit, service.settings.receive_seconds)
-        service.metrics.request_bytes.observe(len(content))
-        exchange = make(content, request_type, response_type)
+        exchange = make(await _content(request, request_type, ticket, service), request_type, response_type)
         work = predictor.predict(card, exchange, state.request_id, state.caller, policy=policy, successor=successor)
         written = await body.unless_disconnected(request, work)
     return Response(written.body, media_type=response_type, headers=written.headers)
+
+
+async def _stream(
+    card: Card, request: Request, service: Service, successor: Callable[[Card, float], Awaitable[Card]] | None = None
+) -> Response:
+    """Read the body, compute the first frames, and return the response that computes and sends the others.
+
+    Args:
+        card: Of the version to run.
+        request: The request.
+        service: The parts of the gateway.
+        successor: As for `_predict`.
+    """
+    request_type = negotiation.request_type(request.headers)
+    part_type = negotiation.part_type(request.headers, request_type)
+    policy, state = policies.policy(request.query_params), request.state
+    state.version = card.version
+    state.caller.check()
+    with ExitStack() as stack:  # the response ends what is admitted
+        ticket = stack.enter_context(service.admission.admit())
+        exchange = Body(await _content(request, request_type, ticket, service), request_type, part_type)
+        following = service.predictor.stream(card, exchange, state.request_id, state.caller, policy, successor)
+        first = await body.unless_disconnected(request, _next(following))
+        return frames.FrameStream(request, first, following, part_type, service.metrics, stack.pop_all())
+
+
+async def _next(generator: AsyncGenerator[Result]) -> Result:
+    """Return the next element, as a coroutine."""
+    return await anext(generator)
+
+
+async def _content(request: Request, media_type: str, ticket: Ticket, service: Service) -> bytearray:
+    """Return the body of a request."""
+    limit = service.settings.max_body_bytes
+    if media_type == json_arrays.MEDIA_TYPE:
+        limit //= json_arrays.MEMORY_FACTOR
+    content = await body.read(request, ticket, limit, service.settings.receive_seconds)
+    service.metrics.request_bytes.observe(len(content))
+    return content
 
 
 async def _example(

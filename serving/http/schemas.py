@@ -33,30 +33,38 @@ class PredictionRequest(Document):
     )
 
 
-class Quality(Document):
-    """What is known about the errors of the outputs, one number per sample; null where a number is not known."""
+Numbers = tuple[float | None, ...] | tuple[tuple[float | None, ...], ...]
 
-    error_bound: tuple[float | None, ...] | None = Field(
+
+class Quality(Document):
+    """What is known about the errors of the outputs; null where a number is not known.
+
+    Each is a number per sample or, of trajectories, a list per sample with a number per frame.
+    """
+
+    error_bound: Numbers | None = Field(
         default=None,
         description="Guaranteed relative energy-norm distance to the discrete solution on the given grid.",
     )
-    correction: tuple[float | None, ...] | None = Field(
+    correction: Numbers | None = Field(
         default=None,
         description="Guaranteed relative energy-norm distance to the discrete solution without the corrections.",
     )
-    misfit: tuple[float | None, ...] | None = Field(
+    misfit: Numbers | None = Field(
         default=None,
         description="Relative L2 distance between the input and the forward solution of the output.",
     )
-    error_estimate: tuple[float | None, ...] | None = Field(
+    error_estimate: Numbers | None = Field(
         default=None,
         description="Relative L2 error that at least 90 % of inputs of the training distribution stay below.",
     )
-    novelty: tuple[float | None, ...] | None = Field(
+    novelty: Numbers | None = Field(
         default=None, description="Share of calibration inputs that are at least as unusual as the input."
     )
-    outside: tuple[bool, ...] | None = Field(
-        default=None, description="Whether the input is unlike the training data: its novelty is below 0.01."
+    outside: tuple[bool, ...] | tuple[tuple[bool, ...], ...] | None = Field(
+        default=None,
+        description="Whether the input is unlike the training data: its novelty is below 0.01. A trajectory stays "
+        "outside from the first frame that follows from such a state.",
     )
     failed: tuple[bool, ...] | None = Field(
         default=None, description="With `partial`: whether the model failed on the sample, whose outputs are null."

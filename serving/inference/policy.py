@@ -47,12 +47,14 @@ class Policy:
         outside: What happens to inputs outside of the training distribution.
         partial: Whether samples that the model fails on are marked in the response, instead of failing all of it.
         frames: How many frames of a trajectory follow; None for as many as a training trajectory has.
+        after: Frames of the trajectory that the caller has already, up to the state that is sent.
     """
 
     tolerance: float | None = None
     outside: Outside = "answer"
     partial: bool = False
     frames: int | None = None
+    after: int = 0
 
     def check(self, case: Case) -> None:
         """Refuse what a model cannot do, before it runs.
@@ -107,6 +109,7 @@ class Policy:
             OutsideTraining: An input is outside and is to be refused, or cannot be solved.
             ToleranceUnmet: An error bound is too large, and there is no solver.
         """
+        quality = quality.worst
         loose, outside = self._loose(quality), np.zeros_like(quality.solved)
         if self.outside != "answer" and quality.outside is not None:
             outside = quality.outside
@@ -122,6 +125,7 @@ class Policy:
         Raises:
             ToleranceUnmet: One is.
         """
+        quality = quality.worst
         loose = self._loose(quality)
         if loose.any():
             raise self._unmet(case, quality, int(loose.argmax()))

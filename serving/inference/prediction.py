@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -20,7 +21,7 @@ from serving.inference.producer import ModelInput, Run
 from serving.problem_details import DeadlineExceeded, ModelFailed, ModelNotReady, NonFiniteOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from serving.inference.shadow import Shadow
     from serving.observability.metrics import Metrics
     from serving.quality import Quality
+
+    Successor = Callable[[Card, float], Awaitable[Card]]
 
 Result = TypeVar("Result")
 Written_co = TypeVar("Written_co", covariant=True)
@@ -117,7 +120,7 @@ class Predictor:
         caller: Payer,
         seconds: float = math.inf,
         policy: Policy = ANY,
-        successor: Callable[[Card, float], Awaitable[Card]] | None = None,
+        successor: Successor | None = None,
     ) -> Result:
         """Return what the exchange writes.
 
@@ -137,21 +140,19 @@ class Predictor:
         Raises:
             Problem: One of its kinds.
         """
-        limit = min(seconds, self._seconds)
-        deadline = asyncio.get_running_loop().time() + limit
+        async with self._limited(card, min(seconds, self._seconds)) as deadline:
+            run = Run(card, deadline, request_id, policy)
+            return await or_successor(run, successor, lambda run: self._predict(run, exchange, caller))
+
+    @asynccontextmanager
+    async def _limited(self, card: Card, seconds: float) -> AsyncIterator[float]:
+        """Return a context that ends with an error after so many seconds; it counts what the model fails on."""
+        deadline = asyncio.get_running_loop().time() + seconds
         try:
             async with asyncio.timeout_at(deadline):
-                run = Run(card, deadline, request_id, policy)
-                try:
-                    return await self._predict(run, exchange, caller)
-                except ModelNotReady:
-                    if successor is None:
-                        raise
-                    left = deadline - asyncio.get_running_loop().time()
-                    found = await successor(card, left / 2)  # the rest of the time is the prediction's
-                    return await self._predict(replace(run, card=found), exchange, caller)
+                yield deadline
         except TimeoutError as error:
-            raise DeadlineExceeded(f"no response within {limit:g} s") from error
+            raise DeadlineExceeded(f"no response within {seconds:g} s") from error
         except ModelFailed as error:
             self._metrics.model_failures.labels(card.model, card.version, error.kind).inc()
             raise
@@ -159,7 +160,7 @@ class Predictor:
     async def _predict(self, run: Run, exchange: Exchange[Result], caller: Payer) -> Result:
         card = run.card
         self._producer.check(run)
-        inputs = await self._parse(run, exchange)
+        inputs = await self._parse(run, exchange, self._max_bytes)
         caller.spend(inputs.count)
         outputs, quality = await self._producer.produce(run, inputs)
         self._metrics.quality(card.model, quality)
@@ -171,20 +172,41 @@ class Predictor:
                 self._metrics.model_failures.labels(card.model, card.version, NonFiniteOutput.kind).inc()
             return await offload(size, encode, card, exchange, outputs, quality, inputs.single)
 
-    async def _parse(self, run: Run, exchange: Exchange[Any]) -> ModelInput:
+    async def _parse(self, run: Run, exchange: Exchange[Any], frame_bytes: int) -> ModelInput:
         start = time.perf_counter()
-        inputs = await offload(exchange.size, parse, run, exchange, self._max_bytes)
+        inputs = await offload(exchange.size, parse, run, exchange, self._max_bytes, frame_bytes)
         self._metrics.parsed(run.card.model, inputs.grid, time.perf_counter() - start)
         return inputs
 
 
-def parse(run: Run, exchange: Exchange[Any], max_bytes: int) -> ModelInput:
+async def or_successor(run: Run, successor: Successor | None, work: Callable[[Run], Awaitable[Result]]) -> Result:
+    """Return the result of work on a version, or on its successor where the version has gone.
+
+    Args:
+        run: Names the version.
+        successor: Returns the version to run instead, after some seconds at most; None if there is none.
+        work: The work.
+
+    Raises:
+        Problem: One of its kinds.
+    """
+    try:
+        return await work(run)
+    except ModelNotReady:
+        if successor is None:
+            raise
+        left = run.deadline - asyncio.get_running_loop().time()
+        return await work(replace(run, card=await successor(run.card, left / 2)))  # the rest of the time is the work's
+
+
+def parse(run: Run, exchange: Exchange[Any], max_bytes: int, frame_bytes: int) -> ModelInput:
     """Parse a request and check it against the card.
 
     Args:
         run: What has to be done.
         exchange: The request.
-        max_bytes: The largest size of one input, and of all frames of a rollout, as float32.
+        max_bytes: The largest size of one input as float32.
+        frame_bytes: The largest size of all frames of an output as float32.
 
     Returns:
         The checked inputs.
@@ -196,7 +218,7 @@ def parse(run: Run, exchange: Exchange[Any], max_bytes: int) -> ModelInput:
     arrays, single = checks.batch(exchange.read(card.names, max_bytes, card.optional), card)
     frames = run.policy.asking(exchange.frames).frames_of(card)
     if frames is not None:
-        arrays[FRAME] = checks.frames(arrays, frames, card, max_bytes)
+        arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
     return ModelInput(arrays, single, checks.grid_label(card.grid_of(arrays), card))
 
 

@@ -121,9 +121,9 @@ class Producer:
         if run.policy.bypasses(run.card):
             return await self._only_solved(run, inputs)
         results = await self._solver.predict(run.card, inputs.arrays, run.deadline, run.request_id)
-        outputs, quality = split(results, run.card.quality)
+        outputs, quality = split(results, run.card.quality, trajectories=run.card.frames is not None)
         if run.card.frames is not None:
-            quality = quality.estimated(run.card.rollout_estimate(inputs.arrays[FRAME].shape[1]))
+            quality = quality.estimated(run.card.estimates(inputs.arrays[FRAME].shape[1], run.policy.after))
         return await self._refined(run, inputs, outputs, quality) if run.policy.demands else (outputs, quality)
 
     async def _refined(

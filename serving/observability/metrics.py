@@ -123,6 +123,9 @@ class Metrics:
             "petrov_request_bytes", "Size of request bodies.", buckets=_BYTES, registry=registry
         )
         self.fields = Counter("petrov_fields_total", "Samples predicted.", ("model", "grid"), registry=registry)
+        self.frames = Counter(
+            "petrov_frames_total", "Frames of streamed rollouts, of every sample.", ("model",), registry=registry
+        )
         self.batch_fields = Histogram(
             "petrov_batch_fields", "Samples in one call of Triton.", ("model",), buckets=_FIELDS, registry=registry
         )
@@ -219,7 +222,8 @@ class Metrics:
         self._phase(model, grid, "parse").observe(seconds)
 
     def quality(self, model: str, quality: Quality) -> None:
-        """Record what is known about the errors of a batch of outputs."""
+        """Record what is known about the errors of a batch of outputs; of trajectories their worst frame."""
+        quality = quality.worst
         solved = int(quality.solved.sum())
         for by, count in (("solver", solved), ("network", len(quality.solved) - solved)):
             if count:

@@ -5,14 +5,16 @@ Each document is the JSON of `/v2` and has the fields of the gRPC message.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from serving.catalogue.card import FRAME
 from serving.document import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from serving.catalogue.card import Card, Tensor
     from serving.catalogue.card import Parameter as Number
@@ -116,7 +118,7 @@ def describe(card: Card, versions: Iterable[int]) -> ModelMetadata:
         versions=tuple(str(version) for version in versions),
         platform=card.format,
         inputs=tuple(_metadata(argument) for argument in card.arguments),
-        outputs=(*(_metadata(tensor) for tensor in card.outputs), *map(_quality_metadata, card.quality)),
+        outputs=(*(_metadata(tensor) for tensor in card.outputs), *_quality_metadata(card)),
     )
 
 
@@ -127,14 +129,16 @@ def configure(card: Card) -> ModelConfig:
         platform=card.format,
         max_batch_size=card.limits.batch,
         input=tuple(_config(argument) for argument in card.arguments),
-        output=(*(_config(tensor) for tensor in card.outputs), *map(_quality_config, card.quality)),
+        output=(*(_config(tensor) for tensor in card.outputs), *_quality_config(card)),
         parameters=_parameters(card),
     )
 
 
 def _parameters(card: Card) -> dict[str, Parameter]:
-    signature = card.model_dump_json(include={"title", "inputs", "parameters", "outputs", "quality", "grid", "frames"})
-    found = {"signature": Parameter(string_value=signature)}
+    signature = card.model_dump(mode="json", include={"title", "inputs", "parameters", "outputs", "grid", "frames"}) | {
+        "quality": card.known
+    }
+    found = {"signature": Parameter(string_value=json.dumps(signature))}
     if card.vocabulary is not None:
         found["vocabulary"] = Parameter(string_value=card.vocabulary.model_dump_json())
     return found
@@ -147,12 +151,16 @@ def _metadata(tensor: Argument) -> TensorMetadata:
     )
 
 
-def _quality_metadata(name: str) -> TensorMetadata:
-    return TensorMetadata(name=name, datatype="FP32", shape=(ANY, 1), parameters={"axes": ("batch", "value")})
+def _quality_metadata(card: Card) -> Iterator[TensorMetadata]:
+    """Yield what describes the numbers about outputs: one per sample, or one per frame of a trajectory."""
+    size, axis = (ANY, FRAME) if card.frames else (1, "value")
+    for name in card.known:
+        yield TensorMetadata(name=name, datatype="FP32", shape=(ANY, size), parameters={"axes": ("batch", axis)})
 
 
-def _quality_config(name: str) -> TensorConfig:
-    return TensorConfig(name=name, data_type="TYPE_FP32", dims=(1,))
+def _quality_config(card: Card) -> Iterator[TensorConfig]:
+    for name in card.known:
+        yield TensorConfig(name=name, data_type="TYPE_FP32", dims=(ANY if card.frames else 1,))
 
 
 def _config(tensor: Argument) -> TensorConfig:

@@ -56,8 +56,8 @@ def check_inputs(sent: Sequence[str], names: Sequence[str], optional: Collection
 
 
 def results(outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> dict[str, NDArray[np.float32]]:
-    """Return the outputs, and `[B, 1]` for each number that is known about them."""
-    return {**outputs, **{name: array[:, np.newaxis] for name, array in quality.numbers.items()}}
+    """Return the outputs, and `[B, 1]` for each number that is known about them, `[B, frame]` of trajectories."""
+    return {**outputs, **{name: array.reshape(len(array), -1) for name, array in quality.numbers.items()}}
 
 
 def about(quality: Quality) -> dict[str, str]:

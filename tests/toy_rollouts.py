@@ -1,0 +1,108 @@
+"""A toy model of trajectories: `growth` multiplies a state by a number per frame; a large state is novel."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+NAME = "growth"
+TRAINED = 12
+ESTIMATES = [round(0.01 * frame, 2) for frame in range(1, TRAINED + 1)]
+LARGEST = 20.0  # a state of this maximum has a novelty of 0
+
+
+def add(repository: Path) -> None:
+    """Write the model into a repository, as export does."""
+    import onnx.helper as make  # noqa: PLC0415 - few tests need it
+    from onnx import TensorProto, numpy_helper  # noqa: PLC0415 - as above
+
+    from export.rollout import looped  # noqa: PLC0415 - as above
+    from export.signature import Signature  # noqa: PLC0415 - as above
+    from export.triton_config import text  # noqa: PLC0415 - as above
+
+    card = _card()
+    parts = {key: card[key] for key in ("inputs", "parameters", "outputs", "grid", "frames", "quality")}
+    signature = Signature.model_validate(parts | {"batch": card["limits"]["batch"]})
+    node, state = make.make_node, make.make_tensor_value_info("next", TensorProto.FLOAT, ["batch", "x"])
+    step = make.make_graph(
+        [node("Unsqueeze", ["rate", "last"], ["rates"]), node("Mul", ["u", "rates"], ["next"])],
+        "step",
+        [],
+        [state],
+        [numpy_helper.from_array(np.array([1]), "last")],
+    )
+    made = make.make_model(step, opset_imports=[make.make_opsetid("", 18)], ir_version=9)
+    model = looped(made, signature, ["u"])
+    model.graph.node.extend(
+        [
+            node("ReduceMax", ["u", "last"], ["highest"]),
+            node("Mul", ["highest", "share"], ["part"]),
+            node("Sub", ["one", "part"], ["rest"]),
+            node("Relu", ["rest"], ["novelty"]),
+        ]
+    )
+    numbers = {"share": 1 / LARGEST, "one": 1.0}
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.array(each, np.float32), n) for n, each in numbers.items()
+    )
+    model.graph.output.append(make.make_tensor_value_info("novelty", TensorProto.FLOAT, ["batch", 1]))
+    version = repository / NAME / "1"
+    version.mkdir(parents=True)
+    (version / "model.onnx").write_bytes(model.SerializeToString())
+    (version / "card.json").write_text(json.dumps(card))
+    (repository / NAME / "config.pbtxt").write_text(text(NAME, signature, "onnx"))
+
+
+def compute(u: NDArray[Any], rate: float, frames: int) -> NDArray[Any]:
+    """Return what the model computes, in NumPy: `[B, frame, x]`."""
+    return np.stack([u * rate ** (frame + 1) for frame in range(frames)], axis=1)
+
+
+def _card() -> dict[str, Any]:
+    tensor = {"dtype": "FP32", "components": [], "units": "1", "meaning": "height", "positive": False}
+    return {
+        "model": NAME,
+        "version": 1,
+        "format": "onnx",
+        "title": "A state that grows",
+        "problem": NAME,
+        "equation": "u' = r u",
+        "boundary": "none",
+        "inputs": [{"name": "u", "axes": ["batch", "x"], "shape": [None, None], **tensor}],
+        "parameters": [
+            {
+                "name": "rate",
+                "meaning": "factor per frame",
+                "units": "1",
+                "default": 1.0,
+                "minimum": 0.0,
+                "maximum": 9.0,
+            }
+        ],
+        "outputs": [{"name": "state", "axes": ["batch", "frame", "x"], "shape": [None, None, None], **tensor}],
+        "quality": ["novelty"],
+        "grid": {
+            "axes": ["x"],
+            "minimum": 4,
+            "maximum": 100_000,
+            "declared": [16],
+            "unequal": [],
+            "points": "x_i = i/n",
+            "lengths": [1.0],
+            "boundaries": ["periodic"],
+        },
+        "frames": {"step": 0.5, "history": 1, "states": ["u"], "trained": TRAINED, "maximum": 1000},
+        "limits": {"batch": 8},
+        "training": {"distribution": "none", "preset": "tiny"},
+        "errors": [],
+        "classical": [],
+        "rollout": [{"frame": frame, "error_estimate": each} for frame, each in enumerate(ESTIMATES, 1)],
+        "checkpoint": {"sha256": "0" * 64, "parameters": 1},
+    }
