@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import time
 from typing import TYPE_CHECKING
 
 from filelock import FileLock
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 CHECK_SECONDS = 1.0  # between two reads of the file
+_SETTLE_SECONDS = 0.2  # an editor that writes in place leaves the file empty for a moment
 _MAX_BYTES = 2**20
 _OPENING = "# Keys of the gateway, hashed. A new one: python -m serving key NAME --scope infer\n"
 
@@ -51,7 +53,12 @@ class KeyFile:
     def refresh(self) -> None:
         """Read the file and compare its text, since neither times nor links on disk can be trusted."""
         try:
-            self._follow(_text(self._path))
+            text = _text(self._path)
+            if text != self._seen:
+                time.sleep(_SETTLE_SECONDS)
+                if _text(self._path) != text:
+                    return  # it is being written: the next look finds it complete
+            self._follow(text)
         except KeysError as error:
             if str(error) != self._fault:  # once, and not every second
                 logger.error("%s; the keys stay as they were", error)  # noqa: TRY400  the message suffices

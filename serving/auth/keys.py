@@ -33,6 +33,7 @@ from serving.document import Document
 
 PREFIX = "petrov_"  # lets scanners for leaked secrets, and people, recognise a key
 MAX_KEYS = 1000  # each request is compared with all of them
+LEAST_RATE, MOST = 1e-6, 10**9  # a sample in twelve days, and more than any server computes
 
 
 class KeysError(ValueError):
@@ -53,8 +54,8 @@ class Key(Document):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
     scopes: Annotated[tuple[Scope, ...], Field(min_length=1)]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    burst: Annotated[int, Field(ge=1)] | None = None
+    rate: Annotated[float, Field(ge=LEAST_RATE, le=MOST)] | None = None
+    burst: Annotated[int, Field(ge=1, le=MOST)] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -130,7 +131,7 @@ def parse(text: str) -> Keys:
         return Keys.model_validate(tomllib.loads(text))
     except ValidationError as error:
         raise KeysError(_first(error)) from None  # the cause would show what it found, which may be a key
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         raise KeysError(f"not TOML: {error}") from error
 
 

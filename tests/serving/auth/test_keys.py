@@ -47,8 +47,8 @@ def test_a_key_has_256_random_bits_and_only_its_hash_is_kept() -> None:
 @given(
     st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", fullmatch=True),
     st.lists(st.sampled_from(Scope), min_size=1, max_size=3).map(tuple),
-    st.none() | st.floats(min_value=0, exclude_min=True, allow_infinity=False),
-    st.none() | st.integers(1, 2**62),
+    st.none() | st.floats(keys.LEAST_RATE, keys.MOST),
+    st.none() | st.integers(1, keys.MOST),
 )
 def test_an_entry_is_read_as_it_was_written(
     name: str, scopes: tuple[Scope, ...], rate: float | None, burst: int | None
@@ -72,6 +72,9 @@ def test_a_burst_is_a_seconds_worth_unless_it_says_otherwise() -> None:
 BAD = {
     "not TOML": ("[[key]", "not TOML: "),
     "deep": ("a = " + "[" * 5000, "not TOML: "),
+    "number without end": ("a = " + "9" * 5000, "not TOML: "),
+    "endless wait": (entry(rate="1e-300"), "key.0.rate: "),
+    "burst beyond floats": (entry(rate="1.0", burst="1" + "0" * 400), "key.0.burst: "),
     "no name": (entry(name=""), r"key\.0\.name: Field required"),
     "name with a space": (entry(name='"the king"'), r"key\.0\.name: String should match"),
     "no scope": (entry(scopes="[]"), r"key\.0\.scopes: "),
@@ -113,6 +116,20 @@ def test_the_file_is_followed_while_it_changes(tmp_path: Path, caplog: pytest.Lo
     file.refresh()
     assert file.keys.key == ()
     assert [record.levelno for record in caplog.records if record.levelno > logging.INFO] == []
+
+
+def test_a_file_that_is_being_written_is_read_when_it_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(entry())
+    file = KeyFile(path)
+    path.write_text("")  # as an editor does before it writes
+    monkeypatch.setattr("serving.auth.key_file.time.sleep", lambda _: path.write_text(entry(name='"bob"')))
+    file.refresh()
+    assert [key.name for key in file.keys.key] == ["alice"]
+    file.refresh()
+    assert [key.name for key in file.keys.key] == ["bob"]
 
 
 @pytest.mark.parametrize("broken", [b'[[key]]\nname = "petrov_hidden', b"\xff\n", b"#" * (2**20 + 1), None])
