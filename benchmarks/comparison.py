@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,8 @@ from torch import Tensor
 from benchmarks.profiling.memory import peak_bytes
 from training import checkpoint
 from training.files import write_json
-from training.fit import run
+from training.fit import log, run
+from training.fit.folder import RunFolder
 from training.recipes import recipe as config
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Row(BaseModel):
     step_milliseconds: float  # forward and backward, processor time of all threads
     peak_megabytes: float  # of the tensors in a step, beyond weights and input
     threads: int
+    curve: tuple[float, ...] = ()  # the metric on the validation samples after every epoch
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def measure(kind: str, recipe: FileRecipe, folder: Path, data: Path) -> Row:
         step_milliseconds=milliseconds,
         peak_megabytes=megabytes,
         threads=torch.get_num_threads(),
+        curve=curve(folder),
     )
 
 
@@ -129,11 +132,23 @@ def reached(card: dict[str, Any]) -> tuple[str, float, float | None]:
     return "relative_l2", card["errors"][0]["relative_l2"], None
 
 
+def curve(folder: Path) -> tuple[float, ...]:
+    """Return what the log of a run has for the validation samples, epoch by epoch."""
+    rows = log.read(RunFolder(folder).metrics)
+    return tuple(float(value) for row in rows for name, value in row.items() if name not in log.COMMON)
+
+
+def complete(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of the types that have as many seeds as any other."""
+    seeds = Counter(row.attention for row in rows)
+    return [row for row in rows if seeds[row.attention] == max(seeds.values())]
+
+
 def step(recipe: FileRecipe, data: Path) -> Callable[[], Tensor]:
     """Return the function that computes the loss of the first batch."""
     task = run.workload(recipe, data, progress=False).task()
     batch = next(iter(task.train_dataloader()))
-    return lambda: task.loss(batch)
+    return lambda: task.objective(batch)
 
 
 def cost(loss: Callable[[], Tensor]) -> tuple[float, float]:

@@ -6,22 +6,26 @@ from pathlib import Path
 
 from benchmarks import comparison
 from benchmarks.profiling.report import Profile
-from benchmarks.report import markdown
+from benchmarks.report import learning, markdown
 
-PAGE, FOLDER = Path("docs/research.md"), Path("docs/research")
-COMPARISONS = ("listops", "text", "matching", "darcy")
+PAGE, FOLDER, CURVES = Path("docs/research.md"), Path("docs/research"), Path("docs/research/listops.png")
+COMPARISONS = ("listops", "darcy")
 
 
 def write_page() -> None:
-    """Write every table."""
+    """Write every table, and the picture of the learning curves."""
     for name, (header, rows) in tables(FOLDER).items():
         markdown.write(PAGE, name, header, rows)
+    learning.draw(comparison.complete(comparison.load(FOLDER / "listops.json")), CURVES)
 
 
 def tables(folder: Path) -> dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]]:
     """Return header and rows by the name of the table, for the files that exist."""
     found = {name: folder / f"{name}.json" for name in COMPARISONS if (folder / f"{name}.json").exists()}
-    compared = {name: (comparison.HEADER, comparison.cells(comparison.load(path))) for name, path in found.items()}
+    compared = {
+        name: (comparison.HEADER, comparison.cells(comparison.complete(comparison.load(path))))
+        for name, path in found.items()
+    }
     profile = Profile.model_validate_json((folder / "lengths.json").read_text())
     return compared | {"lengths": lengths(profile)}
 

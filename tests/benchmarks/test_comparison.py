@@ -59,6 +59,8 @@ def test_the_command_trains_the_missing_rows(tmp_path: Path) -> None:
     assert (trained.attention, trained.seed, trained.metric) == ("kernel-aoglu3", 1127802, "accuracy")
     assert trained.step_milliseconds > 0
     assert trained.peak_megabytes > 0
+    assert len(trained.curve) == 1
+    assert 0 <= trained.curve[0] <= 1
     assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["listops-tiny-kernel-aoglu3-1127802"]
 
 
@@ -81,6 +83,12 @@ def test_a_row_has_mean_and_spread_of_its_seeds() -> None:
     assert first == ("softmax", "2", "55.0 %", "7.1 %", "12.5 %", "12,345", "12", "3")
     assert second[:5] == ("kernel-elu", "1", "25.0 %", "", "12.5 %")
     assert comparison.cells([row("softmax", 1, 0.0123, "relative_l2")])[0][2:5] == ("1.23e-02", "", "")
+
+
+def test_a_type_with_fewer_seeds_is_left_out() -> None:
+    rows = [row("softmax", 1, 0.5), row("kernel-elu", 1, 0.25), row("softmax", 2, 0.6)]
+    assert comparison.complete(rows) == [rows[0], rows[2]]
+    assert comparison.complete(rows[:2]) == rows[:2]
 
 
 def test_the_page_holds_the_tables_of_its_files() -> None:

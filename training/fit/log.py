@@ -11,6 +11,9 @@ import lightning.pytorch as pl
 
 from training.files import replacing
 
+#: The columns beside the metric, which has the problem's name for it.
+COMMON = ("epoch", "loss", "rate", "seconds")
+
 
 class RunLog(pl.Callback):
     """Append one row per epoch to `path`; rows of epochs that are about to be repeated are dropped first.

@@ -191,7 +191,7 @@ def step(task: Task[Any], batch: Any) -> float:
     """
     optimiser = torch.optim.AdamW(task.network.parameters(), lr=1e-5)
     started, used = time.perf_counter(), time.process_time()
-    task.loss(batch).backward()
+    task.objective(batch).backward()
     optimiser.step()
     optimiser.zero_grad()
     return min(time.perf_counter() - started, time.process_time() - used)

@@ -58,7 +58,7 @@ def line(rows: Sequence[Mapping[str, Any]], epochs: int) -> str:
     """
     last, seconds = rows[-1], [float(row["seconds"]) for row in rows]
     left = sum(seconds) / len(seconds) * (epochs - len(rows))
-    [metric] = last.keys() - {"epoch", "loss", "rate", "seconds"}
+    [metric] = last.keys() - {*log.COMMON}
     loss, error = (f"{name} {float(last[name]):.3e}" for name in ("loss", metric))
     return (
         f"epoch {len(rows)} of {epochs}: {loss}, validation {error}, "

@@ -44,6 +44,7 @@ class SequenceTask(Task[SequenceBatch]):
     def __init__(self, network: Network, config: SequenceFit, seed: int, train: Sequences, watched: Sequences) -> None:
         super().__init__(network, Order(len(train), config.batch, config.steps, seed))
         self.config, self.train_samples, self.watched = config, train, watched
+        self.orthogonality = config.orthogonality
 
     def draw(self, chosen: Rows, rng: Generator) -> SequenceBatch:
         del rng  # sequences are not augmented

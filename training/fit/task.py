@@ -17,8 +17,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from training.fit import processes
 from training.fit.order import Epoch, Order, Rows, torch_seed
+from training.nn.attention.matrices import penalty
 
 Batch = TypeVar("Batch")
+
+ORTHOGONALITY = 1e-2  # weight of the penalty of matrices that are to be orthogonal
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Task(pl.LightningModule, ABC, Generic[Batch]):
     Attributes:
         metric: What is measured after every epoch.
         workers: Processes that read batches; none by default, and the training process reads them itself.
+        orthogonality: The weight of the orthogonality of trained kernels in the loss.
 
     Args:
         network: What is trained.
@@ -68,7 +72,7 @@ class Task(pl.LightningModule, ABC, Generic[Batch]):
     def __init__(self, network: nn.Module, order: Order) -> None:
         super().__init__()
         self.network, self.order = network, order
-        self.workers = 0
+        self.workers, self.orthogonality = 0, ORTHOGONALITY
 
     @abstractmethod
     def draw(self, chosen: Rows, rng: Generator) -> Batch:
@@ -80,7 +84,12 @@ class Task(pl.LightningModule, ABC, Generic[Batch]):
 
     @abstractmethod
     def loss(self, batch: Batch) -> Tensor:
-        """Return the training loss of a batch."""
+        """Return the training loss of a batch, without the penalty of `objective`."""
+
+    def objective(self, batch: Batch) -> Tensor:
+        """Return the loss plus the penalty of matrices that are to be orthogonal, where the network has any."""
+        loss, found = self.loss(batch), penalty(self.network)
+        return loss if found is None else loss + self.orthogonality * found
 
     @abstractmethod
     def score(self, batch: Batch) -> tuple[float | Tensor, int]:
@@ -114,8 +123,8 @@ class Task(pl.LightningModule, ABC, Generic[Batch]):
         torch.manual_seed(torch_seed(self.order.seed, self.global_step, processes.rank()))
 
     def training_step(self, batch: Batch) -> Tensor:
-        """Return the loss of a batch and log it."""
-        loss = self.loss(batch)
+        """Return the objective of a batch and log it."""
+        loss = self.objective(batch)
         self.log("loss", loss, on_step=False, on_epoch=True, prog_bar=True, sync_dist=True, batch_size=self.order.batch)
         return loss
 

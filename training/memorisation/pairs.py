@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from training.memorisation.trial import CounterExample, NamedEntities, RandomSets, Trial
+from training.memorisation.senses import Sentences, senses
+from training.memorisation.trial import CounterExample, NamedEntities, RandomSets, Senses, Trial
 from training.sequences.corpora import named_entities
 from training.sequences.samples import UNLABELLED, pad
 
@@ -26,6 +27,7 @@ class Pairs(NamedTuple):
     words: int  # number of different tokens, including padding
     classes: int
     nothing: int | None = None  # the label of tokens that are part of no entity
+    unseen: Sentences | None = None  # sentences with labels by the same rule, which are not learned
 
 
 def pairs(trial: Trial) -> Pairs:
@@ -42,6 +44,9 @@ def pairs(trial: Trial) -> Pairs:
             return Pairs(torch.tensor([[1, 2, 5, 6], [1, 3, 4, 6]]), torch.tensor([[0, 0, 0, 0], [1, 1, 1, 1]]), 7, 2)
         case NamedEntities():
             return sentences(trial.data)
+        case Senses():
+            learned, unseen = senses(trial.data, trial.seed)
+            return Pairs(*learned, 1 + trial.data.words + trial.data.cues, trial.data.labels, unseen=unseen)
         case _:
             raise ValueError(f"expected labelled sequences but got {trial.data.kind}")
 

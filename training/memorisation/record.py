@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel
 
 from training.files import write_text
-from training.memorisation import equivariant, stack
+from training.memorisation import continuous, stack
 from training.memorisation.trial import FROZEN, Row, Sets, Trial
 
 
@@ -45,7 +45,7 @@ def complete(
 
 def run(group: Sequence[Trial]) -> list[Row]:
     """Train and measure a group."""
-    return equivariant.fit(group) if isinstance(group[0].data, Sets) else stack.memorise(group)
+    return continuous.fit(group) if isinstance(group[0].data, Sets) else stack.memorise(group)
 
 
 def read(path: Path) -> tuple[Row, ...]:

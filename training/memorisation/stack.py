@@ -40,10 +40,17 @@ def memorise(trials: Sequence[Trial]) -> list[Row]:
     tokens, labels = together([each.tokens for each in data], 0), together([each.labels for each in data], UNLABELLED)
     state, run = stack(networks), side_by_side(networks[0])
     train(trials[0], state, run, tokens, labels)
-    with torch.no_grad():
-        found = torch.cat([run(state, chunk).argmax(dim=-1) for chunk in tokens.split(CHUNK, dim=1)], dim=1)
+    found = predicted(state, run, tokens)
+    new = [each.unseen for each in data if each.unseen is not None]
+    unseen = predicted(state, run, torch.stack([each.tokens for each in new])) if new else [None] * len(data)
     sizes = [sum(weight.numel() for weight in each.parameters()) for each in networks]
-    return [row(*each) for each in zip(trials, data, found, sizes, strict=True)]
+    return [row(*each) for each in zip(trials, data, found, unseen, sizes, strict=True)]
+
+
+@torch.no_grad()
+def predicted(state: State, run: Callable[[State, Tensor], Tensor], tokens: Tensor) -> Tensor:
+    """Return the label that every network gives to each token of its sequences `[network, sequence, token]`."""
+    return torch.cat([run(state, chunk).argmax(dim=-1) for chunk in tokens.split(CHUNK, dim=1)], dim=1)
 
 
 def together(tensors: Sequence[Tensor], value: int) -> Tensor:
@@ -108,13 +115,14 @@ def hits(found: Tensor, labels: Tensor) -> Tensor:
     return (found == labels) & (labels != UNLABELLED)
 
 
-def row(trial: Trial, data: Pairs, found: Tensor, parameters: int) -> Row:
+def row(trial: Trial, data: Pairs, found: Tensor, unseen: Tensor | None, parameters: int) -> Row:
     """Count the labels that one network has right.
 
     Args:
         trial: The trial.
         data: Its sequences.
         found: Labels that the network gives, `[sequence, token]`.
+        unseen: Labels that it gives to the sequences that it has not learned, where there are any.
         parameters: Number of its parameters.
     """
     right = found[: data.labels.shape[0], : data.labels.shape[1]] == data.labels
@@ -128,7 +136,14 @@ def row(trial: Trial, data: Pairs, found: Tensor, parameters: int) -> Row:
         sequences=share((right | ~seen).all(dim=1)),
         alone=round(alone(data), 4),
         entities=share(right[named]) if isinstance(trial.data, NamedEntities) else None,
+        unseen=None if data.unseen is None else correct(unseen, data.unseen.labels),
     )
+
+
+def correct(found: Tensor | None, labels: Tensor) -> float:
+    """Return the share of labels that are right; padding has none."""
+    seen = labels != UNLABELLED
+    return share((found == labels)[seen])
 
 
 def share(right: Tensor) -> float:

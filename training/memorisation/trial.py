@@ -43,16 +43,30 @@ class NamedEntities(BaseModel):
     length: PositiveInt = 32
 
 
+class Senses(BaseModel):
+    """Sentences of ambiguous words and one cue, which decides the label of every word; see `senses`."""
+
+    model_config = FROZEN
+
+    kind: Literal["senses"] = "senses"
+    sentences: PositiveInt = 300
+    length: PositiveInt = 12
+    words: PositiveInt = 40
+    cues: PositiveInt = 8
+    labels: PositiveInt = 4
+
+
 class Sets(BaseModel):
-    """The permutation equivariant function of `equivariant`, on sets of numbers."""
+    """A function of `continuous`, on sets or on sequences of numbers."""
 
     model_config = FROZEN
 
     kind: Literal["sets"] = "sets"
     length: PositiveInt = 4
+    function: Literal["nearest", "running"] = "nearest"
 
 
-Data = Annotated[RandomSets | CounterExample | NamedEntities | Sets, Field(discriminator="kind")]
+Data = Annotated[RandomSets | CounterExample | NamedEntities | Senses | Sets, Field(discriminator="kind")]
 
 
 class Trial(BaseModel):
@@ -62,6 +76,7 @@ class Trial(BaseModel):
         data: What is learned.
         network: Sizes of the network.
         constructed: Construct embedding and attention, and train the last feed-forward net only.
+        positions: Add a trained vector per location of a sequence to its tokens, for functions of numbers.
         seed: Seed of data and weights.
         steps: Steps of Adam; fewer if everything is memorised before.
         batch: Sequences of a step; all by default.
@@ -73,6 +88,7 @@ class Trial(BaseModel):
     data: Data = RandomSets()
     network: MemoriserConfig = MemoriserConfig(hidden=128)
     constructed: bool = False
+    positions: bool = False
     seed: int = 0
     steps: PositiveInt = 1000
     batch: PositiveInt | None = None
@@ -84,7 +100,8 @@ class Trial(BaseModel):
         if self.constructed:
             return "constructed softmax, rank 1"
         rank = "full rank" if self.network.rank == self.network.channels else f"rank {self.network.rank}"
-        return f"{'hardmax' if self.network.hard else 'softmax'}, {rank}"
+        heads = f"{self.network.heads} heads of " if self.network.heads > 1 else ""
+        return f"{'hardmax' if self.network.hard else 'softmax'}, {heads}{rank}"
 
 
 class Row(BaseModel):
@@ -98,6 +115,7 @@ class Row(BaseModel):
         sequences: Share of sequences of which every label is right.
         alone: Share of labels that the best map of single tokens has right.
         entities: Share of labels inside entities that are right, for corpora.
+        unseen: Share of labels of new sentences that are right, for ambiguous words.
         error: Root mean square error over the function's standard deviation, for functions.
     """
 
@@ -110,4 +128,5 @@ class Row(BaseModel):
     sequences: float = 0.0
     alone: float = 0.0
     entities: float | None = None
+    unseen: float | None = None
     error: float | None = None

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from torch import nn
 from torch.nn import functional
 
@@ -43,6 +43,7 @@ class EncoderConfig(BaseModel):
     attention_norm: AttentionNorm = "layer"
     attention_dropout: float = 0.0
     causal: bool = False  # tokens attend to themselves and their predecessors only; for kernels
+    shared_map: bool = False  # one trained feature map for all heads instead of one per head; for kernels
     norm: Norm = "pre"
     eps: float = 1e-5  # of all norms
     gain: float = 1e-2  # Xavier gain of the attention's projections
@@ -59,6 +60,13 @@ class EncoderConfig(BaseModel):
     feedforward_dropout: float = 0.0  # of the FFN's hidden features
     identical: bool = False  # start all layers from equal weights, as the reference project does
     local: int = 0  # stencil of the depthwise convolution beside the attention; 0: no convolution
+
+    @model_validator(mode="after")
+    def expect_a_map_to_share(self) -> EncoderConfig:
+        """Refuse a shared feature map for an attention without feature maps."""
+        if self.shared_map and not self.attention.startswith("kernel-"):
+            raise ValueError(f"{self.attention} attention has no feature map: leave shared_map out")
+        return self
 
 
 class EncoderLayer(nn.Module):
@@ -218,6 +226,7 @@ def encoder_layer(config: EncoderConfig, coordinates: int, local: nn.Module | No
         symmetric=config.symmetric,
         dropout=config.attention_dropout,
         **({"causal": True} if config.causal else {}),
+        **({"shared": True} if config.shared_map else {}),
     )
     return EncoderLayer(
         attention,

@@ -29,6 +29,7 @@ class SequenceFit(BaseModel):
     weight_decay: NonNegativeFloat = 0.01
     beta2: PositiveFloat = 0.98
     clip: PositiveFloat = 1.0
+    orthogonality: NonNegativeFloat = 1e-2  # weight of ||W^T W - I||^2 in the loss, for orthogonal kernels
     keep: Literal["last", "best"] = "last"  # the last epoch's weights, or those of the best on the validation set
 
 

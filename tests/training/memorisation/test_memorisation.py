@@ -14,10 +14,10 @@ from benchmarks.report import memorisation
 from training import checkpoint
 from training.commands import app
 from training.fit import run
-from training.memorisation import equivariant, record, stack
+from training.memorisation import continuous, record, stack
 from training.memorisation.cells import smallest
+from training.memorisation.continuous import NumberFunction, nearest
 from training.memorisation.curves import curves, height
-from training.memorisation.equivariant import SetFunction, nearest
 from training.memorisation.experiments import EXPERIMENTS
 from training.memorisation.initial import learning, network
 from training.memorisation.pairs import Pairs, alone, pairs
@@ -200,17 +200,17 @@ def test_unknown_experiments_are_refused(tmp_path: Path) -> None:
 def test_the_function_is_a_distance_and_its_network_equivariant() -> None:
     torch.testing.assert_close(nearest(torch.tensor([0.1, 0.7, 0.4])), torch.tensor([0.3, 0.3, 0.3]))
     sets, order = torch.rand(5, 4), torch.tensor([3, 1, 0, 2])
-    fitted = SetFunction(SMALL)
+    fitted = NumberFunction(SMALL)
     torch.testing.assert_close(fitted(sets[:, order]), fitted(sets)[:, order])
 
 
 def test_a_function_of_sets_is_learned_in_part() -> None:
     trials = [Trial(data=Sets(), network=SMALL, steps=80, seed=seed) for seed in range(2)]
-    rows = equivariant.fit(trials)
+    rows = continuous.fit(trials)
     assert [row.trial for row in rows] == trials
     assert all(row.error is not None and row.error < 1 for row in rows)  # a constant has 1
     with pytest.raises(TypeError, match="expected a function of sets but got random"):
-        equivariant.fit([Trial()])
+        continuous.fit([Trial()])
 
 
 @pytest.mark.usefixtures("library")

@@ -15,9 +15,11 @@
 |---|---|
 | `kernel-elu` | elu + 1, fixed |
 | `kernel-random` | positive random features, fixed |
-| `kernel-softplus`, `-orthogonal` | Softplus(x W), trained; with orthogonal W |
-| `kernel-glu1` to `3` | 1 to 3 gated linear units, trained |
-| `kernel-oglu1` to `3`, `-aoglu3` | the same, orthogonal; with gates of a quarter of the rank |
+| `kernel-softplus` | Softplus(x W), trained for each head |
+| `kernel-glu1` to `3` | 1 to 3 gated linear units, trained for each head |
+| `kernel-orthogonal`, `-oglu1` to `3` | the same with orthogonal W at the start, then a penalty in the loss |
+| `kernel-aoglu3` | three such units with gates of a quarter of the rank |
+| the last two rows with `-exact` | W is kept orthogonal exactly, without a penalty |
 
 Other packages add kinds by the entry point group `petrov.attention`: the entry point's name is the kind, and its object
 takes the arguments of `build_attention`. `low_rank` holds a head outside this table, for the theory of memorisation.
@@ -114,7 +116,7 @@ def build_attention(kind: str, channels: int, heads: int, coordinates: int, **op
         channels: The number of features per token, a multiple of `heads`.
         heads: The number of heads.
         coordinates: The number of coordinates of a position; 0 for tokens without positions.
-        options: The keywords of `HeadAttention`; for kernels also `causal`.
+        options: The keywords of `HeadAttention`; for kernels also `causal` and `shared`.
 
     Raises:
         UnknownNameError: There is no such kind; the message lists the known kinds.

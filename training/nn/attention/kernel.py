@@ -5,9 +5,9 @@ r"""Attention by a kernel of positive features.
     S_t = \frac1m\sum_u\phi(\tilde K_u)\tilde V_u^T, \quad s_t = \frac1m\sum_u\phi(\tilde K_u)
 
 The sums are over all :math:`m` keys that are no padding or, if causal, over the keys up to the query's own.
-:math:`\phi` is one of `training.nn.attention.feature_maps`. The cost is :math:`O(nw^2)` time and :math:`O(nw)` memory
-for n tokens and heads of width w. Sums are in float32 at least: in bfloat16 they would stop growing after a few hundred
-tokens.
+:math:`\phi` is one of `training.nn.attention.feature_maps`; each head has its own. The cost is :math:`O(nw^2)` time and
+:math:`O(nw)` memory for n tokens and heads of width w. Sums are in float32 at least: in bfloat16 they would stop
+growing after a few hundred tokens.
 """
 
 from __future__ import annotations
@@ -29,19 +29,29 @@ from training.nn.attention.feature_maps import (
 from training.nn.attention.heads import HeadAttention, tracing
 from training.nn.shapes import Mask, Mixed
 
-#: Feature maps by the kind of attention; each takes the width of a head.
-KERNELS: dict[str, Callable[[int], FeatureMap]] = {
-    "kernel-elu": lambda _: EluFeatures(),
-    "kernel-random": RandomFeatures,
+Features = Callable[..., FeatureMap]
+
+FREE: dict[str, Features] = {
     "kernel-softplus": SoftplusFeatures,
-    "kernel-orthogonal": partial(SoftplusFeatures, orthogonal=True),
     "kernel-glu1": partial(GatedFeatures, units=1),
     "kernel-glu2": partial(GatedFeatures, units=2),
     "kernel-glu3": partial(GatedFeatures, units=3),
-    "kernel-oglu1": partial(GatedFeatures, units=1, orthogonal=True),
-    "kernel-oglu2": partial(GatedFeatures, units=2, orthogonal=True),
-    "kernel-oglu3": partial(GatedFeatures, units=3, orthogonal=True),
-    "kernel-aoglu3": partial(GatedFeatures, units=3, orthogonal=True, factored=True),
+}
+ORTHOGONAL: dict[str, Features] = {
+    "kernel-orthogonal": partial(SoftplusFeatures, orthogonality="penalty"),
+    "kernel-oglu1": partial(GatedFeatures, units=1, orthogonality="penalty"),
+    "kernel-oglu2": partial(GatedFeatures, units=2, orthogonality="penalty"),
+    "kernel-oglu3": partial(GatedFeatures, units=3, orthogonality="penalty"),
+    "kernel-aoglu3": partial(GatedFeatures, units=3, orthogonality="penalty", low=True),
+}
+
+#: Feature maps by the kind of attention; each takes the width of a head, and the number of maps or None for one.
+KERNELS: dict[str, Features] = {
+    "kernel-elu": lambda _width, _heads=None: EluFeatures(),
+    "kernel-random": lambda width, _heads=None: RandomFeatures(width),
+    **FREE,
+    **ORTHOGONAL,
+    **{f"{kind}-exact": partial(features, orthogonality="exact") for kind, features in ORTHOGONAL.items()},
 }
 
 
@@ -59,7 +69,8 @@ class KernelAttention(HeadAttention):
         channels: The number of features per token, a multiple of `heads`.
         heads: The number of heads.
         coordinates: The number of coordinates of a position; 0 for tokens without positions.
-        features: Makes the feature map from the width of a head, including the coordinates.
+        features: Makes the feature map from the width of a head, including the coordinates, and the number of heads.
+        shared: Use one trained map for all heads. By default each head has its own.
         causal: Let every token attend to itself and to its predecessors only. Keys are then in the order of the queries
             and of the same number; otherwise `forward` raises a ValueError.
         options: The keywords of `HeadAttention`.
@@ -84,12 +95,13 @@ class KernelAttention(HeadAttention):
         heads: int,
         coordinates: int,
         *,
-        features: Callable[[int], FeatureMap],
+        features: Features,
+        shared: bool = False,
         causal: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(channels, heads, coordinates, **options)
-        self.features, self.causal = features(self.width), causal
+        self.features, self.causal = features(self.width, None if shared else heads), causal
 
     def mix(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
         if self.causal and not tracing() and Q.shape[-2] != K.shape[-2]:

@@ -5,7 +5,8 @@ r"""The memoriser maps tokens to a score for every label of every token, and lea
 
 with an embedding E, feed-forward nets :math:`F_1, F_2` of one hidden layer on every token alone, and one head of
 attention of rank 1 between them: the network of Kajitsuka & Sato (ICLR 2024, arXiv 2307.14023, section 4), which can
-label every token of finitely many sequences of distinct tokens at will. It is equivariant under permutations.
+label every token of finitely many sequences of distinct tokens at will. Heads of higher rank and several heads are
+options. It is equivariant under permutations.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class MemoriserConfig(BaseModel):
     Attributes:
         channels: Features of a token.
         hidden: Width of the two feed-forward nets.
-        rank: Rank of the attention; `channels` for a full head.
+        rank: Rank of each head; `channels` for a full head.
+        heads: Heads of the attention, whose outputs are added.
         hard: Attend by hardmax, which maps most contexts to the same output.
     """
 
@@ -43,6 +45,7 @@ class MemoriserConfig(BaseModel):
     channels: PositiveInt = 16
     hidden: PositiveInt = 64
     rank: PositiveInt = 1
+    heads: PositiveInt = 1
     hard: bool = False
 
 
@@ -57,7 +60,7 @@ class OneLayer(nn.Module):
     def __init__(self, config: MemoriserConfig, outputs: int) -> None:
         super().__init__()
         self.first = feedforward(config.channels, config.hidden, config.channels)
-        self.attention = LowRankAttention(config.channels, config.rank, hard=config.hard)
+        self.attention = LowRankAttention(config.channels, config.rank, config.heads, hard=config.hard)
         self.second = feedforward(config.channels, config.hidden, outputs)
 
     def forward(self, tokens: Tokens, mask: Mask | None = None) -> Outputs:
