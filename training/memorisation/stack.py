@@ -136,11 +136,11 @@ def row(trial: Trial, data: Pairs, found: Tensor, unseen: Tensor | None, paramet
         sequences=share((right | ~seen).all(dim=1)),
         alone=round(alone(data), 4),
         entities=share(right[named]) if isinstance(trial.data, NamedEntities) else None,
-        unseen=None if data.unseen is None else correct(unseen, data.unseen.labels),
+        unseen=None if unseen is None or data.unseen is None else correct(unseen, data.unseen.labels),
     )
 
 
-def correct(found: Tensor | None, labels: Tensor) -> float:
+def correct(found: Tensor, labels: Tensor) -> float:
     """Return the share of labels that are right; padding has none."""
     seen = labels != UNLABELLED
     return share((found == labels)[seen])
