@@ -12,7 +12,6 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -29,7 +28,7 @@ from serving.startup_error import StartupError
 from serving.triton import preflight
 from serving.triton.server import TritonServer, TritonServerError
 from serving.worker import WorkerGateway
-from serving.workers.processes import CANNOT_START, Processes
+from serving.workers.processes import CANNOT_START, Processes, shared_folder
 from serving.workers.worker import Order, Worker
 
 if TYPE_CHECKING:
@@ -169,8 +168,8 @@ async def _work(settings: Settings, worker: Worker) -> None:
 
 async def _with_workers(settings: Settings) -> None:
     """Start several gateway processes and, unless it runs elsewhere, Triton; each ends with the other."""
-    with TemporaryDirectory(prefix="petrov-") as folder:
-        workers, triton = Processes(settings, Path(folder)), TritonServer(settings)
+    with shared_folder() as folder:
+        workers, triton = Processes(settings, folder), TritonServer(settings)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, workers.shut_down)
         if not settings.embedded:

@@ -43,7 +43,7 @@ def add(repository: Path) -> None:
         config = CONFIG.format(*numbers, name=name, backend="pytorch" if traced else "onnxruntime")
         (repository / name / "config.pbtxt").write_text(config)
         (version / ("model.pt" if traced else "model.onnx")).write_bytes(_traced() if traced else _graph())
-        (version / "card.json").write_text(json.dumps(_card(name, problem)))
+        (version / "card.json").write_text(json.dumps(card(name, problem)))
 
 
 def compute(fields: NDArray[Any]) -> NDArray[Any]:
@@ -115,7 +115,7 @@ def _graph() -> bytes:
     return serialised
 
 
-def _card(name: str, problem: str) -> dict[str, Any]:
+def card(name: str, problem: str) -> dict[str, Any]:
     axes = ["batch", "row", "column"]
     tensor = {"dtype": "FP32", "axes": axes, "shape": [None] * 3, "units": "1", "meaning": "", "positive": False}
     return {

@@ -98,6 +98,11 @@ class Policy:
         """Return whether any output may be unacceptable."""
         return self.tolerance is not None or self.outside != "answer"
 
+    @property
+    def solves(self) -> bool:
+        """Return whether a sample that the network fails on may be solved classically instead."""
+        return self.outside != "refuse" and self.demands
+
     def bypasses(self, card: Card) -> bool:
         """Return whether all samples are solved classically: there is a tolerance and no error bound."""
         return self.tolerance is not None and ERROR_BOUND not in card.quality

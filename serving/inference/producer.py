@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from serving.catalogue.card import FRAME
+from serving.inference import checks
 from serving.inference.policy import Case
 from serving.quality import Quality, split
 
@@ -132,6 +133,8 @@ class Producer:
         """Replace the network's outputs by classical solutions where the policy demands it."""
         case = self._case(run, inputs)
         unmet = run.policy.unmet(case, quality)
+        if case.solver and run.policy.solves:
+            unmet |= checks.not_finite(outputs)  # whatever the network says of them
         if not unmet.any():
             return outputs, quality
         solutions, bounds = await self._solve(run, inputs, unmet)

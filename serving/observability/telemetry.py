@@ -72,7 +72,8 @@ class Traces:
             ) from error
         resource = Resource.create({"service.name": "petrov-gateway", "service.version": version})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(url, timeout=_SECONDS)))
+        self._exporter = OTLPSpanExporter(url, timeout=_SECONDS)
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("petrov", version)
 
     @property
@@ -86,8 +87,11 @@ class Traces:
         }
 
     async def close(self) -> None:
-        """Export the spans that are left."""
+        """Export the spans that are left, as far as the collector takes them in time."""
+        # Each batch has a time limit, and there may be many.
+        late = asyncio.get_running_loop().call_later(_SECONDS, self._exporter.shutdown)
         await asyncio.to_thread(self._provider.shutdown)
+        late.cancel()
 
     def call(self, method: str, handle: Handler) -> Handler:
         """Return a method of a gRPC service that runs in a span of its own."""

@@ -134,7 +134,11 @@ def backend_directory(wheel: Path, runtime: Path) -> Path:
     if not target.exists():
         runtime.mkdir(parents=True, exist_ok=True)
         hidden = Path(tempfile.mkdtemp(prefix=".backends-", dir=runtime))
-        _fill(hidden, wheel)
+        try:
+            _fill(hidden, wheel)
+        except OSError:
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise
         _publish(hidden, target)
     return target
 

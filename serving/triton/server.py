@@ -15,8 +15,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
+import subprocess
 from typing import TYPE_CHECKING, Self
 
+from serving.child_process import ChildProcess
 from serving.triton import preflight
 from serving.triton import runtime as triton_runtime
 
@@ -33,7 +36,9 @@ PROGRESS_SECONDS = 10.0  # between two lines about a long start
 MAX_STARTS = 3  # Triton 2.51 crashes occasionally as it starts, with many models on few cores
 SIGNALLED = 128  # higher exit statuses mean a signal
 MAX_CRASHES = 8  # in one series, about a minute; then the service ends, for its own supervisor to see
-QUOTED_LINES = 8
+PROBE_SECONDS = 5.0  # between two looks whether a running Triton responds
+MAX_SILENT_PROBES = 12  # about a minute, longer than a busy machine delays a response; then it is ended
+QUOTED_LINES, QUOTED_BYTES = 8, 2**16  # of the end of its log
 NOISE = "CudaDriverHelper has not been initialized"  # logged at every start without a GPU
 
 
@@ -57,7 +62,7 @@ class TritonServer:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.log = triton_runtime.log_file(settings)
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: ChildProcess | None = None
         self._stopping = False
 
     async def __aenter__(self) -> Self:
@@ -77,7 +82,8 @@ class TritonServer:
             TritonServerError: Triton ended, or was not ready in time; or it crashed `MAX_STARTS` times.
         """
         self._wheel = preflight.check(self.settings)
-        self.log.write_bytes(b"")
+        with contextlib.suppress(OSError):  # a full disk does not keep an old log from being emptied
+            self.log.write_bytes(b"")
         for start in range(1, MAX_STARTS):
             try:
                 await self._launch(every_model=True)
@@ -118,8 +124,7 @@ class TritonServer:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+        process.terminate()
         with contextlib.suppress(TimeoutError):
             try:
                 # Triton has the same deadline; the addition is for the end of its processes.
@@ -129,8 +134,12 @@ class TritonServer:
 
     async def _launch(self, *, every_model: bool) -> None:
         """Start the process and wait until it responds; end a process that does not."""
-        start = self.log.stat().st_size
-        self._process = await self._spawn(every_model=every_model)
+        try:
+            start = self._log_bytes()
+            self._process = self._spawn(every_model=every_model)
+        except OSError as error:
+            folder = self.settings.triton_runtime
+            raise TritonServerError(f"Triton cannot be started from {folder}: {_reason(error)}") from error
         seconds = self.settings.triton_start_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -143,18 +152,18 @@ class TritonServer:
                 ) from error
             raise
 
-    async def _spawn(self, *, every_model: bool) -> asyncio.subprocess.Process:
+    def _spawn(self, *, every_model: bool) -> ChildProcess:
+        command = triton_runtime.command(self._wheel, self.settings, every_model=every_model)
         with self.log.open("ab") as log:
-            return await asyncio.create_subprocess_exec(
-                *triton_runtime.command(self._wheel, self.settings, every_model=every_model),
-                stdin=asyncio.subprocess.PIPE,  # closes with our process, which the supervisor notices
+            return ChildProcess(  # whose standard input closes with our process, which the supervisor notices
+                command,
                 stdout=log,
-                stderr=log,
+                stderr=subprocess.STDOUT,
                 env=triton_runtime.environment(self._wheel),
                 start_new_session=True,  # Ctrl-C is for us: Triton is stopped when the gateway has drained
             )
 
-    async def _until_ready(self, process: asyncio.subprocess.Process) -> None:
+    async def _until_ready(self, process: ChildProcess) -> None:
         clock = asyncio.get_running_loop()
         start = said = clock.time()
         while not await self.ready() and not self._stopping:
@@ -174,27 +183,38 @@ class TritonServer:
             logger.error("%s", error)  # noqa: TRY400 - the message quotes the log; a traceback adds nothing
 
     async def _lifetime(self) -> float:
-        """Wait for the end of the process; return the seconds until then."""
-        clock, process = asyncio.get_running_loop(), self._process
+        """Wait for the end of the process, and end one that is silent; return the seconds until then."""
+        clock, process, silent = asyncio.get_running_loop(), self._process, 0
         start = clock.time()
-        if process is not None:
-            await process.wait()
+        while process is not None and not await process.ends_within(PROBE_SECONDS):
+            silent = 0 if self._stopping or await self.ready() else silent + 1
+            if silent >= MAX_SILENT_PROBES:
+                logger.error("Triton runs but has not responded to %d probes, and is ended", silent)
+                await self._kill()
         return clock.time() - start
 
     async def _kill(self) -> None:
         """End everything now: the supervisor kills Triton's processes when its standard input closes."""
         process = self._process
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
+        if process is not None:
+            process.hang_up()
             await process.wait()
 
     def _last_lines(self, start: int = 0) -> str:
         """Return the errors at the end of the log or, without any, its last lines."""
-        with self.log.open("rb") as log:
-            log.seek(start)
-            lines = log.read().decode(errors="replace").splitlines()
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(start, self._log_bytes() - QUOTED_BYTES))
+                lines = log.read().decode(errors="replace").splitlines()
+        except OSError as error:
+            return f"{self.log} cannot be read: {error.strerror}"
         errors = [line for line in lines if line.startswith("E") and NOISE not in line]
         return "\n".join((errors or lines)[-QUOTED_LINES:])
+
+    def _log_bytes(self) -> int:
+        """Return the size of the log; 0 if it was removed."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        return self.log.stat().st_size if self.log.exists() else 0
 
 
 async def _healthy(port: int) -> bool:
@@ -205,3 +225,8 @@ async def _healthy(port: int) -> bool:
         return b" 200 " in await reader.readline()
     finally:
         writer.close()
+
+
+def _reason(error: OSError) -> str:
+    """Return what the system says; a copy of a folder reports its first file as text."""
+    return error.strerror or str(error.args[0][0][2] if isinstance(error, shutil.Error) else error)

@@ -10,6 +10,7 @@ leaves both behind. It therefore runs under this small supervisor, which outlive
   its process; Linux's parent-death signal would come with the end of the *thread* that started us.)
 - an instance dies (killed for memory, say): Triton would neither replace nor notice it, and requests would hang. So
   Triton is killed, and its watcher starts it anew;
+- an instance is stopped (SIGSTOP) for a while: Triton would refuse the requests of its model for ever. As above;
 - should the supervisor itself be killed, the kernel kills Triton (parent-death signal), and its stubs end in seconds.
 
 It runs as a script, alone, so that it starts in milliseconds and has few ways to fail.
@@ -24,10 +25,16 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-SCAN_SECONDS = 5.0  # between two scans for new instances
+SCAN_SECONDS = 5.0  # between two scans for new and for stopped instances
+STOPPED_SECONDS = 15.0  # until a stopped instance counts as dead
 REAPING_SECONDS = 2.0
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - POSIX shared memory on Linux; nothing is created here
 
@@ -59,16 +66,20 @@ def main(prefix: str, command: list[str]) -> int:
 
 
 def _wait(child: subprocess.Popen[bytes]) -> None:
-    """Wait until the child ends, standard input closes, or a process that the child started has died unnoticed."""
+    """Wait until the child ends, standard input closes, or a process that the child started has died unnoticed.
+
+    One that is stopped for a while counts as dead.
+    """
     ends, watched = [os.pidfd_open(child.pid), sys.stdin.fileno()], dict[int, str]()
+    stopped = dict[str, float]()
     while not (ready := set(select.select([*ends, *watched], [], [], SCAN_SECONDS)[0])) & set(ends):
         died = {watched.pop(descriptor) for descriptor in ready}
         for descriptor in ready:
             os.close(descriptor)
         if died:
             select.select(ends, [], [], REAPING_SECONDS)  # an ordinary unload reaps its processes at once
-        if lost := sorted(filter(_unreaped, died)):
-            sys.stderr.write(f"E instances died, so Triton is ended: processes {', '.join(lost)}\n")
+        if lost := sorted([*filter(_unreaped, died), *_stopped(watched.values(), stopped)]):
+            sys.stderr.write(f"E instances died or are stopped, so Triton is ended: processes {', '.join(lost)}\n")
             return
         _watch_children(child.pid, watched)
 
@@ -86,14 +97,30 @@ def _watch_children(parent: int, watched: dict[int, str]) -> None:
 
 def _unreaped(pid: str) -> bool:
     """Return whether a process is dead and its parent has not noticed."""
-    with contextlib.suppress(OSError):
-        return _state(pid) == "Z"
-    return False
+    return _state(pid) == "Z"
+
+
+def _stopped(pids: Iterable[str], since: dict[str, float]) -> list[str]:
+    """Return the processes that have been stopped for long.
+
+    Args:
+        pids: The processes.
+        since: When each of them was first seen stopped, which is updated.
+    """
+    now, found = time.monotonic(), {pid for pid in pids if _state(pid) == "T"}
+    for pid in since.keys() - found:
+        del since[pid]
+    return [pid for pid in found if now - since.setdefault(pid, now) > STOPPED_SECONDS]
 
 
 def _state(pid: str) -> str:
-    """Return the state letter: the field after the program's name, which may itself hold spaces and parentheses."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    """Return the state letter of a process, empty if there is none.
+
+    It is the field after the program's name, which may itself hold spaces and parentheses.
+    """
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

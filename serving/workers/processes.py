@@ -12,17 +12,19 @@ import json
 import logging
 import socket
 import sys
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import multiprocess
-
+from serving.child_process import ChildProcess
 from serving.startup_error import StartupError
+from serving.workers import metric_files
 from serving.workers.table import Table
 from serving.workers.worker import METRICS, Order, private_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from serving.settings import Settings
 
@@ -31,6 +33,7 @@ CANNOT_START = 78  # the exit status of a worker whose settings cannot be met (E
 STABLE_SECONDS = 60.0  # after that long a start counts as good, and the next end is the first of a new series
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 15.0
 MAX_ENDS = 8  # of one slot in a series, about a minute; then the service ends, for its own supervisor to see
+LOOK_SECONDS, MAX_SILENT_LOOKS = 1.0, 30  # for a sign of life of each worker, ten of which are due between two looks
 LATE_SECONDS = 10.0  # beyond its deadlines, until a worker that does not end is killed
 
 
@@ -40,14 +43,16 @@ class Processes:
     Args:
         settings: The service's settings.
         folder: An empty folder for what they share; its path has to be short, for Unix sockets.
+
+    Raises:
+        StartupError: The port is in use, or the folder has too little space.
     """
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._settings, self._folder = settings, folder
+        self._table = _fill(folder, settings.workers)
         self._listeners = bind(settings.host, settings.port)
-        (folder / METRICS).mkdir()
-        self._table = Table.create(folder)
-        self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._running: dict[int, ChildProcess] = {}
         self._stopping = asyncio.Event()
 
     def shut_down(self) -> None:
@@ -56,7 +61,7 @@ class Processes:
         for listener in self._listeners:
             listener.close()
         for process in self._running.values():
-            _terminate(process)
+            process.terminate()
 
     async def run(self) -> None:
         """Run the workers until `shut_down`.
@@ -93,18 +98,18 @@ class Processes:
         """Run one worker to its end, and forget what it had in flight; return its exit status."""
         self._table.begin(slot, start)
         private_socket(self._folder, slot).unlink(missing_ok=True)
-        process = await self._spawn(slot, start)
+        process = self._spawn(slot, start)
         self._running[slot] = process
         try:
             if self._stopping.is_set():  # since it was started
-                _terminate(process)
-            return await self._end(process)
+                process.terminate()
+            return await self._end(slot, process)
         finally:
             del self._running[slot]
             self._table.clear(slot)
-            multiprocess.mark_process_dead(slot, str(self._folder / METRICS))
+            metric_files.forget(self._folder / METRICS, slot)
 
-    async def _spawn(self, slot: int, start: int) -> asyncio.subprocess.Process:
+    def _spawn(self, slot: int, start: int) -> ChildProcess:
         descriptors = tuple(listener.fileno() for listener in self._listeners)
         order = Order(
             slot=slot,
@@ -113,29 +118,72 @@ class Processes:
             listeners=descriptors,
             settings=json.loads(self._settings.model_dump_json()),
         )
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "serving", "worker"),
-            stdin=asyncio.subprocess.PIPE,  # its end is ours
+        process = ChildProcess(  # the end of its standard input is ours
+            [sys.executable, "-m", "serving", "worker"],
             pass_fds=descriptors,
             start_new_session=True,  # Ctrl-C is for us
         )
-        if process.stdin is not None:
-            process.stdin.write(order.model_dump_json().encode() + b"\n")
+        process.write(order.model_dump_json().encode() + b"\n")
         return process
 
-    async def _end(self, process: asyncio.subprocess.Process) -> int:
-        """Wait until a worker ends; kill one that is late."""
-        ending = asyncio.ensure_future(process.wait())
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        await asyncio.wait((ending, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
+    async def _end(self, slot: int, process: ChildProcess) -> int:
+        """Wait until a worker ends; kill one that is frozen, or late."""
+        waits = [asyncio.ensure_future(each) for each in (process.wait(), self._stopping.wait(), self._silence(slot))]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        silent = waits[-1].done()
+        for each in waits:
+            each.cancel()
         patience = self._settings.notice_seconds + self._settings.drain_seconds + LATE_SECONDS
-        try:
-            return await asyncio.wait_for(asyncio.shield(ending), patience)
-        except TimeoutError:
-            logger.warning("worker process %d does not end, and is killed", process.pid)
+        if silent or not await process.ends_within(patience if self._stopping.is_set() else 0):
+            logger.warning(
+                "worker process %d %s, and is killed", process.pid, "is frozen" if silent else "does not end"
+            )
             process.kill()
-            return await ending
+        return await process.wait()
+
+    async def _silence(self, slot: int) -> None:
+        """Return when a worker that has given a sign of life gives none any more."""
+        alive, last, silent = self._table.columns["alive"], 0, 0
+        while silent < MAX_SILENT_LOOKS:
+            await asyncio.sleep(LOOK_SECONDS)
+            silent = silent + 1 if last and alive[slot] == last else 0
+            last = alive[slot]
+
+
+@contextmanager
+def shared_folder() -> Iterator[Path]:
+    """Return a context with an empty folder for what the workers share, which is removed at the end.
+
+    Raises:
+        StartupError: There is no folder for temporary files.
+    """
+    try:
+        folder = TemporaryDirectory(prefix="petrov-")
+    except OSError as error:
+        raise StartupError(
+            f"no folder for temporary files can be used ({error.strerror}): set TMPDIR to one"
+        ) from error
+    with folder as name:
+        yield Path(name)
+
+
+def _fill(folder: Path, workers: int) -> Table:
+    """Make what the workers share.
+
+    Raises:
+        StartupError: The folder has too little space.
+    """
+    try:
+        (folder / METRICS).mkdir()
+        for slot in range(workers):
+            metric_files.reserve(folder / METRICS, slot)
+        return Table.create(folder)
+    except OSError as error:
+        needed = workers * sum(metric_files.SIZES.values()) / 2**20 + 1
+        raise StartupError(
+            f"{folder.parent} cannot hold what {workers} workers share ({error.strerror}): set TMPDIR to a folder with "
+            f"{needed:.0f} MB"
+        ) from error
 
 
 def bound(family: int, address: Any) -> socket.socket:
@@ -173,8 +221,3 @@ def bind(host: str, port: int) -> Sequence[socket.socket]:
             listener.close()
         raise StartupError(f"port {port} cannot be used: {error.strerror}") from error
     return listeners
-
-
-def _terminate(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()

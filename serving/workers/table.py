@@ -94,9 +94,11 @@ class Table:
             column[slot] = start if name == "start" else 0
 
     def clear(self, slot: int) -> None:
-        """Forget what an ended worker had in flight, and keep how often its slot was filled."""
-        with self.locked():
-            self.begin(slot, self.columns["start"][slot])
+        """Forget what an ended worker had in flight, and keep how often its slot was filled.
+
+        Without the lock: a frozen worker may hold it, which only the caller can end.
+        """
+        self.begin(slot, self.columns["start"][slot])
 
     def total(self, column: str) -> int:
         """Return the sum of a column over all workers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -294,6 +295,24 @@ def test_a_receiver_that_is_away_costs_no_answer(
     )
     with run_gateway(settings) as gateway, petrov_client.Client(gateway.url) as client:
         assert client.predict("blur", FIELD).shape == FIELD.shape
+
+
+async def test_a_receiver_that_hangs_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connections wait in its queue for ever
+        traces = telemetry.Traces(f"http://127.0.0.1:{silent.getsockname()[1]}/v1/traces", "0")
+        batches = 4
+        for _ in range(batches * 512):  # the size of a batch
+            with traces.phase("parse", {}):
+                pass
+        await traces.close()
+        silent.settimeout(0)
+        connections = 0
+        with suppress(BlockingIOError):
+            while True:
+                silent.accept()[0].close()
+                connections += 1
+    assert connections < batches
 
 
 def test_without_an_address_nothing_is_imported() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +90,18 @@ def test_the_backend_directory_is_built_once_and_without_bytecode(tmp_path: Path
     expected = {"onnxruntime/model.py", "pytorch/batching.py", "python/triton_python_backend_stub"}
     assert expected <= files
     assert not list(first.rglob("__pycache__"))
+
+
+def test_a_backend_directory_that_cannot_be_filled_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(OSError, match="No space left"):
+        triton_runtime.backend_directory(_wheel(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def _wheel() -> Path:

@@ -148,6 +148,33 @@ async def test_a_killed_instance_is_replaced(watched: TritonServer) -> None:
     await until(lambda: responds(settings))
 
 
+async def test_a_frozen_triton_is_ended_and_one_without_its_folder_is_restarted(
+    watched: TritonServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton_server, "PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(triton_server, "MAX_SILENT_PROBES", 2)
+    settings = watched.settings
+    frozen = server(settings)
+    shutil.rmtree(settings.triton_runtime)  # with the log and the backends, as a cleaner of old files does
+    frozen.suspend()
+    await until(lambda: responds(settings), seconds=60)
+    assert server(settings).pid != frozen.pid
+
+
+async def test_a_runtime_folder_that_is_lost_for_good_ends_in_a_sentence(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton_server, "MAX_CRASHES", 2)
+    runtime = tmp_path / "runtime"
+    async with TritonServer(settings.model_copy(update={"triton_runtime": runtime})) as triton:
+        watching = asyncio.create_task(triton.watch())
+        shutil.rmtree(runtime)
+        runtime.touch()  # nothing can be written there any more
+        server(settings).kill()
+        with pytest.raises(TritonServerError, match=r"ended 2 times in a row; its log ends:\n.* cannot be read"):
+            await watching
+
+
 async def test_a_killed_parent_ends_everything(settings: Settings) -> None:
     script = (
         "import asyncio, sys; from serving.settings import Settings; from serving.triton.server import TritonServer\n"
@@ -309,3 +336,22 @@ def test_the_supervisor_passes_on_exit_status_and_signals(tmp_path: Path) -> Non
             os.sched_yield()
         running.send_signal(signal.SIGTERM)
         assert running.wait(10) == 5
+
+
+def test_the_supervisor_ends_a_server_whose_instance_is_stopped(tmp_path: Path) -> None:
+    quick = (
+        "import supervisor as s; s.SCAN_SECONDS, s.STOPPED_SECONDS = 0.05, 0.2; s.main('petrov-test-', sys.argv[1:])"
+    )
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'serving' / 'triton')!r}); {quick}"
+    parent = f"sleep 600 & echo $! > {tmp_path}/pid; touch {tmp_path}/up; wait"
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", script, "sh", "-c", parent], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        while not (tmp_path / "up").exists():
+            os.sched_yield()
+        instance = int((tmp_path / "pid").read_text())
+        os.kill(instance, signal.SIGSTOP)
+        assert running.stderr is not None
+        assert f"are stopped, so Triton is ended: processes {instance}" in running.stderr.read().decode()
+        assert running.wait(10) == 0  # of this script
+    assert not psutil.pid_exists(instance)

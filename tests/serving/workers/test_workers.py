@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+import os
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -21,6 +26,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from petrov_client import GrpcClient
 from serving.auth import key_file, keys
 from serving.codecs import npy
+from serving.workers import metric_files, processes
+from serving.workers.table import Table
 from tests import toy_flow
 from tests.serving.inversion.test_inversions import endless
 from tests.serving.test_commands import command, status, wait_for
@@ -244,6 +251,57 @@ def test_a_worker_that_is_killed_is_replaced(service: Running) -> None:
     assert service.metric("petrov_fields_total", model="blur")[""] > fields[""]
     assert service.metric("petrov_inflight_requests") == {"": 1.0}
     assert f"worker {slot} ended with status -9 and is replaced" in service.log.read_text()
+
+
+async def test_a_frozen_worker_is_replaced(
+    triton: TritonServer, make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(processes, "MAX_SILENT_LOOKS", 10)
+    settings = make_settings(triton.settings.repository, workers=2, triton=triton.settings.triton_addresses)
+    with processes.shared_folder() as folder:
+        workers = processes.Processes(settings, folder)
+        running, columns = asyncio.create_task(workers.run()), Table(folder).columns
+
+        async def accepts(start: int) -> None:
+            async with asyncio.timeout(60):
+                while not (columns["start"][1] == start and columns["state"][1]):  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(0.05)
+
+        await accepts(1)
+        os.kill(columns["pid"][1], signal.SIGSTOP)
+        await accepts(2)
+        workers.shut_down()
+        await running
+
+
+def test_the_space_of_shared_files_is_reserved(service: Running) -> None:
+    """A page that a full disk cannot hold would end the process that writes it."""
+    folder = folder_of(service.workers()[0])
+    found = [folder / "table", *(folder / "metrics").glob("*.db")]
+    assert len(found) == 1 + 2 * len(metric_files.SIZES), "a kind of metric has no reserved file"
+    assert [path.name for path in found if path.stat().st_blocks * 512 < path.stat().st_size] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_too_little_space_for_shared_files_is_named(
+    make_settings: Callable[..., Settings], tmp_path: Path, triton: TritonServer
+) -> None:
+    settings = make_settings(triton.settings.repository, workers=2).model_dump_json(exclude_defaults=True)
+    fields = {f"PETROV_{name.upper()}": str(value) for name, value in json.loads(settings).items()}
+    script = 'mount -t tmpfs -o size=1m tmpfs "$TMPDIR" && exec "$@"'
+    program = [sys.executable, "-m", "serving", "gateway", "--triton", triton.settings.triton_addresses[0]]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", *program],
+        env=os.environ | fields | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"{tmp_path} cannot hold what 2 workers share (No space left on device): set TMPDIR" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def folder_of(worker: psutil.Process) -> Path:
