@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
     from prometheus_client import CollectorRegistry
 
-    Handler = Callable[[Any, Any], Awaitable[bytes]]
+    Handler = Callable[[Any, Any], Awaitable[bytes | None]]
 
 #: The trace context that is sent to Triton with a call, or None.
 outgoing: ContextVar[Mapping[str, str] | None] = ContextVar("outgoing", default=None)
@@ -98,7 +98,7 @@ class Traces:
         if method.rpartition("/")[2] in _UNTRACED_CALLS:
             return handle
 
-        async def traced(request: Any, context: Any) -> bytes:
+        async def traced(request: Any, context: Any) -> bytes | None:
             parent = _w3c.extract(dict(context.invocation_metadata() or ()))
             about = {"rpc.system.name": "grpc", "rpc.method": method}
             with self._start(method, about, context=parent, kind=SpanKind.SERVER) as span:

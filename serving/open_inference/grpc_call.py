@@ -15,7 +15,7 @@ from serving.auth.guard import ANYONE
 from serving.inference.prediction import offload
 from serving.observability.metrics import UNKNOWN
 from serving.observability.request_log import ID_HEADER, request_id
-from serving.problem_details import Problem, SlowBody, UnreadableBody
+from serving.problem_details import DeadlineExceeded, Problem, SlowBody, UnreadableBody
 
 CANCELLED = "CANCELLED"
 CODES = {
@@ -82,15 +82,35 @@ class Call:
             UnreadableBody: There is no message, or none of that class.
             SlowBody: The message was not complete in time.
         """
+        found = await self.read_next(message, receive_seconds)
+        if found is None:
+            raise UnreadableBody(f"expected a {message.DESCRIPTOR.name} but got nothing")
+        return found
+
+    async def read_next(self, message: Any, receive_seconds: float) -> Any:
+        """Return the next message of a stream; None at its end. Arguments and errors are those of `read`."""
         try:
             async with asyncio.timeout(receive_seconds):
                 body = await self._context.read()
         except TimeoutError as error:
             raise SlowBody(f"no complete message arrived within {receive_seconds:g} s") from error
         if body is grpc.aio.EOF:
-            raise UnreadableBody(f"expected a {message.DESCRIPTOR.name} but got nothing")
+            return None
         self.size = len(body)
         return await offload(self.size, _parsed, message, body)
+
+    async def write(self, response: bytes, seconds: float) -> None:
+        """Send one response of a stream; wait while the client does not read.
+
+        Raises:
+            DeadlineExceeded: The client has read nothing for so long.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                await self._context.write(response)
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"the client has read nothing for {seconds:g} s") from error
+        self.sent += len(response)
 
     async def abort(self, problem: Problem) -> None:
         """End the call with an error; never returns."""
@@ -100,9 +120,9 @@ class Call:
         trailing = tuple((name.lower(), value) for name, value in headers.items())
         await self._context.abort(code, problem.detail, trailing)
 
-    def succeed(self, response: bytes) -> None:
-        """Record the response, which gRPC sends."""
-        self.sent = len(response)
+    def succeed(self, response: bytes | None) -> None:
+        """Record the response, which gRPC sends; None where all responses have been sent."""
+        self.sent += len(response or b"")
         self.code = StatusCode.OK.name
         self._context.set_trailing_metadata(((ID_HEADER.lower(), self.request_id),))
 

@@ -66,13 +66,13 @@ class GrpcExchange:
             tensor.name: _raw(tensor, data, max_bytes) for tensor, data in zip(request.inputs, contents, strict=True)
         }
 
-    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> bytes:
-        """Return the serialised response with the requested outputs, or all of them if none is named."""
+    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Any:
+        """Return the message with the requested outputs, or all of them if none is named."""
         results = tensors.results(outputs, quality)
         requested = [output.name for output in self._request.outputs] or list(results)
         described = [{"name": name, "datatype": tensors.FLOAT32, "shape": results[name].shape} for name in requested]
         contents = [np.ascontiguousarray(results[name], "<f4").tobytes() for name in requested]
-        response = service_pb2.ModelInferResponse(
+        return service_pb2.ModelInferResponse(
             id=self._request.id,
             model_name=model,
             model_version=str(version),
@@ -80,8 +80,6 @@ class GrpcExchange:
             raw_output_contents=contents,
             parameters={name: {"string_param": text} for name, text in tensors.about(quality).items()},
         )
-        written: bytes = response.SerializeToString()
-        return written
 
 
 def _raw(tensor: Any, data: bytes, max_bytes: int) -> NDArray[Any]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -38,10 +38,13 @@ from serving.problem_details import InternalError, Problem
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from serving.catalogue.card import Card
     from serving.catalogue.repository import Version
+    from serving.inference.admission import Ticket
+    from serving.inference.prediction import Successor
     from serving.service import Service
 
-    Method = Callable[[Call], Awaitable[bytes]]
+    Method = Callable[[Call], Awaitable[bytes | None]]
 
 logger = logging.getLogger(__name__)
 SERVICE = "inference.GRPCInferenceService"
@@ -80,6 +83,8 @@ class GrpcServer:
             "ModelInfer": (self._model_infer, Scope.INFER),
         }
         handlers = {name: self._handler(name, *method) for name, method in methods.items()}
+        stream = self._model_stream_infer
+        handlers["ModelStreamInfer"] = self._handler("ModelStreamInfer", stream, Scope.INFER, streams=True)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     @asynccontextmanager
@@ -110,14 +115,20 @@ class GrpcServer:
         """Accept no more calls; those in flight may finish within `drain_seconds`."""
         await self._server.stop(self._settings.drain_seconds)
 
-    def _handler(self, name: str, method: Method, scope: Scope | None) -> Any:
+    def _handler(self, name: str, method: Method, scope: Scope | None, *, streams: bool = False) -> Any:
         """Return a method as gRPC calls it: before its message has arrived, and with bytes that may be unreadable.
 
         For the client it is a call with one message and one response; here it is a stream of one message, which the
         server reads when it is ready.
+
+        Args:
+            name: Name of the method.
+            method: Returns the response, or None where it has sent several.
+            scope: What the caller must be allowed to do.
+            streams: Whether it sends several responses.
         """
 
-        async def handle(_: Any, context: Any) -> bytes:
+        async def handle(_: Any, context: Any) -> bytes | None:
             call = Call(name, context)
             start = time.perf_counter()
             with self._service.metrics.inflight.track_inprogress():
@@ -137,7 +148,8 @@ class GrpcServer:
             return response
 
         traces = self._service.traces
-        return grpc.stream_unary_rpc_method_handler(traces.call(f"{SERVICE}/{name}", handle) if traces else handle)
+        kind = grpc.stream_stream_rpc_method_handler if streams else grpc.stream_unary_rpc_method_handler
+        return kind(traces.call(f"{SERVICE}/{name}", handle) if traces else handle)
 
     async def _refuse(self, call: Call, problem: Problem) -> None:
         self._service.metrics.rejected.labels(problem.kind).inc()
@@ -210,22 +222,65 @@ class GrpcServer:
         call.caller.check()
         with self._service.admission.admit() as ticket:
             request = await self._read(call, service_pb2.ModelInferRequest)
-            ticket.hold(call.size)
-            self._service.metrics.request_bytes.observe(call.size)
-            if not request.model_version:
-                await self._service.catalogue.newest(request.model_name)
-            card = self._find(call, request.model_name, request.model_version).card
-            exchange = GrpcExchange(request, call.size, card.result_names)
-            policy = policies.policy(_texts(request.parameters))
-            return await self._service.predictor.predict(
-                card,
-                exchange,
-                call.request_id,
-                call.caller,
-                call.seconds,
-                policy,
-                None if request.model_version else self._service.catalogue.successor,
-            )
+            return _written(await self._predicted(call, request, await self._card(call, request, ticket)))
+
+    async def _model_stream_infer(self, call: Call) -> None:
+        """Send the frames of each request as they are computed, or the only response of a model of single fields.
+
+        The last response of a request has the parameter `triton_final_response`, as those of Triton's own models that
+        send several. A frame has its number as the parameter `frame`.
+        """
+        message, seconds = service_pb2.ModelInferRequest, self._settings.receive_seconds
+        while (request := await call.read_next(message, seconds)) is not None:
+            call.caller.check()
+            with self._service.admission.admit() as ticket:
+                card = await self._card(call, request, ticket)
+                if card.frames is None:
+                    await self._send(call, await self._predicted(call, request, card), last=True)
+                else:
+                    await self._send_frames(call, request, card)
+
+    async def _send_frames(self, call: Call, request: Any, card: Card) -> None:
+        frames = self._service.predictor.stream(
+            card,
+            GrpcExchange(request, call.size, card.result_names),
+            call.request_id,
+            call.caller,
+            policies.policy(_texts(request.parameters)),
+            self._successor(request),
+        )
+        async with aclosing(frames):
+            async for frame in frames:
+                frame.written.parameters["frame"].int64_param = frame.number
+                await self._send(call, frame.written, last=frame.last)
+
+    async def _send(self, call: Call, response: Any, *, last: bool) -> None:
+        response.parameters["triton_final_response"].bool_param = last
+        message = _written(service_pb2.ModelStreamInferResponse(infer_response=response))
+        await call.write(message, self._settings.receive_seconds)
+
+    async def _card(self, call: Call, request: Any, ticket: Ticket) -> Card:
+        """Count a request, and return the card of the version to run."""
+        ticket.hold(call.size)
+        self._service.metrics.request_bytes.observe(call.size)
+        if not request.model_version:
+            await self._service.catalogue.newest(request.model_name)
+        return self._find(call, request.model_name, request.model_version).card
+
+    async def _predicted(self, call: Call, request: Any, card: Card) -> Any:
+        """Return the message of the outputs."""
+        return await self._service.predictor.predict(
+            card,
+            GrpcExchange(request, call.size, card.result_names),
+            call.request_id,
+            call.caller,
+            call.seconds,
+            policies.policy(_texts(request.parameters)),
+            self._successor(request),
+        )
+
+    def _successor(self, request: Any) -> Successor | None:
+        return None if request.model_version else self._service.catalogue.successor
 
 
 def _texts(parameters: Any) -> dict[str, str]:

@@ -99,9 +99,13 @@ class PredictionInput:
         return self.inputs[0].single
 
     def pieces(self) -> list[slice]:
-        """Return the consecutive slices of the batch that one request may hold each."""
+        """Return the consecutive slices of the batch that one request holds each."""
+        return self.slices(self.info.batch)
+
+    def slices(self, most: int | None = None) -> list[slice]:
+        """Return consecutive slices of at most so many fields, and of as many bytes as one request may hold."""
         affordable = max(1, PIECE_BYTES // (4 * max(math.prod(each.shape) for each in self.inputs)))
-        step = min(self.info.batch, affordable)
+        step = affordable if most is None else min(most, affordable)
         return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
 
     def singly(self) -> list[slice]:
@@ -168,7 +172,7 @@ class PredictionOutput:
             if fields.shape != expected:
                 raise InvalidResponse(f"expected a response of shape {expected} but got {fields.shape}")
         for name, numbers in response.numbers.items():
-            if numbers.shape != (count,):
+            if numbers.shape[:1] != (count,):
                 raise InvalidResponse(f'expected {count} numbers for "{name}" but got {numbers.shape}')
 
     def put(self, piece: slice, response: Response) -> int:

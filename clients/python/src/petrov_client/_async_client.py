@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from contextlib import aclosing, contextmanager
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import httpx2
@@ -17,13 +17,13 @@ from petrov_client import _http, _inversion
 from petrov_client._arrays import PredictionOutput, check_input
 from petrov_client._derivatives import Product, missing, name_of
 from petrov_client._example import Example, query
-from petrov_client._exceptions import PetrovError, RequestError, UnknownModel
+from petrov_client._exceptions import InvalidResponse, PetrovError, RequestError, UnknownModel
 from petrov_client._key import bearer, shown
 from petrov_client._models import checked_name
 from petrov_client._progress import Progress, reporting
 from petrov_client._quality import Options, warn
 from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
-from petrov_client._rollout import NO_PROGRESS, Rollout, by_name, unwrapped
+from petrov_client._rollout import Rollouts, Trajectory, joined
 from petrov_client._wire import PLAIN
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from petrov_client._models import ModelInfo
     from petrov_client._progress import Advance
     from petrov_client._quality import Outside, Response
+    from petrov_client._rollout import Rollout
     from petrov_client._wire import Call, Flow, Wire
 
 T = TypeVar("T")
@@ -125,12 +126,20 @@ class AsyncPredictor:
         version: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  as above
         progress: Progress = False,
+        *,
+        quality: bool = False,
         **inputs: Any,
     ) -> Any:
         """Predict the trajectories that follow from single states or a batch of them; see `Client.rollout`."""
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        rollout = Rollout(await self._checked_input(model, array, inputs, version, limit), frames)
-        return rollout.joined([part async for part in self._frames(rollout, version, limit, progress)])
+        rollouts = Rollouts(await self._checked_input(model, array, inputs, version, limit), frames, quality)
+        whole = Trajectory(rollouts)
+        async with aclosing(self._frames(rollouts, version, limit, progress)) as found:
+            async for frame in found:
+                whole.add(frame)
+        if whole.outside and not quality:
+            warn(model)
+        return (whole.array(), whole.quality()) if quality else whole.array()
 
     async def rollout_stream(
         self,
@@ -140,27 +149,52 @@ class AsyncPredictor:
         version: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  as above
         progress: Progress = False,
+        *,
+        quality: bool = False,
         **inputs: Any,
     ) -> AsyncIterator[Any]:
-        """Roll out as `rollout` does, and yield consecutive frames as they arrive; see `Client.rollout_stream`."""
+        """Roll out as `rollout` does, and yield every frame as it arrives; see `Client.rollout_stream`.
+
+        Use `async with contextlib.aclosing(…)` where the loop over it may end early: the service stops at once.
+        """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        rollout = Rollout(await self._checked_input(model, array, inputs, version, limit), frames)
-        async for part in self._frames(rollout, version, limit, progress):
-            yield unwrapped(part)
+        rollouts = Rollouts(await self._checked_input(model, array, inputs, version, limit), frames, quality)
+        async with aclosing(self._frames(rollouts, version, limit, progress)) as found:
+            async for frame in found:
+                yield rollouts.shown(frame)
 
     async def _frames(
-        self, rollout: Rollout, version: int | None, limit: float, progress: Progress
-    ) -> AsyncIterator[dict[str, Any]]:
-        """Yield consecutive pieces of a rollout by output name."""
-        info = rollout.checked.info
-        with self._forget_on_refusal(), reporting(progress, info.name, rollout.total) as advance:
-            for options in rollout.pieces():
-                checked = check_input(info, None, rollout.inputs)
-                output = await self._predict(checked, version, limit, NO_PROGRESS, options)
-                found = by_name(output.array(), info)
-                rollout.follow(found)
-                yield found
-                advance(options.frames or 0)
+        self, rollouts: Rollouts, version: int | None, limit: float, progress: Progress
+    ) -> AsyncGenerator[Response]:
+        """Yield every frame of the whole batch."""
+        name, total = rollouts.checked.info.name, rollouts.total
+        with self._forget_on_refusal(), reporting(progress, name, total) as advance:
+            async with AsyncExitStack() as stack:
+                streams = [
+                    await stack.enter_async_context(aclosing(self._followed(piece, version, limit)))
+                    for piece in rollouts.pieces
+                ]
+                for _ in range(total):
+                    yield joined([await anext(stream) for stream in streams])
+                    advance(1)
+
+    async def _followed(self, rollout: Rollout, version: int | None, limit: float) -> AsyncGenerator[Response]:
+        """Yield the frames of some samples, in further requests where one breaks off or may not ask for all."""
+        attempts = Attempts(limit)
+        while rollout.left:
+            call = self._wire.rollout(rollout.info, version, rollout.inputs, rollout.options())
+            end = rollout.done + (rollout.options().frames or 0)
+            try:
+                async with aclosing(self._receive(call.request, attempts.remaining())) as replies:
+                    async for reply in replies:
+                        response = call.read(reply)
+                        rollout.follow(response.outputs)
+                        attempts = Attempts(limit)
+                        yield response
+                if rollout.done != end:
+                    raise InvalidResponse(f"expected {end} frames but got {rollout.done}")
+            except PetrovError as fault:
+                await asyncio.sleep(attempts.pause_after(fault))
 
     async def vjp(
         self,
@@ -323,6 +357,10 @@ class AsyncPredictor:
     async def _send(self, request: Any, remaining: float) -> Any:
         raise NotImplementedError
 
+    def _receive(self, request: Any, seconds: float) -> AsyncGenerator[Any]:
+        """Send a request and yield its replies as they arrive, each within so many seconds."""
+        raise NotImplementedError
+
 
 class AsyncClient(AsyncPredictor):
     """An asynchronous client of the gateway over HTTP; arguments as `Client`."""
@@ -418,6 +456,18 @@ class AsyncClient(AsyncPredictor):
                 async for chunk in response.aiter_raw():
                     body.add(chunk)
                 return body.reply(response)
+        except httpx2.HTTPError as error:
+            raise _http.connection_fault(error, self._url) from error
+
+    async def _receive(self, request: _http.HttpRequest, seconds: float) -> AsyncGenerator[_http.HttpReply]:
+        try:
+            async with self._http.stream(**_http.arguments(request, seconds)) as response:
+                frames = _http.FrameReplies(response, seconds)
+                async for chunk in response.aiter_raw():
+                    for reply in frames.add(chunk):
+                        yield reply
+                for reply in frames.end():
+                    yield reply
         except httpx2.HTTPError as error:
             raise _http.connection_fault(error, self._url) from error
 

@@ -7,7 +7,7 @@ and cuts, `_http` and `_grpc` encode and decode, `_retry` decides what is sent a
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import httpx2
@@ -16,17 +16,17 @@ from petrov_client import _http, _inversion
 from petrov_client._arrays import PredictionOutput, check_input
 from petrov_client._derivatives import Product, missing, name_of
 from petrov_client._example import Example, query
-from petrov_client._exceptions import PetrovError, RequestError, UnknownModel
+from petrov_client._exceptions import InvalidResponse, PetrovError, RequestError, UnknownModel
 from petrov_client._key import bearer, shown
 from petrov_client._models import checked_name
 from petrov_client._progress import Progress, reporting
 from petrov_client._quality import Options, warn
 from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
-from petrov_client._rollout import NO_PROGRESS, Rollout, by_name, unwrapped
+from petrov_client._rollout import Rollouts, Trajectory, joined
 from petrov_client._wire import PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
     from types import TracebackType
 
     from petrov_client._arrays import PredictionInput
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from petrov_client._inversion import Inversion
     from petrov_client._models import ModelInfo
     from petrov_client._quality import Outside, Response
+    from petrov_client._rollout import Rollout
     from petrov_client._wire import Call, Flow, Wire
 
 T = TypeVar("T")
@@ -172,31 +173,41 @@ class SyncPredictor:
         version: int | None = None,
         timeout: float | None = None,
         progress: Progress = False,
+        *,
+        quality: bool = False,
         **inputs: Any,
     ) -> Any:
         """Predict the trajectories that follow from single states or a batch of them.
 
             trajectory = petrov.rollout("flow", vorticity, frames=200, viscosity=1e-3, progress=True)
+            trajectory, known = petrov.rollout("flow", vorticity, frames=200, quality=True)
 
         Args:
             model: A model of trajectories.
             array: Its first input, the states to start from; see `predict`.
             frames: How many frames follow; as many as a training trajectory has if None.
             version: A version of the model; the newest if None.
-            timeout: Seconds for each request, its repetitions included; the client's if None.
+            timeout: Seconds for each frame, repetitions included; the client's if None.
             progress: True for a progress bar, or a function of (frames done, frames in all).
+            quality: Whether to return what is known about the error of every frame, too.
             inputs: Inputs and parameters by name.
 
         Returns:
-            float32 `[(batch), frame, (component), *grid]`; of several outputs, a dictionary by name.
+            float32 `[(batch), frame, (component), *grid]`; of several outputs, a dictionary by name. With `quality`,
+            these and a `Quality` of numbers `[(batch), frame]`.
 
         Raises:
             InvalidInput: The inputs do not fit the model, or it computes no trajectories.
             PetrovError: Any other of the tree in `petrov_client._exceptions`.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        rollout = Rollout(self._checked_input(model, array, inputs, version, limit), frames)
-        return rollout.joined(list(self._frames(rollout, version, limit, progress)))
+        rollouts = Rollouts(self._checked_input(model, array, inputs, version, limit), frames, quality)
+        whole = Trajectory(rollouts)
+        for frame in self._frames(rollouts, version, limit, progress):
+            whole.add(frame)
+        if whole.outside and not quality:
+            warn(model)
+        return (whole.array(), whole.quality()) if quality else whole.array()
 
     def rollout_stream(
         self,
@@ -206,11 +217,15 @@ class SyncPredictor:
         version: int | None = None,
         timeout: float | None = None,
         progress: Progress = False,
+        *,
+        quality: bool = False,
         **inputs: Any,
     ) -> Iterator[Any]:
-        """Roll out as `rollout` does, and yield consecutive frames as they arrive, some at a time.
+        """Roll out as `rollout` does, and yield every frame as it arrives.
 
-        A piece is requested when the iterator is advanced, and starts from the last frames of the piece before.
+            for vorticity in petrov.rollout_stream("flow", vorticity, frames=10_000): …
+
+        The service computes a few frames ahead. It stops when the iterator is closed, or the loop over it ends early.
 
         Args:
             model: See `rollout`.
@@ -219,34 +234,56 @@ class SyncPredictor:
             version: See there.
             timeout: See there.
             progress: See there.
+            quality: See there.
             inputs: See there.
 
         Returns:
-            Pieces `[(batch), frame, (component), *grid]`, in order; together they are what `rollout` returns.
+            Frames `[(batch), (component), *grid]`, in order; with `quality`, pairs of a frame and a `Quality`.
 
         Raises:
             InvalidInput: The inputs do not fit the model, or it computes no trajectories.
             PetrovError: Any other of the tree in `petrov_client._exceptions`, here or from the iterator.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        rollout = Rollout(self._checked_input(model, array, inputs, version, limit), frames)
-        return map(unwrapped, self._frames(rollout, version, limit, progress))
+        rollouts = Rollouts(self._checked_input(model, array, inputs, version, limit), frames, quality)
+        return self._shown(rollouts, self._frames(rollouts, version, limit, progress))
+
+    @staticmethod
+    def _shown(rollouts: Rollouts, frames: Generator[Response]) -> Iterator[Any]:
+        with closing(frames):
+            for frame in frames:
+                yield rollouts.shown(frame)
 
     def _frames(
-        self, rollout: Rollout, version: int | None, timeout: float, progress: Progress
-    ) -> Iterator[dict[str, Any]]:
-        """Yield consecutive pieces of a rollout by output name."""
-        info = rollout.checked.info
-        with reporting(progress, info.name, rollout.total) as advance:
-            for options in rollout.pieces():
-                checked = check_input(info, None, rollout.inputs)
-                output = PredictionOutput(checked)
-                for piece, response in self._predictions(checked, version, timeout, NO_PROGRESS, options):
-                    output.put(piece, response)
-                found = by_name(output.array(), info)
-                rollout.follow(found)
-                yield found
-                advance(options.frames or 0)
+        self, rollouts: Rollouts, version: int | None, timeout: float, progress: Progress
+    ) -> Generator[Response]:
+        """Yield every frame of the whole batch."""
+        name, total = rollouts.checked.info.name, rollouts.total
+        with self._forget_on_refusal(), reporting(progress, name, total) as advance, ExitStack() as stack:
+            streams = [
+                stack.enter_context(closing(self._followed(piece, version, timeout))) for piece in rollouts.pieces
+            ]
+            for responses in zip(*streams, strict=True):
+                yield joined(responses)
+                advance(1)
+
+    def _followed(self, rollout: Rollout, version: int | None, timeout: float) -> Generator[Response]:
+        """Yield the frames of some samples, in further requests where one breaks off or may not ask for all."""
+        attempts = Attempts(timeout)
+        while rollout.left:
+            call = self._wire.rollout(rollout.info, version, rollout.inputs, rollout.options())
+            end = rollout.done + (rollout.options().frames or 0)
+            try:
+                with closing(self._receive(call.request, attempts.remaining())) as replies:
+                    for reply in replies:
+                        response = call.read(reply)
+                        rollout.follow(response.outputs)
+                        attempts = Attempts(timeout)
+                        yield response
+                if rollout.done != end:
+                    raise InvalidResponse(f"expected {end} frames but got {rollout.done}")
+            except PetrovError as fault:
+                time.sleep(attempts.pause_after(fault))
 
     def vjp(
         self,
@@ -411,6 +448,10 @@ class SyncPredictor:
                 time.sleep(attempts.pause_after(fault))
 
     def _send(self, request: Any, remaining: float) -> Any:
+        raise NotImplementedError
+
+    def _receive(self, request: Any, seconds: float) -> Generator[Any]:
+        """Send a request and yield its replies as they arrive, each within so many seconds."""
         raise NotImplementedError
 
 
@@ -579,5 +620,15 @@ class Client(SyncPredictor):
                 for chunk in response.iter_raw():
                     body.add(chunk)
                 return body.reply(response)
+        except httpx2.HTTPError as error:
+            raise _http.connection_fault(error, self._url) from error
+
+    def _receive(self, request: _http.HttpRequest, seconds: float) -> Generator[_http.HttpReply]:
+        try:
+            with self._http.stream(**_http.arguments(request, seconds)) as response:
+                frames = _http.FrameReplies(response, seconds)
+                for chunk in response.iter_raw():
+                    yield from frames.add(chunk)
+                yield from frames.end()
         except httpx2.HTTPError as error:
             raise _http.connection_fault(error, self._url) from error

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tritonclient.grpc import InferInput
-from tritonclient.utils import np_to_triton_dtype
+from tritonclient.grpc import InferInput, service_pb2, service_pb2_grpc
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from petrov_client import _trace
 from petrov_client._exceptions import (
@@ -49,8 +49,8 @@ from petrov_client._wire import PLAIN, Call
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import grpc
     import numpy.typing as npt
-    from tritonclient.utils import InferenceServerException
 
     from petrov_client._arrays import Fields
     from petrov_client._quality import Options
@@ -124,7 +124,23 @@ class GrpcWire:
         arguments: dict[str, Any] = {"model_name": info.name, "model_version": _text(version), "inputs": tensors}
         if options.parameters:
             arguments["parameters"] = options.parameters
-        return Call(GrpcRequest("infer", arguments), lambda result: _response(result, info))
+        return Call(GrpcRequest("infer", arguments), lambda result: _response(result.get_response(), info))
+
+    def rollout(self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Call[Response]:
+        """Return the call `ModelStreamInfer`; it reads each response of the stream."""
+        tensors = [(name, np.ascontiguousarray(array)) for name, array in inputs.items()]
+        message = service_pb2.ModelInferRequest(
+            model_name=info.name,
+            model_version=_text(version),
+            inputs=[
+                {"name": name, "datatype": np_to_triton_dtype(array.dtype), "shape": array.shape}
+                for name, array in tensors
+            ],
+            raw_input_contents=[array.tobytes() for _, array in tensors],
+            parameters={name: {"string_param": text} for name, text in options.parameters.items()},
+        )
+        request = GrpcRequest("ModelStreamInfer", {"message": message, "frames": options.frames or 1})
+        return Call(request, lambda response: _response(response, info))
 
 
 def arguments(request: GrpcRequest, metadata: Mapping[str, str], remaining: float) -> dict[str, Any]:
@@ -136,6 +152,39 @@ def arguments(request: GrpcRequest, metadata: Mapping[str, str], remaining: floa
         remaining: Seconds until the call's deadline.
     """
     return {**request.arguments, "headers": {**metadata, **_trace.context()}, "client_timeout": remaining}
+
+
+def stream(channel: Any, request: GrpcRequest, metadata: Mapping[str, str], seconds: float) -> Any:
+    """Return the call of a stream on a channel, synchronous or asynchronous as that is.
+
+    Args:
+        channel: To the server.
+        request: The call.
+        metadata: Metadata of every call of the client, such as its key.
+        seconds: How long one frame may take.
+    """
+    stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+    about = tuple((name.lower(), value) for name, value in {**metadata, **_trace.context()}.items())
+    sent = request.arguments
+    return stub.ModelStreamInfer(iter([sent["message"]]), metadata=about, timeout=seconds * (1 + sent["frames"]))
+
+
+def frame(response: Any) -> Any:
+    """Return the frame in a response of a stream.
+
+    Raises:
+        ServerFault: The server reports an error in its place.
+    """
+    if response.error_message:
+        raise ServerFault(response.error_message)
+    return response.infer_response
+
+
+def broken(error: grpc.RpcError, address: str) -> PetrovError:
+    """Return the exception for a stream that failed, here or on the server."""
+    raised = InferenceServerException(msg=str(error.details()), status=str(error.code()))
+    raised.__context__ = error  # which has the trailing metadata
+    return fault(raised, address)
 
 
 def checked_address(address: str) -> str:
@@ -250,13 +299,12 @@ def _input(name: str, array: npt.NDArray[Any]) -> InferInput:
     return tensor
 
 
-def _response(result: Any, info: ModelInfo) -> Response:
+def _response(response: Any, info: ModelInfo) -> Response:
     """Return the outputs of a model and their quality, each of exactly the bytes that its shape requires.
 
     Raises:
         InvalidResponse: An output is missing, its type is not FP32, or the number of bytes is another.
     """
-    response = result.get_response()
     if not response.outputs or len(response.outputs) != len(response.raw_output_contents):
         raise InvalidResponse("expected outputs with binary contents but got none")
     found = {
@@ -265,7 +313,7 @@ def _response(result: Any, info: ModelInfo) -> Response:
     }
     if missing := [tensor.name for tensor in info.outputs if tensor.name not in found]:
         raise InvalidResponse(f"expected the output {missing[0]} but got {', '.join(found)}")
-    numbers = {name: found[name].reshape(-1) for name in info.quality if name in found}
+    numbers = {name: _numbers(found[name]) for name in info.quality if name in found}
     return Response(
         {tensor.name: found[tensor.name] for tensor in info.outputs},
         numbers,
@@ -274,6 +322,11 @@ def _response(result: Any, info: ModelInfo) -> Response:
         if "solved_by" in response.parameters
         else "network",
     )
+
+
+def _numbers(array: Fields) -> Fields:
+    """Return `[batch]`, or `[batch, frame]` of several frames."""
+    return array if array.shape[1:] != (1,) else array[:, 0]
 
 
 def _array(output: Any, content: bytes) -> Fields:

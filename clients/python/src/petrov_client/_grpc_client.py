@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import grpc
 from tritonclient.grpc import InferenceServerClient
 from tritonclient.grpc.aio import InferenceServerClient as AsyncInferenceServerClient
 from tritonclient.utils import InferenceServerException
@@ -15,6 +16,8 @@ from petrov_client._key import bearer, shown
 from petrov_client._retry import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
+
     from petrov_client._grpc import GrpcRequest
 
 #: The gateway's gRPC port. Triton's own port, 8001, checks neither keys nor values.
@@ -43,7 +46,7 @@ class GrpcClient(SyncPredictor):
     ) -> None:
         super().__init__(_grpc.GrpcWire(), timeout)
         self._address = _grpc.checked_address(address)
-        self._key = bearer(api_key)
+        self._key, self._tls = bearer(api_key), tls
         self._stub = InferenceServerClient(self._address, ssl=tls, channel_args=_grpc.CHANNEL)
 
     def __repr__(self) -> str:
@@ -59,6 +62,17 @@ class GrpcClient(SyncPredictor):
         except InferenceServerException as error:
             raise _grpc.fault(error, self._address) from error
 
+    def _receive(self, request: GrpcRequest, seconds: float) -> Generator[Any]:
+        with _channel(grpc, self._address, tls=self._tls) as channel:
+            call = _grpc.stream(channel, request, self._key, seconds)
+            try:
+                for response in call:
+                    yield _grpc.frame(response)
+            except grpc.RpcError as error:
+                raise _grpc.broken(error, self._address) from error
+            finally:
+                call.cancel()
+
 
 class AsyncGrpcClient(AsyncPredictor):
     """An asynchronous client over gRPC; arguments as `GrpcClient`."""
@@ -72,7 +86,7 @@ class AsyncGrpcClient(AsyncPredictor):
     ) -> None:
         super().__init__(_grpc.GrpcWire(), timeout)
         self._address = _grpc.checked_address(address)
-        self._key = bearer(api_key)
+        self._key, self._tls = bearer(api_key), tls
         self._stub = AsyncInferenceServerClient(self._address, ssl=tls, channel_args=_grpc.CHANNEL)
 
     def __repr__(self) -> str:
@@ -87,3 +101,21 @@ class AsyncGrpcClient(AsyncPredictor):
             return await getattr(self._stub, request.method)(**_grpc.arguments(request, self._key, remaining))
         except InferenceServerException as error:
             raise _grpc.fault(error, self._address) from error
+
+    async def _receive(self, request: GrpcRequest, seconds: float) -> AsyncGenerator[Any]:
+        async with _channel(grpc.aio, self._address, tls=self._tls) as channel:
+            call = _grpc.stream(channel, request, self._key, seconds)
+            try:
+                async for response in call:
+                    yield _grpc.frame(response)
+            except grpc.RpcError as error:
+                raise _grpc.broken(error, self._address) from error
+            finally:
+                call.cancel()
+
+
+def _channel(library: Any, address: str, *, tls: bool) -> Any:
+    """Return a channel of its own for a stream: `tritonclient` has one stream per client, and no pace of the reader."""
+    if tls:
+        return library.secure_channel(address, grpc.ssl_channel_credentials(), options=_grpc.CHANNEL)
+    return library.insecure_channel(address, options=_grpc.CHANNEL)

@@ -32,10 +32,14 @@ from petrov_client._exceptions import (
 )
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
 from petrov_client._models import ModelInfo, model_info, model_names
+from petrov_client._multipart import MEDIA_TYPE as MULTIPART
+from petrov_client._multipart import Part, Parts
 from petrov_client._quality import NAMES, Response
 from petrov_client._wire import PLAIN, Call
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from petrov_client._quality import Options
     from petrov_client._wire import Arrays, Flow
 
@@ -134,6 +138,12 @@ class HttpWire:
         query = f"?{urlencode(options.parameters)}" if options.parameters else ""
         return _prediction(info, f"{_path(info.name, version)}/predict{query}", inputs, options)
 
+    def rollout(self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Call[Response]:
+        """Return the call `POST …/rollout`; it reads each part of the response."""
+        return _prediction(
+            info, f"{_path(info.name, version)}/rollout?{urlencode(options.parameters)}", inputs, options
+        )
+
     def reference(self, info: ModelInfo, inputs: Arrays) -> Call[Response]:
         """Return the call `POST …/reference` for the classical solutions of one piece of a batch."""
         return _prediction(info, f"{_path(info.name)}/reference", inputs, PLAIN)
@@ -171,6 +181,50 @@ class HttpWire:
         """Return the call `GET …/example`."""
         request = _get(f"{_path(name)}/example?{urlencode(query)}")
         return Call(request, lambda reply: example(_document(reply), reply.headers.get("petrov-examples")))
+
+
+class FrameReplies:
+    """The frames of a response as its bytes arrive.
+
+    Args:
+        response: The response, of which only the head has been read.
+
+    Raises:
+        InvalidResponse: It is a success, and no multipart response.
+    """
+
+    def __init__(self, response: httpx2.Response, remaining: float) -> None:
+        self._response = response
+        self._parts = Parts(response.headers.get("content-type", "")) if response.status_code == 200 else None
+        self._body = Body(time.monotonic() + remaining)
+
+    def add(self, chunk: bytes) -> Iterator[HttpReply]:
+        """Yield a reply for every frame that is complete with these bytes."""
+        if self._parts is None:
+            self._body.add(chunk)
+            return
+        for part in self._parts.feed(chunk):
+            yield HttpReply(_status(part), part.headers, part.body)
+
+    def end(self) -> Iterator[HttpReply]:
+        """Yield the reply that is no frame but a fault, if it is one.
+
+        Raises:
+            ConnectionFailed: The last frame is missing.
+        """
+        if self._parts is None:
+            yield self._body.reply(self._response)
+        else:
+            self._parts.end()
+
+
+def _status(part: Part) -> int:
+    """Return the status of a part: 200, or that of the problem in it."""
+    if part.headers.get("content-type") != PROBLEM:
+        return 200
+    document = _json(part.body)
+    status = document.get("status") if isinstance(document, Mapping) else None
+    return status if isinstance(status, int) and 400 <= status < 600 else 500
 
 
 def settings(url: httpx2.URL, key: Mapping[str, str]) -> dict[str, Any]:
@@ -239,7 +293,7 @@ def _prediction(info: ModelInfo, path: str, inputs: Arrays, options: Options) ->
     names = received_names([tensor.name for tensor in info.outputs], inputs)
     sent, body = _body(info, inputs)
     codec = _npy if len(names) == 1 and sent == _npy.MEDIA_TYPE and not options.quality else _safetensors
-    headers = {"content-type": sent, "accept": f"{codec.MEDIA_TYPE}, {PROBLEM}"}
+    headers = {"content-type": sent, "accept": f"{codec.MEDIA_TYPE}, {MULTIPART}, {PROBLEM}"}
 
     def read(reply: HttpReply) -> Response:
         content = _good(reply, codec.MEDIA_TYPE).body

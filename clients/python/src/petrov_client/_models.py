@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from petrov_client._exceptions import InvalidInput, InvalidResponse, UnknownModel, Where
+from petrov_client._quality import ERROR_ESTIMATE
 from petrov_client._vocabulary import PADDING, Vocabulary, vocabulary
 
 if TYPE_CHECKING:
@@ -289,9 +290,16 @@ def _from_card(document: Mapping[str, Any], card: Mapping[str, Any]) -> ModelInf
         vocabulary=vocabulary(card["vocabulary"]) if card.get("vocabulary") else None,
         card=card,
         certificate=document.get("certificate") or {},
-        quality=tuple(str(name) for name in card.get("quality", ())),
+        quality=_quality(card),
         frames=frames_info(card.get("frames")),
     )
+
+
+def _quality(card: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what responses say about outputs; that of trajectories has been measured for every frame."""
+    names = tuple(str(name) for name in card.get("quality", ()))
+    known = any(row.get(ERROR_ESTIMATE) is not None for row in card.get("rollout", ()))
+    return (*names, ERROR_ESTIMATE) if known and ERROR_ESTIMATE not in names else names
 
 
 def tensor_info(document: Mapping[str, Any]) -> TensorInfo:

@@ -38,8 +38,8 @@ class OutsideTrainingWarning(UserWarning):
 class Quality:
     """What is known about the errors of a prediction.
 
-    The numbers are arrays `[batch]`, or single numbers for a single field; None where the model does not report them,
-    and NaN where one is not known.
+    The numbers are arrays `[batch]`, or single numbers for a single field, and of trajectories `[(batch), frame]`; None
+    where the model does not report them, and NaN where one is not known.
 
     Attributes:
         error_bound: Guaranteed relative energy-norm distance to the discrete solution on the given grid.
@@ -47,7 +47,8 @@ class Quality:
         misfit: Relative L2 distance between the input of an inverse model and the forward solution of the output.
         error_estimate: Relative L2 error that at least 90 % of inputs of the training distribution stay below.
         novelty: Share of calibration inputs that are at least as unusual as the input.
-        outside: Whether the input is unlike the training data: its novelty is below 0.01.
+        outside: Whether the input is unlike the training data: its novelty is below 0.01. A trajectory stays outside
+            from the first frame that follows from such a state.
         solved_by: What computed the outputs: "network", "solver", or "mixed" for a batch of both.
     """
 
@@ -69,12 +70,14 @@ class Options:
         tolerance: The largest error bound; None for any.
         outside: What happens to an input that is unlike the training data.
         frames: How many frames of a trajectory follow; None for any other model, or for the model's default.
+        after: Frames of the trajectory before the state that is sent.
     """
 
     quality: bool = False
     tolerance: float | None = None
     outside: Outside = "answer"
     frames: int | None = None
+    after: int = 0
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -98,6 +101,8 @@ class Options:
         found = {} if self.tolerance is None else {"tolerance": repr(self.tolerance)}
         if self.frames is not None:
             found["frames"] = str(self.frames)
+        if self.after:
+            found["after"] = str(self.after)
         return found if self.outside == "answer" else {**found, "outside": self.outside}
 
 
@@ -122,15 +127,16 @@ def quality_of(numbers: Mapping[str, Numbers], solved_by: set[str], *, single: b
     """Return the quality of a prediction.
 
     Args:
-        numbers: All numbers `[batch]` by name.
+        numbers: All numbers `[batch]`, or `[batch, frame]`, by name.
         solved_by: What computed the pieces.
         single: Whether the prediction is for a single field.
     """
     found: dict[str, Any] = {name: numbers[name] for name in NAMES if name in numbers}
     if NOVELTY in found:
-        found["outside"] = found[NOVELTY] < OUTSIDE
+        below = found[NOVELTY] < OUTSIDE
+        found["outside"] = np.logical_or.accumulate(below, axis=1) if below.ndim > 1 else below
     if single:
-        found = {name: values[0].item() for name, values in found.items()}
+        found = {name: values[0] if values.ndim > 1 else values[0].item() for name, values in found.items()}
     return Quality(**found, solved_by=next(iter(solved_by)) if len(solved_by) == 1 else "mixed")
 
 
@@ -138,7 +144,7 @@ def warn(model: str) -> None:
     """Issue the warning that inputs are outside, at the line of the caller of `predict` or `stream`."""
     warnings.warn(
         f'some inputs are unlike the training data of "{model}" (novelty below {OUTSIDE:g}), so their predictions may '
-        "be wrong; predict(..., quality=True) says which",
+        "be wrong; quality=True says which",
         OutsideTrainingWarning,
         stacklevel=3,
     )

@@ -1,77 +1,164 @@
-"""Rollouts in pieces of some frames: each request starts from the last frames of the one before."""
+"""Rollouts: what each request asks for, and the frames of its response put together.
+
+The service sends every frame as it is computed. A request that breaks off is sent again from the last frame that has
+arrived, and a rollout of more frames than one request may ask for goes on from there, too.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from petrov_client._exceptions import InvalidInput
-from petrov_client._quality import Options
+from petrov_client._exceptions import InvalidInput, InvalidResponse
+from petrov_client._quality import Options, Response, quality_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping, Sequence
 
     from petrov_client._arrays import Fields, PredictionInput
     from petrov_client._models import FramesInfo, ModelInfo
+    from petrov_client._quality import Quality
 
-PIECE = 64
-"""Frames of one request: progress is seen after each, and a caller who stops asks for no more."""
+#: Bytes of all frames of one request: a quarter of what the service sends by default.
+REQUEST_BYTES = 2**28
 
-NO_PROGRESS = False
-"""The progress within one piece, which is shown frame by frame instead."""
 
-Frames = dict[str, Any]
+class Rollout:
+    """A rollout of some samples of a batch, of which some frames have arrived.
+
+    Args:
+        checked: The whole batch.
+        piece: The samples.
+        total: How many frames are wanted.
+        quality: Whether the numbers of every frame are wanted.
+
+    Attributes:
+        inputs: Inputs and parameters by name, from which the next request starts.
+        done: Frames that have arrived.
+    """
+
+    def __init__(self, checked: PredictionInput, piece: slice, total: int, *, quality: bool) -> None:
+        self.info = checked.info
+        self.inputs: dict[str, Any] = checked.arrays(piece)
+        self.done = 0
+        self._time, self._total, self._quality = time_axis(self.info), total, quality
+        size = max(self.inputs[name].nbytes // self._time.history for name in self._time.states)
+        self._most = max(1, min(self._time.maximum, REQUEST_BYTES // size))
+
+    @property
+    def left(self) -> int:
+        """Frames that are to arrive."""
+        return self._total - self.done
+
+    def options(self) -> Options:
+        """Return what the next request asks for."""
+        return Options(quality=self._quality, frames=min(self.left, self._most), after=self.done)
+
+    def follow(self, outputs: Mapping[str, Fields]) -> None:
+        """Go on from a frame `[batch, (component), *grid]` of every output.
+
+        Raises:
+            InvalidResponse: It has another shape than the state that it follows.
+        """
+        history = self._time.history
+        for name, tensor in zip(self._time.states, self.info.outputs, strict=True):
+            state, made = self.inputs[name], np.asarray(outputs[tensor.name])
+            expected = state.shape if history == 1 else (len(state), *state.shape[2:])
+            if made.shape != expected:
+                raise InvalidResponse(f"expected a frame of shape {expected} but got {made.shape}")
+            self.inputs[name] = made if history == 1 else np.concatenate([state[:, 1:], made[:, None]], axis=1)
+        self.done += 1
 
 
 @dataclass
-class Rollout:
-    """A rollout of some frames, of which some have been computed.
+class Rollouts:
+    """The rollout of a batch, in as few requests at one time as may hold it.
 
     Args:
         checked: What it starts from.
         frames: How many frames are wanted; None for as many as a training trajectory has.
+        quality: Whether the numbers of every frame are wanted.
 
     Raises:
-        InvalidInput: The model computes no trajectories, or the number is not positive or above the model's limit.
+        InvalidInput: The model computes no trajectories, or the number is not positive.
     """
 
     checked: PredictionInput
     frames: int | None = None
+    quality: bool = False
+    pieces: list[Rollout] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.time = time_axis(self.checked.info)
-        self.total = self.time.trained if self.frames is None else self.frames
+        time = time_axis(self.checked.info)
+        self.total = time.trained if self.frames is None else self.frames
         if self.total < 1:
             raise InvalidInput(f"expected at least one frame but got {self.total}")
-        self.inputs: Frames = {each.tensor.name: each.array for each in self.checked.inputs}
-        self.inputs |= self.checked.numbers
+        slices = self.checked.slices()
+        self.pieces = [Rollout(self.checked, piece, self.total, quality=self.quality) for piece in slices]
 
-    @property
-    def axis(self) -> int:
-        """The axis of the frames in an output."""
-        return 0 if self.checked.single else 1
+    def shown(self, response: Response) -> Any:
+        """Return a frame as the caller receives it, with its quality if that is wanted."""
+        single = self.checked.single
+        outputs = unwrapped({name: array[0] if single else array for name, array in response.outputs.items()})
+        if not self.quality:
+            return outputs
+        return outputs, quality_of(response.numbers, {response.solved_by}, single=single)
 
-    def pieces(self) -> Iterator[Options]:
-        """Yield what each request asks for."""
-        for start in range(0, self.total, PIECE):
-            yield Options(frames=min(PIECE, self.total - start))
 
-    def follow(self, outputs: Mapping[str, Fields]) -> None:
-        """Start from the last frames of outputs `[(batch), frame, (component), *grid]` from now on."""
-        for name, tensor in zip(self.time.states, self.checked.info.outputs, strict=True):
-            made = np.asarray(outputs[tensor.name])
-            if self.time.history == 1:
-                self.inputs[name] = np.take(made, -1, axis=self.axis)
-            else:
-                joined = np.concatenate([np.asarray(self.inputs[name]), made], axis=self.axis)
-                self.inputs[name] = np.take(joined, np.arange(-self.time.history, 0), axis=self.axis)
+class Trajectory:
+    """All frames of a rollout, put together.
 
-    def joined(self, parts: list[Mapping[str, Fields]]) -> Any:
-        """Return consecutive pieces as one: an array, or a dictionary of several outputs."""
-        whole = {name: np.concatenate([part[name] for part in parts], axis=self.axis) for name in parts[0]}
-        return unwrapped(whole)
+    Args:
+        rollouts: The rollout.
+    """
+
+    def __init__(self, rollouts: Rollouts) -> None:
+        self._rollouts = rollouts
+        self._count = 0
+        self._arrays: dict[str, Fields] = {}
+        self._numbers: dict[str, Fields] = {}
+        self._solved_by: set[str] = set()
+        self.outside = False
+
+    def add(self, response: Response) -> None:
+        """Append a frame."""
+        for whole, part in ((self._arrays, response.outputs), (self._numbers, response.numbers)):
+            for name, array in part.items():
+                if name not in whole:
+                    shape = (len(array), self._rollouts.total, *array.shape[1:])
+                    whole[name] = np.full(shape, np.nan, np.float32)
+                whole[name][:, self._count] = array
+        self._count += 1
+        self._solved_by.add(response.solved_by)
+        self.outside |= response.outside
+
+    def array(self) -> Any:
+        """Return `[(batch), frame, (component), *grid]`, or a dictionary of several outputs."""
+        single = self._rollouts.checked.single
+        return unwrapped({name: array[0] if single else array for name, array in self._arrays.items()})
+
+    def quality(self) -> Quality:
+        """Return what is known about the frames, `[(batch), frame]`."""
+        return quality_of(self._numbers, self._solved_by, single=self._rollouts.checked.single)
+
+
+def joined(responses: Sequence[Response]) -> Response:
+    """Return the responses for consecutive samples as one."""
+    if len(responses) == 1:
+        return responses[0]
+    outputs, numbers = (
+        {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        for parts in ([each.outputs for each in responses], [each.numbers for each in responses])
+    )
+    solved_by = {each.solved_by for each in responses}
+    return Response(
+        outputs,
+        numbers,
+        outside=any(each.outside for each in responses),
+        solved_by=solved_by.pop() if len(solved_by) == 1 else "mixed",
+    )
 
 
 def time_axis(info: ModelInfo) -> FramesInfo:
@@ -90,6 +177,6 @@ def by_name(outputs: Any, info: ModelInfo) -> dict[str, Fields]:
     return outputs if isinstance(outputs, dict) else {info.outputs[0].name: outputs}
 
 
-def unwrapped(outputs: dict[str, Fields]) -> Any:
+def unwrapped(outputs: Mapping[str, Fields]) -> Any:
     """Return outputs as the caller receives them."""
-    return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+    return next(iter(outputs.values())) if len(outputs) == 1 else dict(outputs)

@@ -51,6 +51,17 @@ class Wire(Protocol):
         """Yield the calls for one model; `version` selects a description where the service has one per version."""
         ...
 
+    def rollout(self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Call[Response]:
+        """Return the call for the frames that follow; it reads each of the replies, which are frames.
+
+        Args:
+            info: A model of trajectories.
+            version: A version of it; the newest if None.
+            inputs: Inputs `[batch, …]` and parameters `[batch]` by name.
+            options: How many frames, and what is wanted besides.
+        """
+        ...
+
     def prediction(
         self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options = PLAIN
     ) -> Call[Response]:

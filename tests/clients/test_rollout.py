@@ -1,0 +1,188 @@
+"""Rollouts by all four clients: frames as they arrive, their quality, and requests that break off."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, closing
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import numpy as np
+import pytest
+
+from petrov_client import (
+    AsyncClient,
+    AsyncGrpcClient,
+    Client,
+    ConnectionFailed,
+    GrpcClient,
+    InvalidInput,
+    OutsideTrainingWarning,
+    ServerFault,
+)
+from petrov_client._multipart import Parts
+from tests import toy_rollouts
+from tests.conftest import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Gateway
+
+KINDS: dict[str, Any] = {
+    "Client": Client,
+    "AsyncClient": AsyncClient,
+    "GrpcClient": GrpcClient,
+    "AsyncGrpcClient": AsyncGrpcClient,
+}
+U = np.linspace(1, 2, 3 * 16, dtype=np.float32).reshape(3, 16)
+
+
+def address(kind: str, gateway: Gateway) -> str:
+    return f"127.0.0.1:{gateway.settings.grpc_port}" if "Grpc" in kind else gateway.url
+
+
+async def rolled(kind: str, gateway: Gateway, *args: Any, **named: Any) -> Any:
+    if kind.startswith("Async"):
+        async with KINDS[kind](address(kind, gateway)) as client:
+            return await client.rollout("growth", *args, **named)
+    with KINDS[kind](address(kind, gateway)) as client:
+        return await asyncio.to_thread(client.rollout, "growth", *args, **named)
+
+
+async def taken(kind: str, gateway: Gateway, count: int, *args: Any, **named: Any) -> list[Any]:
+    """Take some frames of a longer rollout, and leave."""
+    found: list[Any] = []
+    if kind.startswith("Async"):
+        async with (
+            KINDS[kind](address(kind, gateway)) as client,
+            aclosing(client.rollout_stream("growth", *args, **named)) as frames,
+        ):
+            async for frame in frames:
+                found.append(frame)
+                if len(found) == count:
+                    break
+    else:
+        with (
+            KINDS[kind](address(kind, gateway)) as client,
+            closing(client.rollout_stream("growth", *args, **named)) as frames,
+        ):
+            found.extend(islice(frames, count))
+    return found
+
+
+def frames_sent(gateway: Gateway) -> float:
+    [line] = [
+        line
+        for line in httpx2.get(f"{gateway.url}/metrics").text.splitlines()
+        if line.startswith('petrov_frames_total{model="growth"}')
+    ]
+    return float(line.rpartition(" ")[2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_rollout_has_all_frames_and_what_is_known_about_each(gateway: Gateway, kind: str) -> None:
+    done: list[tuple[int, int]] = []
+    found, known = await rolled(kind, gateway, U, 20, rate=1.4, quality=True, progress=lambda *each: done.append(each))
+    np.testing.assert_allclose(found, toy_rollouts.compute(U, 1.4, 20), rtol=1e-5)
+    assert known.error_estimate.shape == known.novelty.shape == known.outside.shape == (3, 20)
+    np.testing.assert_allclose(known.error_estimate[:, :12], [toy_rollouts.ESTIMATES] * 3, rtol=1e-6)
+    assert np.isnan(known.error_estimate[:, 12:]).all()
+    assert known.outside.argmax(axis=1).tolist() == [16, 8, 8]  # the calls of the model that start above 20
+    assert known.outside[:, 16:].all()
+    assert done == [(frame, 20) for frame in range(1, 21)]
+    with pytest.warns(OutsideTrainingWarning):
+        single = await rolled(kind, gateway, U[0], 9, rate=1.4)
+    np.testing.assert_allclose(single, found[0, :9], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_service_stops_when_the_caller_has_enough(gateway: Gateway, kind: str) -> None:
+    u = np.ones(20_000, np.float32)
+    await taken(kind, gateway, 1, u, 1)
+    before = frames_sent(gateway)
+    found = await taken(kind, gateway, 3, u, 1000)
+    np.testing.assert_array_equal(found, [u] * 3)
+    wait_until(lambda: gateway.service.admission._requests == 0)
+    assert frames_sent(gateway) - before < 300  # what sockets hold
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_error_in_the_middle_is_the_service_s_own(gateway: Gateway, kind: str) -> None:
+    with pytest.raises(ServerFault, match="is not finite"):
+        await rolled(kind, gateway, np.full(16, 1e30, np.float32), 40, rate=9.0)
+
+
+def test_more_frames_than_one_request_may_ask_for_go_on_from_the_last_one(gateway: Gateway) -> None:
+    with Client(gateway.url) as client:
+        found = client.rollout("growth", U[0], 1010, rate=0.999)
+        np.testing.assert_allclose(found[-1], U[0] * 0.999**1010, rtol=1e-3)
+        with pytest.raises(InvalidInput, match="at least one frame"):
+            client.rollout("growth", U[0], 0)
+
+
+class Interrupted(httpx2.BaseTransport):
+    """A transport that breaks a response off after some bytes, a few times."""
+
+    def __init__(self, times: int) -> None:
+        self._under, self._times = httpx2.HTTPTransport(), times
+        self.asked: list[str] = []
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = self._under.handle_request(request)
+        if not request.url.path.endswith("/rollout"):
+            return response
+        self.asked.append(request.url.query.decode())
+        if self._times == 0:
+            return response
+        self._times -= 1
+        return httpx2.Response(200, headers=response.headers, stream=Cut(response))
+
+    def close(self) -> None:
+        self._under.close()
+
+
+class Cut(httpx2.SyncByteStream):
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[bytes]:
+        content = b""
+        for chunk in self._response.stream:  # type: ignore[union-attr]
+            content += chunk
+            if len(content) > 1500:
+                yield content[:1500]
+                raise httpx2.ReadError("reset")
+
+    def close(self) -> None:
+        self._response.close()
+
+
+def test_a_response_that_breaks_off_is_continued_from_its_last_frame(gateway: Gateway) -> None:
+    transport = Interrupted(times=2)
+    with Client(gateway.url, transport=transport) as client:
+        found, known = client.rollout("growth", U[0], 12, rate=1.1, quality=True)
+    np.testing.assert_allclose(found, toy_rollouts.compute(U[:1], 1.1, 12)[0], rtol=1e-5)
+    np.testing.assert_allclose(known.error_estimate, toy_rollouts.ESTIMATES, rtol=1e-6)
+    assert len(transport.asked) == 3
+    assert transport.asked[0] == "frames=12"
+    assert all("after=" in each for each in transport.asked[1:])
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_parts_are_found_however_their_bytes_arrive(step: int) -> None:
+    bodies = [b"--b\r\n", b"", bytes(range(256))]
+    content = b"".join(
+        b"--b\r\nContent-Length: %d\r\nPetrov-Frame: %d\r\n\r\n%b\r\n" % (len(body), number, body)
+        for number, body in enumerate(bodies)
+    )
+    parts, found = Parts("multipart/mixed; boundary=b"), []
+    for start in range(0, len(content), step):
+        found += list(parts.feed(content[start : start + step]))
+    assert [part.body for part in found] == bodies
+    assert [part.headers["petrov-frame"] for part in found] == ["0", "1", "2"]
+    with pytest.raises(ConnectionFailed, match="before its last frame"):
+        parts.end()
+    assert list(parts.feed(b"--b--\r\n")) == []
+    parts.end()
