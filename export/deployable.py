@@ -15,7 +15,8 @@ import jaxtyping
 import torch
 from torch import Tensor, nn
 
-from export.signature import FRAME, quality_of
+from export.layout import FRAME
+from export.signature import quality_of
 from training.nn.attention import GalerkinAttention
 from training.nn.resampling import Downscaler
 

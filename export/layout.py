@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CONFIG, CARD, CERTIFICATE = "config.pbtxt", "card.json", "certificate.json"
 VERSIONS = 2  # that are kept and served
+FRAME = "frame"  # the axis of the frames of a trajectory, and the input whose shape counts them
 
 
 @contextmanager
@@ -69,7 +70,7 @@ def made_of(version: Path) -> str | None:
 def tensors(card: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Return the names of a version's inputs and of its outputs, in the order of its graph."""
     inputs = [tensor["name"] for tensor in (*card["inputs"], *card.get("parameters", ()))]
-    inputs += ["frame"] if "frames" in card else []
+    inputs += [FRAME] if "frames" in card else []
     return inputs, [*(tensor["name"] for tensor in card["outputs"]), *card.get("quality", ())]
 
 

@@ -48,6 +48,9 @@ def install_all(
                 typer.echo(f"{version.parent.name} version {version.name}: published")
         except ReleaseError as error:
             typer.echo(f"{folder} is not published: {error}", err=True)
+        except OSError as error:
+            typer.echo(f"{folder} cannot be published to {repository}: {error.strerror or error}", err=True)
+            raise typer.Exit(1) from error
 
 
 @app.command("renew")
@@ -99,7 +102,7 @@ def released(folder: Path) -> list[Path]:
     """Return the folders of a checkpoint's released version: the derivatives, then the model.
 
     Raises:
-        ReleaseError: There is none, or it was exported from another checkpoint.
+        ReleaseError: There is none, or it is damaged, or it was exported from another checkpoint.
     """
     name = folder.resolve().name
     models = [path.parent for path in (folder / FOLDER).glob(f"*/{CARD}")]
@@ -108,7 +111,8 @@ def released(folder: Path) -> list[Path]:
         raise ReleaseError("it has no released version; `make export` publishes it")
     if any(made_of(path) != digest(folder) for path in found):
         raise ReleaseError(
-            f"{folder / FOLDER} is of another checkpoint; `python -m export.released renew {folder}` makes it anew"
+            f"{folder / FOLDER} is damaged or of another checkpoint; "
+            f"`python -m export.released renew {folder}` makes it anew"
         )
     return found
 

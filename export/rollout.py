@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto, helper
 
-from export.signature import FRAME
+from export.layout import FRAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

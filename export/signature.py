@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
+from export.layout import FRAME
 from training.problems.description import Frames
 from training.sequences.sequence_description import SequenceDescription
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 BATCH = 64
 #: Sequences in one. Attention with softmax may hold all pairs of tokens: 256 MB per head for 16 sequences of 2000.
 SEQUENCES = 16
-
-#: The axis of the frames of a trajectory, and the argument whose shape counts them.
-FRAME = "frame"
 
 Quality = Literal["error_bound", "correction", "misfit", "error_estimate", "novelty"]
 #: What a graph may report about its outputs, in the order in which it returns them behind the declared outputs.

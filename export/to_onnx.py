@@ -15,7 +15,7 @@ from torch.export import Dim
 
 from export import rollout
 from export.deployable import example, shape_checks_off
-from export.signature import FRAME
+from export.layout import FRAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -19,7 +19,7 @@ import uvloop
 from pydantic import ValidationError
 from rich.console import Console
 
-from serving import addresses, open_files
+from serving import open_files, system
 from serving.auth import key_file, keys
 from serving.gateway import Gateway
 from serving.observability import log, telemetry
@@ -130,7 +130,7 @@ def _check(settings: Settings) -> None:
     """
     open_files.raise_limit(settings.max_requests_in_flight)
     ports = [(settings.port, "PETROV_PORT, or --port,"), (settings.grpc_port, "PETROV_GRPC_PORT")]
-    found = [addresses.fault(settings.host, port, variable) for port, variable in ports if port]
+    found = [system.port_fault(settings.host, port, variable) for port, variable in ports if port]
     faults = [*filter(None, dict.fromkeys(found)), *(preflight.choices(settings) if settings.embedded else ())]
     if faults:
         raise StartupError("\n".join(faults))

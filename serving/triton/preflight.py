@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from contextlib import suppress
 from platform import machine
 from typing import TYPE_CHECKING
 
-from serving import addresses
+from serving import system
 from serving.startup_error import StartupError
 from serving.triton import environment as triton_environment
 from serving.triton import runtime as triton_runtime
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from serving.settings import Settings
 
 ELSEWHERE = "or use a Triton that runs elsewhere: python -m serving gateway --triton HOST:PORT"
-GLIBC = (2, 35)
 
 
 def check(settings: Settings) -> Path:
@@ -69,22 +67,11 @@ def platform(wheel: Path | None) -> Iterator[str]:
         return
     if not triton_runtime.stub(wheel).exists():
         yield f"nvidia-pytriton has no stub for Python {PYTHON}: use Python 3.11 or 3.12; {ELSEWHERE}"
-    if (found := glibc()) < GLIBC:
-        yield f"glibc {_dotted(GLIBC)} or newer is needed but this is {_dotted(found)}; {ELSEWHERE}"
+    if fault := system.glibc_fault():
+        yield f"{fault}; {ELSEWHERE}"
     if not libpython(wheel):
         name = f"libpython{PYTHON}"
         yield f"{name}.so.1.0 is missing: apt-get install {name} (or a Python built with --enable-shared); {ELSEWHERE}"
-
-
-def glibc() -> tuple[int, ...]:
-    """Return the version of the C library; (0,) if it is not GNU's."""
-    with suppress(ValueError, OSError):
-        return tuple(int(part) for part in (os.confstr("CS_GNU_LIBC_VERSION") or "").split()[-1].split("."))
-    return (0,)
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
 
 
 def libpython(wheel: Path) -> bool:
@@ -121,5 +108,5 @@ def runtime(settings: Settings) -> Iterator[str]:
 def ports(settings: Settings) -> Iterator[str]:
     """Yield which of Triton's ports are in use."""
     for field in ("triton_http_port", "triton_grpc_port", "triton_metrics_port"):
-        if fault := addresses.fault("127.0.0.1", getattr(settings, field), f"PETROV_{field.upper()}"):
+        if fault := system.port_fault("127.0.0.1", getattr(settings, field), f"PETROV_{field.upper()}"):
             yield fault

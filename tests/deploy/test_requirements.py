@@ -33,6 +33,6 @@ def test_every_port_in_use_is_named_with_its_setting(free_ports: Callable[[int],
         done = check(**settings(ports))
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        f"port {ports[0]} is in use: end the program that listens there, or set PETROV_PORT to another",
-        f"port {ports[3]} is in use: end the program that listens there, or set PETROV_TRITON_GRPC_PORT to another",
+        f"port {ports[0]} is in use: set PETROV_PORT to a free one",
+        f"port {ports[3]} is in use: set PETROV_TRITON_GRPC_PORT to a free one",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -135,9 +136,24 @@ def test_a_damaged_version_is_replaced(folder: Path, repository: Path, model: st
 
 def test_a_release_of_another_checkpoint_is_not_installed(folder: Path, repository: Path) -> None:
     (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
-    with pytest.raises(released.ReleaseError, match="is of another checkpoint"):
+    with pytest.raises(released.ReleaseError, match="is damaged or of another checkpoint"):
         released.install(folder, repository)
     assert layout.versions(repository / "darcy") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_full_disk_is_a_sentence_and_leaves_no_version(folder: Path, repository: Path, tmp_path: Path) -> None:
+    full = tmp_path / "disk" / "model_repository"
+    full.parent.mkdir()
+    script = (
+        f"mount -t tmpfs -o size=100k tmpfs {full.parent} && cp -r {repository} {full} && "
+        f"{sys.executable} -m export.released install {folder} --repository {full}; echo $?; find {full} -name 1"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines() == [f"{folder} cannot be published to {full}: No space left on device"]
+    assert done.stdout == "1\n"
 
 
 def test_a_checkpoint_without_a_release_says_what_makes_one(folder: Path, repository: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from serving import system
 from serving.startup_error import StartupError
 from serving.triton import environment as triton_environment
 from serving.triton import preflight
@@ -57,7 +58,7 @@ def test_a_missing_libpython_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_old_c_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "GLIBC", (99, 0))
+    monkeypatch.setattr(system, "GLIBC", (99, 0))
     assert any("glibc 99.0 or newer is needed but this is 2." in fault for fault in preflight.platform(_wheel()))
 
 

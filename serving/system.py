@@ -1,13 +1,25 @@
-"""Whether a server can listen at an address, and why not."""
+"""What the operating system offers: the version of its C library, and ports that are free. Needs no package at all.
+
+`deploy/requirements.py` uses this before any package is installed, the service at its start.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
+from contextlib import suppress
+
+GLIBC = (2, 35)  # of Debian 12 and Ubuntu 22.04, which Triton's wheel needs
 
 
-def fault(host: str, port: int, variable: str) -> str | None:
+def glibc_fault() -> str | None:
+    """Return which version of the C library is missing, or None if Triton's wheel runs with this one."""
+    found = _glibc()
+    return None if found >= GLIBC else f"glibc {_dotted(GLIBC)} or newer is needed but this is {_dotted(found)}"
+
+
+def port_fault(host: str, port: int, variable: str) -> str | None:
     """Return why no server can listen at an address, in one sentence, or None if one can.
 
     Args:
@@ -18,9 +30,8 @@ def fault(host: str, port: int, variable: str) -> str | None:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(
-                socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-            )  # as servers do: closed connections do not count
+            # As servers do: connections that were closed a moment ago do not count.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except (OSError, UnicodeError) as error:
         return _sentence(host, port, variable, error)
@@ -36,3 +47,14 @@ def _sentence(host: str, port: int, variable: str, error: OSError | UnicodeError
     if number is None or number == errno.EADDRNOTAVAIL:
         return f'"{host}" is no address of this machine: set PETROV_HOST to one, such as 127.0.0.1 or 0.0.0.0'
     return f"no server can listen on {host}:{port}: {os.strerror(number)}"
+
+
+def _glibc() -> tuple[int, ...]:
+    """Return the version of the C library; (0,) if it is not GNU's."""
+    with suppress(ValueError, OSError):
+        return tuple(int(part) for part in (os.confstr("CS_GNU_LIBC_VERSION") or "").split()[-1].split("."))
+    return (0,)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
