@@ -145,4 +145,4 @@ def antiderivative(values: NDArray[np.float64], length: float) -> NDArray[np.flo
     return np.asarray(found - found[0])
 
 
-CLASSICAL = Classical("burgers", burgers.example, converged)
+CLASSICAL = Classical("burgers", burgers.example, converged, others=("burgers_flow",))

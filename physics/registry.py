@@ -38,6 +38,7 @@ class Classical:
         bound: Maps an input field, an output field and further inputs by name to a guaranteed bound on the relative
             energy-norm distance between the output and the discrete solution; None where there is none.
         sensing: What is inferred from the output at sensors; None where nothing is.
+        others: Names of further problems that the same solver solves.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Classical:
     exact: bool = True
     bound: Callable[..., float] | None = None
     sensing: Sensing | None = None
+    others: tuple[str, ...] = ()
 
     def solve(
         self, field: NDArray[np.floating], points: tuple[int, ...] | None = None, **others: ArrayLike
@@ -79,11 +81,11 @@ def problems() -> Mapping[str, Classical]:
 
     Example:
         >>> sorted(problems())
-        ['burgers', 'darcy', 'darcy_inverse', 'poisson']
+        ['burgers', 'burgers_flow', 'darcy', 'darcy_inverse', 'poisson']
     """
     modules = (import_module(f"physics.{found.name}") for found in pkgutil.iter_modules(physics.__path__))
     defined: list[Classical] = [vars(module)["CLASSICAL"] for module in modules if "CLASSICAL" in vars(module)]
-    return MappingProxyType({problem.name: problem for problem in defined})
+    return MappingProxyType({name: problem for problem in defined for name in (problem.name, *problem.others)})
 
 
 def problem(name: str) -> Classical:

@@ -22,6 +22,7 @@ from physics import burgers, cole_hopf
 from physics.norms import relative_l2
 from training import checkpoint, examples
 from training.evaluation import attention
+from training.evaluation.conditions import ranges
 from training.evaluation.norms import distribution, relative_h1, rounded
 from training.evaluation.timing import milliseconds, processor
 from training.operators import Operator, build
@@ -78,7 +79,7 @@ def measured(operator: Operator, data: MeasuredSamples) -> dict[str, Any]:
         ]
     )
     coarse = [(initial[:, :: data.mesh // n], default[:, :: data.mesh // n]) for n in data.grids]
-    wide = {"conditions": conditions()}
+    wide = {"conditions": ranges(FLOW)}
     return {
         "training": {
             "distribution": FLOW.distribution,
@@ -89,7 +90,7 @@ def measured(operator: Operator, data: MeasuredSamples) -> dict[str, Any]:
             "preset": RECIPE.preset,
             "validity": {
                 "trained": "nothing: the closed form",
-                "measured": f"{FLOW.distribution}; {conditions()}",
+                "measured": f"{FLOW.distribution}; {ranges(FLOW)}",
                 "not tried": FLOW.untested,
             },
         },
@@ -108,11 +109,6 @@ def drawn(data: MeasuredSamples) -> tuple[Numbers, Numbers]:
     (least, most), (first, last) = ((each.minimum or 0.0, each.maximum or 0.0) for each in PARAMETERS)
     viscosity = np.exp(rng.uniform(np.log(least), np.log(most), data.test))
     return viscosity.astype(np.float32), rng.uniform(first, last, data.test).astype(np.float32)
-
-
-def conditions() -> str:
-    """Return the range of viscosity and time in words."""
-    return ", ".join(f"{each.name} {each.minimum:g} to {each.maximum:g}" for each in PARAMETERS)
 
 
 def row(operator: Operator, initial: Fields, truth: Fields, *numbers: Numbers) -> dict[str, Any]:

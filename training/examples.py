@@ -48,13 +48,14 @@ def of_fields(path: Path, problem: Problem, data: DataConfig) -> Tensors:
         data: What the network was trained on; its smallest grid serves where the stored mesh has no declared one.
 
     Returns:
-        Input and output `[sample, *grid]` by name.
+        Input and output `[sample, *grid]` and parameters `[sample]` by name.
     """
     description = problem.description
     possible = set(description.grid.declared).intersection(grids(description, data.mesh))
     points = min(possible or data.grids)
     samples, pair = read(path, "test", min(MOST, data.test), points, problem=problem), only_pair(description)
-    return {pair.input.name: samples.inputs, pair.output.name: samples.targets}
+    numbers = {one.name: values for one, values in zip(description.parameters, samples.parameters, strict=True)}
+    return {pair.input.name: samples.inputs, **numbers, pair.output.name: samples.targets}
 
 
 def of_sequences(problem: SequenceDescription, test: Sequences) -> Tensors:

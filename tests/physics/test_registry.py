@@ -7,7 +7,7 @@ import pytest
 
 from physics import registry
 
-AXES = {"burgers": 1, "darcy": 2, "darcy_inverse": 2, "poisson": 3}
+AXES = {"burgers": 1, "burgers_flow": 1, "darcy": 2, "darcy_inverse": 2, "poisson": 3}
 
 
 def test_every_problem_of_physics_is_registered() -> None:
@@ -32,5 +32,7 @@ def test_the_inverse_problem_has_a_grid_of_its_own_and_limits() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(registry.UnknownProblemError, match='burgers, darcy, darcy_inverse, poisson but got "heat"'):
+    with pytest.raises(
+        registry.UnknownProblemError, match='burgers, burgers_flow, darcy, darcy_inverse, poisson but got "heat"'
+    ):
         registry.problem("heat")

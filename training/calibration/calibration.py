@@ -20,7 +20,7 @@ from training.calibration.novelty import Novelty
 from training.calibration.statistics import InputStatistics
 from training.digest import CALIBRATION
 from training.files import replacing
-from training.problems.description import Description
+from training.problems.description import Description, Parameter
 from training.user_error import UserError
 
 FILE = CALIBRATION
@@ -223,7 +223,7 @@ def _channels(problem: Description, fitted: Sequence[Measured]) -> tuple[Channel
     found = []
     for tensor, values in zip((*problem.inputs, *problem.parameters), fitted[0].inputs, strict=True):
         names = [f"{tensor.name}.{part}" for part in getattr(tensor, "components", ())] or [tensor.name]
-        positive = getattr(tensor, "positive", False)
+        positive = tensor.minimum is not None if isinstance(tensor, Parameter) else getattr(tensor, "positive", False)
         logarithm = bool(positive and values.amin() > 0 and values.amax() > SPREAD * values.amin())
         found += [Channel(name=name, logarithm=logarithm) for name in names]
     return tuple(found)

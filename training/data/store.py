@@ -50,6 +50,7 @@ class Samples:
         provenance: Where the samples come from.
         gradients: The outputs' gradients on the stored mesh, as `training.data.derivatives` computes them; None if not
             requested.
+        parameters: `[sample]` per parameter of the problem, in its order.
     """
 
     inputs: Array
@@ -57,6 +58,7 @@ class Samples:
     problem: Problem
     provenance: str
     gradients: Array | None = None
+    parameters: tuple[Array, ...] = ()
 
     @property
     def targets(self) -> Array:
@@ -135,7 +137,8 @@ def read(
         inputs = _strided(group[pair.input.name], rows, steps)
         outputs = _outputs(group[pair.output.name], rows, steps, wanted.description)
         slopes = _slopes(group[pair.output.name], rows, steps) if gradients else None
-        return Samples(inputs, outputs, wanted, str(file.attrs["provenance"]), slopes)
+        numbers = tuple(group[parameter.name][rows] for parameter in wanted.description.parameters)
+        return Samples(inputs, outputs, wanted, str(file.attrs["provenance"]), slopes, numbers)
 
 
 def deviation(path: Path, count: int, problem: Problem) -> Array:

@@ -30,7 +30,7 @@ def classical(case: Case, most: int = IMPATIENT_FIELDS) -> dict[str, Any]:
     """
     baseline = case.problem.require_baseline()
     count = min(most, SLOW_FIELDS) if baseline.slow else most
-    outputs, times = zip(*(timed(case, field) for field in case.inputs[:count]), strict=True)
+    outputs, times = zip(*(timed(case, index, field) for index, field in enumerate(case.inputs[:count])), strict=True)
     return (
         case.key
         | summary(case, np.stack(outputs))
@@ -38,15 +38,18 @@ def classical(case: Case, most: int = IMPATIENT_FIELDS) -> dict[str, Any]:
     )
 
 
-def timed(case: Case, field: Array) -> tuple[NDArray[np.float64], float]:
+def timed(case: Case, index: int, field: Array) -> tuple[NDArray[np.float64], float]:
     """Solve for one field, and return the seconds of processor time it took, too."""
     started = time.process_time()
-    output = solve(case, field)
+    output = solve(case, index, field)
     return output, time.process_time() - started
 
 
-def solve(case: Case, field: Array) -> NDArray[np.float64]:
-    """Solve for one field classically on its own grid."""
-    pair = only_pair(case.problem.description)
+def solve(case: Case, index: int, field: Array) -> NDArray[np.float64]:
+    """Solve for one field, that of the sample `index` with its noise, classically on its own grid."""
+    description = case.problem.description
+    pair = only_pair(description)
+    named = zip(description.parameters, case.samples.parameters, strict=True)
+    inputs = {pair.input.name: field} | {parameter.name: values[index] for parameter, values in named}
     conditions = Conditions(case.mesh, case.noise * case.spread if case.noise else 0.0)
-    return np.asarray(case.problem.solve({pair.input.name: field}, conditions)[pair.output.name])
+    return np.asarray(case.problem.solve(inputs, conditions)[pair.output.name])

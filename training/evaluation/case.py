@@ -21,12 +21,14 @@ class Case:
         mesh: points per axis that the truth was computed on.
         noise: level of the noise on the inputs.
         unit: deviation of the training inputs at each point, which noise is relative to; by default the samples' own.
+        conditions: the ranges of the parameters in words, where they are not their defaults.
     """
 
     samples: Samples
     mesh: int
     noise: float = 0.0
     unit: Array | None = None
+    conditions: str = ""
 
     @property
     def problem(self) -> Problem:
@@ -50,5 +52,6 @@ class Case:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What tells a row of figures from the others: the grid, and the noise where there is some."""
-        return {"grid": list(self.samples.inputs.shape[1:])} | ({"noise": self.noise} if self.noise else {})
+        """What tells a row of figures from the others: the grid, and noise and conditions where there are some."""
+        others = {"noise": self.noise, "conditions": self.conditions}
+        return {"grid": list(self.samples.inputs.shape[1:])} | {name: value for name, value in others.items() if value}

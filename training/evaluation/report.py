@@ -9,6 +9,7 @@ from typing import Any
 from training.data import read
 from training.evaluation.baselines import IMPATIENT_FIELDS, classical
 from training.evaluation.case import Case
+from training.evaluation.conditions import at_defaults, has_defaults, ranges, strided
 from training.evaluation.grids import Sides, measured_grids
 from training.evaluation.network import errors
 from training.evaluation.noise import noise_units
@@ -60,11 +61,23 @@ def cases(
     noise: tuple[float, ...] = (0.0,),
     sides: list[Sides] | None = None,
 ) -> list[Case]:
-    """Read the test samples on every grid, for one level of noise after the other; see `report`."""
+    """Read the test samples on every grid, for one level of noise after the other; see `report`.
+
+    Those of a problem with parameters come twice: at the defaults, and at the parameters that they were drawn with.
+    """
     wanted = measured_grids(problem.description, data) if sides is None else sides
     tests = [read(path, "test", data.test, points, problem=problem) for points in wanted]
     units = noise_units(problem, data, path, wanted) if any(noise) else [None] * len(wanted)
-    return [Case(test, data.mesh, level, unit) for level in noise for test, unit in zip(tests, units, strict=True)]
+    kinds = [(tests, ranges(problem.description))]
+    if has_defaults(problem.description):
+        default = at_defaults(read(path, "test", data.test, data.mesh, problem=problem))
+        kinds = [([strided(default, points) for points in wanted], ""), *kinds]
+    return [
+        Case(test, data.mesh, level, unit, conditions)
+        for each, conditions in kinds
+        for level in noise
+        for test, unit in zip(each, units, strict=True)
+    ]
 
 
 def has_baseline(case: Case, data: DataConfig, *, patient: bool) -> bool:

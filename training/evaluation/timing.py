@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,29 +22,29 @@ from training.operators import Operator
 BATCHES = {1: 7, 8: 3}  # sizes, and how often each is timed; the median counts
 
 
-def milliseconds(operator: Operator, fields: Array) -> dict[str, float]:
+def milliseconds(operator: Operator, *inputs: Array) -> dict[str, float]:
     """Measure the milliseconds per field of the network, not exported, alone and in a batch of eight."""
     with one_thread():
-        each = {size: median_seconds(operator, fields, size, times) / size for size, times in BATCHES.items()}
+        each = {size: median_seconds(operator, inputs, size, times) / size for size, times in BATCHES.items()}
     return {"milliseconds": round(1000 * each[1], 1), "milliseconds_of_8": round(1000 * each[8], 1)}
 
 
 @torch.inference_mode()
-def median_seconds(operator: Operator, fields: Array, size: int, times: int) -> float:
+def median_seconds(operator: Operator, inputs: Sequence[Array], size: int, times: int) -> float:
     """Time a batch, after one that is not counted.
 
     Args:
         operator: What is timed.
-        fields: Inputs `[sample, *grid]`; where there are fewer than `size` they are repeated.
+        inputs: Inputs `[sample, *grid]` and parameters `[sample]`; where there are fewer than `size` they are repeated.
         size: Fields in the batch.
         times: How often.
 
     Returns:
         The median in seconds.
     """
-    batch = torch.from_numpy(np.resize(fields, (size, *fields.shape[1:])))
-    operator(batch)
-    return statistics.median(seconds(operator, batch) for _ in range(times))
+    batch = [torch.from_numpy(np.resize(each, (size, *each.shape[1:]))) for each in inputs]
+    operator(*batch)
+    return statistics.median(seconds(operator, *batch) for _ in range(times))
 
 
 def seconds(operator: Operator, *arguments: torch.Tensor) -> float:

@@ -25,12 +25,14 @@ class Batch(NamedTuple):
         outputs: The outputs, on the problem's output grid.
         gradients: The outputs' gradients if the loss needs them.
         stored: The outputs as they were read, for losses of operators; see `Samples`.
+        parameters: `[batch]` per parameter of the problem.
     """
 
     inputs: Tensor
     outputs: Tensor
     gradients: Tensor | None = None
     stored: Tensor | None = None
+    parameters: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,4 +66,4 @@ def draw(samples: Mapping[int, Samples], augmentation: Augmentation, chosen: Row
     if augmentation.noise:
         inputs = torch.from_numpy(measured(inputs.numpy(), source.deviation, augmentation.noise, rng))
     means = torch.from_numpy(targets(source.problem.description, outputs.numpy()))
-    return Batch(inputs, means, gradients, outputs)
+    return Batch(inputs, means, gradients, outputs, tuple(torch.from_numpy(each[chosen]) for each in source.parameters))

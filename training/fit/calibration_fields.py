@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from training.data import Samples, grids, read, strides
 from training.data.noise import add_noise, measured
 from training.data.pair import only_pair
 from training.data.store import Array, Split, mesh
+from training.evaluation.conditions import at_defaults, has_defaults, ranges, rows_of, strided
 from training.losses import relative_l2
 from training.operators import Operator
 from training.problems.problem import Conditions, Fields, Problem
@@ -71,7 +72,17 @@ class CalibrationFields:
     vary: Callable[[np.random.Generator, int], Fields] | None = None
 
     def mixture(self, part: Part) -> list[Measured]:
-        """Return samples of all kinds in equal parts, per grid: all levels of noise, inputs varied or not."""
+        """Return samples of all kinds in equal parts, per grid: all levels of noise, inputs varied or not.
+
+        A half of the samples of a problem with parameters has their defaults.
+        """
+        if has_defaults(self.problem.description):
+            half = part.count // 2
+            default = self.defaults(part, slice(half))
+            return [
+                joined(self.noisy(strided(default, sides)), self.noisy(rows_of(samples, slice(half, None))))
+                for sides, samples in self.read(part)
+            ]
         varied = part.count // 2 if self.vary else 0
         others = self.varied(part, slice(part.count - varied, None))
         plain = replace(part, count=part.count - varied)
@@ -83,9 +94,12 @@ class CalibrationFields:
     def kinds(self, part: Part) -> list[Measured]:
         """Return samples on every grid, of one kind each."""
         others = self.varied(part, slice(MOST_VARIED))
+        default = self.defaults(part, slice(None)) if has_defaults(self.problem.description) else None
+        drawn = {"conditions": named} if (named := ranges(self.problem.description)) else {}
         found: list[Measured] = []
         for sides, samples in self.read(part):
-            found += [self.noisy(samples, level) for level in self.recipe.fit.levels]
+            found += [self.noisy(strided(default, sides))] if default else []
+            found += [self.noisy(samples, level, drawn) for level in self.recipe.fit.levels]
             found += [self.on_grid(others, sides)] if others else []
         return found
 
@@ -100,12 +114,20 @@ class CalibrationFields:
         """Read samples on one grid."""
         return read(part.path, part.split, part.count, sides, after=part.after, problem=self.problem)
 
-    def noisy(self, samples: Samples, level: float | None = None) -> Measured:
+    def defaults(self, part: Part, rows: slice) -> Samples:
+        """Return some rows of a part on the stored mesh at the parameters' defaults."""
+        whole = (mesh(part.path, part.split),) * len(self.problem.description.axes)
+        return at_defaults(rows_of(self.read_on(part, whole), rows))
+
+    def noisy(
+        self, samples: Samples, level: float | None = None, others: Mapping[str, float | str] | None = None
+    ) -> Measured:
         """Return samples with noise and the errors of the network.
 
         Args:
             samples: Samples without noise.
             level: The level of the noise; by default each has one of the trained levels.
+            others: What tells the samples from others besides.
         """
         rng, levels = np.random.default_rng(self.recipe.seed), self.recipe.fit.noise
         fields = samples.inputs
@@ -115,8 +137,8 @@ class CalibrationFields:
         elif level is None and levels:
             fields = measured(fields, samples.deviation, levels, rng)
         defaults = [np.full_like(fields, one.default) for one in self.problem.optional if self.vary]
-        kind = {"noise": level} if level else {}
-        return self.errors([fields, *defaults], samples.targets, **kind)
+        kind: dict[str, float | str] = {"noise": level} if level else {}
+        return self.errors([fields, *defaults, *samples.parameters], samples.targets, **kind, **(others or {}))
 
     def varied(self, part: Part, rows: slice) -> Varied | None:
         """Vary the optional inputs of some rows of a part, if they are varied, and solve on the stored mesh."""

@@ -77,14 +77,16 @@ class FieldTask(Task[Batch]):
         deviation = self.train_samples[fields.shape[1]].deviation
         noisy = [measured(fields, deviation, (level,), rng) for level in self.config.noise] or [fields]
         outputs = np.concatenate([self.watched.targets] * len(noisy))
-        pairs = (torch.from_numpy(each).split(self.config.batch) for each in (np.concatenate(noisy), outputs))
-        return [Batch(*pair) for pair in zip(*pairs, strict=True)]
+        numbers = [np.concatenate([each] * len(noisy)) for each in self.watched.parameters]
+        arrays = (np.concatenate(noisy), outputs, *numbers)
+        parts = (torch.from_numpy(each).split(self.config.batch) for each in arrays)
+        return [Batch(field, output, parameters=tuple(rest)) for field, output, *rest in zip(*parts, strict=True)]
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the operator's own loss, or the recipe's."""
         if batch.stored is not None and (own := self.network.own_loss(batch.inputs, batch.stored)) is not None:
             return own
-        prediction = self.network(batch.inputs)
+        prediction = self.network(batch.inputs, *batch.parameters)
         if self.config.loss == "relative":
             return training_loss(prediction, batch.outputs, self.config.h1)
         h, gamma = 1 / batch.outputs.shape[-1], self.config.gamma
@@ -95,7 +97,7 @@ class FieldTask(Task[Batch]):
 
     def score(self, batch: Batch) -> tuple[Tensor, int]:
         """Return the mean relative L2 error of a batch."""
-        return relative_l2(self.network(batch.inputs), batch.outputs).mean(), len(batch.inputs)
+        return relative_l2(self.network(batch.inputs, *batch.parameters), batch.outputs).mean(), len(batch.inputs)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Return AdamW, whose rate rises and falls once over the run, by cosine."""
@@ -170,7 +172,7 @@ class FieldWorkload(Workload[Recipe]):
         count = data.validation if fit.keep == "best" else min(WATCHED, data.validation)
         watched = read(self.path, "validation", count, data.grids[0], after=data.train, problem=problem)
         network, first = self.network(), train[data.grids[0]]
-        network.fit_normalisers(torch.from_numpy(first.inputs), torch.from_numpy(first.targets))
+        network.fit_normalisers(*map(torch.from_numpy, (first.inputs, *first.parameters, first.targets)))
         return FieldTask(self.restored(network, init), fit, self.recipe.seed, train, watched)
 
     def account(self) -> dict[str, Any]:
@@ -214,8 +216,9 @@ class FieldWorkload(Workload[Recipe]):
         data, model = self.recipe.data, self.recipe.model
         finest = self.sides(scope) or [(max(data.grids),) * len(problem.description.axes)]
         for case in evaluation.cases(problem, data, self.path, self.levels(scope), finest):
-            suffix = f"-noise-{case.noise:g}" if case.noise else ""
-            pictures.draw(case, evaluation.predict(network, case.inputs), folder / f"{model}{suffix}.png", model)
+            suffix = ("-range" if case.conditions else "") + (f"-noise-{case.noise:g}" if case.noise else "")
+            found = evaluation.predict(network, case.inputs, *case.samples.parameters)
+            pictures.draw(case, found, folder / f"{model}{suffix}.png", model)
 
     def levels(self, scope: Scope) -> tuple[float, ...]:
         """Return the levels of noise of a scope."""

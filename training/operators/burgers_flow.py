@@ -1,0 +1,225 @@
+r"""The operator for Burgers' equation with viscosity and time: a coarse closed form, and a network that corrects it.
+
+.. code-block:: text
+
+    initial [B, N], viscosity [B], time [B]
+      -> without its mean, on T points
+      -> the closed form (Hopf, Cole) as a softmax head over K keys only: weights [B, T, K], coarse velocity [B, T]
+      -> learned values of the keys, read with the same weights; initial velocity, its potential, the coarse velocity,
+         the error to be expected of so coarse a sum, and the phase of that error [B, T, C]
+      -> L layers: a stencil, then a gated spectral layer -> one channel, times the expected error
+      -> coarse velocity + correction -> resample on N points, translated by mean times time
+    final [B, N]
+
+`training.operators.cole_hopf` is the same head with 512 keys, in which nothing is left to correct. A trapezoidal rule
+of K points for a Gaussian of the variance :math:`\sigma^2` errs by :math:`2 e^{-2\pi^2 K^2 \sigma^2} \cos 2\pi K y`,
+where y is its centre: the origin of the fluid. The network is given this amplitude and this phase.
+
+Exact by construction: a mean velocity translates the solution (Galilean invariance); u -> s u, t -> t/s, nu -> s nu
+scales it, because the network sees nu t, the distance rms(u) t, and fields in units of their own size; and, in
+evaluation, u(x, t) -> -u(-x, t), by the mean of the predictions for both.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
+from torch import Tensor, nn
+
+from training.nn.coordinates import indices
+from training.nn.encoder import LocalMixing
+from training.nn.gated import GatedSpectralLayer
+from training.nn.shapes import Line
+from training.nn.spectral import antiderivative, resample_periodic
+from training.operators.burgers import mirror
+from training.operators.cole_hopf import TIME, VISCOSITY, ColeHopfConfig, ColeHopfOperator, Column, Number, column
+from training.operators.operator import Operator, OperatorKind
+
+UNIT = 0.3  # of a correction, in units of the coarse velocity's size and of the expected error
+SMALLEST = 1e-6  # size of a velocity that does not vary, and of nothing
+STEEPEST = 3.0  # logarithm of the largest weight within a patch, relative to that of its key
+LOCAL = 20  # features of a point: 2 fields, 5 of the coarse sum, 3 of the sample, 10 phases
+
+Tokens = Float[Tensor, "batch token"]
+Features = Float[Tensor, "batch token feature"]
+Values = Float[Tensor, "batch key channel"]
+
+
+class BurgersFlowConfig(BaseModel):
+    """Sizes of the operator.
+
+    Attributes:
+        keys: Points of one period that the coarse closed form is summed over, K.
+        tokens: Points of the grid that the network works on, T, a multiple of the keys.
+        channels: Features of a point, C.
+        layers: Stencils and gated spectral layers, L.
+        modes: Wave numbers of a spectral layer.
+        local: Width of a stencil.
+        odd: In evaluation, average over the input and its mirror image.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["burgers-flow"] = "burgers-flow"
+    keys: PositiveInt = 20
+    tokens: PositiveInt = 240
+    channels: PositiveInt = 48
+    layers: PositiveInt = 4
+    modes: PositiveInt = 32
+    local: PositiveInt = 7
+    odd: bool = True
+
+    @model_validator(mode="after")
+    def check_tokens(self) -> BurgersFlowConfig:
+        """Require a whole number of tokens per key."""
+        if self.tokens % self.keys:
+            raise ValueError(f"expected a multiple of {self.keys} tokens but got {self.tokens}")
+        return self
+
+
+class FlowLayer(nn.Module):
+    """Add a stencil of every channel, then apply a gated spectral layer, to features `[batch, token, channel]`."""
+
+    def __init__(self, config: BurgersFlowConfig) -> None:
+        super().__init__()
+        self.stencil = LocalMixing(config.channels, (config.tokens,), config.local, periodic=True)
+        self.gated = GatedSpectralLayer(config.channels, config.modes, [True], (config.tokens,))
+
+    def forward(self, x: Features) -> Features:
+        found: Tensor = self.gated(x + self.stencil(x))
+        return found
+
+
+class BurgersFlowOperator(Operator):
+    """See the diagram of the module. The config fixes every size.
+
+    Example:
+        >>> operator = BurgersFlowOperator(BurgersFlowConfig(tokens=40, channels=8, layers=1, modes=4))
+        >>> operator(torch.randn(2, 100), torch.tensor([0.01, 0.02]), torch.tensor([1.0, 0.5])).shape
+        torch.Size([2, 100])
+    """
+
+    config: BurgersFlowConfig
+
+    angle: Tensor
+    integral: Tensor
+    near: Tensor
+    smoothing: Tensor
+
+    def __init__(self, config: BurgersFlowConfig) -> None:
+        super().__init__()
+        self.config, self.patch = config, config.tokens // config.keys
+        self.coarse = ColeHopfOperator(ColeHopfConfig(keys=config.keys, refinement=self.patch))
+        near = torch.arange(config.keys)[:, None] * self.patch + torch.arange(-self.patch, self.patch + 1)
+        for name, buffer in {
+            "angle": 2 * math.pi * torch.arange(config.tokens) / self.patch,
+            "integral": antiderivative(config.tokens) / (2 * math.pi),
+            "near": near % config.tokens,
+            "smoothing": smoothing(config.tokens, self.patch),
+        }.items():
+            self.register_buffer(name, buffer, persistent=False)
+        channels = config.channels
+        self.values = nn.Sequential(
+            nn.Linear(2 * (2 * self.patch + 1) + 2, 2 * channels),
+            nn.SiLU(),
+            nn.Linear(2 * channels, 2 * channels),
+            nn.SiLU(),
+            nn.Linear(2 * channels, channels),
+        )
+        self.lift = nn.Linear(LOCAL, channels)
+        self.layers = nn.ModuleList(FlowLayer(config) for _ in range(config.layers))
+        last = nn.Linear(2 * channels, 1)
+        self.head = nn.Sequential(nn.Linear(channels, 2 * channels), nn.SiLU(), last)
+        nn.init.zeros_(last.weight)  # a fresh network corrects nothing
+        nn.init.zeros_(last.bias)
+
+    def forward(self, initial: Line, viscosity: Number | None = None, time: Number | None = None) -> Line:
+        """Return the velocity at `time`.
+
+        Args:
+            initial: The velocity at t = 0, of shape `[batch, point]`, at x_i = i/n.
+            viscosity: nu of each sample; 0.01 by default.
+            time: t of each sample; 1 by default.
+        """
+        nu, t = column(viscosity, initial, VISCOSITY), column(time, initial, TIME)
+        drift = initial.mean(1, keepdim=True)
+        tokens, points = indices((self.config.tokens, initial.shape[1]), initial.device)
+        band = self.config.tokens // 2 + 1
+        final = self.predict(resample_periodic(initial - drift, tokens, band), nu, t)
+        return resample_periodic(final, points, band, shift=drift[:, 0] * t[:, 0].to(drift.dtype)) + drift
+
+    def predict(self, u: Tokens, nu: Column, t: Column) -> Tokens:
+        """Return the velocity at the tokens for an initial one without mean at the tokens."""
+        if self.training or not self.config.odd:
+            return self.predict_once(u, nu, t)
+        return (self.predict_once(u, nu, t) - mirror(self.predict_once(-mirror(u), nu, t))) / 2
+
+    def predict_once(self, u: Tokens, nu: Column, t: Column) -> Tokens:
+        """Return the same by one pass of the network."""
+        [tokens] = indices(u.shape[1:], u.device)
+        dtype, potential, size = u.dtype, u @ self.integral, rms(u)
+        weights, displacements = self.coarse.head(self.coarse.potential(u.double(), tokens), nu, t)
+        moved = (weights * displacements).sum(-1)
+        spread = (weights * displacements.square()).sum(-1) - moved.square()
+        velocity = (moved / t).to(dtype)
+        scale = rms(velocity)
+        # The variance in units of the distance of keys squared, and the root of the error that it leads to.
+        variance = (spread.to(dtype) * self.config.keys**2).clamp_min(1e-3)
+        error = torch.exp(-(math.pi**2) * variance)
+        numbers = torch.cat([(nu * t).to(dtype).log() / 2 + 2, (size * t.to(dtype)).log() + 1], dim=1)
+        sample = torch.cat([numbers, (scale / size).log() + 1], dim=1)
+        z = velocity / scale
+        points = [u / size, potential / size * 6, z, z.square(), variance.log() / 2, error.square(), error]
+        phases = self.phases(moved.to(dtype), nu.to(dtype) / scale * error.square())
+        local = [torch.stack(points, dim=-1), sample[:, None].expand(-1, self.config.tokens, -1), phases]
+        values = self.learned_values(potential / (2 * nu).to(dtype), numbers)
+        x = self.lift(torch.cat(local, dim=-1)) + weights.to(dtype) @ values
+        for layer in self.layers:
+            x = layer(x)
+        return velocity + UNIT * scale * (error @ self.smoothing) * self.head(x)[..., 0]
+
+    def phases(self, moved: Tokens, amplitude: Tokens) -> Features:
+        """Return where a point and the origin of its fluid lie between the keys, by cosines and sines.
+
+        Args:
+            moved: The coarse displacement.
+            amplitude: That of the expected error, up to a factor, in units of the coarse velocity's size.
+        """
+        here = self.angle.to(moved.dtype).expand_as(moved)
+        origin = here - 2 * math.pi * self.config.keys * moved
+        waves = [wave(n * angle) for angle in (here, origin) for n in (1, 2) for wave in (torch.cos, torch.sin)]
+        size = 8 * math.pi * self.config.keys * amplitude
+        return torch.stack([*waves, size * torch.cos(origin), size * torch.sin(origin)], dim=-1)
+
+    def learned_values(self, potential: Tokens, numbers: Float[Tensor, "batch 2"]) -> Values:
+        """Return the values of the keys, in the order of the coarse closed form: 0, -1/K, ...
+
+        Args:
+            potential: F / 2 nu.
+            numbers: Logarithms of nu t and of the distance rms(u) t.
+        """
+        near = potential[:, self.near]
+        near = near - near[..., self.patch : self.patch + 1]
+        same = numbers[:, None].expand(-1, self.config.keys, -1)
+        values: Tensor = self.values(torch.cat([near, torch.exp(-near.clamp_min(-STEEPEST)), same], dim=-1))
+        return values.flip(1).roll(1, 1)
+
+
+def smoothing(tokens: int, patch: int) -> Float[Tensor, "token token"]:
+    """Return the matrix that averages over a patch on either side, with weights that fall like a squared cosine."""
+    index = torch.arange(tokens)
+    distance = (index + patch).remainder(tokens).clamp(max=2 * patch)
+    window = torch.sin(math.pi / 2 * distance / patch).square()
+    return torch.stack([window.roll(shift) for shift in range(tokens)]) / window.sum()
+
+
+def rms(values: Tokens) -> Float[Tensor, "batch 1"]:
+    """Return the root of the mean square of every line, at least `SMALLEST`."""
+    return (values.square().mean(1, keepdim=True) + SMALLEST**2).sqrt()
+
+
+OPERATOR = OperatorKind("burgers-flow", BurgersFlowConfig, BurgersFlowOperator)
