@@ -36,7 +36,7 @@ RELEASED = {
     "darcy": "darcy-laptop",
     "darcy_inverse": "darcy_inverse-laptop",
     "burgers_galerkin": "burgers_galerkin-laptop",
-    "burgers_fourier": "burgers-laptop",
+    "burgers_fourier": "burgers_fourier-laptop",
 }
 
 
