@@ -181,6 +181,7 @@ class FieldWorkload(Workload[Recipe]):
             "fields": self.recipe.data.train,
             "grids": list(self.recipe.data.grids),
             "processor": processor(),
+            **({"remarks": [remark]} if (remark := self.network().remark) else {}),
             "validity": validity(self.problem.description, self.recipe.data.grids, self.recipe.fit.levels),
         }
 

@@ -113,6 +113,7 @@ class BurgersFlowOperator(Operator):
     def __init__(self, config: BurgersFlowConfig) -> None:
         super().__init__()
         self.config, self.patch = config, config.tokens // config.keys
+        self.remark = f"the network corrects a closed form (Hopf, Cole) that is summed over {config.keys} points"
         self.coarse = ColeHopfOperator(ColeHopfConfig(keys=config.keys, refinement=self.patch))
         near = torch.arange(config.keys)[:, None] * self.patch + torch.arange(-self.patch, self.patch + 1)
         for name, buffer in {

@@ -25,12 +25,14 @@ class Operator(nn.Module):
         quality: Names of the quality outputs of `with_quality`, in the order `error_bound`, `correction`, `misfit`,
             `error_estimate`, `novelty`; none by default.
         optional: Whether `forward` takes the problem's optional inputs, too, after the others.
+        remark: What a card has to say about the method, such as a classical solution among the features.
     """
 
     config: BaseModel
     fit_normalisers: Callable[..., None] = fit_nothing
     quality: tuple[str, ...] = ()
     optional: bool = False
+    remark: str = ""
 
     def own_loss(self, *fields: Tensor) -> Tensor | None:
         """Return the loss of training samples where the operator has one of its own; None: that of the recipe.

@@ -9,7 +9,7 @@ from training.problems import burgers
 from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
 
 DESCRIPTION = burgers.FLOW.model_copy(update={"name": "burgers_flow"})
-VISCOSITY, TIME = burgers.PARAMETERS
+VISCOSITIES, TIMES = ((each.minimum or 0.0, each.maximum or 0.0) for each in burgers.PARAMETERS)
 
 SAMPLED = 256
 """Points of the closed form of a sample: a relative error of 3e-9 in the mean, of 1.5e-7 for the worst of 60."""
@@ -22,8 +22,8 @@ def sample(seed: np.random.SeedSequence, mesh: int) -> Fields:
     """Draw an initial velocity, a viscosity, uniformly on a logarithmic scale, and a time, and solve."""
     rng = np.random.default_rng(seed)
     initial = fields.periodic_field(mesh, rng)
-    viscosity = np.exp(rng.uniform(*np.log([VISCOSITY.minimum, VISCOSITY.maximum])))
-    time = rng.uniform(TIME.minimum, TIME.maximum)
+    viscosity = np.exp(rng.uniform(*np.log(VISCOSITIES)))
+    time = rng.uniform(*TIMES)
     final = cole_hopf.solve(initial, time=time, viscosity=viscosity, resolution=SAMPLED)
     return {"initial": initial, "viscosity": np.asarray(viscosity), "time": np.asarray(time), "final": final}
 
