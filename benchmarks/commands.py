@@ -38,6 +38,7 @@ from benchmarks.tables import (
     steps,
     summary,
     targets,
+    tolerance,
 )
 from benchmarks.trajectories import comparison as trajectories
 from benchmarks.trajectories import solvers as rollout_solvers
@@ -132,6 +133,13 @@ def measure_outside(
     for header, cells in outside.tables(rows).values():
         show(header, cells)
     page.publish("outside", outside.document(rows), outside.tables(rows), quick=quick)
+
+
+@app.command("tolerance")
+def measure_tolerance(quick: Quick = False) -> None:
+    """Measure what a smaller bound costs `darcy`, by more iterations and by the solver; into docs/benchmarks.md."""
+    rows = tolerance.measure(CHECKPOINTS / "darcy", quick=quick)
+    put("tolerance", tolerance.document(rows), tolerance.tables(rows), quick=quick)
 
 
 @app.command("summary")

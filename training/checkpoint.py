@@ -163,6 +163,16 @@ def save(
     write_json(folder / CARD, card)
 
 
+def write_recipe(folder: Path, recipe: AnyRecipe) -> None:
+    """Replace the recipe in a checkpoint's config, as when its card is measured on another number of test fields.
+
+    Raises:
+        CheckpointError: As `load`.
+    """
+    config = read_config(folder).model_copy(update={"recipe": recipe})
+    write_json(folder / CONFIG, config.model_dump(mode="json"))
+
+
 def describe(problem: Problem | SequenceDescription) -> Description | SequenceDescription:
     """Return the data part of a problem."""
     return problem.description if isinstance(problem, Problem) else problem

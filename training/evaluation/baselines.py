@@ -17,6 +17,7 @@ from training.problems.problem import Conditions
 
 SLOW_FIELDS = 3  # a slow solve is some hundred solves: ten seconds on 141 x 141 points, minutes on finer grids
 IMPATIENT_FIELDS = 10  # enough for a first look: a direct solve's error hardly varies with their number
+PATIENT_FIELDS = 100  # at most: the mean error of a direct solve is then known to some per cent
 
 
 def classical(case: Case, most: int = IMPATIENT_FIELDS) -> dict[str, Any]:

@@ -91,10 +91,11 @@ def test_a_checkpoint_that_cannot_be_measured_is_kept_and_completed(tmp_path: Pa
     found = checkpoint.load(run.path)
     assert found.card["missing"] == ["errors", "classical", "clock"]
     (tmp_path / "away.h5").rename(samples)
-    command = [sys.executable, "-m", "training", "evaluate", run.path, "--data", work.data, "--write"]
+    command = [sys.executable, "-m", "training", "evaluate", run.path, "--data", work.data, "--write", "--fields", "11"]
     subprocess.run(command, check=True, capture_output=True)
-    card = checkpoint.load(run.path).card
-    assert card["errors"][0]["fields"] == recipe.data.test
+    completed = checkpoint.load(run.path)
+    card = completed.card
+    assert card["errors"][0]["fields"] == completed.recipe.data.test == 11 != recipe.data.test
     assert "missing" not in card
     assert {path.name for path in run.path.iterdir()} == FILES
 
