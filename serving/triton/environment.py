@@ -48,6 +48,8 @@ def build(environment: Path) -> None:
     Raises:
         EnvironmentBuildError: A package cannot be installed.
     """
+    if is_built(environment):  # perhaps by another user, in a folder that only that user can write
+        return
     environment.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(environment.with_name(f"{environment.name}.lock")):
         if is_built(environment):

@@ -56,8 +56,11 @@ def install(environment: Path) -> tuple[Path | None, list[str]]:
         return None, [f"nvidia-pytriton, which carries Triton, is for Linux on x86_64 only; {ELSEWHERE}"]
     try:
         triton_environment.build(environment)
-    except (triton_environment.EnvironmentBuildError, OSError) as error:
+    except triton_environment.EnvironmentBuildError as error:
         return None, [f"{error}; {ELSEWHERE}"]
+    except OSError as error:
+        fault = f"{environment} cannot be made ({error.strerror or error})"
+        return None, [f"{fault}: set PETROV_TRITON_ENVIRONMENT to another folder, {ELSEWHERE}"]
     return triton_runtime.installation(environment), []
 
 

@@ -6,6 +6,8 @@ import errno
 import os
 import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from serving.settings import Settings
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_machine_with_everything_passes(toy_repository: Path, make_settings: Callable[..., Settings]) -> None:
@@ -44,6 +48,25 @@ def test_a_package_that_cannot_be_installed_is_named(tmp_path: Path, monkeypatch
     assert wheel is None
     assert "petrov-no-such-package==0" in fault
     assert not triton_environment.is_built(tmp_path / "triton-env")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_an_environment_of_another_user_is_used_and_none_is_built_there(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from serving.triton import preflight\n"
+        "print(*preflight.install(Path(sys.argv[1]))[1], sep='')"
+    )
+    # It may read everything, as one that belongs to the group of the files, and write nothing.
+    capabilities = ("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search")
+    user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *capabilities)
+    triton_environment.build(ENVIRONMENT)
+    for environment, said in (
+        (ENVIRONMENT, ""),
+        (tmp_path / "env", f"{tmp_path}/env cannot be made (Permission denied)"),
+    ):
+        command = [*user, sys.executable, "-c", script, str(environment)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        assert done.stdout.strip().partition(": set PETROV_TRITON_ENVIRONMENT")[0] == said
 
 
 def test_a_python_without_a_stub_is_named(tmp_path: Path) -> None:
