@@ -15,6 +15,7 @@ import numpy as np
 from scipy import fft
 
 from physics import etdrk4
+from physics.registry import Classical
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -122,3 +123,13 @@ def check(u: NDArray[np.float64], length: NDArray[np.float64], frames: int, inte
         numbers = np.asarray(value, dtype=np.float64)
         if not (np.isfinite(numbers).all() and (numbers > 0).all()):
             raise ValueError(f"expected positive numbers but got {value} for {name}")
+
+
+def trajectory(initial: ArrayLike, frames: int, interval: float, length: ArrayLike = LENGTH) -> NDArray[np.float64]:
+    """Return the frames `[frame, point]` that follow one state; see `solve`."""
+    return np.asarray(solve(np.asarray(initial)[None], frames, interval, length)[0])
+
+
+CLASSICAL = Classical(
+    "kuramoto_sivashinsky", None, trajectory, largest=1000 * POINTS, slow=True, exact=False, trajectories=True
+)

@@ -17,6 +17,7 @@ import numpy as np
 from scipy import fft
 
 from physics import etdrk4
+from physics.registry import Classical
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,3 +182,13 @@ def check(omega: Field, viscosity: Field, frames: int, interval: float, step: fl
         numbers = np.asarray(value, dtype=np.float64)
         if not (np.isfinite(numbers).all() and (numbers > 0).all()):
             raise ValueError(f"expected positive numbers but got {value} for {name}")
+
+
+def trajectory(initial: ArrayLike, frames: int, interval: float, viscosity: ArrayLike = VISCOSITY) -> Field:
+    """Return the frames `[frame, n, n]` that follow one state; see `solve`."""
+    return np.asarray(solve(np.asarray(initial)[None], frames, interval, viscosity)[0])
+
+
+CLASSICAL = Classical(
+    "navier_stokes", None, trajectory, largest=100 * POINTS**2, slow=True, exact=False, trajectories=True
+)

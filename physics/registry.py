@@ -29,25 +29,29 @@ class Classical:
     Attributes:
         name: The problem's name on the wire.
         example: Maps (points per axis, seed) to an input field of the training distribution. One seed is one field on
-            every grid.
+            every grid. None where samples are stored instead.
         solver: Maps an input field to the output field on the same grid. It takes further inputs and parameters as
             keywords by their names on the wire, and the keyword `points` where the output may lie on a grid of its own.
-        largest: The most points that are solved in one call, over all fields of a batch; None for no limit of its own.
+        largest: The most points that are solved in one call, over all fields of a batch and all frames; None for no
+            limit of its own.
         slow: Whether a solve takes seconds instead of milliseconds.
         exact: Whether a solution satisfies the discrete equation to rounding; an inversion does not.
         bound: Maps an input field, an output field and further inputs by name to a guaranteed bound on the relative
             energy-norm distance between the output and the discrete solution; None where there is none.
+        trajectories: Whether the solver maps a state to the frames that follow it, and takes the keywords `frames`, how
+            many, and `interval`, the time between two.
         sensing: What is inferred from the output at sensors; None where nothing is.
         others: Names of further problems that the same solver solves.
     """
 
     name: str
-    example: Callable[[int, int], NDArray[np.float64]]
+    example: Callable[[int, int], NDArray[np.float64]] | None
     solver: Callable[..., NDArray[np.float64]]
     largest: int | None = None
     slow: bool = False
     exact: bool = True
     bound: Callable[..., float] | None = None
+    trajectories: bool = False
     sensing: Sensing | None = None
     others: tuple[str, ...] = ()
 
@@ -62,7 +66,7 @@ class Classical:
             others: Further inputs [*grid] and parameters by their names on the wire.
 
         Returns:
-            The output field [*grid] or [*points], in physical units.
+            The output field [*grid] or [*points], of trajectories [frame, *grid], in physical units.
 
         Raises:
             ValueError: The field is outside of what the solver accepts.
@@ -81,7 +85,7 @@ def problems() -> Mapping[str, Classical]:
 
     Example:
         >>> sorted(problems())
-        ['burgers', 'burgers_flow', 'darcy', 'darcy_inverse', 'poisson']
+        ['burgers', 'burgers_flow', 'darcy', 'darcy_inverse', 'kuramoto_sivashinsky', 'navier_stokes', 'poisson']
     """
     modules = (import_module(f"physics.{found.name}") for found in pkgutil.iter_modules(physics.__path__))
     defined: list[Classical] = [vars(module)["CLASSICAL"] for module in modules if "CLASSICAL" in vars(module)]
@@ -96,7 +100,7 @@ def problem(name: str) -> Classical:
 
     Example:
         >>> darcy = problem("darcy")
-        >>> pressure = darcy.solve(darcy.example(16, seed=0))
+        >>> pressure = darcy.solve([[1.0] * 16] * 16)
         >>> pressure.shape
         (16, 16)
     """

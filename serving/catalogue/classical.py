@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from physics import registry
+from serving.catalogue.card import FRAME
 from serving.problem_details import BodyTooLarge, InvalidParameter, NoExample, NoReference, Overloaded, Unsolvable
 
 if TYPE_CHECKING:
@@ -78,8 +79,12 @@ class ClassicalSolvers:
 
     @staticmethod
     def knows(card: Card) -> bool:
-        """Return whether the model's problem has a sampler and a solver."""
+        """Return whether the model's problem has a solver."""
         return card.problem in registry.problems() and card.product is None
+
+    def samples(self, card: Card) -> bool:
+        """Return whether the model's problem has a sampler."""
+        return self.knows(card) and registry.problem(card.problem).example is not None
 
     def solves(self, card: Card) -> bool:
         """Return whether there is a solver that solves the model's problem to rounding."""
@@ -101,13 +106,14 @@ class ClassicalSolvers:
             InvalidParameter: The grid is outside the card's limits.
             Overloaded: Too many requests wait.
         """
-        if not self.knows(card):
+        sampler = registry.problem(card.problem).example if self.knows(card) else None
+        if sampler is None:
             raise NoExample(f'the problem "{card.problem}" has no sampler; {_known()}')
         if not card.grid.minimum <= points <= card.grid.maximum:
             raise InvalidParameter(
                 f"grid is {points}; the model takes {card.grid.minimum} to {card.grid.maximum} points"
             )
-        field = await self._quick.run(registry.problem(card.problem).example, points, seed)
+        field = await self._quick.run(sampler, points, seed)
         return {card.inputs[0].name: field.astype(np.float32)}
 
     async def predict(
@@ -117,12 +123,12 @@ class ClassicalSolvers:
 
         Args:
             card: The model's card.
-            inputs: Batches [B, *grid] by input name.
+            inputs: Batches [B, *grid] by input name; of trajectories, the shape of `frame` says how many.
             deadline: Unused; the caller keeps it.
             request_id: Unused.
 
         Returns:
-            Batches [B, *grid] by output name.
+            Batches [B, *grid], of trajectories [B, frame, *grid], by output name.
 
         Raises:
             NoReference: The problem has no classical solver.
@@ -144,12 +150,16 @@ class ClassicalSolvers:
     ) -> dict[str, NDArray[np.float32]]:
         problem, batch = registry.problem(card.problem), inputs[card.inputs[0].name]
         largest = problem.largest or card.grid.maximum ** len(card.grid.axes)
-        if batch.size > largest:
+        time: dict[str, Any] = {}
+        if problem.trajectories and card.frames is not None:
+            time = {"frames": inputs[FRAME].shape[1], "interval": card.frames.step}
+        if batch.size * time.get("frames", 1) > largest:
+            every = f" in each of {time['frames']} frames" if time else ""
             raise BodyTooLarge(
-                f"{math.prod(batch.shape)} points; the classical solver takes at most {largest} in one call"
+                f"{math.prod(batch.shape)} points{every}; the classical solver takes at most {largest} in one call"
             )
         try:
-            fields = await worker.run(_solve_each, problem, _samples(card, inputs), card.outputs[0].points)
+            fields = await worker.run(_solve_each, problem, _samples(card, inputs), card.outputs[0].points, time)
         except (ArithmeticError, ValueError) as error:
             raise Unsolvable(f"the classical solver failed: {error}") from error
         return {card.outputs[0].name: fields}
@@ -192,8 +202,10 @@ def _samples(card: Card, inputs: Mapping[str, NDArray[np.float32]]) -> list[Samp
     return [(field, {name: inputs[name][index] for name in others}) for index, field in enumerate(inputs[lead])]
 
 
-def _solve_each(problem: Classical, samples: list[Sample], points: tuple[int, ...] | None) -> NDArray[np.float32]:
-    return np.stack([problem.solve(field, points, **others) for field, others in samples]).astype(np.float32)
+def _solve_each(
+    problem: Classical, samples: list[Sample], points: tuple[int, ...] | None, time: Mapping[str, Any]
+) -> NDArray[np.float32]:
+    return np.stack([problem.solve(field, points, **others, **time) for field, others in samples]).astype(np.float32)
 
 
 def _bound_each(

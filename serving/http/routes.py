@@ -312,7 +312,7 @@ async def _example(
     repository, sampled = service.settings.repository, seed is not None or grid is not None
     if index is not None and sampled:
         raise InvalidParameter("index is a stored sample, seed and grid make a new one: send one or the other")
-    if index is not None or (not sampled and not service.classical.knows(card)):
+    if index is not None or (not sampled and not service.classical.samples(card)):
         return await asyncio.to_thread(examples.load, repository, card, index or 0)
     points = card.grid.declared[0] if grid is None else grid
     return examples.Example(await service.classical.example(card, points, seed or 0))

@@ -5,6 +5,7 @@ import * as cards from "./card.js";
 import { darkness } from "./colours.js";
 import { typeset } from "./equation.js";
 import * as fields from "./fields.js";
+import { TimePictures } from "./times.js";
 import { Inputs } from "./inputs.js";
 import { decode, encode } from "./npy.js";
 import { decode as fromNpz, encode as npz } from "./npz.js";
@@ -43,6 +44,7 @@ const state = {
 
 const inputs = new Inputs({ changed, moved: readAll, sliced: showResults });
 const outputs = new Outputs(at("outputs"));
+const times = new TimePictures(at("times"));
 const predictor = new Scheduler(predict, (error) => failed(error, predictor));
 const solver = new Scheduler(solve, (error) => failed(error, solver));
 const labeller = new Scheduler(label, (error) => failed(error, labeller));
@@ -138,6 +140,7 @@ function setForward(card) {
   at("stage").dataset.layout = layout;
   inputs.open(drawnCard(), { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout]);
   outputs.open(state.model.card, layout, state.dark);
+  times.open(state.model.card, state.dark);
   moveTools();
   play(false);
   at("frame-row").hidden = !cards.rollsOut(state.model.card);
@@ -163,7 +166,8 @@ function describe(isCurve, isInverse) {
   at("size-name").textContent = isCurve ? "Reach" : "Brush";
   at("fill").textContent = isCurve ? "Flatten" : "Fill";
   at("blobs").textContent = isCurve ? "Bumps" : "Blobs";
-  for (const id of ["random-row", "solver-row", "classical-figure"]) at(id).hidden = !cards.hasSolver(state.model.card);
+  at("random-row").hidden = !cards.hasSolver(state.model.card);
+  for (const id of ["solver-row", "classical-figure"]) at(id).hidden = !cards.solvable(state.model.card);
 }
 
 // Samples and grids
@@ -385,11 +389,12 @@ function discardResult() {
 
 function showResults() {
   const result = state.result && framed(state.result);
-  const solved = state.classical?.revision === state.revision ? state.classical : null;
+  const solved = state.classical?.revision === state.revision ? framed(state.classical) : null;
   const truth = result && truthOf(result, solved);
   outputs.slice = inputs.slice;
   if (result) showPrediction(result, truth);
   if (solved && state.forward) outputs.showSolution(solved.outputs, baseRange());
+  times.show(state.result, state.classical?.revision === state.result?.revision ? state.classical : null);
   showError(result, truth);
   showBadges(at("quality"), result ? badges(result.quality) : []);
   at("predict-time").textContent = result ? duration(result.milliseconds) : "–";
@@ -407,7 +412,8 @@ function framed(result) {
   Object.assign(at("frame"), { max: frames });
   at("frame-shown").textContent = `${index + 1} of ${frames}, time ${Number(cards.timeOf(card, index).toPrecision(6))}`;
   const chosen = (found) => Object.fromEntries(Object.entries(found ?? {}).map(([name, field]) => [name, fields.frame(field, index)]).filter(([, field]) => field));
-  return { ...result, outputs: chosen(result.outputs), truth: chosen(result.truth) };
+  const quality = result.quality && { ...result.quality, estimate: card.rollout?.[index]?.error_estimate };
+  return { ...result, quality, outputs: chosen(result.outputs), truth: chosen(result.truth) };
 }
 
 /** Show one frame after the other until the last one, or stop. */

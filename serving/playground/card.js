@@ -83,6 +83,11 @@ export function hasSolver(card) {
   return (card.classical ?? []).length > 0;
 }
 
+/** Return whether a classical solver may solve the problem: that of a trajectory has no published figures. */
+export function solvable(card) {
+  return hasSolver(card) || rollsOut(card);
+}
+
 /** Return width over height of a picture: by the lengths of its axes, or by its points where they are not known. */
 export function aspect(card, shape) {
   const lengths = card.grid.lengths?.length ? card.grid.lengths : shape;

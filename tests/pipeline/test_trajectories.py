@@ -333,6 +333,9 @@ def test_the_page_shows_frame_by_frame(service: Service) -> None:
         expect(page.locator("#sentence")).to_contain_text("from the truth", timeout=PATIENCE)
         expect(page.locator("#frame-shown")).to_have_text("1 of 8, time 0.5")
         first = page.locator("#error").inner_text()
+        drawn = "node => node.width + ',' + node.height"
+        sizes = [picture.evaluate(drawn) for picture in page.locator("#times figure canvas:not(.ramp)").all()]
+        assert sizes == ["32,8"] * 3
         page.locator("#frame").fill("2")
         expect(page.locator("#frame-shown")).to_have_text("2 of 8, time 1")
         expect(page.locator("#error")).not_to_have_text(first)

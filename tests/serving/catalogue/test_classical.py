@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from physics import burgers
+from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from physics.norms import relative_l2
 from serving.catalogue.card import Card
 from serving.catalogue.classical import ClassicalSolvers
-from serving.problem_details import Unsolvable
+from serving.problem_details import BodyTooLarge, Unsolvable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +50,40 @@ async def test_burgers_is_solved_also_where_an_integration_overflows(solvers: Cl
     found = await solvers.predict(card, {"initial": initial}, 0, "")
     assert np.isfinite(found["final"]).all()
     assert relative_l2(found["final"][:1], burgers.solve(initial[:1]))[0] < 1e-6
+
+
+@pytest.mark.parametrize(("problem", "axes"), [("kuramoto_sivashinsky", ("x",)), ("navier_stokes", ("row", "column"))])
+async def test_trajectories_are_solved_with_the_step_of_the_card(
+    solvers: ClassicalSolvers, problem: str, axes: tuple[str, ...]
+) -> None:
+    number = {"kuramoto_sivashinsky": "length", "navier_stokes": "viscosity"}[problem]
+    state = {"dtype": "FP32", "units": "1", "meaning": "state", "positive": False}
+    card = Card.model_validate(
+        {
+            "model": problem,
+            "version": 1,
+            "format": "onnx",
+            "title": problem,
+            "problem": problem,
+            "inputs": [{**state, "name": "initial", "axes": ["batch", *axes]}],
+            "parameters": [{"name": number, "meaning": number, "units": "1"}],
+            "outputs": [{**state, "name": "u", "axes": ["batch", "frame", *axes]}],
+            "grid": {"axes": axes, "minimum": 8, "maximum": 512, "declared": [16], "points": "left"},
+            "frames": {"step": 0.5, "history": 1, "states": ["initial"], "trained": 4, "maximum": 10_000},
+            "limits": {"batch": 8},
+            "training": {},
+            "checkpoint": {},
+        }
+    )
+    wave = np.sin(2 * np.pi * np.arange(16) / 16, dtype=np.float32)
+    initial = (wave if len(axes) == 1 else wave + wave[:, None])[None].repeat(2, 0)
+    numbers = np.array([20.0, 30.0] if number == "length" else [1e-3, 1e-2], np.float32)
+    inputs = {"initial": initial, number: numbers, "frame": np.zeros((2, 3), np.int32)}
+    found = await solvers.predict(card, inputs, 0, "")
+    module = {"kuramoto_sivashinsky": kuramoto_sivashinsky, "navier_stokes": navier_stokes}[problem]
+    np.testing.assert_allclose(found["u"], module.solve(initial, 3, 0.5, numbers), rtol=1e-5, atol=1e-6)
+    with pytest.raises(BodyTooLarge, match="in each of 9000 frames"):
+        await solvers.predict(card, {**inputs, "frame": np.zeros((2, 9000), np.int32)}, 0, "")
 
 
 async def test_what_the_solver_does_not_solve_is_refused_with_the_reason(solvers: ClassicalSolvers, card: Card) -> None:

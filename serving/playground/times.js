@@ -1,0 +1,64 @@
+/** Pictures of trajectories on one axis: time downwards, position across (Hovmöller diagrams). */
+
+import * as cards from "./card.js";
+import { divergent, ember } from "./colours.js";
+import * as fields from "./fields.js";
+import { Panel, figure } from "./panel.js";
+
+const TITLES = { predicted: "Predicted over time", expected: "True or solved over time", apart: "Difference over time" };
+
+export class TimePictures {
+  /** @param {HTMLElement} section Holds the panels. */
+  constructor(section) {
+    this.section = section;
+    this.rows = [];
+  }
+
+  /** Show empty panels for a model of trajectories on one axis, and nothing for any other. */
+  open(card, dark) {
+    this.card = card;
+    const fits = cards.rollsOut(card) && cards.dimensions(card) === 1;
+    this.rows = fits ? cards.channels(card.outputs).filter(({ tensor }) => !tensor.components?.length).map(({ name, tensor }) => this.#row(name, tensor, dark)) : [];
+    this.section.hidden = this.rows.length === 0;
+    this.section.replaceChildren(...this.rows.flatMap(({ panels }) => Object.values(panels).map((panel) => panel.figure)));
+  }
+
+  /**
+   * Show all frames.
+   *
+   * @param {object | null} result A prediction with the truth of its sample, where it is known.
+   * @param {object | null} solved The classical solution of the same input.
+   */
+  show(result, solved) {
+    for (const { tensor, panels } of this.rows) {
+      const found = result?.outputs[tensor.name];
+      if (!found) continue;
+      const truth = result.truth?.[tensor.name] ?? solved?.outputs[tensor.name];
+      const expected = truth && fields.sameShape(truth, found) ? truth : null;
+      const range = fields.range(...[found, expected].filter(Boolean));
+      const lengths = [{ name: "time", length: cards.timeOf(this.card, found.shape[0] - 1) }, ...cards.axes(this.card)];
+      for (const panel of Object.values(panels)) panel.axes = lengths;
+      panels.predicted.show(found, range);
+      if (!expected) {
+        for (const panel of [panels.expected, panels.apart]) panel.clear("solve it to compare");
+        continue;
+      }
+      panels.expected.show(expected, range);
+      const apart = fields.difference(found, expected);
+      const most = Math.max(...fields.range(apart).map(Math.abs)) || 1;
+      panels.apart.show(apart, [-most, most]);
+    }
+  }
+
+  #row(name, tensor, dark) {
+    const panels = {};
+    for (const [kind, title] of Object.entries(TITLES)) {
+      const panel = new Panel(figure(`time-${kind}`, tensor.name));
+      panel.become(2, kind === "apart" ? divergent(dark) : ember);
+      panel.describe(title, name + cards.inUnits(tensor));
+      panel.aspect = 1;
+      panels[kind] = panel;
+    }
+    return { tensor, panels };
+  }
+}
