@@ -160,7 +160,7 @@ def measure_settings() -> None:
 @app.command("latency")
 def measure_latency(repository: Repository = MODELS) -> None:
     """Measure the time of one prediction by each route; into docs/benchmarks.md."""
-    publish("latency", latency.HEADER, latency.rows(repository))
+    put_table("latency", latency.HEADER, latency.rows(repository))
 
 
 @app.command("overhead")

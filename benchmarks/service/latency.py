@@ -1,23 +1,28 @@
 """The time of one prediction of the exported `darcy`, by each route.
 
 The routes are interleaved in short blocks, so that other load on the machine slows them alike: ratios count. The first
-predictions of a block are discarded, because threads of the previous route may still be spinning.
+predictions of a block are discarded, because threads of the previous route may still be spinning. The baselines are
+the least that serves the graph over HTTP, and a classical solver that stops where the grid's own error begins.
 """
 
 from __future__ import annotations
 
+import io
 import statistics
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import numpy as np
 import onnxruntime
 import tritonclient.grpc as triton
 from numpy.typing import NDArray
 
 import physics.darcy
+import physics.early_stopping
 from benchmarks.repository import feed, newest_graph
+from benchmarks.service import servers
 from benchmarks.service.running import Addresses, running
 from petrov_client import Client
 
@@ -26,18 +31,26 @@ if TYPE_CHECKING:
 
 Route = Callable[[], NDArray[Any]]
 MODEL, ROUNDS, BLOCK, WARM_UP = "darcy", 5, 15, 4
+STEPS = 6  # of conjugate gradients: at 141 x 141 more do not lower the error
 HEADER = ("route to one 141 x 141 prediction", "p50 ms", "p95 ms", "difference from the gateway's")
 
 
 def rows(repository: Path, points: int = 141) -> list[tuple[str, ...]]:
     """Return a row per route: median and 95th percentile in milliseconds, and difference from the gateway's output."""
     field = physics.darcy.example(points, seed=0).astype(np.float32)
-    with running(repository) as service, Client(service.gateway) as petrov:
+    graph = newest_graph(repository / MODEL)
+    with (
+        running(repository) as service,
+        Client(service.gateway) as petrov,
+        servers.server(servers.IN_PROCESS, graph, []) as plain,
+        httpx2.Client(timeout=None) as http,
+    ):
         routes: dict[str, Route] = {
             "gateway, npy": lambda: petrov.predict(MODEL, field),
             "Triton, gRPC": triton_route(service, field),
             "ONNX Runtime, in process": runtime_route(repository, field),
-            "classical solve of the same field": lambda: physics.darcy.solve(field),
+            f"{servers.IN_PROCESS}, npy": http_route(http, plain, field),
+            f"conjugate gradients, {STEPS} steps, float32": lambda: physics.early_stopping.solve(field, STEPS),
         }
         outputs = {name: route() for name, route in routes.items()}
         times = interleave(routes)
@@ -78,6 +91,19 @@ def triton_route(service: Addresses, field: NDArray[np.float32]) -> Route:
     def predict() -> NDArray[Any]:
         tensor.set_data_from_numpy(field[None])
         output: NDArray[Any] = client.infer(MODEL, [tensor, source]).as_numpy("solution")[0]
+        return output
+
+    return predict
+
+
+def http_route(http: httpx2.Client, url: str, field: NDArray[np.float32]) -> Route:
+    """Return the route to the graph in a plain FastAPI service."""
+    file = io.BytesIO()
+    np.save(file, field)
+
+    def predict() -> NDArray[Any]:
+        response = http.post(f"{url}/predict_npy", content=file.getvalue()).raise_for_status()
+        output: NDArray[Any] = np.load(io.BytesIO(response.content), allow_pickle=False)
         return output
 
     return predict
