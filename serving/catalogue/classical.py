@@ -108,7 +108,8 @@ class ClassicalSolvers:
         """
         sampler = registry.problem(card.problem).example if self.knows(card) else None
         if sampler is None:
-            raise NoExample(f'the problem "{card.problem}" has no sampler; {_known()}')
+            sampled = ", ".join(sorted(name for name, problem in registry.problems().items() if problem.example))
+            raise NoExample(f"{_what(card)} has no sampler; there are samplers for {sampled}")
         if not card.grid.minimum <= points <= card.grid.maximum:
             raise InvalidParameter(
                 f"grid is {points}; the model takes {card.grid.minimum} to {card.grid.maximum} points"
@@ -138,7 +139,9 @@ class ClassicalSolvers:
         """
         del deadline, request_id
         if not self.knows(card):
-            raise NoReference(f'the problem "{card.problem}" has no classical solver; {_known()}')
+            raise NoReference(
+                f"{_what(card)} has no classical solver; there are solvers for {', '.join(sorted(registry.problems()))}"
+            )
         return await self._solve(card, inputs, self._slow if registry.problem(card.problem).slow else self._quick)
 
     async def verify(self, card: Card, inputs: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
@@ -192,8 +195,8 @@ def _lower(niceness: int) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
 
 
-def _known() -> str:
-    return f"there are solvers for {', '.join(sorted(registry.problems()))}"
+def _what(card: Card) -> str:
+    return f'the problem "{card.problem}"' if card.product is None else f'the derivative "{card.model}"'
 
 
 def _samples(card: Card, inputs: Mapping[str, NDArray[np.float32]]) -> list[Sample]:

@@ -44,7 +44,6 @@ class Job:
         unknown: The input that is inferred.
         owner: Name of the key that may see the job.
         most_iterations: Limit of the steps.
-
         prefix: Start of the id.
 
     Attributes:

@@ -97,14 +97,6 @@ class Posterior:
         ]
         return np.concatenate(pieces)
 
-    def objective(self, xi: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        """Return J and its gradient [K] at coefficients [K], by one product of the transposed Jacobian."""
-        inputs = self.coordinates.inputs(xi[None])
-        # The cotangents depend on the output, and a product returns it together with the gradient: solve first.
-        residual = self._scaled(self.forward.solve(inputs))
-        gradient = self._pulled(xi, residual / self.deviation)[0]
-        return float(np.square(residual).sum() + xi @ xi) / 2, gradient + xi
-
     def jacobian(self, xi: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the derivatives of the residuals [S, K] at coefficients [K], by the fewer products of two kinds."""
         if len(self.values) < self.modes:

@@ -11,7 +11,7 @@ from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from physics.norms import relative_l2
 from serving.catalogue.card import Card
 from serving.catalogue.classical import ClassicalSolvers
-from serving.problem_details import BodyTooLarge, Unsolvable
+from serving.problem_details import BodyTooLarge, NoReference, Unsolvable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,3 +93,13 @@ async def test_what_the_solver_does_not_solve_is_refused_with_the_reason(solvers
     ) as caught:
         await solvers.predict(card, {"initial": initial}, 0, "")
     assert (caught.value.status, caught.value.kind) == (422, "unsolvable")
+
+
+async def test_the_solver_of_a_derivative_is_not_that_of_its_problem(solvers: ClassicalSolvers, card: Card) -> None:
+    product = Card.model_validate(
+        card.model_dump() | {"model": "burgers_vjp", "product": {"of": "burgers", "kind": "vjp"}}
+    )
+    with pytest.raises(
+        NoReference, match=r'^the derivative "burgers_vjp" has no classical solver; there are solvers for'
+    ):
+        await solvers.predict(product, {"initial": np.ones((1, 64), np.float32)}, 0, "")
