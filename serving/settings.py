@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     triton_environment: Path = Field(
         Path(".runtime/triton-env"), description="Python environment of the local Triton; built if it is missing."
     )
-    triton_start_seconds: Seconds = Field(120.0, description="How long the local Triton may take to load every model.")
+    triton_start_seconds: Seconds = Field(300.0, description="How long the local Triton may take to load every model.")
     triton_poll_seconds: Annotated[int, Field(ge=1, le=DAY)] = Field(
         2, description="How often the local Triton checks for new models and versions."
     )

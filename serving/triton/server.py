@@ -148,7 +148,8 @@ class TritonServer:
             await self._kill()
             if isinstance(error, TimeoutError):
                 raise TritonServerError(
-                    f"Triton was not ready in {seconds:g} s; its log ends:\n{self._last_lines(start)}"
+                    f"Triton was not ready in {seconds:g} s (PETROV_TRITON_START_SECONDS); its log ends:\n"
+                    f"{self._last_lines(start)}"
                 ) from error
             raise
 
