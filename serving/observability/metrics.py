@@ -233,7 +233,7 @@ class Metrics:
         histograms = {ERROR_BOUND: self.error_bound, MISFIT: self.misfit, ERROR_ESTIMATE: self.error_estimate}
         for name, histogram in histograms.items():
             for value in quality.numbers.get(name, ()):
-                if not math.isnan(value):
+                if math.isfinite(value):  # an infinite bound would make every later sum infinite
                     histogram.labels(model).observe(float(value))
 
     def triton(self, model: str) -> AbstractContextManager[None]:

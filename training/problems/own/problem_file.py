@@ -218,14 +218,6 @@ class ProblemFile(Section):
     time: TimeSection | None = None
     seed: NonNegativeInt = 1127802
 
-    @field_validator("name")
-    @classmethod
-    def check_name(cls, name: str) -> str:
-        """Refuse the name of a built-in problem."""
-        if is_taken(name):
-            raise ValueError(f"expected a name of your own, such as own_{name}, but {name} is a built-in problem")
-        return name
-
     @field_validator("symmetries")
     @classmethod
     def keep_once(cls, section: SymmetrySection) -> SymmetrySection:
@@ -317,7 +309,7 @@ def read_problem_file(path: Path) -> ProblemFile:
     """Read and check a problem file.
 
     Raises:
-        ProblemFileError: It is missing, no TOML, or has an unknown key or a wrong value.
+        ProblemFileError: It is missing, no TOML, has an unknown key or a wrong value, or a built-in problem's name.
     """
     try:
         document = tomllib.loads(path.read_text())
@@ -326,10 +318,14 @@ def read_problem_file(path: Path) -> ProblemFile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ProblemFileError(f"{path}: expected TOML but found an error: {error}") from error
     try:
-        return ProblemFile.model_validate(document)
+        found = ProblemFile.model_validate(document)
     except ValidationError as error:
         faults = "; ".join(fault(one) for one in error.errors(include_url=False))
         raise ProblemFileError(f"{path}: {faults}") from error
+    if is_taken(found.name):
+        expected = f"expected a name of your own, such as own_{found.name}"
+        raise ProblemFileError(f"{path}: name: {expected}, but {found.name} is a built-in problem")
+    return found
 
 
 def fault(error: Any) -> str:
