@@ -382,7 +382,7 @@ def compare_trajectories(
 
 @app.command("rollouts")
 def measure_rollouts(
-    models: Annotated[str, typer.Option(help="Which models.")] = "kuramoto_sivashinsky",
+    models: Annotated[str, typer.Option(help="Which models.")] = "kuramoto_sivashinsky,navier_stokes",
     checkpoints: Annotated[Path, typer.Option(help="The folder of their checkpoints.")] = CHECKPOINTS,
     data: Annotated[Path, typer.Option("--data", help="The folder of the samples; missing ones are made.")] = Path(
         "data"
@@ -392,6 +392,7 @@ def measure_rollouts(
     for name in split(models):
         rows = rollout_solvers.measure(name, checkpoints, data)
         keep_trajectories(name, rows)
+        keep_trajectories(f"{name}_bounded", [rollout_solvers.endurance(name, checkpoints, data)])
         publish(name, rollout_solvers.HEADER, rollout_solvers.cells(rows))
         rollout_solvers.draw(rows, TRAJECTORIES.with_name(f"{name}.png"))
 

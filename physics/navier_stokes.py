@@ -31,6 +31,8 @@ POINTS = 64
 VISCOSITY = 1e-3
 VISCOSITIES = (1e-4, 1e-3)
 """The least and the largest viscosity of the training distribution."""
+FORCE = 0.1
+"""The amplitude of the source of vorticity."""
 STEP = 0.04
 TAU, ALPHA = 7.0, 2.5
 
@@ -39,7 +41,7 @@ def forcing(points: int) -> Field:
     """Return the benchmark's source of vorticity `[points, points]` at x_i = i / points."""
     x = 2 * np.pi * np.arange(points) / points
     phase = x[:, None] + x
-    return np.asarray(0.1 * (np.sin(phase) + np.cos(phase)))
+    return np.asarray(FORCE * (np.sin(phase) + np.cos(phase)))
 
 
 def solve(

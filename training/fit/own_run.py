@@ -69,7 +69,11 @@ class OwnRun:
             DataError: The data do not fit the problem file.
             RecipeError: A change does not fit.
         """
-        return changed(chosen(self.samples(), self.preset), self.overrides)
+        return changed(self.chosen(self.samples()), self.overrides)
+
+    def chosen(self, samples: OwnSamples) -> OwnRecipe:
+        """Return the preset's recipe for prepared samples."""
+        return chosen(samples, self.preset)
 
     def resumed(self, run: RunFolder) -> OwnRecipe:
         """Return the recipe of an interrupted run on the same samples, whose epochs were chosen once, or a new one.
@@ -97,6 +101,11 @@ class GeneratedRun(OwnRun):
         generated = GENERATED[str(self.file)]
         generated.write(self.data)
         return TrajectorySamples(prepare(generated.file, self.data, self.data), generated.file)
+
+    def chosen(self, samples: OwnSamples) -> OwnRecipe:
+        if not isinstance(samples, TrajectorySamples):
+            raise TypeError(f"{self.name}: expected trajectories")
+        return trajectories.recipe(samples, self.preset, GENERATED[str(self.file)].adapt)
 
 
 def own(name: str, preset: str, overrides: Sequence[str], data: Path) -> OwnRun | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,15 +28,19 @@ BATCHES = (4, 16)
 """The smallest and the largest batch."""
 
 
-def recipe(samples: TrajectorySamples, name: str) -> TrajectoryRecipe:
+def recipe(
+    samples: TrajectorySamples, name: str, adapt: Callable[[TrajectoryConfig], TrajectoryConfig] | None = None
+) -> TrajectoryRecipe:
     """Write the recipe of a preset for prepared trajectories.
 
     Args:
         samples: The trajectories.
         name: A name of `PRESETS`.
+        adapt: Makes a problem's own operator of the general one.
     """
     problem, preset = samples.problem, PRESETS[name]
     operator, fit = network(samples, preset), fitting(samples, preset)
+    operator = operator if adapt is None else adapt(operator)
     return TrajectoryRecipe(
         model=problem.name,
         preset=name,

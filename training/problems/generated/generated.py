@@ -11,6 +11,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from training.files import replacing
+from training.operators.trajectory import TrajectoryConfig
 from training.problems.own.problem_file import ProblemFile
 
 
@@ -21,10 +22,12 @@ class Generated:
     Attributes:
         file: The problem file; its one data file is made by `write`.
         sample: Makes all arrays of the data file from a seed, by their names in it.
+        adapt: Makes the problem's own operator of the general one that a preset chooses; None where that is used.
     """
 
     file: ProblemFile
     sample: Callable[[int], Mapping[str, NDArray[np.floating]]]
+    adapt: Callable[[TrajectoryConfig], TrajectoryConfig] | None = None
 
     def write(self, folder: Path) -> Path:
         """Make the data file in a folder, unless it is there.

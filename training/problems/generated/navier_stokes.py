@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physics import navier_stokes as equation
+from training.operators.navier_stokes import NavierStokesConfig
+from training.operators.trajectory import TrajectoryConfig
 from training.problems.generated.generated import Generated
 from training.problems.own.problem_file import (
     AxisSection,
@@ -19,12 +21,32 @@ from training.problems.own.problem_file import (
 TRAJECTORIES = 256
 FRAMES = 20
 INTERVAL = 1.0
+RESOLVED, SUBSTEPS = 12, 12
+"""Wave numbers and steps of the solver in the network: it is stable for the speeds of all training trajectories."""
 
 
 def sample(seed: int) -> dict[str, NDArray[np.float64]]:
     """Draw trajectories from random vorticity: `vorticity` [sample, frame, x, y] and `viscosity` [sample]."""
     vorticity, viscosity = equation.sample(seed, TRAJECTORIES, FRAMES, INTERVAL)
     return {"vorticity": vorticity, "viscosity": viscosity}
+
+
+def adapt(config: TrajectoryConfig) -> NavierStokesConfig:
+    """Return the operator with a coarse solver, whose correction has the sizes of a general operator.
+
+    The correction is that of the unresolved wave numbers, which is the same everywhere, so it needs no coordinates.
+    """
+    fields = {"input_components": (0, 0, 0), "input_scales": ("linear",) * 3, "translation": (True, True)}
+    return NavierStokesConfig(
+        step=config.step.model_copy(update=fields),
+        components=config.components,
+        states=config.states,
+        conserved=config.conserved,
+        resolved=RESOLVED,
+        substeps=SUBSTEPS,
+        interval=INTERVAL,
+        force=equation.FORCE,
+    )
 
 
 PROBLEM = Generated(
@@ -50,4 +72,5 @@ PROBLEM = Generated(
         time=TimeSection(step=INTERVAL, horizon=20, conserved=("vorticity",)),
     ),
     sample,
+    adapt,
 )
