@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from training.memorisation.curves import AXES, Point, curves, floors, height
+from training.memorisation.curves import AXES, FUNCTIONS, Point, curves, floors, height
 from training.memorisation.record import Record
 from training.memorisation.trial import Row
 
@@ -31,11 +31,14 @@ def tables(record: Record) -> Iterator[Table]:
 
 def cells(record: Record) -> Iterator[Cells]:
     """Return all tables of an experiment."""
-    yield lay_out(record, "error, %" if record.experiment == "function" else "labels memorised, %", height)
-    if record.experiment != "function":
+    function = record.experiment in FUNCTIONS
+    yield lay_out(record, "error, %" if function else "labels memorised, %", height)
+    if not function:
         yield lay_out(record, "sequences memorised whole, %", lambda row: row.sequences)
     if record.experiment == "entities":
         yield lay_out(record, "words inside entities memorised, %", lambda row: row.entities or 0.0)
+    if record.experiment == "context":
+        yield lay_out(record, "labels of new sentences, %", lambda row: row.unseen or 0.0)
     if record.experiment == "width":
         yield least(record.rows)
 

@@ -28,7 +28,7 @@ def memorise(
 
     Sequences are random sets of tokens with random labels, unless the
     experiment says otherwise; `entities` reads WNUT-17 and UNER English-EWT
-    from the folder that DATA_PATH names. An interrupted command continues where
+    from the folder that DATA_PATH names; `context` draws ambiguous words. An interrupted command continues where
     it stopped. All experiments take twenty minutes of one core.
 
     python -m training memorise sequences --out runs/memorisation --plot memorisation.png

@@ -9,6 +9,7 @@ from training.memorisation.record import Record
 from training.memorisation.trial import NamedEntities, Row
 
 ALONE = "words without context"
+FUNCTIONS = ("function", "universality", "order")  # experiments whose figure is the error of a function
 
 
 class Point(NamedTuple):
@@ -51,6 +52,17 @@ def kind(row: Row) -> str:
     return row.trial.form.partition(",")[0]
 
 
+def kind_and_heads(row: Row) -> str:
+    """Return the attention of a row without its rank, with its heads where there are several."""
+    heads = row.trial.network.heads
+    return f"{kind(row)}, {heads} heads" if heads > 1 else kind(row)
+
+
+def positioned(row: Row) -> str:
+    """Return whether a row's tokens hold their locations."""
+    return f"{'with' if row.trial.positions else 'without'} positional encodings"
+
+
 def corpus(row: Row) -> str:
     """Return the corpus of a row."""
     return row.trial.data.corpus if isinstance(row.trial.data, NamedEntities) else row.trial.data.kind
@@ -63,9 +75,13 @@ AXES = {
     "channels": Axis("features of a token", sizes("channels"), lambda row: f"{kind(row)}, rank 1"),
     "rank": Axis("rank", sizes("rank"), kind),
     "width": Axis("parameters", lambda row: row.parameters, lambda row: f"{row.pairs} pairs"),
-    "counterexample": Axis("rank", sizes("rank"), kind),
+    "counterexample": Axis("rank", sizes("rank"), kind_and_heads),
+    "heads": Axis("heads", sizes("heads"), kind),
     "entities": Axis("sentences", data("sentences"), lambda row: f"{corpus(row)}: {form(row)}"),
+    "context": Axis("sentences", data("sentences"), form),
     "function": Axis("width of the feed-forward nets", sizes("hidden"), form),
+    "universality": Axis("heads", sizes("heads"), lambda row: f"nets of width {row.trial.network.hidden}"),
+    "order": Axis("heads", sizes("heads"), positioned),
 }
 
 
@@ -88,7 +104,7 @@ def curves(
 
 def floors(record: Record) -> dict[str, list[Point]]:
     """Return the accuracy without context; no curves where it does not depend on the abscissa."""
-    if record.experiment in {"function", "width"}:
+    if record.experiment in {*FUNCTIONS, "width"}:
         return {}
     return curves(record.experiment, record.rows, lambda row: row.alone, floor)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import product
 
-from training.memorisation.trial import CounterExample, NamedEntities, RandomSets, Sets, Trial
+from training.memorisation.trial import CounterExample, NamedEntities, RandomSets, Senses, Sets, Trial
 from training.sequences.corpora.named_entities import SOURCES
 from training.sequences.networks.memoriser import MemoriserConfig
 
@@ -14,21 +14,25 @@ SEQUENCES = (8, 16, 32, 64, 96)
 CHANNELS, HIDDEN, FULL = 16, 128, 16  # default sizes of a network, and its full rank
 
 
-def network(channels: int = CHANNELS, hidden: int = HIDDEN, rank: int = 1, *, hard: bool = False) -> MemoriserConfig:
+def network(
+    channels: int = CHANNELS, hidden: int = HIDDEN, rank: int = 1, heads: int = 1, *, hard: bool = False
+) -> MemoriserConfig:
     """Return the sizes of a network.
 
     Args:
         channels: Features of a token.
         hidden: Width of the feed-forward nets.
-        rank: Rank of the attention.
+        rank: Rank of each head.
+        heads: Heads of the attention.
         hard: Attend by hardmax.
     """
-    return MemoriserConfig(channels=channels, hidden=hidden, rank=rank, hard=hard)
+    return MemoriserConfig(channels=channels, hidden=hidden, rank=rank, heads=heads, hard=hard)
 
 
 #: Softmax and hardmax of rank 1 and of full rank.
 FORMS = tuple(network(rank=rank, hard=hard) for rank, hard in product((1, FULL), (False, True)))
 RANK_ONE = (network(), network(hard=True))
+HEADS = (1, 2, 4, 8)
 
 
 def by_sequences() -> Iterator[Trial]:
@@ -65,6 +69,12 @@ def by_rank() -> Iterator[Trial]:
         yield Trial(data=RandomSets(sequences=64), network=network(rank=rank, hard=hard), seed=seed)
 
 
+def by_heads() -> Iterator[Trial]:
+    """Vary the number of heads of rank 1, for as many sequences as `by_rank` has."""
+    for seed, heads, hard in product(SEEDS, HEADS, (False, True)):
+        yield Trial(data=RandomSets(sequences=64), network=network(heads=heads, hard=hard), seed=seed)
+
+
 def by_width() -> Iterator[Trial]:
     """Vary the width of the feed-forward nets for several numbers of sequences: parameters per memorised pair."""
     for seed, sequences, hidden in product(range(4), SEQUENCES[:4], (4, 16, 64, 256)):
@@ -72,9 +82,11 @@ def by_width() -> Iterator[Trial]:
 
 
 def counterexample() -> Iterator[Trial]:
-    """Vary the rank on two sequences that no hardmax attention distinguishes at their common tokens."""
+    """Vary rank and heads on two sequences that no hardmax attention distinguishes at their common tokens."""
     for seed, rank, hard in product(SEEDS, (1, 4, FULL), (False, True)):
         yield Trial(data=CounterExample(), network=network(rank=rank, hard=hard), seed=seed, steps=300)
+    for rank, seed in product((1, FULL), SEEDS):
+        yield Trial(data=CounterExample(), network=network(rank=rank, heads=4, hard=True), seed=seed, steps=300)
 
 
 def entities() -> Iterator[Trial]:
@@ -88,10 +100,29 @@ def entities() -> Iterator[Trial]:
         )
 
 
+def context() -> Iterator[Trial]:
+    """Vary the number of sentences of ambiguous words, whose labels follow from the word and the sentence's cue."""
+    for sentences, hard, seed in product((100, 300, 1000), (False, True), SEEDS):
+        yield Trial(data=Senses(sentences=sentences), network=network(hard=hard), seed=seed, steps=600, batch=50)
+
+
 def function() -> Iterator[Trial]:
     """Vary the width of the nets for a permutation equivariant function."""
     for hidden, (rank, hard), seed in product((4, 16, 64, 256), ((1, False), (1, True), (FULL, False)), SEEDS):
         yield Trial(data=Sets(), network=network(hidden=hidden, rank=rank, hard=hard), seed=seed, steps=600)
+
+
+def universality() -> Iterator[Trial]:
+    """Vary the number of heads of rank 1 for the same function, and the width of the nets."""
+    for hidden, heads, seed in product((64, 256), HEADS, SEEDS):
+        yield Trial(data=Sets(), network=network(hidden=hidden, heads=heads), seed=seed, steps=600)
+
+
+def order() -> Iterator[Trial]:
+    """Vary the number of heads for a function of the order, which only networks with positional encodings see."""
+    for heads, positions, seed in product(HEADS, (True, False), SEEDS):
+        data, sizes = Sets(function="running"), network(hidden=64, heads=heads)
+        yield Trial(data=data, network=sizes, positions=positions, seed=seed, steps=600)
 
 
 #: The trials of every experiment.
@@ -102,7 +133,11 @@ EXPERIMENTS: dict[str, Callable[[], Iterator[Trial]]] = {
     "words": by_words,
     "channels": by_channels,
     "rank": by_rank,
+    "heads": by_heads,
     "width": by_width,
     "function": function,
+    "universality": universality,
+    "order": order,
     "entities": entities,
+    "context": context,
 }

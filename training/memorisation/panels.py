@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from training.memorisation.curves import AXES, curves, floors, height
+from training.memorisation.curves import AXES, FUNCTIONS, curves, floors, height
 from training.memorisation.record import Record
 
 #: The colours of Okabe and Ito, which are distinguishable with any colour vision, and a marker for each.
@@ -30,7 +30,10 @@ COLUMNS = 3
 SUBJECTS = {
     "counterexample": "the counter-example memorised",
     "entities": "named entities memorised",
+    "context": "labels that need context",
     "function": "error",
+    "universality": "error",
+    "order": "error of a function of the order",
 }
 
 
@@ -73,7 +76,7 @@ def panel(axis: Axes, record: Record) -> None:
 
 def dress(axis: Axes, record: Record) -> None:
     """Label a panel; the ticks are the measured values."""
-    function, name = record.experiment == "function", AXES[record.experiment].name
+    function, name = record.experiment in FUNCTIONS, AXES[record.experiment].name
     axis.set_title(f"{SUBJECTS.get(record.experiment, 'memorised')} by {name}", fontsize=11)
     axis.set_xlabel(name)
     axis.set_ylabel("error / standard deviation" if function else "share of labels memorised")

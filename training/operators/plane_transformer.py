@@ -4,7 +4,8 @@ r"""The network of the paper for the plane: from a field on any grid to an outpu
 
     field [B, H, W]
       -> interpolate to the native grid -> standardise point by point
-      -> Downscaler, or join the coordinates -> tokens [B, T, C] -> L encoder layers -> Upscaler
+      -> Downscaler, or join the coordinates -> residual blocks, if any -> tokens [B, T, C] -> L encoder layers
+      -> Upscaler
       -> decoder with the coordinates -> one channel -> physical units point by point -> zeros on the outermost points
       -> interpolate to the grid of the input, if the output's grid is the native one
     output [B, H, W] or [B, h, w]
@@ -21,8 +22,8 @@ from __future__ import annotations
 from typing import Literal
 
 from jaxtyping import Float
-from pydantic import PositiveInt, model_validator
-from torch import Tensor
+from pydantic import NonNegativeInt, PositiveInt, model_validator
+from torch import Tensor, nn
 from torch.nn import functional
 
 from training.nn.activations import Activation
@@ -33,6 +34,7 @@ from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
 from training.nn.normaliser import Normaliser
 from training.nn.pooling import DeconvolutionUpscaler, PoolingDownscaler, deconvolved, pooled
 from training.nn.resampling import Downscaler, Upscaler, sample
+from training.nn.residual_block import ResidualBlock
 from training.nn.shapes import Channels, Coordinates, Features
 from training.operators.operator import Operator, OperatorKind
 
@@ -50,6 +52,7 @@ class PlaneTransformerConfig(EncoderConfig):
     down_kind: Literal["interpolation", "pooling"] = "interpolation"
     down_middle: Sides | None = None  # of an interpolation, between native and token grid; None: no downscaler
     tokens: Sides
+    residual_blocks: NonNegativeInt = 0  # convolutional, on the token grid before the encoder
     up_kind: Literal["interpolation", "deconvolution"] = "interpolation"
     up_middle: Sides | None = None  # of an interpolation, between token grid and output; None: no upscaler
     output: Sides
@@ -100,6 +103,7 @@ class PlaneTransformer(Operator):
         self.input_normaliser = Normaliser((*channel, *config.grid), relative=False)
         self.output_normaliser = Normaliser(config.output, relative=False)
         self.lift, self.downscaler, self.upscaler = lift(config), downscaler(config), upscaler(config)
+        self.blocks = nn.Sequential(*(residual_block(config) for _ in range(config.residual_blocks)))
         self.latent_dropout = Dropout(config.latent_dropout)
         self.encoder = encoder_stack(config, 2, lambda: LocalMixing(config.channels, config.tokens, config.local))
         self.decoder = build_decoder(config.decoder, config.channels, 2)
@@ -139,7 +143,7 @@ class PlaneTransformer(Operator):
         features = field if self.downscaler is None else self.downscaler(field)
         if self.lift is not None:
             features = self.lift(features, positions)
-        tokens = self.latent_dropout(features.flatten(2).transpose(1, 2))
+        tokens = self.latent_dropout(self.blocks(features).flatten(2).transpose(1, 2))
         for layer in self.encoder:
             tokens = layer(tokens, positions.flatten(1).T)
         return tokens
@@ -183,6 +187,18 @@ def downscaler(config: PlaneTransformerConfig) -> Downscaler | PoolingDownscaler
         bias=False,
         activation=config.down_activation,
         reactivate=True,
+        dropout=config.down_dropout,
+    )
+
+
+def residual_block(config: PlaneTransformerConfig) -> ResidualBlock:
+    """Return one block of the CNN on the token grid."""
+    return ResidualBlock(
+        config.channels,
+        config.channels,
+        residual=True,
+        double=True,
+        activation=config.down_activation,
         dropout=config.down_dropout,
     )
 

@@ -16,18 +16,20 @@ from training.commands import app
 from training.fit import run
 from training.memorisation import continuous, record, stack
 from training.memorisation.cells import smallest
-from training.memorisation.continuous import NumberFunction, nearest
+from training.memorisation.continuous import NumberFunction, nearest, running
 from training.memorisation.curves import curves, height
 from training.memorisation.experiments import EXPERIMENTS
 from training.memorisation.initial import learning, network
 from training.memorisation.pairs import Pairs, alone, pairs
 from training.memorisation.record import Record
-from training.memorisation.trial import CounterExample, NamedEntities, RandomSets, Row, Sets, Trial
+from training.memorisation.senses import senses
+from training.memorisation.trial import CounterExample, NamedEntities, RandomSets, Row, Senses, Sets, Trial
 from training.recipes import recipe as config
 from training.sequences.corpora import load as corpora
 from training.sequences.corpora import named_entities
 from training.sequences.corpora.corpus import CorpusError
 from training.sequences.corpora.letters import LetterSets
+from training.sequences.networks.build import build
 from training.sequences.networks.memoriser import MemoriserConfig
 from training.sequences.problems.memoriser import DESCRIPTION as MEMORISER
 from training.sequences.samples import UNLABELLED
@@ -197,20 +199,53 @@ def test_unknown_experiments_are_refused(tmp_path: Path) -> None:
     assert "nothing" in result.output
 
 
-def test_the_function_is_a_distance_and_its_network_equivariant() -> None:
-    torch.testing.assert_close(nearest(torch.tensor([0.1, 0.7, 0.4])), torch.tensor([0.3, 0.3, 0.3]))
+def test_the_functions_are_those_of_the_formulas_and_only_positions_break_equivariance() -> None:
+    numbers = torch.tensor([0.1, 0.7, 0.4])
+    torch.testing.assert_close(nearest(numbers), torch.tensor([0.3, 0.3, 0.3]))
+    torch.testing.assert_close(running(numbers), torch.tensor([0.1, 0.7, 0.7]))
     sets, order = torch.rand(5, 4), torch.tensor([3, 1, 0, 2])
-    fitted = NumberFunction(SMALL)
+    fitted, located = NumberFunction(SMALL), NumberFunction(SMALL, 4)
     torch.testing.assert_close(fitted(sets[:, order]), fitted(sets)[:, order])
+    assert not torch.allclose(located(sets[:, order]), located(sets)[:, order], atol=1e-3)
 
 
-def test_a_function_of_sets_is_learned_in_part() -> None:
-    trials = [Trial(data=Sets(), network=SMALL, steps=80, seed=seed) for seed in range(2)]
+@pytest.mark.parametrize("data", [Sets(), Sets(function="running")], ids=lambda data: data.function)
+def test_a_function_is_learned_in_part(data: Sets) -> None:
+    trials = [Trial(data=data, network=SMALL, positions=True, steps=80, seed=seed) for seed in range(2)]
     rows = continuous.fit(trials)
     assert [row.trial for row in rows] == trials
     assert all(row.error is not None and row.error < 1 for row in rows)  # a constant has 1
     with pytest.raises(TypeError, match="expected a function of sets but got random"):
         continuous.fit([Trial()])
+
+
+def test_a_word_and_its_cue_decide_the_label_and_a_word_alone_does_not() -> None:
+    data = Senses(sentences=400)
+    learned, unseen = senses(data, seed=1)
+    table: dict[tuple[int, int], int] = {}
+    for tokens, labels in zip(*(torch.cat(pair).tolist() for pair in zip(learned, unseen, strict=True)), strict=True):
+        [cue] = [token for token in tokens if token > data.words]
+        for token, label in zip(tokens, labels, strict=True):
+            assert (label == UNLABELLED) is (token == cue)
+            assert table.setdefault((token, cue), label) == label
+    assert len(unseen.tokens) == 500
+    assert {*learned.tokens.flatten().tolist()} == {*range(1, 1 + data.words + data.cues)}
+    assert alone(pairs(Trial(data=data, seed=1))) < 0.6
+
+
+def test_labels_that_need_context_are_learned_and_hold_for_new_sentences() -> None:
+    data = Senses(sentences=200, length=5, words=6, cues=2, labels=2)
+    [row] = stack.memorise([Trial(data=data, network=MemoriserConfig(hidden=32), steps=150, batch=50)])
+    assert row.alone < 0.9
+    assert row.unseen is not None
+    assert min(row.tokens, row.unseen) > 0.95
+
+
+def test_a_recipe_has_several_heads_of_either_kind() -> None:
+    built = [build(chosen(*each).operator, MEMORISER) for each in (("operator.heads=4", "operator.hard=true"), ())]
+    assert [built[0].layer.attention.heads, built[0].layer.attention.hard] == [4, True]
+    rows = [each.layer.attention.query.weight.shape[0] for each in built]
+    assert rows == [4 * rows[1], rows[1]]
 
 
 @pytest.mark.usefixtures("library")

@@ -154,12 +154,14 @@ SMALL: dict[str, Any] = {"layers": 1, "channels": 8, "heads": 2, "feedforward": 
 SPECTRAL = SpectralDecoderConfig(channels=4, modes=3, hidden=6)
 STRIDES: dict[str, Any] = {"grid": (85, 40), "tokens": (8, 5), "output": (83, 35)}
 STRIDES |= {"down_kind": "pooling", "up_kind": "deconvolution"}
+SAME: dict[str, Any] = {"grid": (9, 10), "tokens": (9, 10), "output": (9, 10), "boundary": "free"}
 NETWORKS = [
     (LineTransformerConfig(graph=GraphConvolutionConfig(), decoder=SPECTRAL, **SMALL), (33,), (33,)),
     (LineTransformerConfig(graph=GraphAttentionConfig(), periodic=True, decoder=SPECTRAL, **SMALL), (40,), (40,)),
     (LineTransformerConfig(decoder=FrequencyHeadConfig(length=5), **SMALL), (40,), (5,)),
     (LineTransformerConfig(decoder=FrequencyHeadConfig(length=5, points=24), **SMALL), (24,), (5,)),
     (PlaneTransformerConfig(boundary="free", decoder=SPECTRAL, **STRIDES, **SMALL), (30, 41), (83, 35)),
+    (PlaneTransformerConfig(residual_blocks=2, decoder=SPECTRAL, **SAME, **SMALL), (9, 12), (9, 12)),
 ]
 
 
