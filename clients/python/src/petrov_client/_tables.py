@@ -13,11 +13,12 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
 
 LISTED_WORDS = 40  # a longer vocabulary is shown by its first and last words
+EDGES, GAP = 2, 2  # characters beside a table, and between two columns
 #: Keys of a card whose column needs another heading.
 HEADINGS = {"milliseconds": "ms", "milliseconds_of_8": "ms of 8"}
 #: Keys of a card that are the same sentence in every row.
@@ -133,14 +134,43 @@ def _range(parameter: ParameterInfo) -> str:
 
 def _measurements(title: str, rows: list[Mapping[str, Any]]) -> Iterable[RenderableType]:
     """Yield a table of the card, with the columns of its first row, and the sentences that hold for all rows."""
-    columns = [key for key in rows[0] if key not in SENTENCES]
-    table = _table(title=title, padding=(0, 1, 0, 0))
-    for key in columns:
-        table.add_column(escape(HEADINGS.get(key, key.replace("_", " "))), no_wrap=key == "grid")
-    for row in rows:
-        table.add_row(*(escape(_text(row.get(column, ""))) for column in columns))
-    yield table
+    columns = {key: [_text(row.get(key, "")) for row in rows] for key in rows[0] if key not in SENTENCES}
+    yield _Measurements(title, {HEADINGS.get(key, key.replace("_", " ")): cells for key, cells in columns.items()})
     yield from (Text(f"{key}: {rows[0][key]}") for key in rows[0] if key in SENTENCES)
+
+
+class _Measurements:
+    """A table in as many parts as the console is too narrow for; each begins with the first column.
+
+    Args:
+        title: Its title.
+        columns: The cells of each column by its heading.
+    """
+
+    def __init__(self, title: str, columns: Mapping[str, list[str]]) -> None:
+        self._title, self._columns = title, columns
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for position, part in enumerate(self._parts(options.max_width - EDGES)):
+            table = _table(title=None if position else self._title, padding=(0, 1, 0, 0))
+            for heading in part:
+                table.add_column(escape(heading))
+            for cells in zip(*(self._columns[heading] for heading in part), strict=True):
+                table.add_row(*map(escape, cells))
+            yield table
+
+    def _parts(self, room: int) -> Iterable[list[str]]:
+        """Yield the headings of each part."""
+        widths = {heading: GAP + max(map(len, [*heading.split(), *cells])) for heading, cells in self._columns.items()}
+        lead, *others = widths
+        part, left = [lead], room - widths[lead]
+        for heading in others:
+            if widths[heading] > left and len(part) > 1:
+                yield part
+                part, left = [lead], room - widths[lead]
+            part.append(heading)
+            left -= widths[heading]
+        yield part
 
 
 def _text(value: Any) -> str:
