@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, SerializeAsAny
 from training.operators.burgers import BurgersConfig, BurgersOperator
 from training.operators.darcy import DarcyConfig, DarcyOperator
 from training.operators.darcy_inverse import DarcyInverseConfig, DarcyInverseOperator
+from training.operators.equivariant_inverse import EquivariantInverseConfig, EquivariantInverseOperator
 from training.operators.grid_transformer import GridTransformer, GridTransformerConfig
 from training.operators.line_transformer import LineTransformer, LineTransformerConfig
 from training.operators.operator import Operator, OperatorKind
@@ -66,6 +67,8 @@ __all__ = [
     "DarcyInverseConfig",
     "DarcyInverseOperator",
     "DarcyOperator",
+    "EquivariantInverseConfig",
+    "EquivariantInverseOperator",
     "GridTransformer",
     "GridTransformerConfig",
     "LineTransformer",

@@ -1,0 +1,89 @@
+"""The equivariant inverse operator: materials of any scale, and the least distance to a multiple of the pressure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import physics.averages
+import physics.darcy
+import training.recipes
+from physics.grid import axis
+from training import checkpoint
+from training.operators import EquivariantInverseOperator, Operator
+from training.problems.darcy_inverse import OUTPUT_GRID
+
+WEIGHTS = Path(training.recipes.__file__).parent / "darcy_inverse" / "equivariant"
+LOW, HIGH = physics.darcy.LOW, physics.darcy.HIGH
+
+
+@pytest.fixture(scope="module")
+def operator() -> Operator:
+    return checkpoint.load_operator(WEIGHTS).operator
+
+
+def pressure(points: int, seed: int) -> torch.Tensor:
+    return torch.from_numpy(physics.darcy.example_pressure(points, seed)).float()[None]
+
+
+def explained(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the pressure on 141 x 141 points for the shares of the more permeable material there."""
+    harmonic = 1 / ((1 - shares) / LOW + shares / HIGH)
+    return physics.darcy.solve(np.sqrt((LOW + (HIGH - LOW) * shares) * harmonic))
+
+
+@torch.no_grad()
+def test_the_misfit_is_the_least_distance_to_a_multiple_of_the_forward_solution(operator: Operator) -> None:
+    assert isinstance(operator, EquivariantInverseOperator)
+    solution = pressure(141, 1)
+    coefficient, misfit = operator.with_quality(solution)
+    assert torch.equal(coefficient, operator(solution))
+    assert coefficient.shape == (1, *OUTPUT_GRID)
+    forward = explained(operator.shares(*operator.canonical(solution))[0].double().numpy())
+    measured = solution[0].double().numpy()
+    nearest = forward * (forward * measured).sum() / (forward**2).sum()
+    distance = np.linalg.norm(nearest - measured) / np.linalg.norm(measured)
+    assert misfit.item() == pytest.approx(distance, rel=0.05)
+
+
+@pytest.mark.parametrize("factor", [0.5, 3e-4, 7e3])
+@torch.no_grad()
+def test_a_multiple_of_the_pressure_has_the_inverse_multiple_of_the_permeability(
+    operator: Operator, factor: float
+) -> None:
+    solution = pressure(141, 4)
+    (one, misfit), (other, same) = (operator.with_quality(field) for field in (solution, factor * solution))
+    torch.testing.assert_close(factor * other, one, rtol=1e-4, atol=0)
+    torch.testing.assert_close(same, misfit, rtol=1e-3, atol=0)
+
+
+@torch.no_grad()
+def test_the_scale_of_a_noisy_pressure_is_found(operator: Operator) -> None:
+    solution, truth = pressure(141, 5), physics.averages.coarsen(physics.darcy.example(421, 5), OUTPUT_GRID, 0.5 / 421)
+    rng = np.random.default_rng(0)
+    noisy = solution * (1 + 0.003 * torch.from_numpy(rng.standard_normal(solution.shape)).float())
+    found = operator(noisy / 10)[0].double().numpy()
+    assert np.linalg.norm(found - 10 * truth) < 0.04 * np.linalg.norm(10 * truth)
+
+
+@pytest.mark.parametrize("points", [85, 113, 141, 421])
+@torch.no_grad()
+def test_the_misfit_of_a_pressure_like_the_trained_ones_is_small(operator: Operator, points: int) -> None:
+    assert operator.with_quality(pressure(points, 2))[1].item() < 0.02
+
+
+@torch.no_grad()
+def test_a_pressure_that_the_output_does_not_explain_has_a_large_misfit(operator: Operator) -> None:
+    solution = pressure(141, 3)
+    rng = np.random.default_rng(0)
+    noisy = solution + 0.1 * solution.std() * torch.from_numpy(rng.standard_normal(solution.shape)).float()
+    steep = physics.darcy.solve(physics.darcy.permeability(np.subtract.outer(axis(141), axis(141)), 1.0, 60.0))
+    clean, rough, foreign = (
+        operator.with_quality(each)[1].item() for each in (solution, noisy, torch.from_numpy(steep)[None].float())
+    )
+    assert rough > 3 * clean
+    assert foreign > 10 * clean

@@ -1,0 +1,246 @@
+r"""The inverse Darcy operator for materials of any scale, which sees interfaces below the spacing of the working grid.
+
+.. code-block:: text
+
+    solution [B, H, W]
+      -> divided by a scale of its own
+      -> standardised pressure, and its slopes and curvatures averaged over narrow widths [B, D, F, F]
+      -> one patch per block -> add those averaged over wide widths: tokens [B, T*T, C] -> L encoder layers
+      -> convolution -> logit of each block
+      -> those features and the kinks of the pressure on its own grid -> convolutions -> logit of each working point
+      -> share of the more permeable material at each working point -> means over the blocks
+      -> times the scale at which the pressure of this permeability is nearest to the input
+    coefficient [B, T, T]
+
+The path through the blocks is that of `darcy_inverse`, whose weights it can start from.
+
+Where two materials meet, the flux a u' is continuous and u' is not. A second difference across the interface has a part
+for either neighbour of it, and their ratio is the position of the interface between two points. So the convolutions on
+the working grid see below its spacing. Inside a material -1/Laplace(u) is its permeability.
+
+The scale makes the map equivariant: the permeability of c u is that of u divided by c. It is first estimated from the
+pressure's shape, to about a hundredth. The output takes the one of least squares: with the pressure p of the predicted
+permeability, which finite volumes on the working grid give, the least distance of u and c p is at
+
+.. math::
+    c = \frac{\langle p, u \rangle}{\langle p, p \rangle}, \qquad m = \frac{\|u - c p\|}{\|u\|},
+
+where m is the misfit: how far the output is from explaining the input. A point of both materials has an effective
+permeability between the harmonic and the arithmetic mean, for which their geometric mean stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from physics.grid import WALL
+from training.losses.relative import relative_l2
+from training.nn import certified_gradients as gradients
+from training.nn import fast_diagonalisation
+from training.nn.coordinates import indices
+from training.nn.curvature import FEATURES, Axis
+from training.nn.kinks import KINKS, kinks
+from training.nn.pressure_scale import PressureScale
+from training.nn.resampling import sample
+from training.nn.shapes import Blocks, Features, Plane
+from training.operators.darcy_inverse import STEPS, DarcyInverseConfig, DarcyInverseOperator, bounded
+from training.operators.operator import OperatorKind
+
+FINE = 0.3
+"""Weight of the error on the working grid in the loss."""
+
+SMALLEST = 1e-30
+"""The size of a pressure of 0."""
+
+SMOOTHEST = 1e-3
+"""The least mean size of the curvatures, relative to that of the training fields."""
+
+CORRECTED = 4.0
+"""The most by which the least squares change the first estimate of the scale."""
+
+JITTER = 0.015
+"""Standard deviation of the logarithm by which training misses the scale of a pressure, as the estimate does."""
+
+
+class EquivariantInverseConfig(DarcyInverseConfig):
+    """Sizes of an equivariant inverse operator."""
+
+    kind: Literal["equivariant-inverse"] = "equivariant-inverse"  # type: ignore[assignment]  # a kind of its own
+    detail: int = 24  # features of a working point
+
+
+class EquivariantInverseOperator(DarcyInverseOperator):
+    """See the diagram of the module. The config fixes every size.
+
+    Example:
+        >>> config = EquivariantInverseConfig(working=29, tokens=8, patch=16, channels=16, layers=1)
+        >>> operator, pressure = EquivariantInverseOperator(config).eval(), torch.rand(2, 40, 30)
+        >>> torch.allclose(operator(pressure / 2), 2 * operator(pressure), rtol=1e-4)
+        True
+    """
+
+    config: EquivariantInverseConfig
+
+    def __init__(self, config: EquivariantInverseConfig) -> None:
+        super().__init__(config)
+        self.scale = PressureScale(config.tokens)
+        self.detail = Detail(FEATURES * len(config.narrow) + 2 + KINKS, config)
+        self.head = nn.Sequential(*list(self.head)[:-1])  # the logit of each block
+
+    @torch.no_grad()
+    def fit_normalisers(self, solutions: Plane, coefficients: Blocks) -> None:
+        """Set the statistics to those of the training fields, and fit the estimate of the scale to them."""
+        super().fit_normalisers(solutions, coefficients)
+        self.scale.fit(solutions)
+
+    def forward(self, solution: Plane) -> Blocks:
+        return self.with_quality(solution)[0]
+
+    def with_quality(self, *fields: Plane) -> tuple[Blocks, Float[Tensor, "batch 1"]]:
+        """Return the block means, and the misfit of their pressure.
+
+        Args:
+            fields: The measured pressure `[batch, row, column]`.
+
+        Returns:
+            The block means `[batch, block, block]`, and the relative L2 distance between the measured pressure and that
+            of the output `[batch, 1]`.
+        """
+        [solution] = fields
+        solution, first = self.canonical(solution)[0], self.scale(solution)
+        shares = self.shares(solution)
+        explained = sample(self.pressure(shares), *indices(solution.shape[1:], solution.device))
+        overlap, size = ((each * explained).mean(dim=(1, 2), keepdim=True) for each in (solution, explained))
+        second = (overlap / size).clamp(1 / CORRECTED, CORRECTED)
+        distance = torch.linalg.vector_norm(second * explained - solution, dim=(1, 2))
+        misfit = distance / torch.linalg.vector_norm(solution, dim=(1, 2)).clamp(min=SMALLEST)
+        return self.means(self.blocks(shares)) / (first * second), misfit[:, None]
+
+    def canonical(self, *fields: Tensor) -> tuple[Tensor, ...]:
+        """Return the pressure divided by its scale: as if its materials were the trained ones."""
+        [solution] = fields
+        return (solution / self.scale(solution),)
+
+    def own_loss(self, *fields: Plane) -> Float[Tensor, ""]:
+        """Return the loss of training samples, whose scale is 1.
+
+        Args:
+            fields: The measured pressure, and the permeability on the working grid.
+
+        Returns:
+            The relative L2 error of the block means, plus a part of that on the working grid.
+        """
+        solution, coefficient = fields
+        missed = torch.exp(JITTER * torch.randn_like(solution[:, :1, :1]))
+        shares, truth = self.shares(solution * missed), (coefficient - self.low) / (self.high - self.low)
+        pairs = (shares, truth), (self.blocks(shares), self.blocks(truth))
+        fine, coarse = (relative_l2(self.means(one), self.means(other)).mean() for one, other in pairs)
+        return coarse + FINE * fine
+
+    def blocks(self, points: Plane) -> Blocks:
+        """Return the means over the blocks of values on the working grid."""
+        total = functional.avg_pool2d(self.padded(points[:, None]), self.config.block)
+        count = functional.avg_pool2d(self.padded(torch.ones_like(points[:1, None])), self.config.block)
+        return (total / count)[:, 0]
+
+    def padded(self, x: Features, halo: int = 0) -> Features:
+        """Return fields on the working grid with zeros around them, which fill the outermost blocks and their halo."""
+        before = self.overhang // 2
+        return functional.pad(x, [before + halo, self.overhang - before + halo] * 2)
+
+    def pressure(self, shares: Plane) -> Plane:
+        """Return the pressure on the working grid to the shares of the more permeable material there."""
+        harmonic = 1 / ((1 - shares) / self.low + shares / self.high)
+        scale = torch.sqrt(self.low * self.high)
+        effective = torch.sqrt(self.means(shares) * harmonic) / scale
+        axis = fast_diagonalisation.axis(torch.arange(self.config.working, device=shares.device), WALL, shares.dtype)
+        volumes = gradients.Volumes.of(axis, axis)
+        each = torch.ones_like(shares[:, :1, :1])
+        bounds = gradients.Range(each * self.low / scale, each * self.high / scale)
+        load = volumes.areas.expand_as(effective)
+        return gradients.solve(volumes, gradients.means(effective), load, bounds, STEPS).solution / scale
+
+    def shares(self, solution: Plane) -> Float[Tensor, "batch point_row point_column"]:
+        """Return the share of the more permeable material at each point of the working grid, in (0, 1)."""
+        pressure, narrow, wide = self.measure(solution)
+        narrow, wide = narrow / self.narrow_sizes, wide / self.wide_sizes
+        bends = narrow[:, FEATURES - 1 : FEATURES].abs().mean(dim=(2, 3), keepdim=True)
+        roughness = torch.log(bends.clamp(min=SMOOTHEST))
+        fine = bounded(torch.cat([self.input_normaliser(pressure)[:, None], narrow], dim=1))
+        coarse = torch.cat([bounded(wide), roughness.expand_as(wide[:, :1])], dim=1)
+        local = self.detail(torch.cat([fine, bounded(self.kinks(solution)), roughness.expand_as(fine[:, :1])], dim=1))
+        latent = self.encode(fine, coarse, self.padded(local))
+        return torch.sigmoid(self.detail.decode(local, latent, self.head(latent), self.cropped))
+
+    def cropped(self, x: Features) -> Features:
+        """Return fields without what `padded` adds to them."""
+        before, side = self.overhang // 2, self.config.working
+        return x[:, :, before : before + side, before : before + side]
+
+    def kinks(self, solution: Plane) -> Features:
+        """Return the kinks of the pressure on its own grid, averaged on the working grid."""
+        working = torch.arange(self.config.working, device=solution.device)
+        axes = indices(solution.shape[1:], solution.device)
+        return kinks(solution, [Axis(axis, working, WALL, solution.dtype) for axis in axes], self.low, self.high)
+
+    def encode(self, fine: Features, coarse: Features, local: Features) -> Features:
+        """Return features of the blocks, for standardised features and those of the padded working grid."""
+        patches = self.patch(self.padded(fine, self.config.halo))
+        blocks = self.join(torch.cat([patches, coarse], dim=1)) + self.detail.pool(local)
+        tokens = blocks.flatten(2).transpose(1, 2)
+        for layer in self.encoder:
+            tokens = layer(tokens, self.positions.to(tokens.dtype))
+        return tokens.transpose(1, 2).unflatten(2, blocks.shape[2:])
+
+
+class Detail(nn.Module):
+    """Convolutions on the working grid, before and after the encoder.
+
+    Those that lead to other layers start small, so they change little about a network that was trained without them.
+
+    Args:
+        inputs: The number of channels in.
+        config: The sizes.
+    """
+
+    def __init__(self, inputs: int, config: EquivariantInverseConfig) -> None:
+        super().__init__()
+        width, block = config.detail, config.block
+        self.first, self.second, self.third = (
+            nn.Conv2d(channels, width, 3, padding=1) for channels in (inputs, width, width)
+        )
+        self.pool = nn.Conv2d(width, config.channels, block, stride=block)
+        self.unpool = nn.ConvTranspose2d(config.channels, width, block, stride=block)
+        self.last = nn.Conv2d(width, 1, 3, padding=1)
+        self.block = block
+        for layer in (self.pool, self.last):
+            nn.init.normal_(layer.weight, std=1e-3)
+            nn.init.zeros_(cast("Tensor", layer.bias))
+
+    def forward(self, fine: Features) -> Features:
+        """Return features of the working points, for those that were measured."""
+        return functional.silu(self.second(functional.silu(self.first(fine))))
+
+    def decode(
+        self, local: Features, latent: Features, blocks: Features, cropped: Callable[[Features], Features]
+    ) -> Plane:
+        """Return the logit of each working point.
+
+        Args:
+            local: Features of the working points.
+            latent: Features of the blocks.
+            blocks: The logit of each block.
+            cropped: Removes the part of the outermost blocks that lies outside the working grid.
+        """
+        x = functional.silu(self.third(local) + cropped(self.unpool(latent)))
+        each = functional.interpolate(blocks, scale_factor=float(self.block), mode="nearest")
+        return (self.last(x) + cropped(each))[:, 0]
+
+
+OPERATOR = OperatorKind("equivariant-inverse", EquivariantInverseConfig, EquivariantInverseOperator)
