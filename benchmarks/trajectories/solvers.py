@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +32,18 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Solve = Callable[[Array, int, Array, float], Array]
+
+
+class Resolution(NamedTuple):
+    """A size of the solver in the graph; see `NavierStokesConfig`."""
+
+    resolved: int
+    substeps: int
+
+
 TRAJECTORIES = 16
+FINER = (Resolution(12, 12), Resolution(14, 16), Resolution(16, 20))
+"""Sizes of the solver inside of the network with which it is measured alone, its own size first."""
 LONGER = 100
 """Frames beyond the training trajectories for which rollouts have to stay bounded."""
 SHOWN = (1, 5, 10, 20)
@@ -83,7 +94,10 @@ def measure(name: str, checkpoints: Path, data: Path) -> list[Row]:
     still = np.broadcast_to(truth[:, :1], truth[:, 1:].shape)
     found = [row("network", predicted(network, truth, numbers), truth)]
     if isinstance(network, NavierStokesOperator):
-        found.append(row("its solver, without the network", uncorrected(network, truth, numbers), truth))
+        for finer in FINER:
+            alone = NavierStokesOperator(network.config.model_copy(update=finer._asdict()))
+            method = f"the network's solver alone, {finer.resolved} waves, {finer.substeps} steps"
+            found.append(row(method, uncorrected(alone, truth, numbers), truth))
     found.append(row("keeping the first frame", (still, 0.0), truth))
     setting = SETTINGS[name]
     for points in setting.points:
@@ -151,7 +165,8 @@ def endurance(name: str, checkpoints: Path, data: Path) -> Row:
 
 @torch.inference_mode()
 def uncorrected(network: NavierStokesOperator, truth: Array, numbers: Array) -> tuple[Array, float]:
-    """Return the frames of a network's own solver, and the seconds they took."""
+    """Return the frames of the solver of a network without its correction, and the seconds they took."""
+    network.prepared(*(torch.ones(1, *truth.shape[2:]), torch.ones(1)))
     state, viscosity = (torch.from_numpy(each.astype(np.float32)) for each in (truth[:, 0], numbers))
     started, found = time.process_time(), []
     for _ in range(truth.shape[1] - 1):
