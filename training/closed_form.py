@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,14 +21,16 @@ from numpy.typing import NDArray
 
 from physics import burgers, cole_hopf
 from physics.norms import relative_l2
-from training import checkpoint, examples
+from training import checkpoint, evaluation, examples
 from training.evaluation import attention
 from training.evaluation.conditions import ranges
 from training.evaluation.norms import distribution, relative_h1, rounded
 from training.evaluation.timing import milliseconds, processor
+from training.fit.fields import FieldWorkload
 from training.operators import Operator, build
 from training.operators.cole_hopf import ColeHopfConfig
 from training.problems.burgers import FLOW, PARAMETERS, PROBLEM
+from training.recipes import recipe as recipes
 from training.recipes.closed_form import ClosedFormRecipe, MeasuredSamples
 
 RECIPE = ClosedFormRecipe(
@@ -38,6 +41,8 @@ RECIPE = ClosedFormRecipe(
 )
 SOLVER = "closed form"  # what the rows of the card are of
 RESOLUTION = 2048  # of the reference in the whole range
+FEWEST_QUERIES = 240  # with few keys
+CORRECTED = Path("checkpoints/burgers")  # a network that corrects a sum over few keys
 
 Fields = NDArray[np.float64]
 Numbers = NDArray[np.float32]
@@ -46,16 +51,58 @@ Numbers = NDArray[np.float32]
 def closed_form(
     folder: Annotated[Path | None, typer.Argument(help="Where the checkpoint is written.")] = None,
     picture: Annotated[Path | None, typer.Option(help="Where the picture of the attention is written.")] = None,
+    keys: Annotated[list[int] | None, typer.Option(help="Measure a sum over so few points. Repeatable.")] = None,
+    data: Annotated[Path, typer.Option(help="The folder of the samples, for --keys.")] = Path("data"),
 ) -> None:
     """Write the checkpoint of Burgers' closed form, which has no weights, and measure it.
 
+    --keys measures sums over few points on the test set of `burgers`, and
+    `burgers`, which corrects the sum over 20.
+
     python -m training closed-form checkpoints/burgers_exact
     python -m training closed-form --picture docs/closed-form.png
+    python -m training closed-form --keys 16 --keys 20 --keys 24
     """
+    if keys:
+        few_keys(keys, data)
     if picture:
         attention.draw(picture)
     if folder:
         write(folder)
+
+
+def few_keys(keys: list[int], data: Path) -> None:
+    """Print the errors on 1024 points of sums over few points, and of the released network that corrects one.
+
+    Args:
+        keys: How many points, one number per sum.
+        data: Folder of the samples.
+    """
+    work = FieldWorkload(recipes.read_fields(recipes.find("burgers-laptop")), data)
+    subjects = {"burgers": checkpoint.load_operator(CORRECTED).operator}
+    for count in keys:
+        subjects[f"{count} keys"] = build(ColeHopfConfig(keys=count, refinement=-(-FEWEST_QUERIES // count)))
+    for case in evaluation.cases(work.problem, work.recipe.data, work.path, sides=[(1024,)]):
+        for name, operator in subjects.items():
+            numbers = case.samples.parameters
+            errors = relative_l2(evaluation.predict(operator, case.inputs, *numbers), case.truth)
+            where = case.conditions or "defaults"
+            typer.echo(f"{name}, {where}: {errors.mean():.2e}, 95 % below {np.percentile(errors, 95):.2e}")
+            if case.conditions:
+                typer.echo("\n".join(by_thirds(errors, *numbers)))
+
+
+def by_thirds(errors: Fields, viscosity: Numbers, t: Numbers) -> list[str]:
+    """Return mean errors as lines of text, a line per third of the viscosities, a number per third of the times."""
+    bounds = [np.quantile(each, [0, 1 / 3, 2 / 3, 1]) for each in (viscosity, t)]
+    groups = [
+        np.clip(np.searchsorted(bound[1:3], each), 0, 2) for bound, each in zip(bounds, (viscosity, t), strict=True)
+    ]
+    lines = [f"  times {', '.join(f'{low:.2g} to {high:.2g}' for low, high in pairwise(bounds[1]))}"]
+    for third, (low, high) in enumerate(pairwise(bounds[0])):
+        means = [errors[(groups[0] == third) & (groups[1] == other)].mean() for other in range(3)]
+        lines.append(f"  viscosity {low:.2g} to {high:.2g}: {', '.join(f'{mean:.2e}' for mean in means)}")
+    return lines
 
 
 def write(folder: Path) -> None:
