@@ -35,12 +35,6 @@ def at_defaults(samples: Samples) -> Samples:
     return replace(samples, outputs=np.stack(outputs), parameters=parameters)
 
 
-def rows_of(samples: Samples, rows: slice) -> Samples:
-    """Return some of the samples."""
-    inputs, outputs = samples.inputs[rows], samples.outputs[rows]
-    return replace(samples, inputs=inputs, outputs=outputs, parameters=tuple(each[rows] for each in samples.parameters))
-
-
 def strided(samples: Samples, points: int | tuple[int, ...]) -> Samples:
     """Return samples of the stored mesh on a coarser grid."""
     steps = strides(samples.problem.description, samples.inputs.shape[1], points)

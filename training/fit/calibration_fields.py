@@ -15,7 +15,7 @@ from training.data import Samples, grids, read, strides
 from training.data.noise import add_noise, measured
 from training.data.pair import only_pair
 from training.data.store import Array, Split, mesh
-from training.evaluation.conditions import at_defaults, has_defaults, ranges, rows_of, strided
+from training.evaluation.conditions import at_defaults, has_defaults, ranges, strided
 from training.losses import relative_l2
 from training.operators import Operator
 from training.problems.problem import Conditions, Fields, Problem
@@ -72,17 +72,7 @@ class CalibrationFields:
     vary: Callable[[np.random.Generator, int], Fields] | None = None
 
     def mixture(self, part: Part) -> list[Measured]:
-        """Return samples of all kinds in equal parts, per grid: all levels of noise, inputs varied or not.
-
-        A half of the samples of a problem with parameters has their defaults.
-        """
-        if has_defaults(self.problem.description):
-            half = part.count // 2
-            default = self.defaults(part, slice(half))
-            return [
-                joined(self.noisy(strided(default, sides)), self.noisy(rows_of(samples, slice(half, None))))
-                for sides, samples in self.read(part)
-            ]
+        """Return samples of all kinds in equal parts, per grid: all levels of noise, inputs varied or not."""
         varied = part.count // 2 if self.vary else 0
         others = self.varied(part, slice(part.count - varied, None))
         plain = replace(part, count=part.count - varied)
@@ -94,7 +84,7 @@ class CalibrationFields:
     def kinds(self, part: Part) -> list[Measured]:
         """Return samples on every grid, of one kind each."""
         others = self.varied(part, slice(MOST_VARIED))
-        default = self.defaults(part, slice(None)) if has_defaults(self.problem.description) else None
+        default = self.defaults(part) if has_defaults(self.problem.description) else None
         drawn = {"conditions": named} if (named := ranges(self.problem.description)) else {}
         found: list[Measured] = []
         for sides, samples in self.read(part):
@@ -114,10 +104,10 @@ class CalibrationFields:
         """Read samples on one grid."""
         return read(part.path, part.split, part.count, sides, after=part.after, problem=self.problem)
 
-    def defaults(self, part: Part, rows: slice) -> Samples:
-        """Return some rows of a part on the stored mesh at the parameters' defaults."""
+    def defaults(self, part: Part) -> Samples:
+        """Return a part on the stored mesh at the parameters' defaults."""
         whole = (mesh(part.path, part.split),) * len(self.problem.description.axes)
-        return at_defaults(rows_of(self.read_on(part, whole), rows))
+        return at_defaults(self.read_on(part, whole))
 
     def noisy(
         self, samples: Samples, level: float | None = None, others: Mapping[str, float | str] | None = None
