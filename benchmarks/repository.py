@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+DEFAULTS = {"viscosity": 0.01}
+"""Parameters of released models whose default is not 1."""
+
 
 def newest_graph(model: Path) -> Path:
     """Return the ONNX graph of a model's newest version.
@@ -22,12 +25,15 @@ def newest_graph(model: Path) -> Path:
 
 
 def feed(session: Any, fields: NDArray[Any]) -> dict[str, NDArray[np.float32]]:
-    """Return the inputs of an opened graph: the fields, and ones for inputs with the default 1.
+    """Return the inputs of an opened graph: the fields, ones for further fields, and `DEFAULTS` for parameters.
 
     Args:
         session: The graph in ONNX Runtime.
         fields: A batch of its first input.
     """
-    first, *others = (tensor.name for tensor in session.get_inputs())
+    first, *others = session.get_inputs()
     sent = np.asarray(fields, dtype=np.float32)
-    return {first: sent} | {name: np.ones_like(sent) for name in others}
+    filled = {each.name: sent.shape if len(each.shape) > 1 else sent.shape[:1] for each in others}
+    return {first.name: sent} | {
+        name: np.full(shape, DEFAULTS.get(name, 1.0), np.float32) for name, shape in filled.items()
+    }
