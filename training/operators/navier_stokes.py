@@ -56,6 +56,7 @@ class NavierStokesOperator(TrajectoryOperator):
         config: The sizes.
 
     Example:
+        >>> from training.operators.field import FieldConfig
         >>> step = FieldConfig(
         ...     input_components=(0, 0, 0),
         ...     input_scales=("linear",) * 3,
