@@ -89,7 +89,7 @@ def fit(
     if isinstance(chosen, OwnRecipe):
         write_report(to, data, amounts=chosen.preset != "tiny" if amounts is None else amounts, workers=workers)
     else:
-        console.print(figures(checkpoint.load(to).card, chosen.name))
+        console.print(figures(checkpoint.load(to).card, chosen.name, console.width))
     typer.echo(to)
 
 
@@ -300,14 +300,15 @@ def show(folder: Path, card: dict[str, Any], json: Path | None) -> None:
     if json:
         json.parent.mkdir(parents=True, exist_ok=True)
         write_json(json, card)
-    Console().print(figures(card, folder.name))
+    output = Console()
+    output.print(figures(card, folder.name, output.width))
 
 
-def figures(card: dict[str, Any], name: str) -> Table:
-    """Lay out a card's figures: errors of fields, or accuracies of labels."""
+def figures(card: dict[str, Any], name: str, width: int) -> Table:
+    """Lay out a card's figures for a terminal of that width: errors of fields, or accuracies of labels."""
     if "accuracy" in card:
         return label_table(card, f"{name}: accuracy")
-    return rich_table(card, f"{name}: relative errors on the test set")
+    return rich_table(card, f"{name}: relative errors on the test set", width)
 
 
 @app.command()

@@ -11,17 +11,27 @@ from rich.table import Table
 from training.evaluation.report import beside
 
 HEADER = ("grid", "solver", "fields", "L2", "+-", "median", "95 %", "worst", "gradient", "energy", "ms", "of 8")
+DETAILS = frozenset({"+-", "median", "gradient", "of 8"})  # are left out where the terminal is narrow
+WIDTH = 100  # of all columns
 NETWORK, CLASSICAL = "network", "classical"
 
 
-def rich_table(card: Mapping[str, Any], title: str) -> Table:
-    """Lay out a card for a terminal of a hundred columns, one section per grid and noise."""
+def rich_table(card: Mapping[str, Any], title: str, width: int = WIDTH) -> Table:
+    """Lay out a card for a terminal, one section per grid and noise.
+
+    Args:
+        card: The card.
+        title: The table's title.
+        width: Characters in a line of the terminal; below a hundred some columns are left out.
+    """
     table = Table(title=title, box=SIMPLE_HEAD, padding=0, show_edge=False)
-    for name in HEADER:
+    shown = [name for name in HEADER if width >= WIDTH or name not in DETAILS]
+    for name in shown:
         table.add_column(name, no_wrap=True, justify="left" if name in HEADER[:2] else "right")
     for network, baseline in beside(card):
         for case, *rest in cells(network, baseline):
-            table.add_row(case.replace(", ", "\n"), *rest)
+            texts = dict(zip(HEADER, (case.replace(", ", "\n"), *rest), strict=True))
+            table.add_row(*(texts[name] for name in shown))
         table.add_section()
     return table
 

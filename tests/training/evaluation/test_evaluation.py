@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from physics import darcy, volumes
 from training import evaluation
@@ -90,6 +93,16 @@ def test_a_row_holds_errors_and_times_and_is_laid_out_below_its_place(card: Card
     assert [row[1] for row in cells[first : first + 2]] == ["network", "classical"]
     assert all(len(row) == len(table.HEADER) for row in cells)
     assert table.rich_table(card, "a title").row_count == len(cells) == 8
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_table_of_a_card_cuts_nothing_off(width: int) -> None:
+    card = json.loads((Path(__file__).parents[3] / "checkpoints" / "darcy" / "card.json").read_text())
+    text = io.StringIO()
+    Console(file=text, width=width).print(table.rich_table(card, "a title", width))
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text.getvalue()
+    for row in card["errors"]:
+        assert table.scientific(row["relative_l2"]) in text.getvalue()
 
 
 def test_gradients_count_by_the_axes_own_spacing() -> None:
