@@ -23,7 +23,7 @@ from benchmarks.own_data import trainings as own_data_trainings
 from benchmarks.profiling.command import profile, split
 from benchmarks.profiling.plot import draw as draw_profile
 from benchmarks.report import markdown, memorisation, page, pictures, research
-from benchmarks.service import latency, malformed, mixed_grids, overhead, soak, throughput, workers
+from benchmarks.service import fairness, latency, malformed, mixed_grids, overhead, soak, throughput, workers
 from benchmarks.tables import (
     accuracy,
     attention,
@@ -173,6 +173,13 @@ def measure_overhead() -> None:
 def measure_mixed_grids(repository: Repository = MODELS) -> None:
     """Measure batches and throughput of one grid and of four; into docs/benchmarks.md."""
     put_table("mixed-grids", mixed_grids.HEADER, mixed_grids.rows(repository))
+
+
+@app.command("fairness")
+def measure_fairness(repository: Repository = MODELS, quick: Quick = False) -> None:
+    """Measure short predictions beside a long rollout of the same model; into docs/benchmarks.md."""
+    document = fairness.measure(repository, quick=quick)
+    put("fairness", document, {"fairness": (fairness.HEADER, fairness.rows(document))}, quick=quick)
 
 
 @app.command("workers")

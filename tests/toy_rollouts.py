@@ -27,9 +27,9 @@ def add(repository: Path) -> None:
     from export.signature import Signature  # noqa: PLC0415 - as above
     from export.triton_config import text  # noqa: PLC0415 - as above
 
-    card = _card()
-    parts = {key: card[key] for key in ("inputs", "parameters", "outputs", "grid", "frames", "quality")}
-    signature = Signature.model_validate(parts | {"batch": card["limits"]["batch"]})
+    described = card()
+    parts = {key: described[key] for key in ("inputs", "parameters", "outputs", "grid", "frames", "quality")}
+    signature = Signature.model_validate(parts | {"batch": described["limits"]["batch"]})
     node, state = make.make_node, make.make_tensor_value_info("next", TensorProto.FLOAT, ["batch", "x"])
     step = make.make_graph(
         [node("Unsqueeze", ["rate", "last"], ["rates"]), node("Mul", ["u", "rates"], ["next"])],
@@ -56,7 +56,7 @@ def add(repository: Path) -> None:
     version = repository / NAME / "1"
     version.mkdir(parents=True)
     (version / "model.onnx").write_bytes(model.SerializeToString())
-    (version / "card.json").write_text(json.dumps(card))
+    (version / "card.json").write_text(json.dumps(described))
     (repository / NAME / "config.pbtxt").write_text(text(NAME, signature, "onnx"))
 
 
@@ -65,7 +65,7 @@ def compute(u: NDArray[Any], rate: float, frames: int) -> NDArray[Any]:
     return np.stack([u * rate ** (frame + 1) for frame in range(frames)], axis=1)
 
 
-def _card() -> dict[str, Any]:
+def card() -> dict[str, Any]:
     tensor = {"dtype": "FP32", "components": [], "units": "1", "meaning": "height", "positive": False}
     return {
         "model": NAME,

@@ -24,7 +24,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from petrov_client import _columns, _files, _inversion, _tables, _texts
+from petrov_client import _columns, _files, _inversion, _movie, _tables, _texts
 from petrov_client._async_client import IN_FLIGHT
 from petrov_client._client import Client
 from petrov_client._exceptions import PetrovError, RequestError, ServiceError
@@ -254,7 +254,10 @@ def rollout(
         Path, typer.Argument(metavar="IN", help="The states to start from: .npy with one array, .npz or .h5.")
     ],
     target: Annotated[
-        Path, typer.Argument(metavar="OUT", help="The trajectories: .npy, .npz or .h5, or a new folder .zarr.")
+        Path,
+        typer.Argument(
+            metavar="OUT", help="The trajectories: .npy, .npz, .h5 or, of one sample, .mp4; or a new folder .zarr."
+        ),
     ],
     frames: Annotated[
         int | None,
@@ -270,6 +273,8 @@ def rollout(
 
     IN is read as by [bold]petrov predict[/].
 
+    A movie shows every output frame by frame, with one scale for all frames.
+
     Example: petrov rollout navier_stokes vorticity.npy flow.h5 --frames 200 --progress
     """
     with _client(url, timeout) as client:
@@ -279,7 +284,7 @@ def rollout(
             arrays = _files.with_numbers(found.arrays, _numbers(parameter))
             found_frames = client.rollout(model, arrays, frames, version=version, progress=progress)
         outputs = by_name(found_frames, info)
-        _files.write(target, outputs, info.outputs)
+        _write_trajectories(target, outputs, info)
         _report(outputs, target)
 
 
@@ -488,6 +493,17 @@ def _predicted(
         grid = np.shape(found.arrays[info.first_name])[-len(info.grid.axes) :] if info.grid else ()
     arrays, quality = predicted if info.quality else (predicted, Quality())
     return by_name(arrays, info), _columns.arrays(info, quality), grid
+
+
+def _write_trajectories(target: Path, outputs: Mapping[str, Any], info: ModelInfo) -> None:
+    """Write trajectories in the format that the suffix names."""
+    if target.suffix == _movie.SUFFIX:
+        with _files.replacing(target) as temporary:
+            movie = temporary.with_suffix(_movie.SUFFIX)  # by which the encoder knows the format
+            _movie.write(movie, outputs, info)
+            movie.replace(temporary)
+    else:
+        _files.write(target, outputs, info.outputs)
 
 
 def _write_sample(target: Path, arrays: Mapping[str, Any], tensors: Sequence[TensorInfo | ParameterInfo]) -> None:

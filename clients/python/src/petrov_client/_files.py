@@ -14,6 +14,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from petrov_client import _movie
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
@@ -25,7 +27,7 @@ HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | {".npz"}
 ARRAYS = SEVERAL | {".npy"}
 ZARR = ".zarr"
-TRAJECTORIES = ARRAYS | {ZARR}
+TRAJECTORIES = ARRAYS | {ZARR, _movie.SUFFIX}
 """Suffixes of files, or a folder, for trajectories."""
 
 
@@ -80,6 +82,8 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS) -> None:
         )
     if path.suffix in HDF5:
         hdf5()
+    if path.suffix == _movie.SUFFIX:
+        _movie.check()
     if path.suffix == ZARR:
         zarr()
         if path.exists():
@@ -95,7 +99,7 @@ def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> No
         ValueError: There are several outputs, and the file holds one array.
     """
     names = [tensor.name for tensor in outputs]
-    if len(names) > 1 and path.suffix not in SEVERAL | {ZARR}:
+    if len(names) > 1 and path.suffix not in SEVERAL | {ZARR, _movie.SUFFIX}:
         raise ValueError(
             f"expected an output file that ends in {' or '.join(sorted(SEVERAL, reverse=True))} for {_listed(names)} "
             f"but got {path}"
