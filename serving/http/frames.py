@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 import orjson
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from serving import problem_details
@@ -73,7 +74,7 @@ class FrameStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
-        with self._stack:
+        with self._stack, suppress(ClientDisconnect):  # a response that has begun has no other end
             async with aclosing(self._frames):
                 await body.unless_disconnected(self._request, self._send(send))
 

@@ -150,7 +150,9 @@ def test_models_without_trajectories_have_no_rollouts(http: httpx2.Client) -> No
     assert (response.status_code, response.json()["detail"]) == (422, '"blur" computes no trajectories: use predict')
 
 
-def test_a_slow_reader_holds_the_model_back_and_one_that_leaves_stops_it(gateway: Gateway) -> None:
+def test_a_slow_reader_holds_the_model_back_and_one_that_leaves_stops_it(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
     """Whatever the reader does, no more is computed than sockets and two calls of the model hold."""
     before, wanted = calls(gateway), 1000
     content = npy.write(np.ones(LONG, np.float32))
@@ -175,6 +177,7 @@ def test_a_slow_reader_holds_the_model_back_and_one_that_leaves_stops_it(gateway
         other.post("/v1/models/growth/predict?frames=1", content=npy.write(np.ones(16, np.float32)), headers=NPY)
     assert calls(gateway) == ended + 1
     assert ended - before < wanted / PIECE / 2
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def idle(gateway: Gateway) -> bool:

@@ -500,8 +500,11 @@ def _write_trajectories(target: Path, outputs: Mapping[str, Any], info: ModelInf
     if target.suffix == _movie.SUFFIX:
         with _files.replacing(target) as temporary:
             movie = temporary.with_suffix(_movie.SUFFIX)  # by which the encoder knows the format
-            _movie.write(movie, outputs, info)
-            movie.replace(temporary)
+            try:
+                _movie.write(movie, outputs, info)
+                movie.replace(temporary)
+            finally:
+                movie.unlink(missing_ok=True)
     else:
         _files.write(target, outputs, info.outputs)
 
