@@ -148,16 +148,19 @@ def endurance(name: str, checkpoints: Path, data: Path) -> Row:
         data: The folder of samples.
 
     Returns:
-        How many trajectories stayed finite over how many frames, and the largest value beside that of the truth.
+        How many trajectories stayed finite over how many frames, the frames of the one that was lost first, and the
+        largest value beside that of the truth.
     """
     truth, numbers = trajectories(name, data, "validation")
     inputs = [torch.from_numpy(each.astype(np.float32)) for each in (truth[:, 0], numbers)]
     [found] = loaded(name, checkpoints).rollout(inputs, truth.shape[1] - 1 + LONGER)
-    finite = torch.isfinite(found).flatten(1).all(dim=1)
+    lasting = torch.isfinite(found).flatten(2).all(dim=2)  # [trajectory, frame]
+    finite = lasting.all(dim=1)
     return {
         "trajectories": len(truth),
         "frames": found.shape[1],
         "finite": int(finite.sum()),
+        "shortest": int(lasting.sum(dim=1).min()),
         "largest": float(f"{found[finite].abs().max():.3g}"),
         "largest_of_truth": float(f"{np.abs(truth).max():.3g}"),
     }
