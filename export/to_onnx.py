@@ -110,7 +110,8 @@ def free_axes(signature: Signature) -> tuple[dict[int, Dim], ...]:
 
 
 def strip(model: onnx.ModelProto) -> None:
-    """Drop the exporter's notes for its own debugging: stack traces, with the paths of the exporting machine."""
+    """Drop what depends on the exporting machine: stack traces with its paths, and the build of torch (`+cpu`)."""
+    model.producer_version = model.producer_version.partition("+")[0]
     graph = model.graph
     parts: list[Any] = [model, graph, *nodes(graph), *graph.value_info, *graph.input, *graph.output]
     for part in parts:

@@ -146,7 +146,7 @@ def warmed_up(prometheus: Prometheus, gateway: Gateway) -> Prometheus:
 
 
 def predict(gateway: Gateway) -> int:
-    """Send predictions over HTTP and gRPC, a malformed request and one that a model fails on.
+    """Send predictions over HTTP and gRPC, a rollout, a malformed request and one that a model fails on.
 
     Returns:
         The number of predicted fields.
@@ -154,6 +154,7 @@ def predict(gateway: Gateway) -> int:
     fields = np.ones((3, 16, 16))
     with petrov_client.Client(gateway.url) as client:
         client.predict("blur", fields)
+        client.rollout("growth", fields[0, 0], 2, rate=1.0)
     httpx2.post(f"{gateway.url}/v1/models/blur/predict", content=b"", headers={"Content-Type": "application/x-npy"})
     inputs = {name: array[0] for name, array in toy_fields.samples().items()}
     inputs["velocity"] = np.full_like(inputs["velocity"], np.finfo(np.float32).max)

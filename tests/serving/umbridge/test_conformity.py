@@ -72,7 +72,7 @@ def test_info(gateway: Gateway) -> None:
     found = httpx2.get(f"{gateway.url}/umbridge/Info").raise_for_status().json()
     assert found.keys() == {"protocolVersion", "models"}
     assert found["protocolVersion"] == 1.0
-    assert set(found["models"]) == set(MODELS)  # no model of sequences, no derivative, no second format
+    assert set(found["models"]) == {*MODELS, "growth"}  # no model of sequences, no derivative, no second format
 
 
 def test_model_info(suite: Suite) -> None:
