@@ -97,8 +97,8 @@ def test_the_output_is_the_same_for_every_grid_of_the_input(stored: Path) -> Non
 
 def test_a_batch_is_moved_on_the_common_grid_and_then_averaged(stored: Path) -> None:
     samples = read(stored, "train", 3, 141, problem=PROBLEMS["darcy_inverse"])
-    inputs, outputs, _ = draw({141: samples}, Augmentation(symmetries=True), np.arange(3), np.random.default_rng(1))
-    for pressure, coefficient in zip(inputs.numpy(), outputs.numpy(), strict=True):
+    batch = draw({141: samples}, Augmentation(symmetries=True), np.arange(3), np.random.default_rng(1))
+    for pressure, coefficient in zip(batch.inputs.numpy(), batch.outputs.numpy(), strict=True):
         moved = [(samples.inputs, samples.outputs)]
         moved += [tuple(np.swapaxes(field, 1, 2) for field in moved[0])]
         moved = [tuple(np.flip(field, 1) for field in pair) for pair in moved] + moved

@@ -90,9 +90,9 @@ def test_an_operator_and_an_attention_of_another_package_are_named_in_recipes(tm
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"kind": "fno"}, "expected a kind of operator among burgers, cole-hopf, darcy, .* but got 'fno'"),
-        ({"layers": 2}, "expected a table with a kind among burgers, cole-hopf, darcy"),
-        (3, "expected a table with a kind among burgers, cole-hopf, darcy"),
+        ({"kind": "fno"}, "expected a kind of operator among burgers, .*darcy, .* but got 'fno'"),
+        ({"layers": 2}, "expected a table with a kind among burgers, .*darcy"),
+        (3, "expected a table with a kind among burgers, .*darcy"),
         ({"kind": "darcy", "depth": 2}, "depth\n.*not permitted"),
     ],
 )
