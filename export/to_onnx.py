@@ -111,7 +111,9 @@ def free_axes(signature: Signature) -> tuple[dict[int, Dim], ...]:
 
 def strip(model: onnx.ModelProto) -> None:
     """Drop what depends on the exporting machine: stack traces with its paths, and the build of torch (`+cpu`)."""
-    model.producer_version = model.producer_version.partition("+")[0]
+    version, local, _ = model.producer_version.partition("+")
+    if local:
+        model.producer_version = version
     graph = model.graph
     parts: list[Any] = [model, graph, *nodes(graph), *graph.value_info, *graph.input, *graph.output]
     for part in parts:
