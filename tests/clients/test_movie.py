@@ -39,6 +39,7 @@ def pictures(path: Path) -> list[Any]:
     return list(np.frombuffer(done.stdout, np.uint8).reshape(-1, SIDE, SIDE, 3).astype(int))
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, where a test before has imported it
 @pytest.mark.parametrize("axes", [("x",), ("row", "column")])
 def test_a_movie_has_a_picture_per_frame(tmp_path: Path, axes: tuple[str, ...]) -> None:
     state = np.random.default_rng(0).random((1, FRAMES, *[16] * len(axes)), np.float32)
