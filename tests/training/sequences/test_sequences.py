@@ -390,5 +390,5 @@ def test_the_commands_measure_sequences(trained: Callable[[], Path], data: Path,
 def test_a_checkpoint_of_sequences_is_none_of_fields(trained: Callable[[], Path]) -> None:
     with pytest.raises(checkpoint.CheckpointError, match="expected a checkpoint of fields but found one of listops"):
         checkpoint.load_operator(trained())
-    with pytest.raises(config.RecipeError, match="expected a problem among burgers, .*darcy"):
+    with pytest.raises(config.RecipeError, match=r"expected a problem among burgers, .*darcy"):
         config.read_fields(config.find("listops-tiny"))
