@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tests.conftest import Gateway
+
 KINDS: dict[str, Any] = {
     "Client": Client,
     "AsyncClient": AsyncClient,
@@ -33,6 +35,11 @@ KINDS: dict[str, Any] = {
     "AsyncGrpcClient": AsyncGrpcClient,
 }
 Reply = tuple[int, dict[str, str], bytes]
+
+
+def address_for(kind: str, gateway: Gateway) -> str:
+    """Return the address of a gateway for a kind of client."""
+    return f"127.0.0.1:{gateway.settings.grpc_port}" if "Grpc" in kind else gateway.url
 
 
 @dataclass(frozen=True)

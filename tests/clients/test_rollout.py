@@ -12,17 +12,15 @@ import numpy as np
 import pytest
 
 from petrov_client import (
-    AsyncClient,
-    AsyncGrpcClient,
     Client,
     ConnectionFailed,
-    GrpcClient,
     InvalidInput,
     OutsideTrainingWarning,
     ServerFault,
 )
 from petrov_client._multipart import Parts
 from tests import toy_rollouts
+from tests.clients.conftest import KINDS, address_for
 from tests.conftest import wait_until
 
 if TYPE_CHECKING:
@@ -30,24 +28,14 @@ if TYPE_CHECKING:
 
     from tests.conftest import Gateway
 
-KINDS: dict[str, Any] = {
-    "Client": Client,
-    "AsyncClient": AsyncClient,
-    "GrpcClient": GrpcClient,
-    "AsyncGrpcClient": AsyncGrpcClient,
-}
 U = np.linspace(1, 2, 3 * 16, dtype=np.float32).reshape(3, 16)
-
-
-def address(kind: str, gateway: Gateway) -> str:
-    return f"127.0.0.1:{gateway.settings.grpc_port}" if "Grpc" in kind else gateway.url
 
 
 async def rolled(kind: str, gateway: Gateway, *args: Any, **named: Any) -> Any:
     if kind.startswith("Async"):
-        async with KINDS[kind](address(kind, gateway)) as client:
+        async with KINDS[kind](address_for(kind, gateway)) as client:
             return await client.rollout("growth", *args, **named)
-    with KINDS[kind](address(kind, gateway)) as client:
+    with KINDS[kind](address_for(kind, gateway)) as client:
         return await asyncio.to_thread(client.rollout, "growth", *args, **named)
 
 
@@ -56,7 +44,7 @@ async def taken(kind: str, gateway: Gateway, count: int, *args: Any, **named: An
     found: list[Any] = []
     if kind.startswith("Async"):
         async with (
-            KINDS[kind](address(kind, gateway)) as client,
+            KINDS[kind](address_for(kind, gateway)) as client,
             aclosing(client.rollout_stream("growth", *args, **named)) as frames,
         ):
             async for frame in frames:
@@ -65,7 +53,7 @@ async def taken(kind: str, gateway: Gateway, count: int, *args: Any, **named: An
                     break
     else:
         with (
-            KINDS[kind](address(kind, gateway)) as client,
+            KINDS[kind](address_for(kind, gateway)) as client,
             closing(client.rollout_stream("growth", *args, **named)) as frames,
         ):
             found.extend(islice(frames, count))

@@ -10,23 +10,18 @@ import numpy as np
 import psutil
 import pytest
 
-from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient, InvalidInput
+from petrov_client import AsyncClient, Client, InvalidInput
+from tests.clients.conftest import KINDS, address_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-KINDS: dict[str, Any] = {
-    "Client": Client,
-    "AsyncClient": AsyncClient,
-    "GrpcClient": GrpcClient,
-    "AsyncGrpcClient": AsyncGrpcClient,
-}
 MEBIBYTE = 2**20
 
 
 async def streamed(kind: str, gateway: Any, take: Callable[[Any], None], *args: Any, **named: Any) -> None:
     """Consume the whole stream of one of the four clients, over HTTP or gRPC, from one gateway."""
-    address = f"127.0.0.1:{gateway.settings.grpc_port}" if "Grpc" in kind else gateway.url
+    address = address_for(kind, gateway)
     if kind.startswith("Async"):
         async with KINDS[kind](address) as client:
             async for fields in client.stream(*args, **named):
