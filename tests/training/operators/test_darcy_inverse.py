@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 import physics.darcy
-from physics.grid import axis
+from tests.training.operators.pressures import misfits, pressure
 from training import checkpoint
 from training.operators import Operator
 from training.problems.darcy_inverse import OUTPUT_GRID
@@ -22,10 +22,6 @@ LOW, HIGH = physics.darcy.LOW, physics.darcy.HIGH
 @pytest.fixture(scope="module")
 def operator() -> Operator:
     return checkpoint.load_operator(RELEASED).operator
-
-
-def pressure(points: int, seed: int) -> torch.Tensor:
-    return torch.from_numpy(physics.darcy.example_pressure(points, seed)).float()[None]
 
 
 def explained(means: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -54,12 +50,6 @@ def test_the_misfit_of_a_pressure_like_the_trained_ones_is_small(operator: Opera
 
 @torch.no_grad()
 def test_a_pressure_that_the_output_does_not_explain_has_a_large_misfit(operator: Operator) -> None:
-    solution = pressure(141, 3)
-    rng = np.random.default_rng(0)
-    noisy = solution + 0.1 * solution.std() * torch.from_numpy(rng.standard_normal(solution.shape)).float()
-    other = physics.darcy.solve(physics.darcy.permeability(np.subtract.outer(axis(141), axis(141)), 1.0, 4.0))
-    clean, rough, foreign = (
-        operator.with_quality(each)[1].item() for each in (solution, noisy, torch.from_numpy(other)[None].float())
-    )
+    clean, rough, foreign = misfits(operator, 4.0)
     assert rough > 3 * clean
     assert foreign > 0.3

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import physics.averages
 import physics.darcy
 import training.recipes
-from physics.grid import axis
+from tests.training.operators.pressures import misfits, pressure
 from training import checkpoint
 from training.operators import EquivariantInverseOperator, Operator
 from training.problems.darcy_inverse import OUTPUT_GRID
@@ -24,10 +24,6 @@ LOW, HIGH = physics.darcy.LOW, physics.darcy.HIGH
 @pytest.fixture(scope="module")
 def operator() -> Operator:
     return checkpoint.load_operator(WEIGHTS).operator
-
-
-def pressure(points: int, seed: int) -> torch.Tensor:
-    return torch.from_numpy(physics.darcy.example_pressure(points, seed)).float()[None]
 
 
 def explained(shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -78,12 +74,6 @@ def test_the_misfit_of_a_pressure_like_the_trained_ones_is_small(operator: Opera
 
 @torch.no_grad()
 def test_a_pressure_that_the_output_does_not_explain_has_a_large_misfit(operator: Operator) -> None:
-    solution = pressure(141, 3)
-    rng = np.random.default_rng(0)
-    noisy = solution + 0.1 * solution.std() * torch.from_numpy(rng.standard_normal(solution.shape)).float()
-    steep = physics.darcy.solve(physics.darcy.permeability(np.subtract.outer(axis(141), axis(141)), 1.0, 60.0))
-    clean, rough, foreign = (
-        operator.with_quality(each)[1].item() for each in (solution, noisy, torch.from_numpy(steep)[None].float())
-    )
+    clean, rough, foreign = misfits(operator, 60.0)
     assert rough > 3 * clean
     assert foreign > 10 * clean
