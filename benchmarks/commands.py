@@ -377,12 +377,15 @@ def compare_trajectories(
     seconds: Annotated[float, typer.Option(min=1, help="Processor time of FNO's training.")] = 900.0,
     data: Annotated[Path, typer.Option("--data", help="The folder of the trajectories.")] = trajectories.FOLDER,
 ) -> None:
-    """Train Petrov and FNO on exponax's Kuramoto-Sivashinsky trajectories; into docs/trajectories.md.
+    """Train and serve Petrov, and train FNO, on exponax's Kuramoto-Sivashinsky trajectories; into docs/trajectories.md.
 
-    Petrov trains first, as `make train PROBLEM=ks.toml` does, in five to ten minutes.
+    Petrov comes first, as by `make train export serve PROBLEM=ks.toml`, in five to ten minutes.
     """
     problem = trajectories.prepare(data)
-    rows = [trajectories.petrov(problem, data), trajectories.fno(data, seconds)]
+    own, stages = trajectories.petrov(problem, data)
+    keep_trajectories("stages", stages)
+    publish("trajectory-stages", trajectories.STAGES, trajectories.stage_cells(stages))
+    rows = [own, trajectories.fno(data, seconds)]
     keep_trajectories("own", rows)
     publish("trajectories", trajectories.HEADER, trajectories.cells(rows))
 

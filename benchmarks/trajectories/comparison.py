@@ -1,4 +1,4 @@
-"""Petrov's preset and FNO on the same trajectories, with the processor time that each has used."""
+"""Petrov's preset, from the file to served rollouts, and FNO on the same trajectories, with the time of each stage."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from benchmarks.baselines.environment import interpreter
 from benchmarks.baselines.process import ONE_THREAD
+from benchmarks.service.running import running
+from petrov_client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FOLDER = Path("data/trajectories")
 PROBLEM = Path(__file__).parent / "ks.toml"
@@ -20,6 +29,7 @@ HELD = 16
 """Trajectories for validation, and as many for the test, as the problem file says."""
 SHOWN = (1, 10, 20, 40)
 HEADER = ("network", "parameters", "processor seconds", *(f"frame {frame}" for frame in SHOWN))
+STAGES = ("stage", "seconds", "processor seconds")
 Row = dict[str, Any]
 
 
@@ -51,20 +61,54 @@ def run(command: list[str]) -> str:
     return done.stdout
 
 
-def petrov(problem: Path, folder: Path) -> Row:
-    """Train the preset `quick` as a user does, from the file to the checkpoint, and measure its rollouts.
+def petrov(problem: Path, folder: Path) -> tuple[Row, list[Row]]:
+    """Train the preset `quick` as a user does, export it, serve it, and ask it for a rollout.
 
     Args:
         problem: The problem file.
-        folder: Where the run goes.
+        folder: Where the run and the exported model go.
+
+    Returns:
+        The errors of its rollouts on the test trajectories, and the time of each stage.
     """
-    out = folder / "ks-quick"
-    command = [sys.executable, "-m", "training", "fit", str(problem), "--no-amounts"]
-    before = used_seconds()
-    run([*command, "--out", str(out), "--data", str(folder)])
+    out, repository = folder / "ks-quick", folder / "repository"
+    stages: list[Row] = []
+    with stage("training", stages):
+        run(
+            [
+                sys.executable,
+                "-m",
+                "training",
+                "fit",
+                str(problem),
+                "--no-amounts",
+                "--out",
+                str(out),
+                "--data",
+                str(folder),
+            ]
+        )
+    with stage("export", stages):
+        run([sys.executable, "-m", "export", str(out), "--name", "ks", "--repository", str(repository)])
+    start = np.load(folder / "ks.npz")["u"][-1, 0]
+    with (
+        stage(f"service: start, and a rollout of {SHOWN[-1]} frames", stages),
+        running(repository) as service,
+        Client(service.gateway) as client,
+    ):
+        client.rollout("ks", start, frames=SHOWN[-1])
     card = json.loads((out / "card.json").read_text())
     errors = [row["relative_l2"] for row in card["rollout"]]
-    return row("Petrov, preset quick", card["checkpoint"]["parameters"], used_seconds() - before, errors)
+    used = stages[0]["processor"]
+    return row("Petrov, preset quick", card["checkpoint"]["parameters"], used, errors), stages
+
+
+@contextmanager
+def stage(name: str, stages: list[Row]) -> Iterator[None]:
+    """Add the time of a block to `stages`: on the clock, and that of the processes which ended in it."""
+    clock, used = time.monotonic(), used_seconds()
+    yield
+    stages.append({"stage": name, "seconds": time.monotonic() - clock, "processor": used_seconds() - used})
 
 
 def fno(folder: Path, seconds: float) -> Row:
@@ -89,6 +133,11 @@ def used_seconds() -> float:
 def row(network: str, parameters: int, seconds: float, errors: list[float]) -> Row:
     """Return what is kept of one network: the error of every frame."""
     return {"network": network, "parameters": parameters, "seconds": round(seconds), "errors": errors}
+
+
+def stage_cells(stages: list[Row]) -> list[tuple[str, ...]]:
+    """Return the table of the stages."""
+    return [(each["stage"], f"{each['seconds']:.0f}", f"{each['processor']:.0f}") for each in stages]
 
 
 def cells(rows: list[Row]) -> list[tuple[str, ...]]:
