@@ -92,6 +92,7 @@ def key(
 def worker() -> None:
     """Run one of several gateway processes, as its parent orders on standard input (`serving.workers.processes`)."""
     order = Order.model_validate_json(sys.stdin.buffer.readline())
+    system.keep_freed_memory()
     settings = Settings.model_validate(order.settings)
     log.configure(settings, telemetry.trace_id if settings.traces else None)
     try:
@@ -113,6 +114,7 @@ def _run(settings: Settings) -> None:
     log.configure(settings, telemetry.trace_id if settings.traces else None)
     try:
         _check(settings)
+        system.keep_freed_memory()
         if settings.workers > 1:
             _until_done(_with_workers(settings))
         else:

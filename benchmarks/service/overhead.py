@@ -6,11 +6,13 @@ HTTP, without the cost of gRPC in Python.
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import io
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -41,12 +43,12 @@ def rows() -> list[tuple[str, ...]]:
 def grid_rows(service: Addresses, points: int) -> list[tuple[str, ...]]:
     """Return the rows of one grid."""
     field = np.random.default_rng(0).random((points, points), np.float32)
-    with Client(service.gateway) as petrov:
+    with Client(service.gateway) as petrov, ExitStack() as stack:
         routes: dict[str, Route] = {
-            DIRECT: grpc_route(service.triton_grpc, field),
-            "Triton, HTTP, as the gateway uses it": triton_route(service.triton_http, field),
-            "gateway, gRPC": grpc_route(service.gateway_grpc, field),
-            "gateway, npy over HTTP": npy_route(service.gateway, field),
+            DIRECT: stack.enter_context(grpc_route(service.triton_grpc, field)),
+            "Triton, HTTP, as the gateway uses it": stack.enter_context(triton_route(service.triton_http, field)),
+            "gateway, gRPC": stack.enter_context(grpc_route(service.gateway_grpc, field)),
+            "gateway, npy over HTTP": stack.enter_context(npy_route(service.gateway, field)),
             "gateway, npy, petrov_client": lambda: petrov.predict(identity.MODEL, field),
         }
         for name, route in routes.items():
@@ -62,9 +64,9 @@ def figures(samples: list[float], direct: float) -> tuple[str, ...]:
     return (f"{1e3 * median:.2f}", f"{1e3 * late:.2f}", f"{1e3 * (median - direct):.2f}", f"{median / direct:.2f}")
 
 
-def grpc_route(address: str, field: NDArray[np.float32]) -> Route:
-    """Return the route of Triton's own client to an address."""
-    client = triton.InferenceServerClient(address)
+@contextmanager
+def grpc_route(address: str, field: NDArray[np.float32]) -> Iterator[Route]:
+    """Yield the route of Triton's own client to an address."""
     tensor = triton.InferInput(identity.INPUT, [1, *field.shape], "FP32")
 
     def predict() -> NDArray[Any]:
@@ -72,24 +74,30 @@ def grpc_route(address: str, field: NDArray[np.float32]) -> Route:
         output: NDArray[Any] = client.infer(identity.MODEL, [tensor]).as_numpy(identity.OUTPUT)[0]
         return output
 
-    return predict
+    with triton.InferenceServerClient(address) as client:
+        yield predict
 
 
-def triton_route(address: str, field: NDArray[np.float32]) -> Route:
-    """Return the gateway's own route to Triton, on the same kind of event loop."""
-    loop, inference = uvloop.new_event_loop(), TritonInference(address, field.nbytes)
+@contextmanager
+def triton_route(address: str, field: NDArray[np.float32]) -> Iterator[Route]:
+    """Yield the gateway's own route to Triton, on the same kind of event loop."""
+    inference = TritonInference(address, field.nbytes)
 
     def predict() -> NDArray[Any]:
         prediction = inference.infer(identity.MODEL, 1, {identity.INPUT: field[None]}, seconds=60.0)
-        output: NDArray[Any] = loop.run_until_complete(prediction)[identity.OUTPUT][0]
+        output: NDArray[Any] = runner.get_loop().run_until_complete(prediction)[identity.OUTPUT][0]
         return output
 
-    return predict
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            yield predict
+        finally:
+            runner.run(inference.__aexit__(None, None, None))
 
 
-def npy_route(url: str, field: NDArray[np.float32]) -> Route:
-    """Return the route over one connection of Python's own HTTP client, which adds little time of its own."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+@contextmanager
+def npy_route(url: str, field: NDArray[np.float32]) -> Iterator[Route]:
+    """Yield the route over one connection of Python's own HTTP client, which adds little time of its own."""
     path, header = f"/v1/models/{identity.MODEL}/predict", {"Content-Type": "application/x-npy"}
 
     def predict() -> NDArray[Any]:
@@ -100,4 +108,5 @@ def npy_route(url: str, field: NDArray[np.float32]) -> Route:
         output: NDArray[Any] = np.load(io.BytesIO(body))
         return output
 
-    return predict
+    with closing(http.client.HTTPConnection(urlsplit(url).netloc)) as connection:
+        yield predict

@@ -128,6 +128,19 @@ def test_a_backend_directory_that_cannot_be_filled_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_freed_fields_are_reused_without_new_pages() -> None:
+    script = (
+        "import resource, sys; from serving import system\n"
+        "system.keep_freed_memory()\n"
+        "def fields(): return [bytearray(700_000) for _ in range(6)]\n"
+        "fields(); before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "for _ in range(20): fields()\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)"
+    )
+    found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert int(found.stdout) < 1_000, "20 x 6 fields have 20,000 pages"
+
+
 def _wheel() -> Path:
     triton_environment.build(ENVIRONMENT)
     wheel: Any = triton_runtime.installation(ENVIRONMENT)
