@@ -81,12 +81,14 @@ class Progress:
     Attributes:
         number: Number of the last frame that was taken.
         outside: `[B]`, whether each trajectory has been outside.
+        failed: `[B]`, whether each has had a state that is not finite.
     """
 
     def __init__(self, run: Run, inputs: ModelInput, rollout: Rollout) -> None:
         self.run, self.inputs, self.rollout = run, inputs, rollout
         self.computed = self.number = run.policy.after
         self.outside: NDArray[np.bool_] = np.zeros(inputs.count, np.bool_)
+        self.failed: NDArray[np.bool_] = np.zeros(inputs.count, np.bool_)
 
     def piece(self, results: Outputs) -> Piece:
         """Return the results of a call, with what is known about the frames.
@@ -209,7 +211,9 @@ class StreamPredictor(Predictor):
             NonFiniteOutput: The frame of a sample is not finite.
         """
         run, single = progress.run, progress.inputs.single
-        outputs = {name: np.ascontiguousarray(array[:, index]) for name, array in piece.outputs.items()}
+        outputs = {name: array[:, index].copy() for name, array in piece.outputs.items()}
+        for array in outputs.values():
+            array[progress.failed] = np.nan  # whatever follows from such a state
         quality = piece.quality.frame(index, progress.outside)
         if quality.outside is not None:
             if progress.number > run.policy.after:  # those of the first frame have been counted
@@ -221,6 +225,8 @@ class StreamPredictor(Predictor):
         except ModelFailed as error:
             self._metrics.model_failures.labels(run.card.model, run.card.version, error.kind).inc()
             raise
+        if quality.failed is not None:
+            progress.failed = quality.failed
         progress.number += 1
         self._metrics.frames.labels(run.card.model).inc(progress.inputs.count)
         return await offload(size, encode, run.card, exchange, outputs, quality, single)

@@ -23,6 +23,8 @@ from tests import toy_fields, toy_gauges
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.conftest import Gateway
+
 NPY = {"Content-Type": "application/x-npy"}
 FIELD = np.arange(1.0, 13.0, dtype=np.float32).reshape(3, 4)
 
@@ -358,3 +360,19 @@ def test_an_impossible_output_file_is_refused_before_any_request(
 
 def test_a_missing_input_ends_with_2(petrov: Callable[..., Done], tmp_path: Path) -> None:
     fails(petrov("predict", "toy", tmp_path / "no.npy", tmp_path / "out.npy"), 2, "does not exist")
+
+
+@pytest.mark.filterwarnings("ignore::petrov_client.OutsideTrainingWarning")
+def test_a_rollout_that_ends_early_keeps_its_frames_on_request(
+    petrov: Callable[..., Done], gateway: Gateway, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "start.npy", np.full((1, 16), 1e30, np.float32))  # times 9 it is beyond float32 in frame 9
+    command = ("rollout", "growth", tmp_path / "start.npy", tmp_path / "out.h5", "--url", gateway.url, "--frames", 40)
+    done = petrov(*command, "--parameter", "rate=9")
+    assert (done.returncode, "is not finite" in done.stderr) == (4, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["start.npy"]
+    done = petrov(*command, "--parameter", "rate=9", "--partial")
+    assert (done.returncode, "after frame 8 of 40" in done.stderr) == (4, True)
+    assert done.stdout.startswith("state [1, 8, 16] 9e+30 to ")
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["state"].shape == (1, 8, 16)

@@ -29,10 +29,11 @@ CLIENTS = {"Client", "AsyncClient", "GrpcClient", "AsyncGrpcClient"}
 VALUES = {"ModelInfo", "ParameterInfo", "TensorInfo", "GridInfo", "Vocabulary", "Choice", "Where", "Example", "Quality"}
 VALUES |= {"Inversion"}
 BULK = {"score", "Scored"}
+WARNINGS = {"IncompleteRolloutWarning", "OutsideTrainingWarning"}
 
 
 def test_the_package_exports_exactly_these_names() -> None:
-    assert set(petrov_client.__all__) == EXCEPTIONS | CLIENTS | VALUES | BULK | {"OutsideTrainingWarning"}
+    assert set(petrov_client.__all__) == EXCEPTIONS | CLIENTS | VALUES | BULK | WARNINGS
     assert all(hasattr(petrov_client, name) for name in petrov_client.__all__)
 
 

@@ -14,6 +14,7 @@ import pytest
 from petrov_client import (
     Client,
     ConnectionFailed,
+    IncompleteRolloutWarning,
     InvalidInput,
     OutsideTrainingWarning,
     ServerFault,
@@ -100,6 +101,29 @@ async def test_the_service_stops_when_the_caller_has_enough(gateway: Gateway, ki
 async def test_an_error_in_the_middle_is_the_service_s_own(gateway: Gateway, kind: str) -> None:
     with pytest.raises(ServerFault, match="is not finite"):
         await rolled(kind, gateway, np.full(16, 1e30, np.float32), 40, rate=9.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_frames_before_an_error_are_kept_where_the_caller_wants_them(gateway: Gateway, kind: str) -> None:
+    largest = np.full(16, 1e30, np.float32)  # times 9 it is beyond float32 in frame 9
+    with pytest.warns(IncompleteRolloutWarning, match=r"after frame 8 of 40: .* is not finite"):
+        found, known = await rolled(kind, gateway, largest, 40, rate=9.0, partial=True, quality=True)
+    np.testing.assert_allclose(found, toy_rollouts.compute(largest[None], 9.0, 8)[0], rtol=1e-5)
+    assert known.error_estimate.shape == (8,)
+    with pytest.warns(IncompleteRolloutWarning, match="after frame 8 of 40"):
+        assert len(await taken(kind, gateway, 40, largest, 40, rate=9.0, partial=True)) == 8
+    with pytest.raises(ServerFault, match="is not finite"):
+        await rolled(kind, gateway, largest * 1e8, 40, rate=9.0, partial=True)  # in the first frame
+
+
+@pytest.mark.filterwarnings("ignore::petrov_client.OutsideTrainingWarning")
+def test_a_batch_goes_on_without_the_samples_that_fail_also_in_further_requests(gateway: Gateway) -> None:
+    u = np.stack([np.full(16, 1e30, np.float32), U[0]])
+    with Client(gateway.url) as client:
+        found = client.rollout("growth", u, 1005, rate=[9.0, 1.0], partial=True)
+    np.testing.assert_allclose(found[0, :8], toy_rollouts.compute(u[:1], 9.0, 8)[0], rtol=1e-5)
+    assert np.isnan(found[0, 8:]).all()
+    np.testing.assert_array_equal(found[1], [U[0]] * 1005)
 
 
 def test_more_frames_than_one_request_may_ask_for_go_on_from_the_last_one(gateway: Gateway) -> None:

@@ -42,7 +42,7 @@ from petrov_client._exceptions import (
 )
 from petrov_client._inversion import Inversion
 from petrov_client._models import GridInfo, ModelInfo, ParameterInfo, TensorInfo
-from petrov_client._quality import OutsideTrainingWarning, Quality
+from petrov_client._quality import IncompleteRolloutWarning, OutsideTrainingWarning, Quality
 from petrov_client._score import Scored, score
 from petrov_client._vocabulary import Choice, Vocabulary
 
@@ -59,6 +59,7 @@ __all__ = [
     "Example",
     "GridInfo",
     "GrpcClient",
+    "IncompleteRolloutWarning",
     "InvalidInput",
     "InvalidResponse",
     "Inversion",

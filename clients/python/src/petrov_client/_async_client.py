@@ -128,15 +128,17 @@ class AsyncPredictor:
         progress: Progress = False,
         *,
         quality: bool = False,
+        partial: bool = False,
         **inputs: Any,
     ) -> Any:
         """Predict the trajectories that follow from single states or a batch of them; see `Client.rollout`."""
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        rollouts = Rollouts(await self._checked_input(model, array, inputs, version, limit), frames, quality)
+        rollouts = Rollouts(await self._checked_input(model, array, inputs, version, limit), frames, quality, partial)
         whole = Trajectory(rollouts)
         async with aclosing(self._frames(rollouts, version, limit, progress)) as found:
             async for frame in found:
                 whole.add(frame)
+        rollouts.warn()
         if whole.outside and not quality:
             warn(model)
         return (whole.array(), whole.quality()) if quality else whole.array()
@@ -151,6 +153,7 @@ class AsyncPredictor:
         progress: Progress = False,
         *,
         quality: bool = False,
+        partial: bool = False,
         **inputs: Any,
     ) -> AsyncIterator[Any]:
         """Roll out as `rollout` does, and yield every frame as it arrives; see `Client.rollout_stream`.
@@ -158,10 +161,11 @@ class AsyncPredictor:
         Use `async with contextlib.aclosing(…)` where the loop over it may end early: the service stops at once.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        rollouts = Rollouts(await self._checked_input(model, array, inputs, version, limit), frames, quality)
+        rollouts = Rollouts(await self._checked_input(model, array, inputs, version, limit), frames, quality, partial)
         async with aclosing(self._frames(rollouts, version, limit, progress)) as found:
             async for frame in found:
                 yield rollouts.shown(frame)
+        rollouts.warn()
 
     async def _frames(
         self, rollouts: Rollouts, version: int | None, limit: float, progress: Progress
@@ -174,9 +178,12 @@ class AsyncPredictor:
                     await stack.enter_async_context(aclosing(self._followed(piece, version, limit)))
                     for piece in rollouts.pieces
                 ]
-                for _ in range(total):
-                    yield joined([await anext(stream) for stream in streams])
-                    advance(1)
+                try:
+                    for _ in range(total):
+                        yield joined([await anext(stream) for stream in streams])
+                        advance(1)
+                except PetrovError as fault:
+                    rollouts.end(fault)
 
     async def _followed(self, rollout: Rollout, version: int | None, limit: float) -> AsyncGenerator[Response]:
         """Yield the frames of some samples, in further requests where one breaks off or may not ask for all."""
@@ -187,8 +194,7 @@ class AsyncPredictor:
             try:
                 async with aclosing(self._receive(call.request, attempts.remaining())) as replies:
                     async for reply in replies:
-                        response = call.read(reply)
-                        rollout.follow(response.outputs)
+                        response = rollout.follow(call.read(reply))
                         attempts = Attempts(limit)
                         yield response
                 if rollout.done != end:

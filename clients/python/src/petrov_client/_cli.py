@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from dataclasses import asdict, dataclass
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -24,18 +25,18 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from petrov_client import _columns, _files, _inversion, _movie, _tables, _texts
+from petrov_client import _columns, _files, _frame_files, _inversion, _tables, _texts
 from petrov_client._async_client import IN_FLIGHT
 from petrov_client._client import Client
 from petrov_client._exceptions import PetrovError, RequestError, ServiceError
-from petrov_client._quality import Options, Outside, Quality
+from petrov_client._quality import IncompleteRolloutWarning, Options, Outside, Quality, warn
 from petrov_client._retry import TIMEOUT_SECONDS
-from petrov_client._rollout import by_name
+from petrov_client._rollout import by_name, time_axis
 from petrov_client._score import PATIENCE_SECONDS
 from petrov_client._score import score as score_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from petrov_client._client import SyncPredictor
     from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
@@ -267,11 +268,16 @@ def rollout(
     url: Url = GATEWAY,
     version: Version = None,
     timeout: Timeout = TIMEOUT_SECONDS,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Keep the frames before an error, and the samples that do not fail.")
+    ] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
 ) -> None:
     r"""Predict the trajectories that follow from the states in IN, and write them to OUT as \[..., frame, ...].
 
-    IN is read as by [bold]petrov predict[/].
+    IN is read as by [bold]petrov predict[/]. Frames are written as they
+    arrive, so memory holds a few of them. OUT is there once it is complete:
+    after an error there is no OUT or, with --partial, one with fewer frames.
 
     A movie shows every output frame by frame, with one scale for all frames.
 
@@ -279,13 +285,20 @@ def rollout(
     """
     with _client(url, timeout) as client:
         info = _checked(client, model, source, target, _files.TRAJECTORIES)
-        with _files.opened(source, info) as found:
+        total = time_axis(info).trained if frames is None else frames
+        with _files.opened(source, info) as found, _frame_files.writing(target, info, total) as file:
             _report_unused(source, found.unused)
             arrays = _files.with_numbers(found.arrays, _numbers(parameter))
-            found_frames = client.rollout(model, arrays, frames, version=version, progress=progress)
-        outputs = by_name(found_frames, info)
-        _write_trajectories(target, outputs, info)
-        _report(outputs, target)
+            rolled = client.rollout_stream(
+                model, arrays, total, version=version, progress=progress, quality=True, partial=partial
+            )
+            outside, ended = _write_frames(rolled, file, info)
+        described = [f"{name} {list(shape)} {_columns.span(file.spans[name])}" for name, shape in file.shapes.items()]
+        typer.echo(f"{', '.join(described)} -> {target}")
+        if outside:
+            warn(model)
+    if ended:
+        _end(ended, FAILED)
 
 
 @app.command()
@@ -458,6 +471,22 @@ def _predict_fields(client: SyncPredictor, job: FieldJob, target: Path | None, *
     typer.echo(f"{info.name} version {job.version or info.version}, {seconds:.2f} s{known and f', {known}'}")
 
 
+def _write_frames(
+    rolled: Iterator[Any], file: _frame_files.Frames, info: ModelInfo
+) -> tuple[bool, IncompleteRolloutWarning | None]:
+    """Write frames, and return whether any state was outside, and how the rollout ended if not with its last frame."""
+    outside = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", IncompleteRolloutWarning)
+        try:
+            for frame, known in rolled:
+                file.add(by_name(frame, info))
+                outside |= known.outside is not None and bool(np.any(known.outside))
+        except IncompleteRolloutWarning as ended:
+            return outside, ended
+    return outside, None
+
+
 def _checked(
     client: SyncPredictor, model: str, source: Path, target: Path, suffixes: frozenset[str] = _files.ARRAYS
 ) -> ModelInfo:
@@ -493,20 +522,6 @@ def _predicted(
         grid = np.shape(found.arrays[info.first_name])[-len(info.grid.axes) :] if info.grid else ()
     arrays, quality = predicted if info.quality else (predicted, Quality())
     return by_name(arrays, info), _columns.arrays(info, quality), grid
-
-
-def _write_trajectories(target: Path, outputs: Mapping[str, Any], info: ModelInfo) -> None:
-    """Write trajectories in the format that the suffix names."""
-    if target.suffix == _movie.SUFFIX:
-        with _files.replacing(target) as temporary:
-            movie = temporary.with_suffix(_movie.SUFFIX)  # by which the encoder knows the format
-            try:
-                _movie.write(movie, outputs, info)
-                movie.replace(temporary)
-            finally:
-                movie.unlink(missing_ok=True)
-    else:
-        _files.write(target, outputs, info.outputs)
 
 
 def _write_sample(target: Path, arrays: Mapping[str, Any], tensors: Sequence[TensorInfo | ParameterInfo]) -> None:

@@ -175,6 +175,7 @@ class SyncPredictor:
         progress: Progress = False,
         *,
         quality: bool = False,
+        partial: bool = False,
         **inputs: Any,
     ) -> Any:
         """Predict the trajectories that follow from single states or a batch of them.
@@ -190,6 +191,9 @@ class SyncPredictor:
             timeout: Seconds for each frame, repetitions included; the client's if None.
             progress: True for a progress bar, or a function of (frames done, frames in all).
             quality: Whether to return what is known about the error of every frame, too.
+            partial: Whether to keep what is right where the model or the service fails: samples that the model fails on
+                are NaN from there on, and a rollout that ends with an error after some frames is shorter, with an
+                `IncompleteRolloutWarning`. Else the error is raised.
             inputs: Inputs and parameters by name.
 
         Returns:
@@ -201,10 +205,11 @@ class SyncPredictor:
             PetrovError: Any other of the tree in `petrov_client._exceptions`.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        rollouts = Rollouts(self._checked_input(model, array, inputs, version, limit), frames, quality)
+        rollouts = Rollouts(self._checked_input(model, array, inputs, version, limit), frames, quality, partial)
         whole = Trajectory(rollouts)
         for frame in self._frames(rollouts, version, limit, progress):
             whole.add(frame)
+        rollouts.warn()
         if whole.outside and not quality:
             warn(model)
         return (whole.array(), whole.quality()) if quality else whole.array()
@@ -219,6 +224,7 @@ class SyncPredictor:
         progress: Progress = False,
         *,
         quality: bool = False,
+        partial: bool = False,
         **inputs: Any,
     ) -> Iterator[Any]:
         """Roll out as `rollout` does, and yield every frame as it arrives.
@@ -235,6 +241,7 @@ class SyncPredictor:
             timeout: See there.
             progress: See there.
             quality: See there.
+            partial: See there; the iterator ends early, with the warning.
             inputs: See there.
 
         Returns:
@@ -245,7 +252,7 @@ class SyncPredictor:
             PetrovError: Any other of the tree in `petrov_client._exceptions`, here or from the iterator.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        rollouts = Rollouts(self._checked_input(model, array, inputs, version, limit), frames, quality)
+        rollouts = Rollouts(self._checked_input(model, array, inputs, version, limit), frames, quality, partial)
         return self._shown(rollouts, self._frames(rollouts, version, limit, progress))
 
     @staticmethod
@@ -253,6 +260,7 @@ class SyncPredictor:
         with closing(frames):
             for frame in frames:
                 yield rollouts.shown(frame)
+        rollouts.warn()
 
     def _frames(
         self, rollouts: Rollouts, version: int | None, timeout: float, progress: Progress
@@ -263,9 +271,12 @@ class SyncPredictor:
             streams = [
                 stack.enter_context(closing(self._followed(piece, version, timeout))) for piece in rollouts.pieces
             ]
-            for responses in zip(*streams, strict=True):
-                yield joined(responses)
-                advance(1)
+            try:
+                for responses in zip(*streams, strict=True):
+                    yield joined(responses)
+                    advance(1)
+            except PetrovError as fault:
+                rollouts.end(fault)
 
     def _followed(self, rollout: Rollout, version: int | None, timeout: float) -> Generator[Response]:
         """Yield the frames of some samples, in further requests where one breaks off or may not ask for all."""
@@ -276,8 +287,7 @@ class SyncPredictor:
             try:
                 with closing(self._receive(call.request, attempts.remaining())) as replies:
                     for reply in replies:
-                        response = call.read(reply)
-                        rollout.follow(response.outputs)
+                        response = rollout.follow(call.read(reply))
                         attempts = Attempts(timeout)
                         yield response
                 if rollout.done != end:

@@ -107,7 +107,7 @@ def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> No
 
 
 def write(path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo | ParameterInfo]) -> None:
-    """Write outputs as `.npy` or `.npz`, or as the arrays of an HDF5 file or a zarr folder, with units and meaning.
+    """Write outputs as `.npy` or `.npz`, or as the arrays of an HDF5 file with their units and meaning.
 
     Args:
         path: The file; its suffix selects the format.
@@ -121,9 +121,6 @@ def write(path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo |
     with replacing(path) as temporary:
         if path.suffix in HDF5:
             _write_hdf5(temporary, outputs, described)
-            return
-        if path.suffix == ZARR:
-            _write_zarr(temporary, outputs, described)
             return
         with temporary.open("wb") as file:
             if path.suffix == ".npz":
@@ -251,12 +248,6 @@ def _write_hdf5(path: Path, outputs: Mapping[str, Any], tensors: Mapping[str, Te
     with hdf5().File(path, "w") as file:
         for name, array in outputs.items():
             file.create_dataset(name, data=array).attrs.update(attributes(tensors[name]))
-
-
-def _write_zarr(path: Path, outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | ParameterInfo]) -> None:
-    group = zarr().open_group(str(path), mode="w")
-    for name, array in outputs.items():
-        group.create_array(name, data=np.asarray(array)).attrs.update(attributes(tensors[name]))
 
 
 def _npy(path: Path) -> Any:

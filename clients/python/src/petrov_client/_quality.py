@@ -34,6 +34,10 @@ class OutsideTrainingWarning(UserWarning):
     """
 
 
+class IncompleteRolloutWarning(UserWarning):
+    """A rollout ended with an error after some frames, which `rollout(..., partial=True)` returns."""
+
+
 @dataclass(frozen=True)
 class Quality:
     """What is known about the errors of a prediction.
@@ -71,6 +75,7 @@ class Options:
         outside: What happens to an input that is unlike the training data.
         frames: How many frames of a trajectory follow; None for any other model, or for the model's default.
         after: Frames of the trajectory before the state that is sent.
+        partial: Whether a rollout goes on without the samples that the model fails on.
     """
 
     quality: bool = False
@@ -78,6 +83,7 @@ class Options:
     outside: Outside = "answer"
     frames: int | None = None
     after: int = 0
+    partial: bool = False
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -103,6 +109,8 @@ class Options:
             found["frames"] = str(self.frames)
         if self.after:
             found["after"] = str(self.after)
+        if self.partial:
+            found["partial"] = "true"
         return found if self.outside == "answer" else {**found, "outside": self.outside}
 
 

@@ -6,18 +6,21 @@ arrived, and a rollout of more frames than one request may ask for goes on from 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import warnings
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from petrov_client._exceptions import InvalidInput, InvalidResponse
-from petrov_client._quality import Options, Response, quality_of
+from petrov_client._quality import IncompleteRolloutWarning, Options, Response, quality_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from petrov_client._arrays import Fields, PredictionInput
+    from petrov_client._exceptions import PetrovError
     from petrov_client._models import FramesInfo, ModelInfo
     from petrov_client._quality import Quality
 
@@ -32,18 +35,19 @@ class Rollout:
         checked: The whole batch.
         piece: The samples.
         total: How many frames are wanted.
-        quality: Whether the numbers of every frame are wanted.
+        wanted: What is wanted besides the outputs.
 
     Attributes:
         inputs: Inputs and parameters by name, from which the next request starts.
         done: Frames that have arrived.
     """
 
-    def __init__(self, checked: PredictionInput, piece: slice, total: int, *, quality: bool) -> None:
+    def __init__(self, checked: PredictionInput, piece: slice, total: int, wanted: Options) -> None:
         self.info = checked.info
         self.inputs: dict[str, Any] = checked.arrays(piece)
         self.done = 0
-        self._time, self._total, self._quality = time_axis(self.info), total, quality
+        self._failed = np.zeros(piece.stop - piece.start, np.bool_)
+        self._time, self._total, self._wanted = time_axis(self.info), total, wanted
         size = max(self.inputs[name].nbytes // self._time.history for name in self._time.states)
         self._most = max(1, min(self._time.maximum, REQUEST_BYTES // size))
 
@@ -54,22 +58,38 @@ class Rollout:
 
     def options(self) -> Options:
         """Return what the next request asks for."""
-        return Options(quality=self._quality, frames=min(self.left, self._most), after=self.done)
+        return replace(self._wanted, frames=min(self.left, self._most), after=self.done)
 
-    def follow(self, outputs: Mapping[str, Fields]) -> None:
-        """Go on from a frame `[batch, (component), *grid]` of every output.
+    def follow(self, response: Response) -> Response:
+        """Go on from a frame `[batch, (component), *grid]` of every output, and return it.
+
+        A sample that the model has failed on stays NaN; a next request starts it from its last finite state, since no
+        other can be sent.
 
         Raises:
             InvalidResponse: It has another shape than the state that it follows.
         """
         history = self._time.history
+        if self._wanted.partial:
+            response = self._without_failed(response)
         for name, tensor in zip(self._time.states, self.info.outputs, strict=True):
-            state, made = self.inputs[name], np.asarray(outputs[tensor.name])
+            state, made = self.inputs[name], np.asarray(response.outputs[tensor.name])
             expected = state.shape if history == 1 else (len(state), *state.shape[2:])
             if made.shape != expected:
                 raise InvalidResponse(f"expected a frame of shape {expected} but got {made.shape}")
-            self.inputs[name] = made if history == 1 else np.concatenate([state[:, 1:], made[:, None]], axis=1)
+            found = made if history == 1 else np.concatenate([state[:, 1:], made[:, None]], axis=1)
+            self.inputs[name] = np.where(_column(self._failed, found), state, found) if self._failed.any() else found
         self.done += 1
+        return response
+
+    def _without_failed(self, response: Response) -> Response:
+        for array in response.outputs.values():
+            if len(array) == len(self._failed):
+                self._failed |= ~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
+        if not self._failed.any():
+            return response
+        outputs = {n: np.where(_column(self._failed, each), np.nan, each) for n, each in response.outputs.items()}
+        return replace(response, outputs=outputs)
 
 
 @dataclass
@@ -80,6 +100,10 @@ class Rollouts:
         checked: What it starts from.
         frames: How many frames are wanted; None for as many as a training trajectory has.
         quality: Whether the numbers of every frame are wanted.
+        partial: Whether the frames before an error are wanted, and the samples that the model does not fail on.
+
+    Attributes:
+        fault: The error that ended the rollout after some frames, where these are wanted.
 
     Raises:
         InvalidInput: The model computes no trajectories, or the number is not positive.
@@ -88,6 +112,8 @@ class Rollouts:
     checked: PredictionInput
     frames: int | None = None
     quality: bool = False
+    partial: bool = False
+    fault: PetrovError | None = field(default=None, init=False)
     pieces: list[Rollout] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,8 +121,29 @@ class Rollouts:
         self.total = time.trained if self.frames is None else self.frames
         if self.total < 1:
             raise InvalidInput(f"expected at least one frame but got {self.total}")
-        slices = self.checked.slices()
-        self.pieces = [Rollout(self.checked, piece, self.total, quality=self.quality) for piece in slices]
+        slices, wanted = self.checked.slices(), Options(quality=self.quality, partial=self.partial)
+        self.pieces = [Rollout(self.checked, piece, self.total, wanted) for piece in slices]
+
+    @property
+    def done(self) -> int:
+        """Frames that have arrived of every sample."""
+        return min(piece.done for piece in self.pieces)
+
+    def end(self, fault: PetrovError) -> None:
+        """Keep an error after some frames, where these are wanted.
+
+        Raises:
+            PetrovError: The error itself, in any other case.
+        """
+        if not (self.partial and self.done):
+            raise fault
+        self.fault = fault
+
+    def warn(self) -> None:
+        """Issue the warning that frames are missing, at the line of the caller of `rollout` or of the iterator."""
+        if self.fault is not None:
+            text = f"the rollout ended after frame {self.done} of {self.total}: {self.fault}"
+            warnings.warn(text, IncompleteRolloutWarning, stacklevel=3)
 
     def shown(self, response: Response) -> Any:
         """Return a frame as the caller receives it, with its quality if that is wanted."""
@@ -136,12 +183,20 @@ class Trajectory:
 
     def array(self) -> Any:
         """Return `[(batch), frame, (component), *grid]`, or a dictionary of several outputs."""
-        single = self._rollouts.checked.single
-        return unwrapped({name: array[0] if single else array for name, array in self._arrays.items()})
+        single, arrays = self._rollouts.checked.single, self._arrived(self._arrays)
+        return unwrapped({name: array[0] if single else array for name, array in arrays.items()})
 
     def quality(self) -> Quality:
         """Return what is known about the frames, `[(batch), frame]`."""
-        return quality_of(self._numbers, self._solved_by, single=self._rollouts.checked.single)
+        return quality_of(self._arrived(self._numbers), self._solved_by, single=self._rollouts.checked.single)
+
+    def _arrived(self, whole: Mapping[str, Fields]) -> dict[str, Fields]:
+        return {name: array[:, : self._count] for name, array in whole.items()}
+
+
+def _column(mask: npt.NDArray[np.bool_], array: Fields) -> npt.NDArray[np.bool_]:
+    """Return a mask `[batch]` with as many axes as an array."""
+    return mask.reshape(-1, *[1] * (array.ndim - 1))
 
 
 def joined(responses: Sequence[Response]) -> Response:
