@@ -31,8 +31,8 @@ PARAMETERS: list[dict[str, Any]] = [
         "name": "partial",
         "in": "query",
         "description": "What happens to a batch where the model's output for some samples is not finite: all of it "
-        "fails (502), or these samples alone, whose outputs are NaN (null in JSON) and which `failed` marks. In a rollout "
-        "they stay so from there on, and it ends once all samples have failed.",
+        "fails (502), or these samples alone, whose outputs are NaN (null in JSON) and which `failed` marks. In a "
+        "rollout they stay so from there on, and it ends once all samples have failed.",
         "schema": {"type": "boolean", "default": False},
     },
     {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -36,12 +36,15 @@ from serving.problem_details import MEDIA_TYPE, InvalidParameter, ProblemDetails
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Callable
+
+    from starlette.datastructures import Headers
 
     from serving.catalogue.card import Card
     from serving.document import Document
     from serving.inference.admission import Ticket
-    from serving.inference.prediction import Predictor
+    from serving.inference.policy import Policy
+    from serving.inference.prediction import Predictor, Successor
 
 Result = TypeVar("Result")
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -242,7 +245,7 @@ async def _predict(
     predictor: Predictor,
     request: Request,
     service: Service,
-    successor: Callable[[Card, float], Awaitable[Card]] | None = None,
+    successor: Successor | None = None,
     make: Callable[[bytearray, str, str], Body] = Body,
 ) -> Response:
     """Read the body, predict, and stop when the client disconnects.
@@ -255,21 +258,17 @@ async def _predict(
         successor: Finds the version that is served instead of one that is gone.
         make: Makes the exchange of the body, its media type and that of the response.
     """
-    request_type = negotiation.request_type(request.headers)
-    response_type = negotiation.response_type(request.headers, request_type)
-    policy, state = policies.policy(request.query_params), request.state
-    state.version = card.version
-    state.caller.check()
+    terms, state = _terms(card, request, negotiation.response_type), request.state
     with service.admission.admit() as ticket:
-        exchange = make(await _content(request, request_type, ticket, service), request_type, response_type)
-        work = predictor.predict(card, exchange, state.request_id, state.caller, policy=policy, successor=successor)
+        exchange = make(await _content(request, terms.sent, ticket, service), terms.sent, terms.wanted)
+        work = predictor.predict(
+            card, exchange, state.request_id, state.caller, policy=terms.policy, successor=successor
+        )
         written = await body.unless_disconnected(request, work)
-    return Response(written.body, media_type=response_type, headers=written.headers)
+    return Response(written.body, media_type=terms.wanted, headers=written.headers)
 
 
-async def _stream(
-    card: Card, request: Request, service: Service, successor: Callable[[Card, float], Awaitable[Card]] | None = None
-) -> Response:
+async def _stream(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
     """Read the body, compute the first frames, and return the response that computes and sends the others.
 
     Args:
@@ -278,17 +277,45 @@ async def _stream(
         service: The parts of the gateway.
         successor: As for `_predict`.
     """
-    request_type = negotiation.request_type(request.headers)
-    part_type = negotiation.part_type(request.headers, request_type)
-    policy, state = policies.policy(request.query_params), request.state
-    state.version = card.version
-    state.caller.check()
+    terms, state = _terms(card, request, negotiation.part_type), request.state
     with ExitStack() as stack:  # the response ends what is admitted
         ticket = stack.enter_context(service.admission.admit())
-        exchange = Body(await _content(request, request_type, ticket, service), request_type, part_type)
-        following = service.predictor.stream(card, exchange, state.request_id, state.caller, policy, successor)
+        exchange = Body(await _content(request, terms.sent, ticket, service), terms.sent, terms.wanted)
+        following = service.predictor.stream(card, exchange, state.request_id, state.caller, terms.policy, successor)
         first = await body.unless_disconnected(request, _next(following))
-        return frames.FrameStream(request, first, following, part_type, service.metrics, stack.pop_all())
+        return frames.FrameStream(request, first, following, terms.wanted, service.metrics, stack.pop_all())
+
+
+class Terms(NamedTuple):
+    """What the head of a request says.
+
+    Attributes:
+        sent: The media type of its body.
+        wanted: That of the response, or of each of its parts.
+        policy: What the caller wants where an output may not be accurate enough.
+    """
+
+    sent: str
+    wanted: str
+    policy: Policy
+
+
+def _terms(card: Card, request: Request, choose: Callable[[Headers, str], str]) -> Terms:
+    """Return the terms of a request, and record the version that it runs.
+
+    Args:
+        card: Of that version.
+        request: The request.
+        choose: Chooses the media type of the response by the headers and the media type of the body.
+
+    Raises:
+        Refused: A media type or a parameter is not known, or the caller has to wait.
+    """
+    sent = negotiation.request_type(request.headers)
+    terms = Terms(sent, choose(request.headers, sent), policies.policy(request.query_params))
+    request.state.version = card.version
+    request.state.caller.check()
+    return terms
 
 
 async def _next(generator: AsyncGenerator[Result]) -> Result:

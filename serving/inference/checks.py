@@ -120,7 +120,7 @@ def output_fault(
     others = ""
     if not failed.all():
         others = f"; {int(failed.sum())} of {len(failed)} samples fail, and partial=true returns the others"
-    which = "" if single else f" for sample {sample}"
+    which = f" for {'this' if single else f'sample {sample} of'} {', '.join(tensor.name for tensor in card.inputs)}"
     return NonFiniteOutput(
         f"{model}{which} is not finite ({location} is {value}){others}",
         array=card.inputs[0].name,

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 from serving.codecs import buffers, json_arrays
 from serving.open_inference import tensors
-from serving.problem_details import BodyTooLarge, UnreadableBody, WrongShape
+from serving.problem_details import BodyTooLarge, InvalidParameter, UnreadableBody, WrongShape
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -59,7 +59,9 @@ class InferenceRequest(_Part):
     """`POST /v2/models/{model}/infer`."""
 
     id: Annotated[str, Field(max_length=1024)] = ""
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] = Field(
+        default={}, description="`binary_data_output`, and `frames` for models of trajectories."
+    )
     inputs: Annotated[tuple[InputTensor, ...], Field(min_length=1), *_BOUNDED]
     outputs: Annotated[tuple[RequestedOutput, ...], *_BOUNDED] = ()
 
@@ -101,15 +103,17 @@ class RestExchange:
         content: The request's body.
         json_bytes: Where its JSON ends; None for all of it.
         outputs: The outputs of the model.
-    """
 
-    frames: int | None = None  # the query says it
+    Attributes:
+        frames: How many frames of a trajectory its parameters ask for; None where the query may say it.
+    """
 
     def __init__(self, content: bytearray, json_bytes: int | None, outputs: Sequence[str]) -> None:
         self.size = len(content)
         self._content = content
         self._json_bytes = len(content) if json_bytes is None else json_bytes
         self._outputs = outputs
+        self.frames: int | None = None
 
     def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
         """Return the arrays of the body.
@@ -118,6 +122,7 @@ class RestExchange:
             Refused: The body does not hold the inputs of the model.
         """
         self._request = request = _parsed(self._content, self._json_bytes)
+        self.frames = _frames(request.parameters.get("frames"))
         tensors.check_inputs([tensor.name for tensor in request.inputs], names, optional)
         tensors.check_outputs([output.name for output in request.outputs], self._outputs)
         for tensor in (*request.inputs, *request.outputs):
@@ -156,6 +161,17 @@ def _parsed(content: bytearray, json_bytes: int) -> InferenceRequest:
         first = error.errors(include_input=False)[0]
         location = ".".join(str(key)[:32] for key in first["loc"]) or "the JSON body"
         raise UnreadableBody(f"{location}: {first['msg']}") from error
+
+
+def _frames(value: Any) -> int | None:
+    """Return the parameter `frames`.
+
+    Raises:
+        InvalidParameter: It is no number of frames.
+    """
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    raise InvalidParameter(f"frames: expected a whole number from 1 but got {str(value)[:32]}")
 
 
 def _arrays(inputs: Sequence[InputTensor], tail: memoryview, max_bytes: int) -> dict[str, NDArray[Any]]:

@@ -30,11 +30,10 @@ from serving.problem_details import BodyTooLarge, UnreadableBody
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from starlette.datastructures import Headers
 
     from serving.catalogue.card import Card
+    from serving.inference.prediction import Successor
 
 PREFIX = "/v2"
 JSON_BYTES = "Inference-Header-Content-Length"
@@ -129,9 +128,7 @@ async def infer(model: str, request: Request, service: Serving, version: Version
     return await _infer((await service.catalogue.newest(model)).card, request, service, service.catalogue.successor)
 
 
-async def _infer(
-    card: Card, request: Request, service: Service, successor: Callable[[Card, float], Awaitable[Card]] | None = None
-) -> Response:
+async def _infer(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
     negotiation.check_uncompressed(request.headers)
     policy = policies.policy(request.query_params)
     json_bytes, limit = _limits(request.headers, service.settings.max_body_bytes)

@@ -6,23 +6,28 @@ import http.client
 import json
 import shutil
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from typing import TYPE_CHECKING
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
+import grpc
 import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from serving.codecs import npy
 from tests.serving.test_commands import command, status, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from serving.settings import Settings
     from serving.triton.server import TritonServer
 
 CLIENTS = 4
+DRAIN = 12.0
 BODY = npy.write(np.ones((40, 64, 64), np.float32))
 HEADERS = {"Content-Type": npy.MEDIA_TYPE, "Connection": "close"}
 
@@ -61,3 +66,65 @@ def test_sigterm_under_load_loses_no_response(
     statuses = [line["status"] for line in logged if line.get("route", "").endswith("/predict")]
     assert set(responses) == {200}
     assert statuses == ["200"] * len(responses)
+
+
+@contextmanager
+def rollouts(
+    triton: TritonServer, repository: Path, settings: Settings, frames: int
+) -> Iterator[tuple[http.client.HTTPResponse, Any]]:
+    """Begin a rollout over HTTP and one over gRPC, stop the gateway, and yield what both go on with.
+
+    The readers wait, so neither rollout is complete then: sockets hold few of its frames.
+    """
+    shutil.copytree(repository / "growth", settings.repository / "growth")
+    u = np.ones(50_000, np.float32)
+    message = service_pb2.ModelInferRequest(
+        model_name="growth",
+        inputs=[{"name": "u", "datatype": "FP32", "shape": [1, len(u)]}],
+        raw_input_contents=[u.tobytes()],
+        parameters={"frames": {"int64_param": frames}},
+    )
+    with (
+        command(settings, "gateway", "--triton", triton.settings.triton_addresses[0]) as (service, _),
+        closing(http.client.HTTPConnection("127.0.0.1", settings.port, timeout=60)) as connection,
+        grpc.insecure_channel(f"127.0.0.1:{settings.grpc_port}") as channel,
+    ):
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        connection.request("POST", f"/v1/models/growth/rollout?frames={frames}", npy.write(u), HEADERS)
+        response = connection.getresponse()
+        assert b"Petrov-Frame: 1\r\n" in response.read(u.nbytes)
+        call = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([message]))
+        assert next(call).infer_response.parameters["frame"].int64_param == 1
+        service.terminate()
+        wait_for(lambda: status(settings, "/health/ready") != 200)
+        yield response, call
+        assert service.wait(60) == 0
+
+
+def test_a_rollout_that_has_begun_is_completed_after_sigterm(
+    triton: TritonServer, toy_repository: Path, make_settings: Callable[..., Settings], tmp_path: Path
+) -> None:
+    settings = make_settings(tmp_path / "repository", drain_seconds=300.0, receive_seconds=120.0)
+    with rollouts(triton, toy_repository, settings, frames=100) as (response, call):
+        content = response.read()  # a truncated response raises
+        assert content.endswith(b"--\r\n")
+        assert content.count(b"Petrov-Frame: ") == 100 - 1
+        assert [each.infer_response.parameters["frame"].int64_param for each in call] == list(range(2, 101))
+
+
+def test_after_half_of_the_drain_a_rollout_ends_with_an_error_as_its_last_part(
+    triton: TritonServer, toy_repository: Path, make_settings: Callable[..., Settings], tmp_path: Path
+) -> None:
+    settings = make_settings(tmp_path / "repository", drain_seconds=DRAIN, receive_seconds=120.0)
+    with rollouts(triton, toy_repository, settings, frames=1000) as (response, call):
+        time.sleep(DRAIN / 2)
+        with pytest.raises(http.client.IncompleteRead) as broken:
+            response.read()
+        with pytest.raises(grpc.RpcError, match="the service is shutting down") as refused:
+            list(call)
+    head, _, document = broken.value.partial.rpartition(b"\r\n--")[2].partition(b"\r\n\r\n")
+    assert b"application/problem+json" in head
+    problem = json.loads(document)
+    assert (problem["status"], problem["type"]) == (503, "urn:petrov:problem:unavailable")
+    assert "the service is shutting down" in problem["detail"]
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE

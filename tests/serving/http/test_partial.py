@@ -57,8 +57,8 @@ def test_the_error_names_the_sample_and_is_counted_for_the_version(
     problem = response.json()
     assert (response.status_code, problem["type"]) == (502, "urn:petrov:problem:non-finite-output")
     assert problem["detail"] == (
-        'the output of "drift" version 1 for sample 1 is not finite (moved[4,7] is inf); 1 of 3 samples fail, and '
-        "partial=true returns the others"
+        'the output of "drift" version 1 for sample 1 of density, velocity is not finite (moved[4,7] is inf); '
+        "1 of 3 samples fail, and partial=true returns the others"
     )
     assert problem["where"] == {"array": "density", "index": [1], "pointer": "/inputs/density/1"}
     assert failures(http) == before + 1
