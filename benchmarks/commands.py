@@ -23,7 +23,7 @@ from benchmarks.own_data import trainings as own_data_trainings
 from benchmarks.profiling.command import profile, split
 from benchmarks.profiling.plot import draw as draw_profile
 from benchmarks.report import markdown, memorisation, page, pictures, research
-from benchmarks.service import fairness, latency, malformed, mixed_grids, overhead, soak, throughput, workers
+from benchmarks.service import fairness, importer, latency, malformed, mixed_grids, overhead, soak, throughput, workers
 from benchmarks.tables import (
     accuracy,
     attention,
@@ -32,6 +32,7 @@ from benchmarks.tables import (
     forward,
     outside,
     pareto,
+    products,
     quality,
     settings,
     solvers,
@@ -90,7 +91,8 @@ def everything(context: typer.Context, repository: Repository = MODELS, quick: Q
         [(points, _)] = throughput.ONE  # the grid of the published network in the table of the service
         write_service(repository, forward.graph(Path(folder), points), quick=quick)
     measure_attention(quick)
-    measure_solvers(repository, quick)
+    measure_solvers(repository, quick=quick)
+    measure_products(repository, quick)
     measure_pareto(repository, quick)
     measure_breakeven(quick)
     if not quick:
@@ -248,10 +250,37 @@ def measure_attention(quick: Quick = False) -> None:
 
 
 @app.command("solvers")
-def measure_solvers(repository: Repository = MODELS, quick: Quick = False) -> None:
+def measure_solvers(
+    repository: Repository = MODELS,
+    models: Annotated[str, typer.Option(help="Which models; the rows of the others stay.")] = ",".join(solvers.MODELS),
+    quick: Quick = False,
+) -> None:
     """Measure the inverse and Burgers networks beside their solvers; into docs/benchmarks.md."""
-    found = solvers.measure(repository, quick=quick)
+    chosen = tuple(split(models))
+    kept = solvers.others(page.read("solvers"), chosen)
+    found = sorted([*kept, *solvers.measure(repository, chosen, quick=quick)], key=solvers.position)
     put("solvers", solvers.document(found), solvers.tables(found), quick=quick)
+
+
+@app.command("products")
+def measure_products(repository: Repository = MODELS, quick: Quick = False) -> None:
+    """Measure what gradients and tangents of the released models cost; into docs/gradients.md."""
+    found = products.measure(repository, quick=quick)
+    page.publish("products", products.document(found), {}, quick=quick)
+    publish("products", *products.table(found))
+
+
+@app.command("importer")
+def measure_importer(
+    data: Annotated[Path, typer.Option("--data", help="The folder of the samples; missing ones are made.")] = Path(
+        "data"
+    ),
+    quick: Quick = False,
+) -> None:
+    """Serve checkpoints that the published package trains, beside its own outputs; into docs/training.md."""
+    found = importer.measure(data, quick=quick)
+    page.publish("importer", importer.document(found), {}, quick=quick)
+    publish("importer", *importer.table(found))
 
 
 @app.command("pareto")

@@ -21,6 +21,7 @@ from benchmarks.baselines.interleaving import Side, interleave
 from benchmarks.repository import newest_graph
 from benchmarks.tables.forward import relative
 from physics.grid import WALL
+from training.user_error import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +36,7 @@ SEED, OTHERS = (
 )  # of the fields; and further samples for the pressure's standard deviation, the unit of the noise
 GRID, BLOCKS, POINTS = 141, (36, 36), (512, 2048, 8192)
 NOISE, QUICK_NOISE = (0.0, 0.01, 0.1), (0.01,)
+MODELS = ("darcy_inverse", "burgers")
 HEADER = (
     "model",
     "input",
@@ -71,11 +73,36 @@ class Both:
     solver_error: float
 
 
-def measure(repository: Path, *, quick: bool) -> list[Both]:
-    """Measure both models and both solvers."""
-    fields = 1 if quick else 3
-    inverse = list(inversions(repository, QUICK_NOISE if quick else NOISE, fields))
-    return inverse + list(integrations(repository, POINTS[:1] if quick else POINTS, 3 * fields))
+def measure(repository: Path, models: tuple[str, ...] = MODELS, *, quick: bool) -> list[Both]:
+    """Measure models and their solvers.
+
+    Args:
+        repository: The exported models.
+        models: Which ones.
+        quick: Fewer fields, levels of noise and grids.
+
+    Raises:
+        UserError: A model has no comparison.
+    """
+    if unknown := set(models) - set(MODELS):
+        raise UserError(f"expected models among {', '.join(MODELS)} but got {', '.join(sorted(unknown))}")
+    fields, found = 1 if quick else 3, list[Both]()
+    if "darcy_inverse" in models:
+        found += inversions(repository, QUICK_NOISE if quick else NOISE, fields)
+    if "burgers" in models:
+        found += integrations(repository, POINTS[:1] if quick else POINTS, 3 * fields)
+    return found
+
+
+def others(document: dict[str, Any] | None, models: tuple[str, ...]) -> list[Both]:
+    """Return the rows of a former run whose models are not measured again."""
+    rows = [Both(**row) for row in (document or {}).get("solvers", ())]
+    return [row for row in rows if row.model not in models]
+
+
+def position(each: Both) -> int:
+    """Return the place of a row's model in the table."""
+    return MODELS.index(each.model)
 
 
 def inversions(repository: Path, noise: tuple[float, ...], fields: int) -> Iterator[Both]:
