@@ -29,6 +29,7 @@ from benchmarks.tables import (
     attention,
     breakeven,
     charts,
+    durations,
     forward,
     outside,
     pareto,
@@ -270,6 +271,31 @@ def measure_products(repository: Repository = MODELS, quick: Quick = False) -> N
     publish("products", *products.table(found))
 
 
+@app.command("durations")
+def measure_durations(
+    recipe: Annotated[str | None, typer.Option(help="One recipe; the rows of the others stay. All by default.")] = None,
+    data: Annotated[Path, typer.Option("--data", help="The folder of the samples; missing ones are made.")] = Path(
+        "data"
+    ),
+) -> None:
+    """Measure the steps of the published sizes, and the hours of their trainings; into docs/accuracy.md, research.md.
+
+    Run it with OMP_NUM_THREADS=1, as the hours are those of one core.
+    """
+    subjects = (*durations.FIELDS, *durations.SEQUENCES)
+    chosen = tuple(subject for subject in subjects if recipe in {None, subject.recipe})
+    if not chosen:
+        raise typer.BadParameter(f"expected one of {', '.join({each.recipe for each in subjects})}")
+    former = page.read("durations")
+    found = [] if former is None else durations.known(former)
+    for row in durations.measure(data, chosen):
+        typer.echo(f"{row.recipe}, {row.attention}: {row.seconds:.2g} s per step, {row.hours:.2g} hours", err=True)
+        found = durations.merged(found, row)
+        page.publish("durations", durations.document(found), {}, quick=False)
+    for name, (header, cells) in durations.tables(found).items():
+        publish(name, header, cells)
+
+
 @app.command("importer")
 def measure_importer(
     data: Annotated[Path, typer.Option("--data", help="The folder of the samples; missing ones are made.")] = Path(
@@ -468,7 +494,7 @@ def put_table(name: str, header: tuple[str, ...], rows: list[tuple[str, ...]], *
     put(name, document, {name: (header, rows)}, quick=quick)
 
 
-def publish(name: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def publish(name: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Print a table and write it into the page that holds it."""
     show(header, rows)
     markdown.write(markdown.page_of(name), name, header, rows)

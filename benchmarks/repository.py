@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -27,13 +28,20 @@ def newest_graph(model: Path) -> Path:
 def feed(session: Any, fields: NDArray[Any]) -> dict[str, NDArray[np.float32]]:
     """Return the inputs of an opened graph: the fields, ones for further fields, and `DEFAULTS` for parameters.
 
+    A further field has the first one's grid where the graph does not fix it.
+
     Args:
         session: The graph in ONNX Runtime.
         fields: A batch of its first input.
     """
     first, *others = session.get_inputs()
     sent = np.asarray(fields, dtype=np.float32)
-    filled = {each.name: sent.shape if len(each.shape) > 1 else sent.shape[:1] for each in others}
+    filled = {each.name: sizes(each.shape, sent.shape) for each in others}
     return {first.name: sent} | {
         name: np.full(shape, DEFAULTS.get(name, 1.0), np.float32) for name, shape in filled.items()
     }
+
+
+def sizes(declared: Sequence[int | str | None], like: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a tensor's shape: the sizes that a graph fixes, and for the others those of another tensor."""
+    return tuple(size if isinstance(size, int) else other for size, other in zip(declared, like, strict=False))

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from benchmarks.report.page import Table
+    from training.importing.arguments import Example
 
 ENVIRONMENT, SUBJECT = "reference", "benchmarks.baselines.subjects.reference_training:Training"
 WEIGHTS = "model.pt"
-PROBLEM, MESH, SEED = "burgers", 8192, 1127802
+PROBLEM: Example = "burgers"
+MESH, SEED = 8192, 1127802
 POINTS, BATCH, TEST = 512, 4, 100
 BLOCK = 50  # fields of a request
 HEADER = (
@@ -84,7 +86,7 @@ def measure(data: Path, *, quick: bool) -> list[Trial]:
         data: The folder of the samples; missing ones are made.
         quick: Fewer samples, and one type.
     """
-    train, epochs = (32, 1) if quick else (256, 2)
+    train, epochs = (32, 1) if quick else (128, 2)
     request = generate.Request(PROBLEMS[PROBLEM], MESH, train, TEST, SEED)
     stored = generate.prepare(request, data)
     with tempfile.TemporaryDirectory() as name:
@@ -126,9 +128,23 @@ def trial(kind: str, folder: Path, samples: Path, stored: Path, train: int, epoc
     noisy, quiet = np.load(folder / "outputs.npy")
     test = store.read(stored, "test", TEST, POINTS)
     served = serve(imported(folder, kind), folder / "repository", test.inputs)
-    errors = [float(relative_l2(found, test.outputs).mean()) for found in (noisy, quiet, served)]
-    difference = float(np.abs(served - quiet).max() / np.abs(quiet).max())
-    return Trial(kind, facts["parameters"], train, epochs, facts["steps"], seconds, *errors, difference)
+    return Trial(
+        attention=kind,
+        parameters=facts["parameters"],
+        train=train,
+        epochs=epochs,
+        steps=facts["steps"],
+        seconds=seconds,
+        package_error=mean_error(noisy, test.outputs),
+        quiet_error=mean_error(quiet, test.outputs),
+        served_error=mean_error(served, test.outputs),
+        difference=float(np.abs(served - quiet).max() / np.abs(quiet).max()),
+    )
+
+
+def mean_error(found: NDArray[np.float32], truth: NDArray[np.float32]) -> float:
+    """Return the mean relative L2 error of fields."""
+    return float(relative_l2(found, truth).mean())
 
 
 def imported(folder: Path, kind: str) -> Path:

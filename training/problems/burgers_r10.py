@@ -38,7 +38,7 @@ def solve(inputs: Fields, conditions: Conditions) -> Fields:
 
 def attributes(mesh: int) -> Attributes:
     """Return the positions of the stored points, in words, and the viscosity."""
-    return burgers.attributes(mesh) | {"viscosity": VISCOSITY}
+    return {**burgers.attributes(mesh), "viscosity": VISCOSITY}
 
 
 PROBLEM = replace(
