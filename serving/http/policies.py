@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, get_args
 
 from serving.inference.policy import ANY, Outside, Policy
+from serving.inference.span import Span
 from serving.problem_details import InvalidParameter
 
 if TYPE_CHECKING:
@@ -65,8 +66,7 @@ def policy(query: Mapping[str, str]) -> Policy:
         _tolerance(query.get("tolerance")),
         _outside(query.get("outside", "answer")),
         partial,
-        _count("frames", query.get("frames"), 1),
-        _count("after", query.get("after"), 0) or 0,
+        Span(_count("frames", query.get("frames"), 1), _count("after", query.get("after"), 0) or 0),
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from serving.inference.span import Span
 from serving.problem_details import InvalidParameter, OutsideTraining, ToleranceUnmet
 from serving.quality import ERROR_BOUND, NOVELTY
 
@@ -46,15 +47,13 @@ class Policy:
         tolerance: The largest error bound; a sample with a larger one is solved classically. None for any.
         outside: What happens to inputs outside of the training distribution.
         partial: Whether samples that the model fails on are marked in the response, instead of failing all of it.
-        frames: How many frames of a trajectory follow; None for as many as a training trajectory has.
-        after: Frames of the trajectory that the caller has already, up to the state that is sent.
+        span: Which frames of a trajectory follow.
     """
 
     tolerance: float | None = None
     outside: Outside = "answer"
     partial: bool = False
-    frames: int | None = None
-    after: int = 0
+    span: Span = field(default_factory=Span)
 
     def check(self, case: Case) -> None:
         """Refuse what a model cannot do, before it runs.
@@ -62,10 +61,10 @@ class Policy:
         Raises:
             ToleranceUnmet: A tolerance for a model without error bounds and without a solver.
             InvalidParameter: The treatment of inputs outside depends on a novelty that the model does not report, or
-                the frames are not its own; see `frames_of`.
+                the frames are not its own; see `Span.count`.
         """
         card = case.card
-        self.frames_of(card)
+        self.span.count(card)
         if self.bypasses(card) and not case.solver:
             raise ToleranceUnmet(
                 f'"{card.model}" reports no {ERROR_BOUND}, and no classical solver solves its problem '
@@ -73,25 +72,6 @@ class Policy:
             )
         if self.outside != "answer" and NOVELTY not in card.quality:
             raise InvalidParameter(f'outside={self.outside} needs a {NOVELTY}, which "{card.model}" does not report')
-
-    def asking(self, frames: int | None) -> Policy:
-        """Return the policy with the number of frames that a body names, where the parameters name none."""
-        return self if frames is None or self.frames is not None else replace(self, frames=frames)
-
-    def frames_of(self, card: Card) -> int | None:
-        """Return the frames that a model of trajectories computes; None for any other model.
-
-        Raises:
-            InvalidParameter: More than the model's limit, or any for a model of single fields.
-        """
-        if card.frames is None:
-            if self.frames is not None:
-                raise InvalidParameter(f'frames: "{card.model}" computes no trajectories')
-            return None
-        found = card.frames.trained if self.frames is None else self.frames
-        if found > card.frames.maximum:
-            raise InvalidParameter(f"frames: expected at most {card.frames.maximum} but got {found}")
-        return found
 
     @property
     def demands(self) -> bool:

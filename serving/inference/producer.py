@@ -124,7 +124,7 @@ class Producer:
         results = await self._solver.predict(run.card, inputs.arrays, run.deadline, run.request_id)
         outputs, quality = split(results, run.card.quality, trajectories=run.card.frames is not None)
         if run.card.frames is not None:
-            quality = quality.estimated(run.card.estimates(inputs.arrays[FRAME].shape[1], run.policy.after))
+            quality = quality.estimated(run.card.estimates(inputs.arrays[FRAME].shape[1], run.policy.span.after))
         return await self._refined(run, inputs, outputs, quality) if run.policy.demands else (outputs, quality)
 
     async def _refined(

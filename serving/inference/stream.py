@@ -86,7 +86,7 @@ class Progress:
 
     def __init__(self, run: Run, inputs: ModelInput, rollout: Rollout) -> None:
         self.run, self.inputs, self.rollout = run, inputs, rollout
-        self.computed = self.number = run.policy.after
+        self.computed = self.number = run.policy.span.after
         self.outside: NDArray[np.bool_] = np.zeros(inputs.count, np.bool_)
         self.failed: NDArray[np.bool_] = np.zeros(inputs.count, np.bool_)
 
@@ -216,7 +216,7 @@ class StreamPredictor(Predictor):
             array[progress.failed] = np.nan  # whatever follows from such a state
         quality = piece.quality.frame(index, progress.outside)
         if quality.outside is not None:
-            if progress.number > run.policy.after:  # those of the first frame have been counted
+            if progress.number > run.policy.span.after:  # those of the first frame have been counted
                 self._metrics.outside.labels(run.card.model).inc(int((quality.outside & ~progress.outside).sum()))
             progress.outside = quality.outside
         size = sum(array.nbytes for array in outputs.values())
