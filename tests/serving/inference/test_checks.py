@@ -210,7 +210,7 @@ def test_an_output_that_is_not_finite_is_an_error_that_names_the_sample() -> Non
     failed = checks.not_finite({"v": np.ones((3, 2)), "u": output})
     assert failed.tolist() == [False, True, False]
     fault = checks.output_fault({"u": output}, failed, FLOW, single=False)
-    assert "for sample 1 is not finite (u[2,0] is inf); 1 of 3 samples fail" in fault.detail
+    assert "for sample 1 of a is not finite (u[2,0] is inf); 1 of 3 samples fail" in fault.detail
     assert fault.details().where == Where(array="a", index=[1])
 
 
