@@ -11,7 +11,7 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from petrov_client import _files, _movie
+from petrov_client import _files, _frame_files, _movie
 from petrov_client._models import model_info
 from tests import toy_rollouts
 
@@ -52,6 +52,16 @@ def test_a_movie_has_a_picture_per_frame(tmp_path: Path, axes: tuple[str, ...]) 
 def test_a_movie_shows_one_sample(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a movie shows one sample, and there are 2"):
         _movie.write(tmp_path / "out.mp4", {"state": np.zeros((2, FRAMES, 16), np.float32)}, described())
+
+
+def test_what_no_movie_can_show_is_an_error_at_the_first_frame(tmp_path: Path) -> None:
+    frame = {"state": np.zeros((2, 16), np.float32)}
+    with (
+        pytest.raises(ValueError, match="a movie shows one sample, and there are 2"),
+        _frame_files.writing(tmp_path / "out.mp4", described(), FRAMES) as file,
+    ):
+        file.add(frame)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_library_is_named_before_anything_is_computed(

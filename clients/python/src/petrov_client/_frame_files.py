@@ -192,6 +192,14 @@ class Frames:
         self._waiting = []
 
 
+class MovieFrames(Frames):
+    """The writer of frames that become a movie: what none can show is an error at the first frame."""
+
+    def _begin(self, outputs: Mapping[str, Fields]) -> None:
+        super()._begin(outputs)
+        _movie.channels(self._arrays, self._info)
+
+
 @contextmanager
 def writing(path: Path, info: ModelInfo, total: int) -> Iterator[Frames]:
     """Yield the writer of a file; after an error there is no file.
@@ -213,7 +221,7 @@ def writing(path: Path, info: ModelInfo, total: int) -> Iterator[Frames]:
         else:
             folder = stack.enter_context(TemporaryDirectory(dir=path.parent, prefix=f".{path.name}."))
             store = NpyStore(path.parent / folder)
-        frames = Frames(store, info, total)
+        frames = (MovieFrames if path.suffix == _movie.SUFFIX else Frames)(store, info, total)
         yield frames
         frames.finish()
         if isinstance(store, NpyStore):
