@@ -141,8 +141,8 @@ def measure_outside(
 @app.command("tolerance")
 def measure_tolerance(quick: Quick = False) -> None:
     """Measure what a smaller bound costs `darcy`, by more iterations and by the solver; into docs/benchmarks.md."""
-    rows = tolerance.measure(CHECKPOINTS / "darcy", quick=quick)
-    put("tolerance", tolerance.document(rows), tolerance.tables(rows), quick=quick)
+    found = tolerance.measure(CHECKPOINTS / "darcy", quick=quick)
+    put("tolerance", tolerance.document(*found), tolerance.tables(*found), quick=quick)
 
 
 @app.command("summary")

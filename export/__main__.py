@@ -52,7 +52,7 @@ def report(one: Publication) -> None:
     if one.new:
         console.print(table(one))
     console.print(f"{one.model} version {one.version}: {STATES[one.new]}", highlight=False)
-    for kind, new in one.derivatives.items():
+    for kind, new in one.companions.items():
         console.print(f"{one.model}_{kind} version {one.version}: {STATES[new]}", highlight=False)
     for kind, reason in one.refused.items():
         console.print(f"[yellow]{one.model}_{kind} is not published:[/] {reason}", highlight=False)

@@ -4,7 +4,7 @@
 
     checkpoints/darcy/published/
       darcy/       model.onnx   card.json   certificate.json
-      darcy_vjp/   model.onnx   card.json   certificate.json   and darcy_jvp/
+      darcy_vjp/   model.onnx   card.json   certificate.json   and its other companions, see export.companions
 
 They are the ONNX graphs that `python -m export` makes, byte for byte, and become versions of a repository as those do.
 `python -m export.released install` copies them there, and `python -m export.released renew` makes them anew.
@@ -71,7 +71,7 @@ def verify_all(folders: Checkpoints) -> None:
 
 
 def install(folder: Path, repository: Path) -> list[Path]:
-    """Publish the released version of a checkpoint, with its derivatives, as the next version of its model.
+    """Publish the released version of a checkpoint, with the graphs beside it, as the next version of its model.
 
     Args:
         folder: The checkpoint folder.
@@ -99,7 +99,7 @@ def install(folder: Path, repository: Path) -> list[Path]:
 
 
 def released(folder: Path) -> list[Path]:
-    """Return the folders of a checkpoint's released version: the derivatives, then the model.
+    """Return the folders of a checkpoint's released version: the graphs beside it, then the model.
 
     Raises:
         ReleaseError: There is none, or it is damaged, or it was exported from another checkpoint.
@@ -139,7 +139,7 @@ def stage(source: Path, folder: Path) -> None:
 def move(staged: Path, model: Path, aside: Path) -> Path:
     """Move a version to its model's folder in one step, and take out those that its config does not describe."""
     target, own = model / staged.name, tensors_of(staged)
-    if target.exists():  # damaged, or a derivative of an earlier version
+    if target.exists():  # damaged, or beside an earlier version
         target.rename(aside / f"{model.name}.{target.name}.replaced")
     staged.rename(target)
     prune(model, lambda version: not (version / CARD).exists() or tensors_of(version) == own, aside)
@@ -174,10 +174,8 @@ def differences(folder: Path) -> list[Path]:
     import onnx  # noqa: PLC0415
 
     from export import to_onnx  # noqa: PLC0415
+    from export.companions import companions, graph  # noqa: PLC0415
     from export.deployable import Deployable  # noqa: PLC0415
-    from export.derivatives.differentiate import differentiate  # noqa: PLC0415
-    from export.derivatives.signatures import signature_of  # noqa: PLC0415
-    from export.repository import differentiable  # noqa: PLC0415
     from export.signature import Signature  # noqa: PLC0415
     from training import checkpoint  # noqa: PLC0415
 
@@ -187,9 +185,8 @@ def differences(folder: Path) -> list[Path]:
         path = Path(aside) / GRAPH
         to_onnx.write(Deployable(trained.deployed, signature.argument_names), signature, path)
         fresh = {name: path.read_bytes()}
-        for kind in differentiable(signature):
-            derivative = differentiate(onnx.load(path), kind, signature_of(kind, signature))
-            fresh[f"{name}_{kind}"] = derivative.SerializeToString(deterministic=True)
+        for companion in companions(trained, signature):
+            fresh[f"{name}_{companion}"] = graph(trained, signature, onnx.load(path), companion)
     found = {path.parent.name: path.read_bytes() for path in (folder / FOLDER).glob(f"*/{GRAPH}")}
     return [folder / FOLDER / each / GRAPH for each in sorted({*fresh, *found}) if fresh.get(each) != found.get(each)]
 

@@ -4,7 +4,7 @@
 
     model_repository/
       darcy/              config.pbtxt   1/{model.onnx, card.json, certificate.json, examples.safetensors}   2/...
-      darcy_vjp/          config.pbtxt   1/{model.onnx, card.json, certificate.json}   2/...   and darcy_jvp/
+      darcy_vjp/          config.pbtxt   1/{model.onnx, card.json, certificate.json}   2/...   see export.companions
       darcy_torchscript/  config.pbtxt   1/{model.pt, ...}   2/...
     .model_repository.staging/darcy/     lock, and unfinished versions
 
@@ -21,12 +21,12 @@ import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from export import companions as beside
 from export import parity, to_onnx, to_torchscript, triton_config
 from export.card import card
 from export.certificate import certificate
+from export.companions import COMPANIONS, Companion, companions, signature_of
 from export.deployable import Deployable
-from export.derivatives import publication as derivatives
-from export.derivatives.signatures import KINDS, Kind, signature_of
 from export.layout import CARD, CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors_of, versions
 from export.signature import QUALITY, Signature
 from training import checkpoint as checkpoints
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 #: Each format's suffix to the model's name, and the module that writes and reads it.
 FORMATS: dict[str, tuple[str, ModuleType]] = {"onnx": ("", to_onnx), "torchscript": ("_torchscript", to_torchscript)}
-ONNX = "onnx"  # the format that is differentiated; every recipe has it
+ONNX = "onnx"  # the format of the graphs beside a model; every recipe has it
 
 #: What is appended to a model's name.
-SUFFIXES = (FORMATS["torchscript"][0], *(f"_{kind}" for kind in KINDS))
+SUFFIXES = (FORMATS["torchscript"][0], *(f"_{companion}" for companion in COMPANIONS))
 
 
 class RepositoryError(ValueError):
@@ -61,24 +61,24 @@ class Publication:
         version: The newest version.
         new: Whether it is new.
         certificate: Its certificate.
-        derivatives: Per derivative of the version whether it is new.
-        refused: Why a derivative is not published.
+        companions: Per graph beside the version whether it is new.
+        refused: Why one is not published.
     """
 
     model: str
     version: int
     new: bool
     certificate: dict[str, Any]
-    derivatives: dict[Kind, bool] = field(default_factory=dict)
-    refused: dict[Kind, str] = field(default_factory=dict)
+    companions: dict[Companion, bool] = field(default_factory=dict)
+    refused: dict[Companion, str] = field(default_factory=dict)
 
 
 def publish(folder: Path, repository: Path, name: str | None = None) -> list[Publication]:
     """Publish a checkpoint as the next version of `name` in the formats of its recipe; a present one is left alone.
 
     All formats are built and compared before the first is published. Formats that the recipe no longer lists are
-    removed from the repository. A derivative that cannot be made, or differs from automatic differentiation, does not
-    keep its model from being published.
+    removed from the repository. A graph beside the model that cannot be made, or differs from its network, does not
+    keep the model from being published.
 
     Args:
         folder: The checkpoint folder.
@@ -113,7 +113,7 @@ def is_current(folder: Path, repository: Path, name: str | None = None) -> bool:
     checkpoint, name = checkpoints.load(folder), model_name(name or folder.resolve().name)
     paths = paths_of(name, repository, checkpoint.formats)
     current = all(is_published(path, checkpoint) for path in paths.values())
-    current = current and not missing_derivatives(paths[ONNX], Signature.of_checkpoint(checkpoint))
+    current = current and not missing(checkpoint, Signature.of_checkpoint(checkpoint), paths[ONNX])
     return current and not any(path.exists() for path in dropped(name, repository, checkpoint.formats))
 
 
@@ -127,33 +127,28 @@ def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publica
         stale = [format_ for format_, path in paths.items() if not is_published(path, checkpoint)]
         for format_ in stale:
             build(checkpoint, signature, format_, paths[format_], aside)
-        made, refused = build_derivatives(checkpoint, signature, paths[ONNX], aside)
-        for kind in made:
-            install(derivatives.paths_of(paths[ONNX])[kind], signature_of(kind, signature), ONNX, aside)
+        made, refused = build_companions(checkpoint, signature, paths[ONNX], aside)
+        for companion in made:
+            install(beside.paths_of(paths[ONNX])[companion], signature_of(companion, signature), ONNX, aside)
         for format_, path in paths.items():
             install(path, signature, format_, aside)
         for path in dropped(name, repository, checkpoint.formats):
             retire(path, aside)
-        retire_derivatives(paths[ONNX], aside)
+        retire_companions(paths[ONNX], aside)
     published = [publication(path, new=format_ in stale) for format_, path in paths.items()]
-    kinds = {kind: kind in made for kind in differentiable(signature) if kind not in refused}
-    return [replace(one, derivatives=kinds, refused=refused) if one.model == name else one for one in published]
+    found = {each: each in made for each in companions(checkpoint, signature) if each not in refused}
+    return [replace(one, companions=found, refused=refused) if one.model == name else one for one in published]
 
 
-def differentiable(signature: Signature) -> tuple[Kind, ...]:
-    """Return the derivatives of a model: none of a model of sequences, nor of one of trajectories, which is a loop."""
-    return () if signature.vocabulary or signature.frames else KINDS
+def missing(checkpoint: Checkpoint, signature: Signature, path: Path) -> list[Companion]:
+    """Return what the newest version of a model lacks beside it."""
+    return [each for each in companions(checkpoint, signature) if not beside.is_published(newest(path), each)]
 
 
-def missing_derivatives(path: Path, signature: Signature) -> list[Kind]:
-    """Return the derivatives that the newest version of a model lacks."""
-    return [kind for kind in differentiable(signature) if not derivatives.is_published(newest(path), kind)]
-
-
-def build_derivatives(
+def build_companions(
     checkpoint: Checkpoint, signature: Signature, path: Path, aside: Path
-) -> tuple[list[Kind], dict[Kind, str]]:
-    """Build the missing derivatives of the newest version, or of the one in the staging folder.
+) -> tuple[list[Companion], dict[Companion, str]]:
+    """Build the missing graphs beside the newest version, or beside the one in the staging folder.
 
     Args:
         checkpoint: What is published.
@@ -166,23 +161,23 @@ def build_derivatives(
     """
     staged = versions(aside / path.name)
     version = aside / path.name / str(staged[-1]) if staged else path / str(versions(path)[-1])
-    made: list[Kind] = []
-    refused: dict[Kind, str] = {}
-    for kind in differentiable(signature) if staged else missing_derivatives(path, signature):
-        folder = aside / derivatives.paths_of(path)[kind].name / version.name
+    made: list[Companion] = []
+    refused: dict[Companion, str] = {}
+    for companion in companions(checkpoint, signature) if staged else missing(checkpoint, signature, path):
+        folder = aside / beside.paths_of(path)[companion].name / version.name
         try:
-            derivatives.build(version, kind, checkpoint.operator, signature, folder)
+            beside.build(checkpoint, signature, version, companion, folder)
         except Exception as error:  # noqa: BLE001 -- the libraries' errors about a graph share no class
             shutil.rmtree(folder, ignore_errors=True)
-            refused[kind] = str(error)
+            refused[companion] = str(error)
         else:
-            made.append(kind)
+            made.append(companion)
     return made, refused
 
 
-def retire_derivatives(path: Path, aside: Path) -> None:
-    """Take derivatives of versions that are no longer there out of the repository."""
-    for folder in derivatives.paths_of(path).values():
+def retire_companions(path: Path, aside: Path) -> None:
+    """Take graphs beside versions that are no longer there out of the repository."""
+    for folder in beside.paths_of(path).values():
         for number in {*versions(folder)} - {*versions(path)}:
             (folder / str(number)).rename(aside / f"{folder.name}.{number}.old")
         if not versions(folder):
@@ -198,8 +193,8 @@ def model_name(folder: str) -> str:
     name = folder.lower().replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name.endswith(SUFFIXES):
         raise RepositoryError(
-            "expected a model name of letters, digits and '_', without the suffix of a format or a derivative, but got "
-            f"{folder!r}"
+            "expected a model name of letters, digits and '_', without the suffix of a format or of a graph beside a "
+            f"model, but got {folder!r}"
         )
     return name
 
@@ -326,7 +321,7 @@ def install(path: Path, signature: Signature, format_: str, aside: Path) -> None
     if not (path / CONFIG).is_file() or (path / CONFIG).read_bytes() != (staged / CONFIG).read_bytes():
         (staged / CONFIG).replace(path / CONFIG)
     for number in versions(staged):
-        if (path / str(number)).exists():  # a derivative that does not belong to its model
+        if (path / str(number)).exists():  # a graph that does not belong to its model
             (path / str(number)).rename(staged / f"{number}.replaced")
         (staged / str(number)).rename(path / str(number))
     prune(path, lambda version: loadable(version, signature), staged)

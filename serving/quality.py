@@ -91,6 +91,18 @@ class Quality:
         marks = {"outside": self.outside, "failed": self.failed}
         return dict(self.numbers) | {name: mask for name, mask in marks.items() if mask is not None}
 
+    def refine(self, mask: NDArray[np.bool_], refined: Quality) -> Quality:
+        """Return the quality after a network has computed some samples again.
+
+        Args:
+            mask: `[B]`, which samples.
+            refined: What is known about them now.
+        """
+        numbers = {name: array.copy() for name, array in self.numbers.items()}
+        for name, array in numbers.items():
+            array[mask] = refined.numbers[name]
+        return replace(self, numbers=numbers)
+
     def solve(self, mask: NDArray[np.bool_], bounds: NDArray[np.float32]) -> Quality:
         """Return the quality after the classical solver has solved some samples.
 

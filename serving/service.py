@@ -83,7 +83,12 @@ class Service:
         self._shadow = shadow = Shadow(self.classical, self.metrics, settings.shadow_share)
         rollouts = Rollouts(dispatcher)
         self.predictor = StreamPredictor(
-            Producer(rollouts, self.classical), rollouts, shadow, self.metrics, *limits, settings.max_rollout_bytes
+            Producer(rollouts, self.classical, self.catalogue.refinement),
+            rollouts,
+            shadow,
+            self.metrics,
+            *limits,
+            settings.max_rollout_bytes,
         )
         self.on_drain: list[Callable[[], None]] = []
         self.reference = Predictor(Producer(self.classical, self.classical), shadow, self.metrics, *limits)

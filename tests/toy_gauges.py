@@ -1,6 +1,7 @@
 """Toy models that report on themselves.
 
-`gauge` and `gauge_torchscript` have a problem with a classical solver, and `unsolved` has one without.
+`gauge` and `gauge_torchscript` have a problem with a classical solver, and `unsolved` has one without. `gauge` and
+`unsolved` have a refinement, which returns a fifth of each field and bounds of a tenth of theirs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PROBLEMS = {"gauge": "darcy", "gauge_torchscript": "darcy", "unsolved": "gauge"}
+REFINED = ("gauge", "unsolved")
 QUALITY = ("error_bound", "correction", "misfit", "error_estimate", "novelty")
 CONFIG = """\
 name: "{name}"
@@ -44,11 +46,24 @@ def add(repository: Path) -> None:
         (repository / name / "config.pbtxt").write_text(config)
         (version / ("model.pt" if traced else "model.onnx")).write_bytes(_traced() if traced else _graph())
         (version / "card.json").write_text(json.dumps(card(name, problem)))
+    for name in REFINED:
+        version = repository / f"{name}_refined" / "1"
+        version.mkdir(parents=True)
+        config = CONFIG.format(*[""] * (1 + len(QUALITY)), name=f"{name}_refined", backend="onnxruntime")
+        (version.parent / "config.pbtxt").write_text(config)
+        (version / "model.onnx").write_bytes(_graph(factor=0.2, bound=1e-4))
+        product = {"product": {"of": name, "kind": "refined"}}
+        (version / "card.json").write_text(json.dumps(card(f"{name}_refined", PROBLEMS[name]) | product))
 
 
 def compute(fields: NDArray[Any]) -> NDArray[Any]:
     """Return what the models compute, in NumPy: a tenth of each field `[B, H, W]`."""
     return fields / 10
+
+
+def refine(fields: NDArray[Any]) -> NDArray[Any]:
+    """Return what their refinements compute, in NumPy: a fifth of each field `[B, H, W]`."""
+    return fields / 5
 
 
 def quality(fields: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -77,15 +92,15 @@ def _traced() -> bytes:
     return buffer.getvalue()
 
 
-def _graph() -> bytes:
+def _graph(factor: float = 0.1, bound: float = 1e-3) -> bytes:
     import onnx.helper as make  # noqa: PLC0415 - few tests need it
     from onnx import TensorProto, numpy_helper  # noqa: PLC0415 - as above
 
     node = make.make_node
     nodes = [
-        node("Mul", ["coefficient", "tenth"], ["solution"]),
+        node("Mul", ["coefficient", "factor"], ["solution"]),
         node("ReduceMean", ["coefficient", "grid"], ["mean"]),
-        node("Mul", ["mean", "thousandth"], ["bounds"]),
+        node("Mul", ["mean", "bound"], ["bounds"]),
         node("Squeeze", ["bounds", "last"], ["error_bound"]),
         node("Add", ["error_bound", "error_bound"], ["error_estimate"]),
         node("Add", ["error_estimate", "error_bound"], ["misfit"]),
@@ -96,7 +111,7 @@ def _graph() -> bytes:
         node("Relu", ["rest"], ["unusual"]),
         node("Squeeze", ["unusual", "last"], ["novelty"]),
     ]
-    numbers = {"tenth": 0.1, "thousandth": 1e-3, "twentieth": 0.05, "one": 1.0}
+    numbers = {"factor": factor, "bound": bound, "twentieth": 0.05, "one": 1.0}
     constants = {name: np.float32(value) for name, value in numbers.items()}
     constants |= {"grid": np.array([1, 2]), "last": np.array([2])}
     axes = ["batch", "row", "column"]

@@ -89,9 +89,18 @@ class Checkpoint:
     @property
     def deployed(self) -> Operator | networks.Network:
         """The network that is exported, with a bound on its errors if the equation gives one, and its calibration."""
-        if not isinstance(self.operator, Operator) or not isinstance(self.problem, Problem):
-            return self.operator
-        operator = certified(self.operator, self.problem.certificate)
+        return self._deployed(self.operator) if isinstance(self.operator, Operator) else self.operator
+
+    @property
+    def refined(self) -> Operator | None:
+        """The network that is exported beside it, with more iterations, for small tolerances; None for none."""
+        operator = self.operator.refined() if isinstance(self.operator, Operator) else None
+        return None if operator is None else self._deployed(operator)
+
+    def _deployed(self, operator: Operator) -> Operator:
+        if not isinstance(self.problem, Problem):
+            return operator
+        operator = certified(operator, self.problem.certificate)
         return operator if self.calibration is None else CalibratedOperator(operator, self.calibration).eval()
 
     @property

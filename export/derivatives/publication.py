@@ -24,7 +24,7 @@ from export.deployable import Deployable, shape_checks_off
 from export.derivatives import agreement
 from export.derivatives.agreement import Derivative
 from export.derivatives.differentiate import differentiate
-from export.derivatives.signatures import KINDS, Kind, signature_of
+from export.derivatives.signatures import Kind, signature_of
 from export.layout import CARD, CERTIFICATE, sha256
 from training.files import write_json
 
@@ -35,29 +35,9 @@ if TYPE_CHECKING:
 
     from export.signature import Signature
 
+KEY = "derivative"  # of the certificate
 #: Keys of a model's card that its derivatives do not have.
 MODEL_ONLY = ("formats", "parameters", "quality", "calibration")
-
-
-def paths_of(model: Path) -> dict[Kind, Path]:
-    """Return the folders of a model's derivatives."""
-    return {kind: model.with_name(f"{model.name}_{kind}") for kind in KINDS}
-
-
-def is_published(version: Path, kind: Kind) -> bool:
-    """Return whether the derivative of a model's version is published.
-
-    Args:
-        version: The version folder of the model.
-        kind: Which derivative.
-    """
-    folder = paths_of(version.parent)[kind] / version.name
-    try:
-        certified = json.loads((folder / CERTIFICATE).read_text())
-        of = certified["derivative"]["sha256"] == sha256(version / to_onnx.FILE)
-        return bool(of and certified["artefact"]["sha256"] == sha256(folder / to_onnx.FILE))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def build(version: Path, kind: Kind, network: nn.Module, signature: Signature, folder: Path) -> None:
@@ -92,7 +72,7 @@ def build(version: Path, kind: Kind, network: nn.Module, signature: Signature, f
     certificate = {
         **{key: card[key] for key in ("model", "version", "format")},
         "artefact": {"file": artefact.name, "sha256": sha256(artefact), "bytes": artefact.stat().st_size},
-        "derivative": {"kind": kind, "sha256": sha256(version / to_onnx.FILE)},
+        KEY: {"kind": kind, "sha256": sha256(version / to_onnx.FILE)},
         "checkpoint": {"sha256": card["checkpoint"]["sha256"]},
         "tolerance": agreement.TOLERANCE,
         "opset": to_onnx.OPSET,

@@ -14,6 +14,8 @@ COMPONENT, HISTORY, FRAME = "component", "history", "frame"
 #: A vector-Jacobian or a Jacobian-vector product.
 Kind = Literal["vjp", "jvp"]
 KINDS: tuple[Kind, ...] = ("vjp", "jvp")
+#: The graph that returns the same as its model, with smaller error bounds.
+REFINED: Literal["refined"] = "refined"
 
 
 class Part(BaseModel):
@@ -144,11 +146,11 @@ class Product(Part):
     """What the graph of a derivative computes beside the outputs of its model.
 
     Its inputs are the model's and the vectors, `cotangents.NAME` or `tangents.NAME`; its outputs the model's and
-    `gradients.NAME` or `tangents.NAME`.
+    `gradients.NAME` or `tangents.NAME`. A `refined` graph has the tensors of its model, and smaller error bounds.
     """
 
-    of: str = Field(description="The model that is differentiated, in the version of the same number.")
-    kind: Kind
+    of: str = Field(description="The model that is differentiated or refined, in the version of the same number.")
+    kind: Kind | Literal["refined"]
 
 
 class Limits(Part):
@@ -188,7 +190,7 @@ class Card(Part):
         default=(), description="What was measured of a model of trajectories, frame by frame."
     )
     checkpoint: dict[str, Any]
-    product: Product | None = Field(default=None, description="Of the graph of a derivative.")
+    product: Product | None = Field(default=None, description="Of a graph that belongs to another model.")
     differentiable: tuple[Kind, ...] = Field(default=(), description="The derivatives that are served.")
 
     @cached_property

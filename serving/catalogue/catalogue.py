@@ -14,7 +14,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from serving.catalogue.card import KINDS
+from serving.catalogue.card import KINDS, REFINED
 from serving.catalogue.repository import Repository, only_loaded
 from serving.catalogue.summary import Model, ModelSummary, Readiness
 from serving.catalogue.warming import samples
@@ -84,7 +84,7 @@ class Catalogue:
         return [self._summary(name, tuple(found)) for name, found in formats.items()]
 
     def served(self) -> dict[str, tuple[int, ...]]:
-        """Return the served versions of every name that Triton knows, without the derivatives of models.
+        """Return the served versions of every name that Triton knows, without the graphs that belong to others.
 
         Raises:
             TritonUnavailable: The inference server does not respond.
@@ -174,6 +174,12 @@ class Catalogue:
             both = self._served[name].keys() & self._served.get(product, {}).keys()
             version = max(both, default=None)
         return self.find(product, version)
+
+    def refinement(self, card: Card) -> Card | None:
+        """Return the card of the graph that returns the same with smaller error bounds; None where none is served."""
+        found = self._served.get(f"{card.model}_{REFINED}", {}).get(card.version)
+        product = None if found is None else found.card.product
+        return found.card if found and product and (product.of, product.kind) == (card.model, REFINED) else None
 
     def knows(self, name: str) -> bool:
         """Return whether the repository holds a model of that name."""

@@ -17,8 +17,9 @@ PARAMETERS: list[dict[str, Any]] = [
     {
         "name": "tolerance",
         "in": "query",
-        "description": "The largest `error_bound` of any sample. A sample with a larger one is solved by the classical "
-        "solver of the problem's equation; where there is none, the request is refused (422).",
+        "description": "The largest `error_bound` of any sample. A sample with a larger one is computed with more "
+        "iterations where the model has a graph for that, and then by the classical solver of the problem's equation; "
+        "where neither meets it, the request is refused (422).",
         "schema": {"type": "number", "exclusiveMinimum": 0},
     },
     {

@@ -44,7 +44,7 @@ class Policy:
     """The caller's choices.
 
     Attributes:
-        tolerance: The largest error bound; a sample with a larger one is solved classically. None for any.
+        tolerance: The largest error bound; a sample with a larger one is refined, or solved classically. None for any.
         outside: What happens to inputs outside of the training distribution.
         partial: Whether samples that the model fails on are marked in the response, instead of failing all of it.
         span: Which frames of a trajectory follow.
@@ -86,6 +86,13 @@ class Policy:
     def bypasses(self, card: Card) -> bool:
         """Return whether all samples are solved classically: there is a tolerance and no error bound."""
         return self.tolerance is not None and ERROR_BOUND not in card.quality
+
+    def coarse(self, quality: Quality) -> NDArray[np.bool_]:
+        """Return which samples `[B]` more iterations may make acceptable: those with too large a bound alone."""
+        loose = self._loose(quality)
+        if self.outside == "answer" or quality.outside is None:
+            return loose
+        return np.zeros_like(loose) if self.outside == "refuse" and quality.outside.any() else loose & ~quality.outside
 
     def unmet(self, case: Case, quality: Quality) -> NDArray[np.bool_]:
         """Return which samples `[B]` have to be solved classically.

@@ -1,4 +1,4 @@
-"""Compute the outputs of a request: by the model, and by the classical solver where the caller's policy demands it."""
+"""Compute the outputs of a request: by the model and, where the policy demands it, by its refinement or the solver."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 from serving.catalogue.card import FRAME
 from serving.inference import checks
 from serving.inference.policy import Case
+from serving.problem_details import ModelNotReady
 from serving.quality import Quality, split
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -85,17 +86,35 @@ class Run:
     policy: Policy
 
 
+def replaced(outputs: Outputs, mask: NDArray[np.bool_], others: Batches) -> Outputs:
+    """Return outputs `[B, ...]` with those of some samples replaced.
+
+    Args:
+        outputs: By name; Triton's arrays are read-only.
+        mask: `[B]`, which samples.
+        others: The outputs of these samples.
+    """
+    found = {name: array.copy() for name, array in outputs.items()}
+    for name, array in found.items():
+        array[mask] = others[name]
+    return found
+
+
 class Producer:
     """Computes outputs and what is known about them.
 
     Args:
         solver: Computes the outputs.
         classical: Computes those that are not accurate enough; `solver` itself for reference solutions.
+        refinement: Returns the card of the graph that computes the same with smaller error bounds, if one is served.
     """
 
-    def __init__(self, solver: Solver, classical: Fallback) -> None:
+    def __init__(
+        self, solver: Solver, classical: Fallback, refinement: Callable[[Card], Card | None] | None = None
+    ) -> None:
         self._solver = solver
         self._classical = classical
+        self._refinement = refinement
 
     def check(self, run: Run) -> None:
         """Refuse a policy that the model cannot meet, before anything is computed.
@@ -125,9 +144,26 @@ class Producer:
         outputs, quality = split(results, run.card.quality, trajectories=run.card.frames is not None)
         if run.card.frames is not None:
             quality = quality.estimated(run.card.estimates(inputs.arrays[FRAME].shape[1], run.policy.span.after))
-        return await self._refined(run, inputs, outputs, quality) if run.policy.demands else (outputs, quality)
+        if not run.policy.demands:
+            return outputs, quality
+        return await self._accepted(run, inputs, *await self._refined(run, inputs, outputs, quality))
 
     async def _refined(
+        self, run: Run, inputs: ModelInput, outputs: Outputs, quality: Quality
+    ) -> tuple[Outputs, Quality]:
+        """Replace outputs whose error bounds are too large by those of the model's refinement, if it has one."""
+        coarse, card = run.policy.coarse(quality.worst), self._refinement(run.card) if self._refinement else None
+        if card is None or not coarse.any():
+            return outputs, quality
+        some = {name: array[coarse] for name, array in inputs.arrays.items()}
+        try:
+            results = await self._solver.predict(card, some, run.deadline, run.request_id)
+        except ModelNotReady:  # it has just gone
+            return outputs, quality
+        refined, known = split(results, run.card.quality, trajectories=run.card.frames is not None)
+        return replaced(outputs, coarse, refined), quality.refine(coarse, known)
+
+    async def _accepted(
         self, run: Run, inputs: ModelInput, outputs: Outputs, quality: Quality
     ) -> tuple[Outputs, Quality]:
         """Replace the network's outputs by classical solutions where the policy demands it."""
@@ -138,12 +174,9 @@ class Producer:
         if not unmet.any():
             return outputs, quality
         solutions, bounds = await self._solve(run, inputs, unmet)
-        replaced = {name: array.copy() for name, array in outputs.items()}  # Triton's arrays are read-only
-        for name, array in replaced.items():
-            array[unmet] = solutions[name]
         quality = quality.solve(unmet, bounds)
         run.policy.check_solutions(case, quality)
-        return replaced, quality
+        return replaced(outputs, unmet, solutions), quality
 
     async def _only_solved(self, run: Run, inputs: ModelInput) -> tuple[Outputs, Quality]:
         every = np.ones(inputs.count, np.bool_)

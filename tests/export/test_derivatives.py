@@ -247,7 +247,7 @@ def test_tensors_of_derivatives_have_a_point_in_their_names() -> None:
 def test_derivatives_are_published_beside_their_models(published: tuple[Path, dict[str, Publication]]) -> None:
     repository, done = published
     for model in ("darcy", "darcy_inverse", "burgers"):
-        assert done[model].derivatives == {"vjp": True, "jvp": True}
+        assert done[model].companions == {"vjp": True, "jvp": True}
         own = json.loads((repository / model / "1" / "card.json").read_text())
         for kind in KINDS:
             folder = repository / f"{model}_{kind}"
@@ -272,7 +272,7 @@ def test_a_derivative_has_the_number_of_its_model(
     (repository / "burgers_vjp" / "1" / "model.onnx").write_bytes(b"")
     shutil.rmtree(repository / "burgers_jvp")
     [onnx_format, _] = publish(checkpoints["burgers"], repository)
-    assert (onnx_format.new, onnx_format.derivatives) == (False, {"vjp": True, "jvp": True})
+    assert (onnx_format.new, onnx_format.companions) == (False, {"vjp": True, "jvp": True})
     assert all(repositories.versions(repository / f"burgers{suffix}") == [1] for suffix in ("", "_vjp", "_jvp"))
     for seed in (1, 2):
         publish(save_checkpoint(tmp_path / "burgers", "burgers", seed), repository)
@@ -285,7 +285,7 @@ def test_a_model_without_a_derivative_is_published(
     monkeypatch.delitem(RULES, "Conv")
     [onnx_format, _] = publish(checkpoints["burgers"], tmp_path / "model_repository")
     assert onnx_format.new
-    assert onnx_format.derivatives == {}
+    assert onnx_format.companions == {}
     assert all("Conv" in reason for reason in onnx_format.refused.values())
     assert sorted(path.name for path in (tmp_path / "model_repository").iterdir()) == ["burgers", "burgers_torchscript"]
 

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from export import layout, released, triton_config
-from export.derivatives.signatures import signature_of
-from export.repository import ONNX, differentiable
+from export.companions import companions, signature_of
+from export.repository import ONNX
 from export.signature import Signature
 from training import checkpoint
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(path.parent for path in (ROOT / "checkpoints").glob("*/weights.safetensors"))
 SMALL = ROOT / "checkpoints" / "darcy"
-MODELS = ("darcy", "darcy_jvp", "darcy_vjp")
+MODELS = ("darcy", "darcy_jvp", "darcy_refined", "darcy_vjp")
 
 
 @pytest.fixture
@@ -78,8 +78,9 @@ def test_a_graph_that_no_export_makes_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_the_committed_config_describes_the_released_version(folder: Path) -> None:
-    signature = Signature.of_checkpoint(checkpoint.load(folder))
-    described = {f"{folder.name}_{kind}": signature_of(kind, signature) for kind in differentiable(signature)}
+    trained = checkpoint.load(folder)
+    signature = Signature.of_checkpoint(trained)
+    described = {f"{folder.name}_{each}": signature_of(each, signature) for each in companions(trained, signature)}
     for name, own in ({folder.name: signature} | described).items():
         committed = config(ROOT / "model_repository" / name).read_text()
         assert committed == triton_config.text(name, own, ONNX)
@@ -94,6 +95,7 @@ def test_a_clone_gets_version_one_with_its_derivatives_and_the_examples(folder: 
     installed = released.install(folder, repository)
     assert [path.relative_to(repository) for path in installed] == [
         Path("darcy_jvp/1"),
+        Path("darcy_refined/1"),
         Path("darcy_vjp/1"),
         Path("darcy/1"),
     ]

@@ -17,7 +17,7 @@ import yaml
 from onnx import numpy_helper
 
 import physics.darcy
-from export import to_onnx, triton_config
+from export import refinement, to_onnx, triton_config
 from export.card import card
 from export.deployable import Deployable
 from export.layout import CARD, CONFIG
@@ -76,13 +76,18 @@ def mean(text: str, name: str, model: str) -> float:
 
 
 def publish(folder: Path, repository: Path, name: str) -> None:
-    """Write a checkpoint's graph into a repository."""
-    found, version = checkpoint.load(folder), repository / name / "1"
+    """Write a checkpoint's graph into a repository, and its refinement if there is one."""
+    found = checkpoint.load(folder)
     signature = Signature.of_checkpoint(found)
-    version.mkdir(parents=True)
-    to_onnx.write(Deployable(found.deployed, signature.argument_names), signature, version / to_onnx.FILE)
-    write_json(version / CARD, card(found, name, 1, "onnx"), finite=True)
-    (version.parent / CONFIG).write_text(triton_config.text(name, signature, "onnx"))
+    graphs = {name: (found.deployed, card(found, name, 1, "onnx"))}
+    if found.refined is not None:
+        graphs[f"{name}_refined"] = found.refined, refinement.card_of(found, name, 1)
+    for model, (network, described) in graphs.items():
+        version = repository / model / "1"
+        version.mkdir(parents=True)
+        to_onnx.write(Deployable(network, signature.argument_names), signature, version / to_onnx.FILE)
+        write_json(version / CARD, described, finite=True)
+        (version.parent / CONFIG).write_text(triton_config.text(model, signature, "onnx"))
 
 
 def corrupt(repository: Path, name: str, to: str) -> None:
@@ -129,14 +134,30 @@ def permeability(seed: int) -> NDArray[np.float32]:
     return physics.darcy.example(POINTS, seed).astype(np.float32)
 
 
-@pytest.mark.parametrize(("tolerance", "by"), [(1e-2, "network"), (1e-3, "network"), (1e-5, "solver")])
-def test_the_bound_of_a_response_is_within_the_tolerance(client: Client, tolerance: float, by: str) -> None:
-    field = permeability(1)
+@pytest.mark.parametrize(
+    ("tolerance", "by", "refined"),
+    [(1e-2, "network", False), (1e-3, "network", False), (1e-5, "network", True), (2e-6, "solver", True)],
+)
+def test_the_bound_of_a_response_is_within_the_tolerance(
+    service: Gateway, client: Client, tolerance: float, by: str, refined: bool
+) -> None:
+    field, before = permeability(1), refinements(service)
     output, quality = client.predict("darcy", field, tolerance=tolerance, quality=True)
-    assert quality.error_bound <= tolerance
-    assert quality.solved_by == by
+    with GrpcClient(f"127.0.0.1:{service.settings.grpc_port}") as grpc:
+        other, known = grpc.predict("darcy", field, tolerance=tolerance, quality=True)
+    np.testing.assert_allclose(other, output, rtol=1e-4)
+    for each in (quality, known):
+        assert each.error_bound <= tolerance
+        assert each.solved_by == by
+    assert refinements(service) - before == 2 * refined
     if by == "solver":
         assert physics.darcy.bound(field, output) <= tolerance
+
+
+def refinements(service: Gateway) -> float:
+    """Return how many fields the refinement of `darcy` has computed."""
+    found = re.search(r'^petrov_fields_total{grid="\w+",model="darcy_refined"} (\S+)$', metrics(service), re.MULTILINE)
+    return float(found[1]) if found else 0.0
 
 
 def test_a_tolerance_is_refused_where_no_solver_meets_it(client: Client) -> None:

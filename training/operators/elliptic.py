@@ -28,6 +28,7 @@ contrasts far from the trained one, and on the mesh itself. There the result is 
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -65,6 +66,7 @@ class EllipticConfig(BaseModel):
     contrast: PositiveFloat = 4.0  # trained ratio of the two values
     reach: PositiveFloat = 1.0  # how far, as a difference of logarithms of logarithms, the contrast may be from it
     steps: PositiveInt = 7  # conjugate gradient iterations
+    refined: PositiveInt | None = None  # those of a second graph, for small tolerances; None for no such graph
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,14 @@ class EllipticOperator(Operator):
     def forward(self, *fields: Plane) -> Plane:
         system = self.system(*fields)
         return system.iterate(self.config.steps).solution * system.unit
+
+    def refined(self) -> EllipticOperator | None:
+        """Return the operator that takes `config.refined` iterations; it shares the weights."""
+        if self.config.refined is None:
+            return None
+        found = copy.copy(self)
+        found.config = self.config.model_copy(update={"steps": self.config.refined, "refined": None})
+        return found
 
     def canonical(self, *fields: Tensor) -> tuple[Tensor, ...]:
         """Return the coefficient over its mean on a logarithmic scale, and the source over its largest value."""

@@ -50,6 +50,13 @@ class Operator(nn.Module):
         """
         return fields
 
+    def refined(self) -> Operator | None:
+        """Return the same network with more iterations, whose outputs have smaller error bounds; None: there is none.
+
+        It takes and returns the same tensors. It is exported beside the network, and meets tolerances.
+        """
+        return None
+
     def with_quality(self, *fields: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs of `forward`, then the quality outputs `[batch, 1]` that `quality` names, in its order.
 

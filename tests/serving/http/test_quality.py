@@ -150,18 +150,53 @@ def test_inputs_outside_can_be_solved(http: httpx2.Client, fields: NDArray[Any])
     assert detail.endswith('and no classical solver solves its problem "gauge"')
 
 
-def test_a_tolerance_is_met_by_the_network_or_by_the_solver(http: httpx2.Client, fields: NDArray[Any]) -> None:
+def test_a_tolerance_is_met_by_the_network_its_refinement_or_the_solver(
+    http: httpx2.Client, fields: NDArray[Any]
+) -> None:
     bounds = toy_gauges.quality(fields)["error_bound"]
     loose = http.post(f"{URL}?tolerance={1.01 * bounds.max()}", json=document(fields)).json()
-    assert loose["quality"]["solved_by"] == "network"
+    np.testing.assert_allclose(loose["outputs"]["solution"], toy_gauges.compute(fields), rtol=1e-6)
     between = http.post(f"{URL}?tolerance={bounds[:2].max() + 1e-4}", json=document(fields)).json()
-    output = np.array(between["outputs"]["solution"])
+    output, quality = np.array(between["outputs"]["solution"]), between["quality"]
     np.testing.assert_allclose(output[:2], toy_gauges.compute(fields[:2]), rtol=1e-6)
+    np.testing.assert_allclose(output[2], toy_gauges.refine(fields[2]), rtol=1e-6)
+    np.testing.assert_allclose(quality["error_bound"], bounds * [1, 1, 0.1], rtol=1e-5)
+    assert quality["solved_by"] == loose["quality"]["solved_by"] == "network"
+    fine = http.post(f"{URL}?tolerance={bounds[:2].max() / 10 + 1e-5}", json=document(fields)).json()
+    output = np.array(fine["outputs"]["solution"])
+    np.testing.assert_allclose(output[:2], toy_gauges.refine(fields[:2]), rtol=1e-6)
     np.testing.assert_allclose(output[2], darcy.solve(fields[2]), rtol=1e-5)
-    assert between["quality"]["solved_by"] == "mixed"
+    assert fine["quality"]["solved_by"] == "mixed"
     tight = http.post(f"{URL}?tolerance=1e-4", content=npy(fields), headers=NPY)
     np.testing.assert_allclose(np.load(io.BytesIO(tight.content)), [darcy.solve(field) for field in fields], rtol=1e-5)
     assert tight.headers["petrov-solved-by"] == "solver"
+
+
+def test_an_input_outside_is_solved_and_not_refined(http: httpx2.Client, fields: NDArray[Any]) -> None:
+    query = "tolerance=2e-3&outside=solve"
+    response = http.post(f"{URL}?{query}", json=document(fields)).json()
+    output = np.array(response["outputs"]["solution"])
+    np.testing.assert_allclose(output[::2], toy_gauges.refine(fields[::2]), rtol=1e-6)
+    np.testing.assert_allclose(output[1], darcy.solve(fields[1]), rtol=1e-5)
+    assert response["quality"]["solved_by"] == "mixed"
+
+
+def test_a_format_without_a_refinement_meets_a_tolerance_by_the_solver(
+    http: httpx2.Client, fields: NDArray[Any]
+) -> None:
+    response = http.post("/v1/models/gauge_torchscript/predict?tolerance=2e-3", json=document(fields)).json()
+    assert response["quality"]["solved_by"] == "solver"
+
+
+def test_refinements_are_in_no_list_and_described_by_name(
+    gateway: Gateway, http: httpx2.Client, fields: NDArray[Any]
+) -> None:
+    assert "gauge_refined" not in {model["name"] for model in http.get("/v1/models").json()["models"]}
+    assert http.get("/v1/models/gauge_refined").json()["card"]["product"] == {"of": "gauge", "kind": "refined"}
+    with triton_grpc.InferenceServerClient(f"127.0.0.1:{gateway.settings.grpc_port}") as client:
+        assert "gauge_refined" not in {model.name for model in client.get_model_repository_index().models}
+    assert problem(http.post("/v1/models/gauge_refined/vjp", json={}))[:2] == (404, "not-differentiable")
+    assert problem(http.post("/v1/models/gauge_refined/reference", json=document(fields)))[:2] == (404, "no-reference")
 
 
 def test_a_batch_is_solved_sample_by_sample(http: httpx2.Client) -> None:
@@ -173,9 +208,11 @@ def test_a_batch_is_solved_sample_by_sample(http: httpx2.Client) -> None:
 
 
 def test_a_tolerance_that_cannot_be_met_is_refused(http: httpx2.Client, fields: NDArray[Any]) -> None:
-    status, kind, detail = problem(http.post(f"{UNSOLVED}?tolerance=1e-3", json=document(fields)))
+    met = http.post(f"{UNSOLVED}?tolerance=2e-3", json=document(fields)).json()
+    np.testing.assert_allclose(met["outputs"]["solution"], toy_gauges.refine(fields), rtol=1e-6)
+    status, kind, detail = problem(http.post(f"{UNSOLVED}?tolerance=1e-4", json=document(fields)))
     assert (status, kind) == (422, "tolerance-unmet")
-    assert re.fullmatch(r"sample 0 has an error_bound of 0.00\d+; expected at most 0.001", detail)
+    assert re.fullmatch(r"sample 0 has an error_bound of 0.000\d+; expected at most 0.0001", detail)
     tokens = {"inputs": {"tokens": [[1, 2]]}}
     status, kind, detail = problem(http.post("/v1/models/tally/predict?tolerance=1", json=tokens))
     assert (status, kind) == (422, "tolerance-unmet")
@@ -188,17 +225,21 @@ def test_a_model_without_bounds_meets_a_tolerance_by_the_solver(http: httpx2.Cli
     assert response["quality"]["solved_by"] == "solver"
 
 
-def test_a_policy_travels_as_query_and_as_parameters(gateway: Gateway, fields: NDArray[Any]) -> None:
+@pytest.mark.parametrize(("tolerance", "refined"), [(2e-3, True), (1e-4, False)])
+def test_a_policy_travels_as_query_and_as_parameters(
+    gateway: Gateway, fields: NDArray[Any], tolerance: float, refined: bool
+) -> None:
     http, grpc = gateway.url.removeprefix("http://"), f"127.0.0.1:{gateway.settings.grpc_port}"
+    expected = toy_gauges.refine(fields) if refined else [darcy.solve(field) for field in fields]
     for module, address, options in (
-        (triton_http, http, {"query_params": {"tolerance": "1e-4"}}),
-        (triton_grpc, grpc, {"parameters": {"tolerance": 1e-4, "outside": "answer"}}),
+        (triton_http, http, {"query_params": {"tolerance": str(tolerance)}}),
+        (triton_grpc, grpc, {"parameters": {"tolerance": tolerance, "outside": "answer"}}),
     ):
         client = module.InferenceServerClient(address)
         tensor = module.InferInput("coefficient", fields.shape, "FP32")
         tensor.set_data_from_numpy(fields)
         solution = client.infer("gauge", [tensor], **options).as_numpy("solution")
-        np.testing.assert_allclose(solution, [darcy.solve(field) for field in fields], rtol=1e-5)
+        np.testing.assert_allclose(solution, expected, rtol=1e-5)
         client.close()
 
 

@@ -87,6 +87,20 @@ def drawn(family: str) -> Iterator[tuple[torch.Tensor, Array]]:
             yield torch.from_numpy(field).float(), source.astype(np.float32).astype(float)
 
 
+@torch.no_grad()
+def test_the_refinement_has_the_same_corrections_and_a_smaller_bound() -> None:
+    network = operator(refined=20)
+    refined = network.refined()
+    assert refined is not None
+    assert refined.refined() is None
+    fields = two_values()
+    (solution, bound, _), (finer, finer_bound, _) = (each.with_quality(fields) for each in (network, refined))
+    assert (finer_bound < bound / 10).all()
+    exact = Discrete.of(network, fields[0], np.ones(fields[0].shape))
+    assert exact.distance(finer[0]) <= finer_bound[0].item() < exact.distance(solution[0])
+    assert network.config.steps == 7
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
 def test_no_bound_is_below_its_distance(family: str) -> None:
