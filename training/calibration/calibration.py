@@ -60,6 +60,9 @@ class Layout(BaseModel):
         inputs: Calibration inputs, behind the novelty.
         errors: Calibration samples per grid, behind the error estimate; 0 where they were too few for one.
         grids: Calibrated grids, by their numbers of points.
+        apart: Positions of the fields among the arguments that are constant in a first group of calibration samples,
+            as where a request leaves them out, while one of them varies in the second; none where there is one group.
+        second: Calibration inputs of the second group, which are not among `inputs`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -73,6 +76,8 @@ class Layout(BaseModel):
     inputs: int
     errors: int
     grids: tuple[int, ...]
+    apart: tuple[int, ...] = ()
+    second: int = 0
 
 
 class Calibration(nn.Module):
@@ -86,8 +91,8 @@ class Calibration(nn.Module):
         super().__init__()
         self.layout = layout
         self.statistics = InputStatistics([channel.logarithm for channel in layout.channels], layout.periodic)
-        self.novelty = Novelty(layout.statistics, layout.inputs)
-        sizes = layout.statistics + layout.roughness, len(layout.grids)
+        self.novelty = Novelty(layout.statistics, layout.inputs, layout.second)
+        sizes = layout.statistics + layout.roughness, len(layout.grids), 2 if layout.apart else 1
         self.estimate = ErrorEstimate(*sizes) if layout.errors else None
 
     @property
@@ -98,11 +103,23 @@ class Calibration(nn.Module):
     def forward(self, *arguments: Tensor) -> tuple[Tensor, ...]:
         """Return the error estimate, if there is one, and the novelty, `[batch, 1]` each."""
         statistics = self.statistics(arguments)
-        novelty = self.novelty(statistics)
+        group = varies(arguments, self.layout.apart)
+        novelty = self.novelty(statistics, group)
         if self.estimate is None:
             return (novelty,)
         everything = torch.cat([statistics, self.statistics.roughness(arguments)], dim=1)
-        return self.estimate(everything, grid_points(arguments[0], len(self.layout.periodic))), novelty
+        return self.estimate(everything, grid_points(arguments[0], len(self.layout.periodic)), group), novelty
+
+
+def varies(arguments: Sequence[Tensor], positions: Sequence[int]) -> Tensor | None:
+    """Return whether one of the fields at some positions varies, `[batch, 1]`; None without any position."""
+    found = None
+    for position in positions:
+        values = arguments[position]
+        axes = tuple(range(1, values.ndim))
+        varied = (values.amax(dim=axes) > values.amin(dim=axes))[:, None]
+        found = varied if found is None else found | varied
+    return found
 
 
 def grid_points(field: Tensor, axes: int) -> Tensor:
@@ -134,6 +151,11 @@ class Measured:
         """Return the number of points of the grid."""
         return self.inputs[0].shape[-axes:].numel()
 
+    def select(self, mask: Tensor) -> Measured:
+        """Return some of the samples."""
+        errors = None if self.errors is None else self.errors[mask]
+        return Measured([tensor[mask] for tensor in self.inputs], errors, self.kind)
+
 
 def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Sequence[Measured]) -> Calibration | None:
     """Calibrate a trained network.
@@ -157,24 +179,54 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
     statistics.fit(for_units.inputs)
     measured = {one.points(axes): one for one in calibration if one.errors is not None}
     enough = all(len(one) >= conformal.fewest() for one in measured.values())
-    rows, others = (torch.cat([statistics(one.inputs) for one in each]) for each in (fitted, calibration))
+    apart = _apart(list(measured.values()), axes)
+    groups = _groups(calibration, apart)
+    rows, *others = (torch.cat([statistics(one.inputs) for one in each]) for each in (fitted, *groups))
     layout = Layout(
         channels=channels,
         periodic=periodic,
         statistics=rows.shape[1],
         roughness=statistics.roughness(for_units.inputs).shape[1],
         fitted=len(rows),
-        inputs=len(others),
+        inputs=len(others[0]),
         errors=min(map(len, measured.values())) if measured and enough else 0,
         grids=tuple(sorted(measured)),
+        apart=apart,
+        second=len(others[1]) if apart else 0,
     )
     found = Calibration(layout).eval()
     found.statistics = statistics
-    found.novelty.fit(rows, others)
+    found.novelty.fit(rows, *others)
     if found.estimate is not None:
         found.estimate.fit(_sized(fitted, statistics), layout.grids)
-        found.estimate.calibrate(_sized(calibration, statistics))
+        for index, group in enumerate(groups):
+            found.estimate.calibrate(_sized(group, statistics), index)
     return found
+
+
+def _apart(measured: Sequence[Measured], axes: int) -> tuple[int, ...]:
+    """Return the positions of fields that tell two groups of samples apart, with enough of both on every grid."""
+    if not measured:
+        return ()
+    fields = [index for index, tensor in enumerate(measured[0].inputs) if tensor.ndim > axes]
+    found = tuple(index for index in fields if all(_both(one, (index,)) for one in measured))
+    return found if all(_both(one, found) for one in measured) else ()
+
+
+def _both(samples: Measured, positions: tuple[int, ...]) -> bool:
+    """Return whether there are enough samples of both groups for a quantile each."""
+    mask = varies(samples.inputs, positions)
+    varied = 0 if mask is None else int(mask.sum())
+    return min(varied, len(samples) - varied) >= conformal.fewest()
+
+
+def _groups(calibration: Sequence[Measured], apart: tuple[int, ...]) -> list[list[Measured]]:
+    """Return calibration samples in groups: those whose fields are constant, then those with one that varies."""
+    masks = [varies(one.inputs, apart) for one in calibration]
+    pairs = [(one, mask[:, 0]) for one, mask in zip(calibration, masks, strict=True) if mask is not None]
+    if not pairs:
+        return [list(calibration)]
+    return [[one.select(~mask) for one, mask in pairs], [one.select(mask) for one, mask in pairs]]
 
 
 def _sized(samples: Sequence[Measured], statistics: InputStatistics) -> dict[int, Sized]:

@@ -7,7 +7,9 @@ with g the calibrated grids next to that of the input, one where it is calibrate
 input's statistics and of its roughness, which shows the noise, and :math:`\phi` are hinges, by which the logarithm of
 the error is piecewise linear in every score. Weights and level are a ridge regression on fitted samples of the grid,
 and q is the conformal quantile of error over :math:`\sigma` on calibration samples of the grid. So the estimate covers
-at least 90 % of the calibration's distribution on each grid, and nearly so at each level of noise.
+at least 90 % of the calibration's distribution on each grid, and nearly so at each level of noise. Where samples are of
+two groups that an input tells apart (see `Calibration`), each has a quantile of its own, and the estimate covers 90 %
+of either (Mondrian conformal prediction, Vovk et al. 2005).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from training.calibration.conformal import quantile
@@ -39,6 +41,7 @@ class ErrorEstimate(nn.Module):
     Args:
         statistics: The number of statistics per sample.
         grids: The number of calibrated grids.
+        groups: The number of groups of samples, 1 or 2.
     """
 
     weight: Tensor
@@ -46,13 +49,13 @@ class ErrorEstimate(nn.Module):
     points: Tensor
     quantiles: Tensor
 
-    def __init__(self, statistics: int, grids: int) -> None:
+    def __init__(self, statistics: int, grids: int, groups: int = 1) -> None:
         super().__init__()
         self.scores = NormalScores(statistics)
         self.register_buffer("weight", torch.zeros(grids, statistics * (1 + len(HINGES))))
         self.register_buffer("bias", torch.zeros(grids))
         self.register_buffer("points", torch.zeros(grids))
-        self.register_buffer("quantiles", torch.zeros(grids))
+        self.register_buffer("quantiles", torch.zeros(grids) if groups == 1 else torch.zeros(groups, grids))
 
     @torch.no_grad()
     def fit(self, samples: Mapping[int, Sized], grids: tuple[int, ...]) -> None:
@@ -71,19 +74,20 @@ class ErrorEstimate(nn.Module):
             self.weight[index], self.bias[index] = regression(self.features(statistics), errors)
 
     @torch.no_grad()
-    def calibrate(self, samples: Mapping[int, Sized]) -> None:
-        """Set the quantiles.
+    def calibrate(self, samples: Mapping[int, Sized], group: int = 0) -> None:
+        """Set the quantiles of a group.
 
         Args:
             samples: Statistics and relative errors of samples that serve nothing else, by the number of points of
                 their grid; each of them is calibrated.
+            group: The group that they belong to.
 
         Raises:
             ValueError: There are too few samples.
         """
         for index, (_, (statistics, errors)) in enumerate(sorted(samples.items())):
             scores = errors.double() / self.sigma(statistics)[:, index].double()
-            self.quantiles[index] = quantile(np.asarray(scores))
+            self.quantiles.view(-1, len(self.points))[group, index] = quantile(np.asarray(scores))
 
     def features(self, statistics: Statistics) -> Float[Tensor, "batch _"]:
         """Return the scores of at most `CLIP` deviations, and by how much they exceed the hinges."""
@@ -101,17 +105,21 @@ class ErrorEstimate(nn.Module):
         below = ((self.points <= points).sum(0, keepdim=True) - 1).clamp(min=0)
         return below, above
 
-    def forward(self, statistics: Statistics, points: Float[Tensor, " 1"]) -> Float[Tensor, "batch 1"]:
+    def forward(
+        self, statistics: Statistics, points: Float[Tensor, " 1"], group: Bool[Tensor, "batch 1"] | None = None
+    ) -> Float[Tensor, "batch 1"]:
         """Estimate the errors.
 
         Args:
             statistics: The inputs' statistics.
             points: The number of points of the inputs' grid.
+            group: Whether each sample belongs to the second group, where there are two.
 
         Returns:
             Relative L2 errors that 90 % of inputs stay below.
         """
-        estimates = self.quantiles * self.sigma(statistics)
+        quantiles = self.quantiles if group is None else torch.where(group, self.quantiles[1], self.quantiles[0])
+        estimates = quantiles * self.sigma(statistics)
         below, above = self.neighbours(points)
         return torch.maximum(estimates.index_select(1, below), estimates.index_select(1, above))
 

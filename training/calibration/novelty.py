@@ -5,12 +5,13 @@ r"""Novelty of an input: the conformal p-value of its statistics among those of 
 
 with :math:`d` the Mahalanobis distance of the statistics' normal scores to those of fitted inputs, and :math:`d_i` that
 of calibration input :math:`i`. An input of the same distribution has :math:`p < 0.01` with a probability of about 1 %.
+Where an input tells two groups of samples apart, each is compared with its own.
 """
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from training.calibration.normal_scores import NormalScores
@@ -24,25 +25,35 @@ class Novelty(nn.Module):
 
     Args:
         statistics: The number of statistics per sample.
-        calibration: The number of calibration inputs.
+        calibration: The number of calibration inputs, of the first group where there are two.
+        second: The number of those of the second group; 0 where there is none.
     """
 
     whitening: Tensor
     distances: Tensor
+    others: Tensor
 
-    def __init__(self, statistics: int, calibration: int) -> None:
+    def __init__(self, statistics: int, calibration: int, second: int = 0) -> None:
         super().__init__()
         self.scores = NormalScores(statistics)
         self.register_buffer("whitening", torch.eye(statistics))
         self.register_buffer("distances", torch.zeros(calibration))
+        if second:
+            self.register_buffer("others", torch.zeros(second))
 
     @torch.no_grad()
-    def fit(self, fitted: Statistics, calibration: Float[Tensor, "_ statistic"]) -> None:
+    def fit(
+        self,
+        fitted: Statistics,
+        calibration: Float[Tensor, "_ statistic"],
+        second: Float[Tensor, "_ statistic"] | None = None,
+    ) -> None:
         """Set scores and covariance from some inputs, and the distances of others.
 
         Args:
             fitted: Statistics that give scores and covariance.
             calibration: Statistics of inputs that serve nothing else.
+            second: Those of the second group, where there are two.
         """
         self.scores.fit(fitted)
         z = self.scores(fitted).double()
@@ -54,11 +65,26 @@ class Novelty(nn.Module):
         values, vectors = torch.linalg.eigh(covariance)
         self.whitening.copy_(vectors * values.rsqrt())
         self.distances.copy_(self.distance(calibration).sort().values)
+        if second is not None:
+            self.others.copy_(self.distance(second).sort().values)
 
     def distance(self, statistics: Statistics) -> Float[Tensor, " batch"]:
         """Return the squared Mahalanobis distance."""
         return (self.scores(statistics) @ self.whitening).square().sum(-1)
 
-    def forward(self, statistics: Statistics) -> Float[Tensor, "batch 1"]:
-        farther = (self.distances >= self.distance(statistics)[:, None]).to(statistics.dtype)
-        return (1 + farther.sum(-1, keepdim=True)) / (self.distances.shape[0] + 1)
+    def forward(self, statistics: Statistics, group: Bool[Tensor, "batch 1"] | None = None) -> Float[Tensor, "batch 1"]:
+        """Return the p-values.
+
+        Args:
+            statistics: The inputs' statistics.
+            group: Whether each sample belongs to the second group, where there are two.
+        """
+        distance = self.distance(statistics)[:, None]
+        first = share(self.distances, distance)
+        return first if group is None else torch.where(group, share(self.others, distance), first)
+
+
+def share(distances: Float[Tensor, " _"], distance: Float[Tensor, "batch 1"]) -> Float[Tensor, "batch 1"]:
+    """Return the share of a new sample and its group that are at least as far as it."""
+    farther = (distances >= distance).to(distance.dtype)
+    return (1 + farther.sum(-1, keepdim=True)) / (distances.shape[0] + 1)

@@ -22,7 +22,7 @@ from training.problems.problem import Conditions, Fields, Problem
 from training.recipes.recipe import Recipe
 
 BATCH = 16  # fields that a network sees at one time
-MOST_VARIED = 100  # test samples with varied inputs, each of which is solved
+MOST_VARIED = 200  # test samples with varied inputs, each of which is solved
 
 
 @dataclass(frozen=True)

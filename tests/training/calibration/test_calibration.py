@@ -95,6 +95,37 @@ def test_every_level_of_noise_is_covered_on_every_grid(problem: Description) -> 
             assert covered[new.kind["level"] == level].double().mean().item() > 0.8
 
 
+def grouped(points: int, first: int, count: int, *, varied: bool) -> Measured:
+    """Return samples with a source, whose errors are larger and spread more where it varies."""
+    coefficients = fields(points, first, count)
+    source = smooth(points, first, count) if varied else torch.ones_like(coefficients)
+    spread = torch.rand(count, generator=torch.Generator().manual_seed(first + varied))
+    return Measured([coefficients, source], 1e-2 * torch.exp((2 if varied else 0.1) * spread))
+
+
+def test_each_of_two_groups_that_an_input_tells_apart_is_covered() -> None:
+    problem = PROBLEMS["darcy"].description_for(optional=True)
+
+    def both(first: int, count: int) -> list[Measured]:
+        return [
+            calibration.joined(*(grouped(n, first, count, varied=varied) for varied in (False, True))) for n in GRIDS
+        ]
+
+    made = calibration.calibrate(problem, both(0, 60), both(100, 300))
+    assert made is not None
+    assert (made.layout.apart, made.layout.inputs, made.layout.second) == ((1,), 600, 600)
+    for varied in (False, True):
+        new = grouped(GRIDS[1], 500, 300, varied=varied)
+        estimate, novelty = made(*new.inputs)
+        assert new.errors is not None
+        covered = (new.errors <= estimate[:, 0]).double().mean().item()
+        assert covered == pytest.approx(0.9, abs=3 * np.sqrt(0.09 / 300 + 0.09 / 300))
+        assert (novelty < 0.01).double().mean().item() <= 0.04
+    alone = calibration.calibrate(problem, both(0, 60), [grouped(n, 100, 300, varied=True) for n in GRIDS])
+    assert alone is not None
+    assert alone.layout.apart == ()
+
+
 def test_the_estimate_follows_the_expected_size_of_the_error(found: Calibration) -> None:
     new = measured(GRIDS[0], 600, 400)
     assert new.errors is not None
