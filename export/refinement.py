@@ -18,6 +18,8 @@ from export.layout import CARD, CERTIFICATE, sha256
 from training.files import write_json
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from export.signature import Signature
     from training.checkpoint import Checkpoint
 
@@ -43,7 +45,7 @@ def build(checkpoint: Checkpoint, signature: Signature, version: Path, folder: P
     artefact = folder / to_onnx.FILE
     artefact.write_bytes(graph(checkpoint, signature))
     run, operators = to_onnx.read(artefact)
-    comparisons = parity.compare(run, checkpoint.refined, signature)
+    comparisons = parity.compare(run, network_of(checkpoint), signature)
     parity.gate(comparisons)
     described = card_of(checkpoint, version.parent.name, int(version.name))
     write_json(folder / CARD, described, finite=True)
@@ -55,8 +57,20 @@ def graph(checkpoint: Checkpoint, signature: Signature) -> bytes:
     """Return the bytes of the refinement's graph."""
     with TemporaryDirectory() as aside:
         path = Path(aside) / to_onnx.FILE
-        to_onnx.write(Deployable(checkpoint.refined, signature.argument_names), signature, path)
+        to_onnx.write(Deployable(network_of(checkpoint), signature.argument_names), signature, path)
         return path.read_bytes()
+
+
+def network_of(checkpoint: Checkpoint) -> nn.Module:
+    """Return the network with more iterations.
+
+    Raises:
+        ValueError: The operator offers none.
+    """
+    network = checkpoint.refined
+    if network is None:
+        raise ValueError(f"expected an operator with more iterations but {checkpoint.problem.name!r} has none")
+    return network
 
 
 def card_of(checkpoint: Checkpoint, name: str, version: int) -> dict[str, Any]:
