@@ -117,6 +117,16 @@ def means(coefficient: Plane) -> Faces:
     return Faces(down, across)
 
 
+def nodal_means(coefficient: Plane) -> Faces:
+    """Return the mean of the two neighbours of each face where the outermost points lie on the walls.
+
+    The faces are those of the volumes of the other points: `down` is `[batch, row - 1, column - 2]`.
+    """
+    a = coefficient
+    down, across = (a[:, 1:, 1:-1] + a[:, :-1, 1:-1]) / 2, (a[:, 1:-1, 1:] + a[:, 1:-1, :-1]) / 2
+    return Faces(down, across)
+
+
 def drops(u: Plane) -> Faces:
     """Return the differences across the faces, with u = 0 on the walls."""
     rows, columns = functional.pad(u, (0, 0, 1, 1)), functional.pad(u, (1, 1))

@@ -80,6 +80,28 @@ def axis(index: Tensor, wall: Tensor | float, dtype: torch.dtype) -> Axis:
     return Axis(widths.to(dtype), distances.to(dtype), (roots / h).square().to(dtype), vectors * norms)
 
 
+def nodal_axis(index: Tensor, dtype: torch.dtype) -> Axis:
+    """Return the finite volumes of the points between the ends of an axis whose outermost points lie on the walls.
+
+    Their eigenvectors are those of the discrete sine transform of type I.
+
+    Args:
+        index: The indices 0..n-1 of all points, both ends included.
+        dtype: The dtype of the results. Angles are always computed in float64.
+
+    Example:
+        >>> nodal_axis(torch.arange(5), torch.float64).widths
+        tensor([0.2500, 0.2500, 0.2500], dtype=torch.float64)
+    """
+    last, inside = index[-1:].double(), index[1:-1].double()
+    h, k = 1 / last, inside
+    phase = (math.pi / last) * torch.remainder(inside[:, None] * k, 2 * last)
+    vectors = torch.sin(reduced(phase).to(dtype)) * math.sqrt(2)
+    roots = 2 / h * torch.sin((math.pi / 2) * k / last)
+    widths, distances = torch.ones_like(inside) * h, torch.ones_like(index[1:].double()) * h
+    return Axis(widths.to(dtype), distances.to(dtype), roots.square().to(dtype), vectors)
+
+
 def modes(index: Tensor, rho: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return the eigenvectors, not normalised, and the roots of their eigenvalues in units of 1/h.
 

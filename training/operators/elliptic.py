@@ -22,6 +22,10 @@ So every conductance stays between both, the matrix is symmetric and positive de
 those of the equation without corrections. The network sees no units and no source: the solution is linear in the source
 and inversely proportional to the coefficient.
 
+The points of an axis are the centres of equal cells (`cells`), every k-th centre of a finer mesh (`strided`), or reach
+from wall to wall (`nodes`). On `nodes` the solution is 0 on the walls, the volumes are those of the points between, and
+the coefficient on a wall counts in the mean of the first face.
+
 The correction t vanishes smoothly where nothing is known below the grid: for coefficients of more than two values, for
 contrasts far from the trained one, and on the mesh itself. There the result is that of the finite volumes.
 """
@@ -39,9 +43,9 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.certified_gradients import Faces, Iterate, Range, Volumes, distance, means, solve
+from training.nn.certified_gradients import Faces, Iterate, Range, Volumes, distance, means, nodal_means, solve
 from training.nn.coordinates import indices
-from training.nn.fast_diagonalisation import axis
+from training.nn.fast_diagonalisation import axis, nodal_axis
 from training.nn.shapes import Plane
 from training.operators.operator import Operator, OperatorKind
 
@@ -59,7 +63,7 @@ class EllipticConfig(BaseModel):
 
     kind: Literal["elliptic"] = "elliptic"
     mesh: PositiveInt = 421  # cells per axis of the mesh that the fields are samples of
-    points: Literal["strided", "cells"] = "strided"  # every k-th cell centre of the mesh, or all centres of equal cells
+    points: Literal["strided", "cells", "nodes"] = "strided"  # see the module
     coarsest: PositiveFloat = 10.0  # the largest trained distance of neighbours, in cells of the mesh
     channels: PositiveInt = 32
     layers: int = 3  # convolutions between the first one and the head
@@ -115,7 +119,7 @@ class EllipticOperator(Operator):
 
     def forward(self, *fields: Plane) -> Plane:
         system = self.system(*fields)
-        return system.iterate(self.config.steps).solution * system.unit
+        return self.on_grid(system.iterate(self.config.steps).solution * system.unit)
 
     def refined(self) -> EllipticOperator | None:
         """Return the operator that takes `config.refined` iterations; it shares the weights."""
@@ -144,7 +148,7 @@ class EllipticOperator(Operator):
         system = self.system(*fields)
         found = system.iterate(self.config.steps)
         correction = distance(system.volumes, system.plain, system.corrected, system.load, found)
-        return found.solution * system.unit, found.error[:, :, 0], correction[:, :, 0]
+        return self.on_grid(found.solution * system.unit), found.error[:, :, 0], correction[:, :, 0]
 
     def system(self, *fields: Plane) -> System:
         """Return the discrete equations to a permeability, and to a source where it is not 1."""
@@ -154,15 +158,18 @@ class EllipticOperator(Operator):
         volumes, scaled = self.volumes(coefficient), coefficient / scale
         return System(
             volumes=volumes,
-            plain=means(scaled),
+            plain=self.means(scaled),
             corrected=self.faces(scaled),
-            load=source / strength * volumes.areas,
+            load=self.unknown(source / strength) * volumes.areas,
             bounds=Range(low / scale, high / scale),
             unit=strength / scale,
         )
 
     def volumes(self, coefficient: Plane) -> Volumes:
         """Return the finite volumes of the coefficient's grid."""
+        if self.config.points == "nodes":
+            sides = indices(coefficient.shape[1:], coefficient.device)
+            return Volumes.of(*(nodal_axis(index, coefficient.dtype) for index in sides))
         axes = []
         for index in indices(coefficient.shape[1:], coefficient.device):
             cells = index[-1:].double() + 1 if self.config.points == "cells" else self.config.mesh
@@ -178,12 +185,26 @@ class EllipticOperator(Operator):
         strength = self.confidence(level, span) * (1 - 1 / (rows * columns))
         spacing = torch.cat([rows, columns]).clamp(max=self.config.coarsest)
         moved = self.correction(2 * level - 1, torch.log2(spacing).to(coefficient.dtype))
-        mean = means(coefficient)
+        if self.config.points == "nodes":  # no face lies outside of a point on a wall
+            moved = Faces(moved.down[:, 1:-1, 1:-1], moved.across[:, 1:-1, 1:-1])
+        mean = self.means(coefficient)
         down, across = (
             mean_ * torch.exp(span * towards(torch.log(mean_ / low) / span.clamp(min=SMALLEST), strength.to(mean_) * t))
             for mean_, t in ((mean.down, moved.down), (mean.across, moved.across))
         )
         return Faces(down, across)
+
+    def means(self, coefficient: Plane) -> Faces:
+        """Return the mean of both neighbours of every face."""
+        return nodal_means(coefficient) if self.config.points == "nodes" else means(coefficient)
+
+    def unknown(self, field: Plane) -> Float[Tensor, "batch _ _"]:
+        """Return a field at the points whose solution is unknown: all of them, or those that lie on no wall."""
+        return field[:, 1:-1, 1:-1] if self.config.points == "nodes" else field
+
+    def on_grid(self, solution: Plane) -> Float[Tensor, "batch _ _"]:
+        """Return a solution at all points of the grid."""
+        return functional.pad(solution, (1, 1, 1, 1)) if self.config.points == "nodes" else solution
 
     def spacing(self, index: Tensor) -> Float[Tensor, " 1"]:
         """Return the distance of neighbours on an axis in cells of the mesh."""
