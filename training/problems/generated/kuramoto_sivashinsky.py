@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physics import kuramoto_sivashinsky as equation
+from training.operators.kuramoto_sivashinsky import KuramotoSivashinskyConfig
+from training.operators.trajectory import TrajectoryConfig
 from training.problems.generated.generated import Generated
 from training.problems.own.problem_file import (
     AxisSection,
@@ -28,6 +30,13 @@ def sample(seed: int) -> dict[str, NDArray[np.float64]]:
     return {"u": u, "length": length}
 
 
+def adapt(config: TrajectoryConfig) -> KuramotoSivashinskyConfig:
+    """Return the general operator with its finest waves damped."""
+    return KuramotoSivashinskyConfig(
+        step=config.step, components=config.components, states=config.states, conserved=config.conserved
+    )
+
+
 PROBLEM = Generated(
     ProblemFile(
         name="kuramoto_sivashinsky",
@@ -46,4 +55,5 @@ PROBLEM = Generated(
         time=TimeSection(step=INTERVAL, horizon=20, conserved=("u",)),
     ),
     sample,
+    adapt,
 )

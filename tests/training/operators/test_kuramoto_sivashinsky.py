@@ -1,0 +1,70 @@
+"""The step operator whose fine waves are damped: what it damps, what it keeps, and that it stays on its symmetries."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from training.operators.field import FieldConfig
+from training.operators.kuramoto_sivashinsky import KuramotoSivashinskyConfig, KuramotoSivashinskyOperator
+
+STEP = FieldConfig(
+    input_components=(0,),
+    input_scales=("linear",),
+    parameter_scales=("linear",),
+    output_components=(0,),
+    output_scales=("linear",),
+    periodic=(True,),
+    points=("left",),
+    working=(32,),
+    translation=(True,),
+    band_limited=True,
+    gated=True,
+    layers=0,
+    modes=6,
+    detail=8,
+)
+CONFIG = KuramotoSivashinskyConfig(step=STEP, components=(0,), states=(0,), conserved=(True,), cut=3.0)
+LENGTHS = torch.tensor([18.0, 36.0])
+
+
+@pytest.fixture
+def operator() -> KuramotoSivashinskyOperator:
+    torch.manual_seed(0)
+    return KuramotoSivashinskyOperator(CONFIG).eval()
+
+
+def wave(number: int, points: int) -> Tensor:
+    """Return cos(2 pi k x / L + 1) for both periods, `[2, points]`."""
+    return torch.cos(2 * math.pi * number * torch.arange(points) / points + 1).expand(2, -1)
+
+
+@pytest.mark.parametrize("points", [24, 41, 128])
+@pytest.mark.parametrize("number", [0, 3, 8, 11])
+def test_a_wave_is_damped_by_its_physical_wave_number(
+    operator: KuramotoSivashinskyOperator, number: int, points: int
+) -> None:
+    factor = torch.exp(-((2 * math.pi * number / LENGTHS / CONFIG.cut) ** 16))
+    expected = factor[:, None] * wave(number, points)
+    torch.testing.assert_close(operator.damped(wave(number, points), LENGTHS), expected, atol=2e-6, rtol=1e-5)
+
+
+def test_waves_beyond_the_working_grid_are_dropped(operator: KuramotoSivashinskyOperator) -> None:
+    assert operator.damped(wave(20, 64), torch.full((2,), 1e3)).abs().max() < 1e-5
+
+
+@torch.inference_mode()
+def test_a_rollout_forgets_fine_waves_keeps_the_mean_and_moves_with_a_shift(
+    operator: KuramotoSivashinskyOperator,
+) -> None:
+    start = 0.3 + wave(2, 48) + 0.1 * wave(15, 48)
+    [found] = operator.rollout([start, LENGTHS], 3)
+    fine = torch.fft.rfft(found, norm="forward").abs()[..., 15]
+    assert fine[0].max() < 1e-6  # 15 waves on 18 units of length
+    torch.testing.assert_close(found.mean(dim=2), torch.full((2, 3), float(start.mean())))
+    # Three of 48 points are two of the working grid's 32.
+    [moved] = operator.rollout([start.roll(3, dims=1), LENGTHS], 3)
+    torch.testing.assert_close(moved, found.roll(3, dims=2), atol=1e-5, rtol=1e-5)

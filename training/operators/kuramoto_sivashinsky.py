@@ -1,0 +1,94 @@
+r"""The step operator of the Kuramoto-Sivashinsky equation: the general one, whose finest waves are damped.
+
+.. math::
+    u_{n+1} = D\,(u_n + S(u_n, L)), \qquad \hat D(k) = \exp\bigl(-(q/q_0)^{16}\bigr), \quad q = 2\pi k/L.
+
+The equation damps a wave of number q by :math:`\exp(2 (q^2 - q^4))` within two units of time, so that the state holds
+nothing of the fine waves that it held a frame before. The network sees hardly any of them in its training, and would
+let them grow slowly from frame to frame. D leaves the waves that the attractor holds as they are, and commutes with
+shifts and reflections.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import PositiveFloat
+from torch import Tensor
+
+from training.nn.spectral import analyse, hermitian, synthesise
+from training.operators.operator import OperatorKind
+from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
+
+SQUARINGS = 4
+"""The exponent of q / q_0 is two to the power of this."""
+
+
+class KuramotoSivashinskyConfig(TrajectoryConfig):
+    """Sizes of the operator.
+
+    Attributes:
+        cut: The wave number q_0 where a wave is damped by a factor of e per frame. Waves beyond the working grid are
+            dropped.
+    """
+
+    kind: Literal["kuramoto_sivashinsky"] = "kuramoto_sivashinsky"  # type: ignore[assignment] # a kind of its own
+    cut: PositiveFloat = 3.6
+
+
+class KuramotoSivashinskyOperator(TrajectoryOperator):
+    """Roll a step operator out, and damp its finest waves.
+
+    Args:
+        config: The sizes.
+
+    Example:
+        >>> from training.operators.field import FieldConfig
+        >>> step = FieldConfig(
+        ...     input_components=(0,),
+        ...     input_scales=("linear",),
+        ...     parameter_scales=("linear",),
+        ...     output_components=(0,),
+        ...     output_scales=("linear",),
+        ...     periodic=(True,),
+        ...     points=("left",),
+        ...     working=(32,),
+        ... )
+        >>> config = KuramotoSivashinskyConfig(step=step, components=(0,), states=(0,), conserved=(True,))
+        >>> frames = torch.zeros(2, 5, dtype=torch.int32)
+        >>> KuramotoSivashinskyOperator(config)(torch.randn(2, 32), torch.full((2,), 22.0), frames).shape
+        torch.Size([2, 5, 32])
+    """
+
+    config: KuramotoSivashinskyConfig
+
+    def advance(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Return u of the next frame, and the period as it is."""
+        u, length = inputs
+        increment = self.damped(u + self.step(u, length), length) - u
+        return [u + self.without_mean(increment), length]
+
+    def damped(self, u: Tensor, length: Tensor) -> Tensor:
+        """Damp the fine waves of `[batch, point]`.
+
+        Args:
+            u: The functions.
+            length: Their periods L `[batch]`.
+        """
+        [working] = self.config.step.working
+        points = torch.arange(u.shape[-1], device=u.device)
+        wave = torch.arange(working // 2 + 1, device=u.device)
+        resolved = (2 * wave <= points[-1:] + 1).to(u.dtype)
+        weight = hermitian(points, wave, u.dtype) * resolved / (points[-1:] + 1).to(u.dtype)
+        exponent = (2 * math.pi / self.config.cut) * wave.to(u.dtype) / length.reshape(-1, 1)
+        for _ in range(SQUARINGS):
+            exponent = exponent * exponent
+        factor = weight * torch.exp(-exponent)
+        even, odd = analyse(u, points, wave)
+        return synthesise(even * factor, odd * factor, points, wave)
+
+
+OPERATOR = OperatorKind("kuramoto_sivashinsky", KuramotoSivashinskyConfig, KuramotoSivashinskyOperator)
