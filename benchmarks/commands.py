@@ -452,10 +452,17 @@ def measure_rollouts(
     data: Annotated[Path, typer.Option("--data", help="The folder of the samples; missing ones are made.")] = Path(
         "data"
     ),
+    fno_seconds: Annotated[
+        float | None, typer.Option(min=1, help="Train FNO for as much processor time; by default its row is kept.")
+    ] = None,
 ) -> None:
-    """Measure released models of trajectories beside their solvers on coarser grids; into docs/trajectories.md."""
+    """Measure released models of trajectories beside FNO and their solvers on coarser grids; into docs/trajectories.md.
+
+    FNO's weights are kept beside the samples, and an interrupted training goes on.
+    """
     for name in split(models):
-        rows = rollout_solvers.measure(name, checkpoints, data)
+        kept = loads(TRAJECTORIES.read_text()).get(name, []) if TRAJECTORIES.exists() else []
+        rows = rollout_solvers.measure(name, checkpoints, data, kept, fno_seconds)
         keep_trajectories(name, rows)
         keep_trajectories(f"{name}_bounded", [rollout_solvers.endurance(name, checkpoints, data)])
         publish(name, rollout_solvers.HEADER, rollout_solvers.cells(rows))

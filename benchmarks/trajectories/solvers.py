@@ -1,15 +1,19 @@
 """The released models of trajectories beside their solvers on coarser grids with larger steps, error against time.
 
-All run on one thread, on the test trajectories in one batch. The error of a frame is the mean relative L2 distance to
-the trajectory that the solver made with its own step; the time is processor time per trajectory and frame. Truth and
-coarse solutions are carried between grids by their Fourier series.
+All run on one thread, on the test trajectories in one batch, one after the other, round by round. The error of a frame
+is the mean relative L2 distance to the trajectory that the solver made with its own step, with its standard error over
+the trajectories; the time is the median processor time per trajectory and frame. Truth and coarse solutions are carried
+between grids by their Fourier series. FNO is trained anew, or its row of the last time is kept.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
+from benchmarks.trajectories import fno_baseline
 from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from training import checkpoint
 from training.data.own_samples import prepare
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Solve = Callable[[Array, int, Array, float], Array]
+Solution = tuple[Array, float]
+"""Frames `[trajectory, frame, *grid]` and the processor seconds that they took."""
 
 
 class Resolution(NamedTuple):
@@ -44,8 +51,9 @@ class Resolution(NamedTuple):
 TRAJECTORIES = 16
 FINER = (Resolution(12, 12), Resolution(14, 16), Resolution(16, 20))
 """Sizes of the solver inside of the network with which it is measured alone, its own size first."""
-LONGER = 100
-"""Frames beyond the training trajectories for which rollouts have to stay bounded."""
+LASTING = 500
+"""Frames for which rollouts have to stay bounded."""
+ROUNDS = 3
 SHOWN = (1, 5, 10, 20)
 HEADER = ("method", "milliseconds per frame", *(f"frame {frame}" for frame in SHOWN))
 Row = dict[str, Any]
@@ -80,31 +88,56 @@ SETTINGS = {
 }
 
 
-def measure(name: str, checkpoints: Path, data: Path) -> list[Row]:
-    """Measure a model, persistence, and its solver's settings.
+def measure(
+    name: str, checkpoints: Path, data: Path, kept: Sequence[Row] = (), seconds: float | None = None
+) -> list[Row]:
+    """Measure a model, FNO, persistence, and the model's solver with several settings.
 
     Args:
         name: A name of `SETTINGS`.
         checkpoints: The folder of released checkpoints.
         data: The folder of samples.
+        kept: Rows of an earlier measurement, of which FNO's is kept.
+        seconds: Processor time of FNO's training; None to keep its row.
     """
     torch.set_num_threads(1)
     truth, numbers = trajectories(name, data, "test")
-    network = loaded(name, checkpoints)
-    still = np.broadcast_to(truth[:, :1], truth[:, 1:].shape)
-    found = [row("network", predicted(network, truth, numbers), truth)]
+    network, setting = loaded(name, checkpoints), SETTINGS[name]
+    methods: dict[str, Callable[[], Solution]] = {"network": partial(predicted, network, truth, numbers)}
     if isinstance(network, NavierStokesOperator):
         for finer in FINER:
             alone = NavierStokesOperator(network.config.model_copy(update=finer._asdict()))
             method = f"the network's solver alone, {finer.resolved} waves, {finer.substeps} steps"
-            found.append(row(method, uncorrected(alone, truth, numbers), truth))
-    found.append(row("keeping the first frame", (still, 0.0), truth))
-    setting = SETTINGS[name]
+            methods[method] = partial(uncorrected, alone, truth, numbers)
+    still = np.broadcast_to(truth[:, :1], truth[:, 1:].shape)
+    methods["keeping the first frame"] = lambda: (still, 0.0)
     for points in setting.points:
         for step in setting.steps:
-            solution = solved(setting, points, step, truth, numbers)
-            found.append(row(f"solver, {points} points per axis, step {step:g}", solution, truth))
-    return found
+            method = f"solver, {points} points per axis, step {step:g}"
+            methods[method] = partial(solved, setting, points, step, truth, numbers)
+    with ExitStack() as stack:
+        if seconds is not None:
+            asked = fno_baseline.request(name, data, seconds)
+            used = fno_baseline.trained(asked)["seconds"]
+            method = f"{fno_baseline.METHOD}, {used:.0f} seconds of training"
+            methods[method] = stack.enter_context(fno_baseline.rollouts(asked, truth, numbers))
+        found = interleaved(methods, ROUNDS)
+    rows = [row(method, each, truth) for method, each in found.items()]
+    return ordered(rows if seconds is not None else [*rows, *filter(is_fno, kept)])
+
+
+def interleaved(methods: Mapping[str, Callable[[], Solution]], rounds: int) -> dict[str, Solution]:
+    """Run all methods one after the other, round by round, and return their frames and median times."""
+    found = [{method: work() for method, work in methods.items()} for _ in range(rounds)]
+    return {
+        method: (frames, statistics.median(each[method][1] for each in found))
+        for method, (frames, _) in found[0].items()
+    }
+
+
+def ordered(rows: list[Row]) -> list[Row]:
+    """Return the rows in the order of the table: the network, FNO, and the others as they are."""
+    return [rows[0], *filter(is_fno, rows), *(each for each in rows[1:] if not is_fno(each))]
 
 
 def trajectories(name: str, data: Path, split: str) -> tuple[Array, Array]:
@@ -140,7 +173,7 @@ def loaded(name: str, checkpoints: Path) -> TrajectoryOperator:
 
 @torch.inference_mode()
 def endurance(name: str, checkpoints: Path, data: Path) -> Row:
-    """Roll out from all validation trajectories, for `LONGER` frames beyond them.
+    """Roll out from all validation trajectories, for `LASTING` frames.
 
     Args:
         name: A name of `SETTINGS`.
@@ -153,7 +186,7 @@ def endurance(name: str, checkpoints: Path, data: Path) -> Row:
     """
     truth, numbers = trajectories(name, data, "validation")
     inputs = [torch.from_numpy(each.astype(np.float32)) for each in (truth[:, 0], numbers)]
-    [found] = loaded(name, checkpoints).rollout(inputs, truth.shape[1] - 1 + LONGER)
+    [found] = loaded(name, checkpoints).rollout(inputs, LASTING)
     lasting = torch.isfinite(found).flatten(2).all(dim=2)  # [trajectory, frame]
     finite = lasting.all(dim=1)
     return {
@@ -167,7 +200,7 @@ def endurance(name: str, checkpoints: Path, data: Path) -> Row:
 
 
 @torch.inference_mode()
-def uncorrected(network: NavierStokesOperator, truth: Array, numbers: Array) -> tuple[Array, float]:
+def uncorrected(network: NavierStokesOperator, truth: Array, numbers: Array) -> Solution:
     """Return the frames of the solver of a network without its correction, and the seconds they took."""
     network.prepared(*(torch.ones(1, *truth.shape[2:]), torch.ones(1)))
     state, viscosity = (torch.from_numpy(each.astype(np.float32)) for each in (truth[:, 0], numbers))
@@ -179,7 +212,7 @@ def uncorrected(network: NavierStokesOperator, truth: Array, numbers: Array) -> 
 
 
 @torch.inference_mode()
-def predicted(network: TrajectoryOperator, truth: Array, numbers: Array) -> tuple[Array, float]:
+def predicted(network: TrajectoryOperator, truth: Array, numbers: Array) -> Solution:
     """Return the network's frames, and the seconds they took."""
     inputs = [torch.from_numpy(each.astype(np.float32)) for each in (truth[:, 0], numbers)]
     network.rollout(inputs, 1)
@@ -188,7 +221,7 @@ def predicted(network: TrajectoryOperator, truth: Array, numbers: Array) -> tupl
     return found.double().numpy(), time.process_time() - started
 
 
-def solved(setting: Setting, points: int, step: float, truth: Array, numbers: Array) -> tuple[Array, float]:
+def solved(setting: Setting, points: int, step: float, truth: Array, numbers: Array) -> Solution:
     """Return a solver's frames, and the seconds they took; not a number where it overflows."""
     start = carried(truth[:, 0], points)
     started = time.process_time()
@@ -214,12 +247,27 @@ def carried(fields: Array, points: int, axes: int | None = None) -> Array:
     return fields
 
 
-def row(method: str, found: tuple[Array, float], truth: Array) -> Row:
+def row(method: str, found: Solution, truth: Array) -> Row:
     """Return what is kept of one method."""
     frames, seconds = found
-    errors = rollouts.bounded(rollouts.relative_l2(frames, truth[:, 1:])).mean(axis=0)
-    each = 1e3 * seconds / (frames.shape[0] * frames.shape[1])
-    return {"method": method, "milliseconds": float(f"{each:.3g}"), "errors": [float(f"{one:.3g}") for one in errors]}
+    errors = rollouts.bounded(rollouts.relative_l2(frames, truth[:, 1:]))
+    spread = errors.std(axis=0, ddof=1) / np.sqrt(len(errors)) if len(errors) > 1 else np.zeros(errors.shape[1])
+    return {
+        "method": method,
+        "milliseconds": short(1e3 * seconds / (frames.shape[0] * frames.shape[1])),
+        "errors": [short(each) for each in errors.mean(axis=0)],
+        "standard_errors": [short(each) for each in spread],
+    }
+
+
+def short(value: float) -> float:
+    """Return a number with three digits."""
+    return float(f"{value:.3g}")
+
+
+def is_fno(found: Row) -> bool:
+    """Return whether a row is FNO's."""
+    return str(found["method"]).startswith(fno_baseline.METHOD)
 
 
 def is_setting(found: Row) -> bool:
@@ -239,10 +287,15 @@ def cells(rows: list[Row]) -> list[tuple[str, ...]]:
         (
             each["method"],
             f"{each['milliseconds']:.3g}" if each["milliseconds"] else "",
-            *(f"{each['errors'][frame - 1]:.2g}" for frame in SHOWN),
+            *(error(each, frame) for frame in SHOWN),
         )
         for each in shown
     ]
+
+
+def error(found: Row, frame: int) -> str:
+    """Return the mean error of a frame and its standard error, the latter with one digit."""
+    return f"{found['errors'][frame - 1]:.2g} ± {found['standard_errors'][frame - 1]:.1g}"
 
 
 def draw(rows: list[Row], path: Path) -> None:
@@ -259,6 +312,8 @@ def draw(rows: list[Row], path: Path) -> None:
     times, errors = ([each["milliseconds"] for each in known], [each["errors"][0] for each in known])
     axes.loglog(times, errors, "o", label="solver, coarser grids and larger steps")
     axes.loglog(network["milliseconds"], network["errors"][0], "s", label="network")
+    for each in filter(is_fno, rows):
+        axes.loglog(each["milliseconds"], each["errors"][0], "^", label="FNO")
     axes.axhline(still["errors"][0], linestyle="--", color="gray", label="keeping the first frame")
     axes.set_xlabel("milliseconds of one core per frame")
     axes.set_ylabel("relative L2 error of the first frame")

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
-from benchmarks.trajectories import comparison, solvers
+from benchmarks.own_data.loop import Samples, Settings
+from benchmarks.trajectories import comparison, fno_baseline, resumable, solvers
 from physics import kuramoto_sivashinsky, navier_stokes
 from training.problems.own.problem_file import read_problem_file
 
@@ -64,14 +67,83 @@ def test_a_solver_that_overflows_has_the_largest_error() -> None:
 
 def test_the_table_and_the_picture_show_the_settings_that_no_cheaper_one_beats(tmp_path: Path) -> None:
     def made(method: str, milliseconds: float, error: float) -> dict[str, Any]:
-        return {"method": method, "milliseconds": milliseconds, "errors": [error] * 20}
+        return {
+            "method": method,
+            "milliseconds": milliseconds,
+            "errors": [error] * 20,
+            "standard_errors": [0.1 * error] * 20,
+        }
 
     rows = [
         made("network", 5, 0.01),
         made("keeping", 0, 0.9),
+        made(f"{fno_baseline.METHOD}, 60 seconds of training", 2, 0.2),
         made("solver, slow", 3, 0.5),
         made("solver, fast", 1, 0.1),
     ]
-    assert [cells[0] for cells in solvers.cells(rows)] == ["network", "keeping", "solver, fast"]
+    shown = solvers.cells(solvers.ordered(rows))
+    assert [cells[0] for cells in shown] == ["network", rows[2]["method"], "keeping", "solver, fast"]
+    assert shown[0][2] == "0.01 ± 0.001"
     solvers.draw(rows, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 1000
+
+
+def test_methods_are_run_round_by_round_and_the_median_time_counts() -> None:
+    order, times = [], iter([3.0, 1.0, 9.0, 2.0, 4.0, 7.0])
+
+    def work(name: str) -> tuple[Any, float]:
+        order.append(name)
+        return np.zeros((1, 1, 4)), next(times)
+
+    found = solvers.interleaved({name: lambda name=name: work(name) for name in "ab"}, 3)  # type: ignore[misc]
+    assert "".join(order) == "ababab"
+    assert {name: seconds for name, (_, seconds) in found.items()} == {"a": 4.0, "b": 2.0}
+
+
+def test_a_row_has_the_standard_error_over_the_trajectories() -> None:
+    truth = np.ones((2, 2, 4))
+    found = solvers.row("network", (truth[:, 1:] * np.array([1.1, 1.3])[:, None, None], 0.02), truth)
+    assert found["errors"] == [pytest.approx(0.2)]
+    assert found["standard_errors"] == [pytest.approx(0.1)]
+    assert found["milliseconds"] == 10
+
+
+@pytest.mark.parametrize("name", fno_baseline.CHOSEN)
+def test_fno_is_trained_on_the_splits_of_the_problem_file(name: str, tmp_path: Path) -> None:
+    asked = fno_baseline.request(name, tmp_path, 60)
+    assert asked["weights"] == str(tmp_path / f"fno-{name}-60.npz")
+    assert (asked["state"], asked["parameter"], asked["held"]) == {
+        "kuramoto_sivashinsky": ("u", "length", [32, 32]),
+        "navier_stokes": ("vorticity", "viscosity", [16, 24]),
+    }[name]
+
+
+def test_an_interrupted_training_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(10**6))
+    monkeypatch.setattr(resumable.time, "process_time", lambda: float(next(clock)))
+    monkeypatch.setattr(resumable, "KEPT_SECONDS", 0.0)
+    samples = Samples([torch.randn(8, 3)], torch.randn(8, 3))
+    whole, part = tmp_path / "whole.npz", tmp_path / "part.npz"
+
+    def train(path: Path) -> dict[str, Any]:
+        torch.manual_seed(0)
+        used = resumable.train(nn.Linear(3, 3), samples, Settings(batch=2), 12.0, 1, path)
+        assert used.steps == 11
+        with np.load(path) as file:
+            return dict(file)
+
+    expected, step = train(whole), resumable.step
+
+    def interrupted(*arguments: Any) -> None:
+        if (part.with_suffix(".part.npz")).exists():
+            raise KeyboardInterrupt
+        step(*arguments)
+
+    monkeypatch.setattr(resumable, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(part)
+    monkeypatch.setattr(resumable, "step", step)
+    found = train(part)
+    assert not part.with_suffix(".part.npz").exists()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-6)
