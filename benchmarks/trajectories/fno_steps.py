@@ -52,9 +52,9 @@ def prepared(request: dict[str, Any]) -> tuple[StepNetwork, Samples, tuple[Tenso
     trained, held = slice(-validation - test), slice(-validation - test, -test)
     each = states.shape[1] - 1
     before, after = states[trained, :-1].flatten(0, 1), states[trained, 1:].flatten(0, 1)
-    samples = Samples([before, numbers[trained].repeat_interleave(each)], after)
-    network = StepNetwork(Shape(**request["shape"]), *samples.inputs, samples.output)
-    return network, samples, (states[held], numbers[held])
+    parameters = numbers[trained].repeat_interleave(each)
+    network = StepNetwork(Shape(**request["shape"]), before, parameters, after)
+    return network, Samples([before, parameters], after), (states[held], numbers[held])
 
 
 @torch.no_grad()
@@ -62,7 +62,8 @@ def rollout_errors(network: nn.Module, truth: Tensor, numbers: Tensor, frames: i
     """Return the relative L2 error of every trajectory and frame."""
     found = rollout(network, truth[:, 0], numbers, frames).flatten(2)
     true = truth[:, 1 : 1 + frames].flatten(2)
-    return ((found - true).norm(dim=2) / true.norm(dim=2)).nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST)
+    errors: Tensor = (found - true).norm(dim=2) / true.norm(dim=2)
+    return errors.nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST)
 
 
 @torch.inference_mode()

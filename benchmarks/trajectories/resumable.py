@@ -76,5 +76,6 @@ def write(path: Path, arrays: dict[str, Tensor]) -> None:
     """Write arrays to a file that is never half written."""
     aside = path.with_suffix(".tmp")
     with aside.open("wb") as file:
-        np.savez(file, **{name: each.numpy() for name, each in arrays.items()})
+        values = {name: each.numpy() for name, each in arrays.items()}
+        np.savez(file, **values)  # type: ignore[arg-type] # its stub takes allow_pickle for an array
     aside.replace(path)

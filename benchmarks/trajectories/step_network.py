@@ -66,5 +66,5 @@ class StepNetwork(nn.Module):
         number = ((parameters - centre) / spread).reshape(-1, 1, *(1,) * len(grid)).expand(-1, 1, *grid)
         places = self.coordinates.expand(len(states), *self.coordinates.shape)
         found: Tensor = self.network(torch.cat([(states - mean)[:, None] / deviation, number, places], dim=1))[:, 0]
-        output = found * size + shift
+        output: Tensor = found * size + shift
         return states + output if self.shape.increment else output
