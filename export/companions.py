@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal
 
 from export import refinement, to_onnx
 from export.derivatives import publication as derivatives
-from export.derivatives.differentiate import differentiate
 from export.derivatives.signatures import KINDS, Kind
 from export.derivatives.signatures import signature_of as signature_of_product
 from export.layout import CERTIFICATE, sha256
@@ -34,11 +33,8 @@ COMPANIONS: tuple[Companion, ...] = (*KINDS, REFINED)
 
 
 def companions(checkpoint: Checkpoint, signature: Signature) -> tuple[Companion, ...]:
-    """Return what is published beside a model.
-
-    A model of sequences has no derivatives, nor has one of trajectories, which is a loop.
-    """
-    kinds = () if signature.vocabulary or signature.frames else KINDS
+    """Return what is published beside a model; one of sequences has no derivatives."""
+    kinds = () if signature.vocabulary else KINDS
     return (*kinds, *((REFINED,) if checkpoint.refined is not None else ()))
 
 
@@ -100,6 +96,4 @@ def graph(checkpoint: Checkpoint, signature: Signature, model: onnx.ModelProto, 
     """
     if companion == REFINED:
         return refinement.graph(checkpoint, signature)
-    return differentiate(model, companion, signature_of_product(companion, signature)).SerializeToString(
-        deterministic=True
-    )
+    return derivatives.graph_of(model, companion, signature).SerializeToString(deterministic=True)

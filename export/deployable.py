@@ -98,14 +98,17 @@ def example(signature: Signature) -> tuple[Tensor, ...]:
     return tuple(torch.ones(sides, dtype=DTYPES[dtype]) for sides, dtype in argument_shapes(signature, shape))
 
 
-def argument_shapes(signature: Signature, shape: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
-    """Return shape and type of every argument; a trajectory has as many frames as samples, up to three.
+def argument_shapes(
+    signature: Signature, shape: tuple[int, ...], frames: int | None = None
+) -> list[tuple[tuple[int, ...], str]]:
+    """Return shape and type of every argument.
 
     Args:
         signature: The model's signature.
         shape: Batch and points per axis.
+        frames: Frames of a trajectory; as many as samples, up to three, by default.
     """
-    sides = dict(zip(("batch", *signature.grid.axes), shape, strict=True)) | {FRAME: min(shape[0], 3)}
+    sides = dict(zip(("batch", *signature.grid.axes), shape, strict=True)) | {FRAME: frames or min(shape[0], 3)}
     return [
         (
             tuple(fixed or sides[axis] for axis, fixed in zip(tensor.axes, tensor.shape, strict=True)),

@@ -45,13 +45,16 @@ def prime(start: int) -> int:
     return next(n for n in range(max(start, 2), 2 * start + 3) if all(n % k for k in range(2, int(n**0.5) + 1)))
 
 
-def draw(shape: tuple[int, ...], signature: Signature, seed: int = 0) -> tuple[NDArray[Any], ...]:
+def draw(
+    shape: tuple[int, ...], signature: Signature, seed: int = 0, frames: int | None = None
+) -> tuple[NDArray[Any], ...]:
     """Draw all arguments of a graph: fields and parameters, or sequences where the model has a vocabulary.
 
     Args:
         shape: Batch and points per axis.
         signature: The model's signature.
         seed: Other seeds give other values.
+        frames: Frames of a trajectory; as many as samples, up to three, by default.
 
     Returns:
         An array per argument.
@@ -59,13 +62,13 @@ def draw(shape: tuple[int, ...], signature: Signature, seed: int = 0) -> tuple[N
     if signature.vocabulary is not None:
         words = len(signature.vocabulary.words)
         return tuple(sentences(shape, words, seed + 1000 * index) for index, _ in enumerate(signature.inputs))
-    shapes = [sides for sides, _ in argument_shapes(signature, shape)]
+    shapes = [sides for sides, _ in argument_shapes(signature, shape, frames)]
     fields = [
         realistic(sides, positive=tensor.positive, seed=seed + 1000 * index)
         for index, (sides, tensor) in enumerate(zip(shapes, signature.inputs, strict=False))
     ]
-    frames = [np.zeros(shapes[-1], np.int32)] if signature.frames else []
-    return (*fields, *(numbers(shape[0], parameter, seed) for parameter in signature.parameters), *frames)
+    frame = [np.zeros(shapes[-1], np.int32)] if signature.frames else []
+    return (*fields, *(numbers(shape[0], parameter, seed) for parameter in signature.parameters), *frame)
 
 
 def numbers(batch: int, parameter: ParameterSpec, seed: int = 0) -> NDArray[np.float32]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onnx import TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from export.layout import FRAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, ValueInfoProto
 
     from export.signature import ParameterSpec, Signature, TensorSpec
 
@@ -78,7 +78,7 @@ def body(step: GraphProto, signature: Signature, states: Sequence[str]) -> Graph
         helper.make_tensor_value_info("iteration", TensorProto.INT64, []),
         helper.make_tensor_value_info("go_on", TensorProto.BOOL, []),
     ]
-    frames = [helper.make_tensor_value_info(f"{result.name}_frame", TensorProto.FLOAT, None) for result in step.output]
+    frames = [unshaped(f"{result.name}_frame") for result in step.output]
     return helper.make_graph(
         nodes,
         "step",
@@ -89,9 +89,17 @@ def body(step: GraphProto, signature: Signature, states: Sequence[str]) -> Graph
 
 
 def renamed(node: NodeProto, names: dict[str, str]) -> NodeProto:
-    """Return a node that reads its inputs under other names."""
-    node.input[:] = [names.get(name, name) for name in node.input]
-    return node
+    """Return a copy of a node with other names of its tensors."""
+    found = NodeProto()
+    found.CopyFrom(node)
+    found.input[:] = [names.get(name, name) for name in node.input]
+    found.output[:] = [names.get(name, name) for name in node.output]
+    return found
+
+
+def unshaped(name: str) -> ValueInfoProto:
+    """Describe a tensor of unknown shape."""
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
 
 
 def value(spec: TensorSpec | ParameterSpec, name: str | None = None) -> ValueInfoProto:

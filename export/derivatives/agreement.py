@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from export.derivatives.signatures import Kind, signature_of
+from export.derivatives.signatures import FRAMES, Kind, signature_of
+from export.layout import FRAME
 from export.parity import Graph, ParityError
 from export.probes import draw, shapes
 
@@ -46,12 +47,14 @@ class Agreement:
 
     Attributes:
         shape: Batch and points per axis.
+        frames: Frames of a trajectory; None of fields.
         float32: To float32 eager, which decides.
         float64: To float64 eager.
         rounding: Of float32 eager to float64 eager.
     """
 
     shape: tuple[int, ...]
+    frames: int | None
     float32: float
     float64: float
     rounding: float
@@ -75,15 +78,15 @@ class Derivative:
 
     def __call__(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Return outputs and gradients, or tangents, by name."""
-        inputs, names = self.tensors(arrays, "", self.signature.argument_names), self.names
+        inputs, names, function = self.tensors(arrays, "", self.arguments), self.names, self.function(arrays)
         if self.kind == "vjp":
-            outputs, pull = torch.func.vjp(self.outputs, *inputs)  # type: ignore[misc]  # two results without aux
+            outputs, pull = torch.func.vjp(function, *inputs)  # type: ignore[misc]  # two results without aux
             found = pull(tuple(self.tensors(arrays, "cotangents.", names)))
             found = [g[:, None] if g.ndim == 1 else g for g in found]
-            made = [f"gradients.{name}" for name in self.signature.argument_names]
+            made = [f"gradients.{name}" for name in self.arguments]
         else:
-            tangents = tuple(self.tensors(arrays, "tangents.", self.signature.argument_names))
-            outputs, pull = torch.func.vjp(self.outputs, *inputs)  # type: ignore[misc]  # as above
+            tangents = tuple(self.tensors(arrays, "tangents.", self.arguments))
+            outputs, pull = torch.func.vjp(function, *inputs)  # type: ignore[misc]  # as above
             _, push = torch.func.vjp(pull, tuple(torch.zeros_like(output) for output in outputs))  # type: ignore[misc]
             found, made = push(tangents)[0], [f"tangents.{name}" for name in names]
         tensors = zip((*names, *made), (*outputs, *found), strict=True)
@@ -94,10 +97,20 @@ class Derivative:
         """Names of the outputs."""
         return [output.name for output in self.signature.outputs]
 
-    def outputs(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the network's outputs as a tuple."""
-        found = self.network(*inputs)
-        return (found,) if isinstance(found, Tensor) else tuple(found)
+    @property
+    def arguments(self) -> list[str]:
+        """Names of the arguments that are differentiated: not of the one that counts frames."""
+        return [name for name in self.signature.argument_names if name != FRAME]
+
+    def function(self, arrays: Mapping[str, NDArray[Any]]) -> Callable[..., tuple[Tensor, ...]]:
+        """Return the network as a function of `arguments` with a tuple of outputs, for as many frames as the arrays."""
+        frame = [torch.from_numpy(arrays[FRAME])] if self.signature.frames is not None else []
+
+        def outputs(*inputs: Tensor) -> tuple[Tensor, ...]:
+            found = self.network(*inputs, *frame)
+            return (found,) if isinstance(found, Tensor) else tuple(found)
+
+        return outputs
 
     def tensors(self, arrays: Arrays, role: str, names: Sequence[str]) -> list[Tensor]:
         """Return arrays as tensors."""
@@ -113,24 +126,39 @@ def compare(run: Graph, single: Derivative, double: Derivative) -> list[Agreemen
         double: In float64.
     """
     signature = single.signature
-    return [compare_at(shape, run, single, double) for shape in shapes(signature) if math.prod(shape[1:]) <= LARGEST]
+    compared = [shape for shape in shapes(signature) if math.prod(shape[1:]) <= LARGEST]
+    found = [compare_at(shape, run, single, double) for shape in compared]
+    if signature.frames is not None:
+        most = min(FRAMES, signature.frames.maximum)
+        found.append(compare_at(compared[0], run, single, double, most))
+    return found
 
 
-def compare_at(shape: tuple[int, ...], run: Graph, single: Derivative, double: Derivative) -> Agreement:
+def compare_at(
+    shape: tuple[int, ...], run: Graph, single: Derivative, double: Derivative, frames: int | None = None
+) -> Agreement:
     """Compare for one shape; see `compare`.
+
+    Args:
+        shape: Batch and points per axis.
+        run: The graph.
+        single: In float32.
+        double: In float64.
+        frames: Frames of a trajectory; as many as samples, up to three, by default.
 
     Raises:
         ParityError: A tensor has another shape.
     """
     described = signature_of(single.kind, single.signature)
-    drawn = draw(shape, described)
+    drawn = draw(shape, described, frames=frames)
     arrays = dict(zip(described.argument_names, drawn, strict=True))
     eager32, eager64 = single(arrays), double(arrays)
     found = dict(zip(described.result_names, run(*drawn), strict=True))
     for name, array in found.items():
         if array.shape != eager32[name].shape:
             raise ParityError(f"for the input {shape}: expected {name} {eager32[name].shape} but got {array.shape}")
-    return Agreement(shape, farthest(found, eager32), farthest(found, eager64), farthest(eager32, eager64))
+    count = arrays[FRAME].shape[1] if FRAME in arrays else None
+    return Agreement(shape, count, farthest(found, eager32), farthest(found, eager64), farthest(eager32, eager64))
 
 
 def farthest(found: Mapping[str, NDArray[Any]], expected: Mapping[str, NDArray[Any]]) -> float:
@@ -174,14 +202,17 @@ def central_difference(double: Derivative) -> float:
     shape = next(iter(shapes(signature)))
     drawn = zip(described.argument_names, draw(shape, described), strict=True)
     arrays = {name: varied(array, seed) for seed, (name, array) in enumerate(drawn)}
-    inputs = {name: arrays[name].astype(np.float64) for name in signature.argument_names}
+    inputs = {name: arrays[name].astype(np.float64) for name in double.arguments}
     if double.kind == "vjp":
         gradients = double(arrays)
         steps = {name: along(gradients[f"gradients.{name}"].reshape(inputs[name].shape)) for name in inputs}
     else:
         steps = {name: arrays[f"tangents.{name}"].astype(np.float64) for name in inputs}
     size = STEP * min(float(np.abs(array).max()) for array in inputs.values())
-    ahead, behind = (evaluated(double, inputs, steps, sign * size) for sign in (1, -1))
+    function = double.function(arrays)
+    ahead, behind = (
+        dict(zip(double.names, evaluated(function, inputs, steps, sign * size), strict=True)) for sign in (1, -1)
+    )
     slopes = {name: (ahead[name] - behind[name]) / (2 * size) for name in ahead}
     if double.kind == "jvp":
         found = double(arrays)
@@ -194,19 +225,22 @@ def central_difference(double: Derivative) -> float:
 
 
 def evaluated(
-    double: Derivative, inputs: dict[str, NDArray[np.float64]], steps: dict[str, NDArray[np.float64]], size: float
-) -> dict[str, NDArray[np.float64]]:
-    """Return the outputs by name after a step of every input.
+    function: Callable[..., tuple[Tensor, ...]],
+    inputs: dict[str, NDArray[np.float64]],
+    steps: dict[str, NDArray[np.float64]],
+    size: float,
+) -> list[NDArray[np.float64]]:
+    """Return the outputs after a step of every input.
 
     Args:
-        double: The network in float64.
+        function: The network in float64.
         inputs: Its inputs by name.
         steps: A direction per input.
         size: The length of the step.
     """
     with torch.inference_mode():
-        outputs = double.outputs(*(torch.from_numpy(inputs[name] + size * steps[name]) for name in inputs))
-    return {name: output.numpy() for name, output in zip(double.names, outputs, strict=True)}
+        outputs = function(*(torch.from_numpy(inputs[name] + size * steps[name]) for name in inputs))
+    return [output.numpy() for output in outputs]
 
 
 def varied(array: NDArray[np.float32], seed: int) -> NDArray[np.float32]:

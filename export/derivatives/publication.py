@@ -19,11 +19,13 @@ import onnx
 import torch
 
 from export import to_onnx
+from export.card import ROLLOUT
 from export.certificate import SOFTWARE
 from export.deployable import Deployable, shape_checks_off
 from export.derivatives import agreement
-from export.derivatives.agreement import Derivative
+from export.derivatives.agreement import Agreement, Derivative
 from export.derivatives.differentiate import differentiate
+from export.derivatives.rollouts import differentiate_rollout
 from export.derivatives.signatures import Kind, signature_of
 from export.layout import CARD, CERTIFICATE, sha256
 from training.files import write_json
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
 KEY = "derivative"  # of the certificate
 #: Keys of a model's card that its derivatives do not have.
-MODEL_ONLY = ("formats", "parameters", "quality", "calibration")
+MODEL_ONLY = ("formats", "parameters", "quality", "calibration", "frames", *ROLLOUT)
 
 
 def build(version: Path, kind: Kind, network: nn.Module, signature: Signature, folder: Path) -> None:
@@ -55,7 +57,7 @@ def build(version: Path, kind: Kind, network: nn.Module, signature: Signature, f
         ParityError: The derivative differs from automatic differentiation by more than the tolerance.
     """
     described, artefact = signature_of(kind, signature), folder / to_onnx.FILE
-    model = differentiate(onnx.load(version / to_onnx.FILE), kind, described)
+    model = graph_of(onnx.load(version / to_onnx.FILE), kind, signature)
     onnx.checker.check_model(model, full_check=True)
     to_onnx.check(model, described)
     folder.mkdir(parents=True)
@@ -78,10 +80,31 @@ def build(version: Path, kind: Kind, network: nn.Module, signature: Signature, f
         "opset": to_onnx.OPSET,
         "operators": operators,
         "software": {name: installed(name) for name in SOFTWARE},
-        "comparisons": [{**asdict(one), "shape": list(one.shape)} for one in compared],
+        "comparisons": [comparison(one) for one in compared],
         "central_difference": difference,
     }
     write_json(folder / CERTIFICATE, certificate, finite=True)
+
+
+def comparison(one: Agreement) -> dict[str, Any]:
+    """Return a comparison as a certificate has it: without frames where there are none."""
+    return {key: value for key, value in asdict(one).items() if value is not None} | {"shape": list(one.shape)}
+
+
+def graph_of(model: onnx.ModelProto, kind: Kind, signature: Signature) -> onnx.ModelProto:
+    """Return the graph of a derivative.
+
+    Args:
+        model: The exported graph, of fields or of a rollout.
+        kind: Which derivative.
+        signature: The signature of the model.
+
+    Raises:
+        GraphError: An operator of the graph has no known derivative.
+    """
+    if signature.frames is not None:
+        return differentiate_rollout(model, kind, signature)
+    return differentiate(model, kind, signature_of(kind, signature))
 
 
 def plain(network: nn.Module, signature: Signature, dtype: torch.dtype) -> nn.Module:
@@ -102,6 +125,7 @@ def card_of(card: dict[str, Any], kind: Kind, signature: Signature) -> dict[str,
     """
     name, kept = card["model"], {key: value for key, value in card.items() if key not in MODEL_ONLY}
     parameters = {"parameters": [spec.model_dump(mode="json") for spec in signature.parameters]}
+    frames = {"frames": signature.frames.model_dump(mode="json")} if signature.frames else {}
     return {
         **kept,
         "model": f"{name}_{kind}",
@@ -109,6 +133,7 @@ def card_of(card: dict[str, Any], kind: Kind, signature: Signature) -> dict[str,
         "product": {"of": name, "kind": kind},
         "inputs": [spec.model_dump(mode="json") for spec in signature.inputs],
         **(parameters if signature.parameters else {}),
+        **frames,
         "outputs": [spec.model_dump(mode="json") for spec in signature.outputs],
     }
 

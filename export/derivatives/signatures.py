@@ -13,6 +13,9 @@ from export.signature import ParameterSpec, Signature, TensorSpec
 Kind = Literal["vjp", "jvp"]
 KINDS: tuple[Kind, ...] = ("vjp", "jvp")
 
+FRAMES = 16
+"""Most frames of a rollout's product, whose states are kept or whose tangents are carried."""
+
 
 def signature_of(kind: Kind, model: Signature) -> Signature:
     """Return the signature of a product of a model.
@@ -21,8 +24,11 @@ def signature_of(kind: Kind, model: Signature) -> Signature:
         kind: Which product.
         model: The model's signature. Its quality outputs are not differentiated and not returned.
     """
-    more = {"vjp": vector_jacobian, "jvp": jacobian_vector}[kind]
-    return model.model_copy(update={"quality": (), **more(model)})
+    more = {"vjp": vector_jacobian, "jvp": jacobian_vector}[kind](model)
+    if model.frames is not None:
+        fewer = {name: min(FRAMES, getattr(model.frames, name)) for name in ("trained", "maximum")}
+        more["frames"] = model.frames.model_copy(update=fewer)
+    return model.model_copy(update={"quality": (), **more})
 
 
 def vector_jacobian(model: Signature) -> dict[str, object]:

@@ -55,10 +55,16 @@ class Tensor(Part):
             size or 0 for axis, size in zip(self.axes, self.sizes, strict=True) if axis in {HISTORY, COMPONENT}
         )
 
+    @cached_property
+    def leading(self) -> tuple[int | None, ...]:
+        """The sizes of the axes before those of the grid: as `vector`, and None for any number of frames."""
+        known = zip(self.axes, self.sizes, strict=True)
+        return tuple(size for axis, size in known if axis in {FRAME, HISTORY, COMPONENT})
+
     @property
     def points(self) -> tuple[int, ...] | None:
         """Points per axis of the grid, or None unless the model fixes all of them."""
-        sizes = self.sizes[1 + len(self.vector) :]
+        sizes = self.sizes[1 + len(self.leading) :]
         fixed = tuple(points for points in sizes if points is not None)
         return fixed if len(fixed) == len(sizes) else None
 
@@ -250,7 +256,7 @@ class Card(Part):
             if len(tensor.sizes) != len(tensor.axes):
                 raise ValueError(f"{tensor.name}: expected a size per axis {tensor.axes} but got {tensor.shape}")
         for tensor in self.inputs:
-            before = [axis for axis in (HISTORY, COMPONENT) if axis in tensor.axes]
+            before = [axis for axis in (FRAME, HISTORY, COMPONENT) if axis in tensor.axes]
             expected = ("batch", *before, *self.grid.axes)
             if tensor.axes != expected:
                 raise ValueError(f"{tensor.name}: expected the axes {expected} but got {tensor.axes}")

@@ -57,6 +57,9 @@ def samples(card: Card, max_bytes: int) -> Iterator[Batch]:
     if card.frames is not None:
         numbers[FRAME] = np.zeros((1, 1), np.int32)
     for grid in card.grid.shapes:
-        shapes = {tensor.name: (1, *tensor.vector, *(tensor.points or grid)) for tensor in card.inputs}
+        shapes = {
+            tensor.name: (1, *(size or 1 for size in tensor.leading), *(tensor.points or grid))
+            for tensor in card.inputs
+        }
         if all(4 * math.prod(shape) <= max_bytes for shape in shapes.values()):
             yield {tensor.name: np.ones(shapes[tensor.name], DTYPES[tensor.dtype]) for tensor in card.inputs} | numbers

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from serving.catalogue.card import FRAME
 from serving.inference import tokens
 from serving.inference.location import first
 from serving.problem_details import (
@@ -67,10 +68,31 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
     single = _is_single(arrays, lead)
     if len(sent) == len(card.names):
         return found, single
-    size = _without_components(found[lead.name].shape, lead, 1)
-    fields = {each.name: found[each.name] if each in sent else _constant(each, size) for each in card.inputs}
+    size, count = _without_components(found[lead.name].shape, lead, 1), sent_frames(found, card)
+    fields = {each.name: found[each.name] if each in sent else _constant(each, size, count) for each in card.inputs}
     numbers = {each.name: _numbers(arrays.get(each.name), each, size[0]) for each in card.parameters}
     return fields | numbers, single
+
+
+def sent_frames(arrays: Mapping[str, NDArray[Any]], card: Card) -> int | None:
+    """Return the frames of cotangents `[B, frame, ...]`; None where no input has frames.
+
+    Args:
+        arrays: Batches by name; some may be missing.
+        card: The model's card.
+
+    Raises:
+        WrongShape: Two have different frames.
+    """
+    found = [(name, arrays[name].shape[1]) for name in _with_frames(card) if name in arrays]
+    for name, count in found[1:]:
+        if count != found[0][1]:
+            raise WrongShape(f"{name} has {count} frames and {found[0][0]} {found[0][1]}", array=name)
+    return found[0][1] if found else None
+
+
+def _with_frames(card: Card) -> list[str]:
+    return [tensor.name for tensor in card.inputs if FRAME in tensor.axes]
 
 
 def frames(arrays: Mapping[str, NDArray[Any]], count: int, card: Card, max_bytes: int) -> NDArray[np.int32]:
@@ -84,7 +106,12 @@ def frames(arrays: Mapping[str, NDArray[Any]], count: int, card: Card, max_bytes
 
     Raises:
         InvalidParameter: The frames of all samples take more.
+        WrongShape: Cotangents have other frames.
     """
+    sent = sent_frames(arrays, card)
+    if sent not in {None, count}:
+        name = _with_frames(card)[0]
+        raise WrongShape(f"{name} has {sent} frames; expected {count}, as frames says", array=name)
     samples, points = len(next(iter(arrays.values()))), math.prod(card.grid_of(arrays))
     most = max_bytes // (4 * samples * points * max(math.prod(tensor.vector) for tensor in card.outputs))
     if count > most:
@@ -138,7 +165,7 @@ def _check_same_shape(arrays: Mapping[str, NDArray[Any]], tensor: Tensor, lead: 
     own, other = (
         _without_components(arrays[one.name].shape, one, 0 if _is_single(arrays, one) else 1) for one in (tensor, lead)
     )
-    axes = len(tensor.axes) - 1 - len(tensor.vector)
+    axes = len(tensor.axes) - 1 - len(tensor.leading)
     if tensor.points is not None:
         own, other = own[:-axes], other[:-axes]
     if own != other:
@@ -154,13 +181,14 @@ def _is_single(arrays: Mapping[str, NDArray[Any]], tensor: Tensor) -> bool:
 
 
 def _without_components(shape: tuple[int, ...], tensor: Tensor, axis: int) -> tuple[int, ...]:
-    """Return a shape without the components of a vector field, which are at that axis."""
-    return (*shape[:axis], *shape[axis + len(tensor.vector) :])
+    """Return a shape without frames and the components of a vector field, which are at that axis."""
+    return (*shape[:axis], *shape[axis + len(tensor.leading) :])
 
 
-def _constant(tensor: Tensor, size: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return an input that was left out: its default on `(batch, *grid)`."""
-    return np.full((size[0], *tensor.vector, *(tensor.points or size[1:])), tensor.default, np.float32)
+def _constant(tensor: Tensor, size: tuple[int, ...], frames: int | None) -> NDArray[np.float32]:
+    """Return an input that was left out: its default on `(batch, *grid)`, for as many frames as the others have."""
+    leading = (frames or 0 if each is None else each for each in tensor.leading)
+    return np.full((size[0], *leading, *(tensor.points or size[1:])), tensor.default, np.float32)
 
 
 def _numbers(array: NDArray[Any] | None, parameter: Parameter, count: int) -> NDArray[np.float32]:
@@ -217,12 +245,13 @@ def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
         raise WrongShape(
             f'expected at least one field but got shape {array.shape} for "{tensor.name}"', array=tensor.name
         )
-    count = len(tensor.vector)
-    if values.shape[1 : 1 + count] != tensor.vector:
-        names = f" ({', '.join(tensor.components)})" if tensor.components else ""
-        raise WrongShape(
-            f"{tensor.name} has {values.shape[1]} components; expected {tensor.vector[0]}{names}", array=tensor.name
-        )
+    count = len(tensor.leading)
+    for size, expected in zip(values.shape[1 : 1 + count], tensor.leading, strict=True):
+        if size != expected and expected is not None:
+            names = f" ({', '.join(tensor.components)})" if tensor.components else ""
+            raise WrongShape(f"{tensor.name} has {size} components; expected {expected}{names}", array=tensor.name)
+        if size == 0:
+            raise WrongShape(f"{tensor.name} has no frames", array=tensor.name)
     for axis, fixed, size in zip(grid.axes, tensor.sizes[1 + count :], values.shape[1 + count :], strict=True):
         if fixed is not None and size != fixed:
             raise WrongShape(f'{tensor.name} has {size} points along "{axis}"; expected {fixed}', array=tensor.name)

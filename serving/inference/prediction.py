@@ -216,7 +216,7 @@ def parse(run: Run, exchange: Exchange[Any], max_bytes: int, frame_bytes: int) -
     """
     card = run.card
     arrays, single = checks.batch(exchange.read(card.names, max_bytes, card.optional), card)
-    frames = run.policy.span.asking(exchange.frames).count(card)
+    frames = run.policy.span.asking(exchange.frames).asking(checks.sent_frames(arrays, card)).count(card)
     if frames is not None:
         arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
     return ModelInput(arrays, single, checks.grid_label(card.grid_of(arrays), card))

@@ -27,8 +27,11 @@ class Rollouts:
         self._solver = solver
 
     async def predict(self, card: Card, inputs: Batches, deadline: float, request_id: str) -> Outputs:
-        """Return outputs `[B, ...]` by name; see `Solver`. Of trajectories, quality outputs are `[B, frame]`."""
-        if card.frames is None:
+        """Return outputs `[B, ...]` by name; see `Solver`. Of trajectories, quality outputs are `[B, frame]`.
+
+        A product of a rollout is one call, because its backward pass needs all frames.
+        """
+        if card.frames is None or card.product is not None:
             return await self._solver.predict(card, inputs, deadline, request_id)
         rollout = Rollout(card, card.frames, inputs)
         pieces: list[Outputs] = []

@@ -65,7 +65,7 @@ class TesseractBody:
         encoding: How the response encodes arrays.
     """
 
-    frames: int | None = None  # models of trajectories have no derivatives, and are no Tesseracts
+    frames: int | None = None  # models of trajectories are no Tesseracts
 
     def __init__(self, content: bytearray, card: Card, encoding: Encoding) -> None:
         self.size = len(content)

@@ -145,10 +145,14 @@ def _card(model: str, service: Service) -> Card:
     """Return the card of a model with derivatives.
 
     Raises:
-        NotDifferentiable: The model has none.
+        NotDifferentiable: The model has none, or is one of trajectories: the protocol has no number of frames.
         Problem: As `Catalogue.find`.
     """
     card = service.catalogue.model(model).card
+    if card.frames is not None:
+        raise NotDifferentiable(
+            f'"{model[:64]}" computes trajectories, and a Tesseract has no number of frames; use /v1 or /v2'
+        )
     if not card.differentiable:
         raise NotDifferentiable(f'"{model[:64]}" has no derivative, so it is no Tesseract; /v1 and /v2 predict with it')
     return card

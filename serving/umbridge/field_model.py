@@ -133,10 +133,9 @@ class FieldFunction:
         """Run the derivative."""
         if self.product is None:
             raise NotDifferentiable(f'"{self.layout.card.model}" was not configured for derivatives')
-        arrays = Arrays(self.layout.arrays(inputs) | vector)
-        return await self.service.predictor.predict(
-            self.product, arrays, call.request_id, call.caller, policy=self.layout.config.policy
-        )
+        arrays, policy = Arrays(self.layout.arrays(inputs) | vector), self.layout.config.policy
+        policy = policy.asking(policy.frames_of(self.layout.card))  # as many as the outputs have: a product has fewer
+        return await self.service.predictor.predict(self.product, arrays, call.request_id, call.caller, policy=policy)
 
 
 def fits(card: Card) -> bool:

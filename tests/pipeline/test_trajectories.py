@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import h5py
 import httpx2
+import jax
 import numpy as np
 import pytest
 import torch
@@ -20,6 +21,8 @@ import zarr
 from playwright.sync_api import expect, sync_playwright
 
 from petrov_client import AsyncClient, Client, GrpcClient, InvalidInput
+from petrov_client.jax import operator
+from petrov_client.torch import Operator
 from serving.inference.rollout import PIECE
 from tests.pipeline.conftest import command
 from training import checkpoint
@@ -200,8 +203,84 @@ def test_umbridge_evaluates_frames(http: httpx2.Client) -> None:
     [found] = http.post("/umbridge/Evaluate", json=body).json()["output"]
     whole = http.post("/v1/models/line/predict?frames=3", json={"inputs": {"initial": state}}).json()["outputs"]
     close(found, np.ravel(next(iter(whole.values()))))
-    assert http.post("/umbridge/ModelInfo", json=body).json()["support"]["Gradient"] is False
+    sense = {"outWrt": 0, "inWrt": 0, "sens": [1.0] * (3 * len(state))}
+    gradient = http.post("/umbridge/Gradient", json=body | sense).json()["output"]
+    close(gradient, http_gradient(http, state, frames=3))
     assert http.post("/umbridge/InputSizes", json={"name": "plane"}).json()["inputSizes"]
+
+
+def http_gradient(http: httpx2.Client, state: list[float], frames: int) -> list[float]:
+    """Return the gradient of the sum of some frames of `line`, over plain HTTP."""
+    body = {"inputs": {"initial": state}, "cotangents": {"u": np.ones((frames, len(state))).tolist()}}
+    found: list[float] = http.post("/v1/models/line/vjp", json=body).raise_for_status().json()["gradients"]["initial"]
+    return found
+
+
+def differentiated(
+    service: Service, model: str, inputs: list[NDArray[np.float32]], cotangents: list[NDArray[np.float32]]
+) -> list[torch.Tensor]:
+    """Return the gradients of a model by automatic differentiation in double precision."""
+    network = checkpoint.load(service.folder / model).operator.double()
+    given = [torch.from_numpy(np.ascontiguousarray(each)).double().requires_grad_() for each in inputs]
+    outputs = network(*given, torch.zeros(cotangents[0].shape[:2], dtype=torch.int32))
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    pairs = zip(outputs, cotangents, strict=True)
+    return [*torch.autograd.grad(sum((out * torch.from_numpy(each)).sum() for out, each in pairs), given)]
+
+
+def test_gradients_of_a_rollout(service: Service, client: Client) -> None:
+    start, rng = lines(2, points=45, seed=9)[:, 0], np.random.default_rng(0)
+    cotangents = rng.standard_normal((2, 16, 45)).astype(np.float32)
+    outputs, gradient = client.vjp("line", start, cotangents)
+    close(outputs, client.rollout("line", start, 16))
+    [expected] = differentiated(service, "line", [start], [cotangents])
+    np.testing.assert_allclose(gradient, expected, atol=1e-4 * float(expected.abs().max()))
+    with GrpcClient(service.grpc) as grpc:
+        close(grpc.vjp("line", start, cotangents)[1], gradient)
+        direction = rng.standard_normal(start.shape).astype(np.float32)
+        outputs, tangents = grpc.jvp("line", start, direction, frames=16)
+    assert (tangents * cotangents).sum() == pytest.approx((direction * gradient).sum(), rel=1e-3)
+
+
+def test_gradients_of_a_rollout_of_several_states(service: Service, client: Client) -> None:
+    inputs, rng = states(2), np.random.default_rng(0)
+    seeds = {name: rng.standard_normal(each.shape).astype(np.float32) for name, each in rolled(client, inputs).items()}
+    _, gradients = client.vjp("plane", inputs, seeds)
+    expected = differentiated(service, "plane", [*inputs.values()], [*seeds.values()])
+    for name, truth in zip(inputs, expected, strict=True):
+        np.testing.assert_allclose(gradients[name], truth, atol=1e-3 * float(truth.abs().max()))
+    level = {"level": seeds["level"]}  # the other cotangent is 0
+    velocity = {"velocity": seeds["velocity"]}
+    parts = [client.vjp("plane", inputs, each)[1]["depth"] for each in (level, velocity)]
+    np.testing.assert_allclose(sum(parts), gradients["depth"], atol=1e-3 * float(np.abs(gradients["depth"]).max()))
+
+
+def rolled(client: Client, inputs: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    found: dict[str, NDArray[np.float32]] = client.rollout("plane", inputs, 5)
+    return found
+
+
+def test_torch_and_jax_differentiate_rollouts(client: Client) -> None:
+    start, seed = lines(2, seed=7)[:, 0], np.random.default_rng(3).standard_normal((2, 3, 32)).astype(np.float32)
+    _, expected = client.vjp("line", start, seed)
+    field = torch.from_numpy(start).requires_grad_()
+    (Operator(client, "line", frames=3)(field) * torch.from_numpy(seed)).sum().backward()
+    assert field.grad is not None
+    close(field.grad, expected)
+    model = operator(client, "line", frames=3)
+    close(jax.vmap(jax.grad(lambda x, c: (model(x) * c).sum()))(start, seed), expected)
+    assert Operator(client, "line")(torch.from_numpy(start)).shape == (2, 16, 32)
+
+
+def test_gradients_of_impossible_frames_are_refused(http: httpx2.Client) -> None:
+    start = lines(1)[:, 0].tolist()
+    for path, frames in (("vjp", 17), ("vjp?frames=3", 4)):
+        body = {"inputs": {"initial": start}, "cotangents": {"u": np.ones((1, frames, 32)).tolist()}}
+        response = http.post(f"/v1/models/line/{path}", json=body)
+        assert response.status_code == 422
+        assert "frames" in response.json()["detail"]
+    body = {"inputs": {"initial": start}, "cotangents": {"u": np.ones((1, 0, 32)).tolist()}}
+    assert http.post("/v1/models/line/vjp", json=body).status_code in {400, 422}
 
 
 def test_a_history_moves_on_between_requests(http: httpx2.Client, client: Client) -> None:

@@ -222,9 +222,11 @@ class AsyncPredictor:
         version: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  as above
         progress: Progress = False,
+        frames: int | None = None,
     ) -> tuple[Any, Any]:
         """Return outputs and tangents; see `Client.jvp`."""
-        return await self._differentiate("jvp", model, (array, tangents), version, timeout, progress)
+        options = Options(frames=frames)
+        return await self._differentiate("jvp", model, (array, tangents), version, timeout, progress, options)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -246,13 +248,14 @@ class AsyncPredictor:
         version: int | None,
         timeout: float | None,  # noqa: ASYNC109  as above
         progress: Progress,
+        options: Options = PLAIN,
     ) -> tuple[Any, Any]:
         limit = checked_timeout(self._timeout if timeout is None else timeout)
         with self._forget_on_refusal():
             known = self._known.get((model, version)) or await self._describe(model, version, limit)
             product, info = Product(kind, known, *arrays), await self._product(model, kind, version, limit)
             checked = await asyncio.to_thread(check_input, info, product.arguments())
-            output = await self._predict(checked, version, limit, progress, PLAIN)
+            output = await self._predict(checked, version, limit, progress, options)
         return product.results(output.array(), info, single=checked.single)
 
     async def _product(

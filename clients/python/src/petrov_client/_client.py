@@ -336,6 +336,7 @@ class SyncPredictor:
         version: int | None = None,
         timeout: float | None = None,
         progress: Progress = False,
+        frames: int | None = None,
     ) -> tuple[Any, Any]:
         """Return the outputs, and their derivatives along tangents.
 
@@ -349,6 +350,7 @@ class SyncPredictor:
             version: A version of the model; the newest if None.
             timeout: Seconds for each request, its repetitions included; the client's if None.
             progress: True for a progress bar, or a function of (fields done, fields in all).
+            frames: Frames of a trajectory, at most 16; those of a training trajectory if None, or 16.
 
         Returns:
             The outputs, and their tangents, each as `predict` returns outputs.
@@ -357,7 +359,8 @@ class SyncPredictor:
             RequestError: The model has no derivatives.
             PetrovError: As `predict`.
         """
-        return self._differentiate("jvp", model, (array, tangents), version, timeout, progress)
+        options = Options(frames=frames)
+        return self._differentiate("jvp", model, (array, tangents), version, timeout, progress, options)
 
     def close(self) -> None:
         """Close the connections."""
@@ -386,6 +389,7 @@ class SyncPredictor:
         version: int | None,
         timeout: float | None,
         progress: Progress,
+        options: Options = PLAIN,
     ) -> tuple[Any, Any]:
         """Return the results of a product; see `vjp` and `jvp`.
 
@@ -396,6 +400,7 @@ class SyncPredictor:
             version: As for `predict`.
             timeout: As for `predict`.
             progress: As for `predict`.
+            options: What else a request asks for.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
         with self._forget_on_refusal():
@@ -403,7 +408,7 @@ class SyncPredictor:
             info = self._product(model, kind, version, limit)
         checked = check_input(info, product.arguments())
         output = PredictionOutput(checked)
-        for piece, response in self._predictions(checked, version, limit, progress, PLAIN):
+        for piece, response in self._predictions(checked, version, limit, progress, options):
             output.put(piece, response)
         return product.results(output.array(), info, single=checked.single)
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-#: The names of the axes before the grid's: given frames of a state, and components of a vector field.
-HISTORY, COMPONENT = "history", "component"
+#: The names of the axes before the grid's: frames, given frames of a state, and components of a vector field.
+FRAME, HISTORY, COMPONENT = "frame", "history", "component"
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class TensorInfo:
 
     @property
     def vector(self) -> int:
-        """The number of axes for given frames and components: 0 for a scalar field of one frame."""
-        return sum(axis in {HISTORY, COMPONENT} for axis in self.axes)
+        """The number of axes for frames and components: 0 for a scalar field of one frame."""
+        return sum(axis in {FRAME, HISTORY, COMPONENT} for axis in self.axes)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from petrov_client._exceptions import InvalidInput, Where
+from petrov_client._models import FRAME
 from petrov_client._rollout import by_name
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     Shape = tuple[int, ...]
 
 
+#: Frames of a trajectory that a service differentiates.
+FRAMES = 16
+
+
 @dataclass(frozen=True)
 class BatchedOperator:
     """A model of a service.
@@ -38,16 +43,25 @@ class BatchedOperator:
         client: A synchronous client.
         model: The model's name.
         version: A version of the model; the newest if None.
+        wanted: Frames of a trajectory; see `frames`.
     """
 
     client: SyncPredictor
     model: str
     version: int | None = None
+    wanted: int | None = None
 
     @cached_property
     def info(self) -> ModelInfo:
         """The description of the model."""
         return self.client.model(self.model)
+
+    @property
+    def frames(self) -> int | None:
+        """Frames of a trajectory: by default as many as can be differentiated; None for models of fields."""
+        if self.info.frames is None:
+            return None
+        return FRAMES if self.wanted is None else self.wanted
 
     def names(self, count: int, named: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the names of arguments, those without a name first.
@@ -80,7 +94,7 @@ class BatchedOperator:
             names: The names of the arguments.
             shapes: Their shapes.
         """
-        lead, sizes = self.lead(names, shapes), dict[str, int]()
+        lead, sizes = self.lead(names, shapes), {} if self.frames is None else {FRAME: self.frames}
         for tensor in self.info.inputs:
             if tensor.name in names:
                 shape = shapes[list(names).index(tensor.name)][len(lead) :]
@@ -90,8 +104,10 @@ class BatchedOperator:
     def predict(self, names: Sequence[str], arrays: Sequence[Array]) -> list[Array]:
         """Return the outputs of arrays, with their batch axes."""
         lead = self.lead(names, [array.shape for array in arrays])
-        found = self.client.predict(self.model, self._flat(lead, names, arrays), self.version)
-        return self._whole(lead, found)
+        inputs = self._flat(lead, names, arrays)
+        if self.frames is None:
+            return self._whole(lead, self.client.predict(self.model, inputs, self.version))
+        return self._whole(lead, self.client.rollout(self.model, inputs, self.frames, version=self.version))
 
     def vjp(self, names: Sequence[str], arrays: Sequence[Array], cotangents: Sequence[Array]) -> list[Array]:
         """Return the gradient by each of the arrays, in its shape.
@@ -119,7 +135,8 @@ class BatchedOperator:
         """
         lead = self.lead(names, [array.shape for array in arrays])
         directions = self._flat(lead, list(tangents), list(tangents.values()))
-        _, found = self.client.jvp(self.model, self._flat(lead, names, arrays), directions, self.version)
+        inputs = self._flat(lead, names, arrays)
+        _, found = self.client.jvp(self.model, inputs, directions, self.version, frames=self.frames)
         return self._whole(lead, found)
 
     def _flat(self, lead: Shape, names: Sequence[str], arrays: Sequence[Array]) -> dict[str, Array]:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from petrov_client._client import SyncPredictor
 
 
-def operator(client: SyncPredictor, model: str, version: int | None = None) -> Callable[..., Any]:
+def operator(
+    client: SyncPredictor, model: str, version: int | None = None, frames: int | None = None
+) -> Callable[..., Any]:
     """Return a model as a function.
 
     It has a reverse-mode derivative (`jax.grad`, `jax.vjp`), computed by the service, and works under `jax.jit` and
@@ -36,13 +38,14 @@ def operator(client: SyncPredictor, model: str, version: int | None = None) -> C
         client: A synchronous client, over HTTP or gRPC.
         model: The model's name.
         version: A version of the model; the newest if None.
+        frames: Frames of a trajectory, at most 16; 16 if None.
 
     Returns:
         A function of inputs, then parameters, in the model's order, or by name: fields `[…]` with any number of batch
         axes in front; a parameter is one number, or one per field. It returns a float32 array, or a dictionary by name
         of several outputs.
     """
-    batched = BatchedOperator(client, model, version)
+    batched = BatchedOperator(client, model, version, frames)
 
     def call(*inputs: Any, **named: Any) -> Any:
         names = batched.names(len(inputs), tuple(named))

@@ -40,11 +40,14 @@ class Operator(torch.nn.Module):
         client: A synchronous client, over HTTP or gRPC.
         model: The model's name.
         version: A version of the model; the newest if None.
+        frames: Frames of a trajectory, at most 16; 16 if None.
     """
 
-    def __init__(self, client: SyncPredictor, model: str, version: int | None = None) -> None:
+    def __init__(
+        self, client: SyncPredictor, model: str, version: int | None = None, frames: int | None = None
+    ) -> None:
         super().__init__()
-        self._operator = BatchedOperator(client, model, version)
+        self._operator = BatchedOperator(client, model, version, frames)
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
         """Return the outputs for fields `[…]` with any number of batch axes in front.
