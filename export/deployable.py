@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from export.layout import FRAME
 from export.signature import quality_of
+from training.calibration import CalibratedOperator
 from training.nn.attention import GalerkinAttention
 from training.nn.resampling import Downscaler
 
@@ -57,7 +58,16 @@ class Deployable(nn.Module):
 
     def step(self, arguments: tuple[str, ...]) -> Step:
         """Return one step of a rollout, with the names of its arguments."""
-        return Step(self.operator, arguments)
+        return Step(self.operator.operator if self.is_calibrated else self.operator, arguments)
+
+    def judgement(self, arguments: tuple[str, ...]) -> Judgement:
+        """Return the quality outputs of a rollout's first state, with the names of the arguments."""
+        return Judgement(self.operator, arguments)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the operator has a calibration."""
+        return isinstance(self.operator, CalibratedOperator)
 
 
 class Step(nn.Module):
@@ -78,6 +88,21 @@ class Step(nn.Module):
         """Return every state of the next step, in the order of the outputs."""
         moved = self.operator.advance(inputs)
         return tuple(moved[index] for index in self.operator.config.states)
+
+
+class Judgement(nn.Module):
+    """What is known about the state that a rollout starts from.
+
+    Args:
+        operator: A calibrated trajectory model.
+        arguments: The names of its arguments without `frame`.
+    """
+
+    def __init__(self, operator: CalibratedOperator, arguments: tuple[str, ...]) -> None:
+        super().__init__()
+        self.operator = operator
+        self.forward = renamed(operator.judged, arguments)
+        self.eval()
 
 
 def renamed(call: Callable[..., Any], arguments: tuple[str, ...]) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from export.signature import ParameterSpec, Signature, TensorSpec
 
 TYPES = {"FP32": TensorProto.FLOAT, "INT32": TensorProto.INT32}
+JUDGED = "judged_"  # before the names of what only quality outputs need
 LAST = "last_index"  # -1, for the last frame of a history
 
 
@@ -86,6 +87,25 @@ def body(step: GraphProto, signature: Signature, states: Sequence[str]) -> Graph
         [helper.make_tensor_value_info("still_going_on", TensorProto.BOOL, []), *step.output, *frames],
         value_info=step.value_info,
     )
+
+
+def append(model: ModelProto, judged: ModelProto) -> None:
+    """Let a rollout return what is known about the state that it starts from, too.
+
+    Args:
+        model: The rollout.
+        judged: The graph of the quality outputs, of arguments of the rollout.
+    """
+    graph, results = judged.graph, {each.name for each in judged.graph.output}
+    own = {name: f"{JUDGED}{name}" for node in graph.node for name in node.output if name not in results}
+    own |= {each.name: f"{JUDGED}{each.name}" for each in graph.initializer}
+    for node in graph.node:
+        model.graph.node.append(renamed(node, own))
+        model.graph.node[-1].name = f"{JUDGED}{node.name}"
+    for constant in graph.initializer:
+        model.graph.initializer.append(constant)
+        model.graph.initializer[-1].name = own[constant.name]
+    model.graph.output.extend(graph.output)
 
 
 def renamed(node: NodeProto, names: dict[str, str]) -> NodeProto:

@@ -62,9 +62,12 @@ def convert(module: Deployable, signature: Signature) -> onnx.ModelProto:
     if signature.frames is None:
         return traced(module, signature, signature.arguments, signature.result_names)
     arguments = tuple(spec for spec in signature.arguments if spec.name != FRAME)
-    step = module.step(tuple(spec.name for spec in arguments))
-    model = traced(step, signature, arguments, [f"next_{name}" for name in signature.frames.states])
-    return rollout.looped(model, signature, signature.frames.states)
+    names = tuple(spec.name for spec in arguments)
+    step = traced(module.step(names), signature, arguments, [f"next_{name}" for name in signature.frames.states])
+    model = rollout.looped(step, signature, signature.frames.states)
+    if signature.quality:
+        rollout.append(model, traced(module.judgement(names), signature, arguments, signature.quality))
+    return model
 
 
 def traced(

@@ -1,7 +1,7 @@
 """Export to `model.pt`: a frozen trace for every batch and grid, on the processor and on a GPU.
 
-The network is traced, because scripting rejects typed shapes. TorchScript is deprecated upstream, and models have it
-only where their recipe lists it.
+The network is traced, because scripting rejects typed shapes; only the loop of a rollout is scripted. TorchScript is
+deprecated upstream, and models have it only where their recipe lists it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from export.deployable import example, shape_checks_off
+from export.scripted_rollout import ScriptedRollout
 from export.to_onnx import GraphError
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def write(module: Deployable, signature: Signature, path: Path) -> None:
     """
     with shape_checks_off(), quiet():
         # Shapes not traced are compared afterwards (`export.parity`): more than torch's own check of this one says.
-        traced = torch.jit.freeze(torch.jit.trace(module, example(signature), check_trace=False))
+        whole = module if signature.frames is None else ScriptedRollout(module, signature)
+        traced = torch.jit.freeze(torch.jit.trace(whole, example(signature), check_trace=False))
         follow_input_device(traced.graph)
         check(traced, signature)
         traced.save(str(path))
@@ -74,9 +76,17 @@ def check(traced: Any, signature: Signature) -> None:
 
 
 def operators(traced: Any) -> dict[str, int]:
-    """Count the graph's tensor operators, by name."""
-    kinds = (node.kind() for node in traced.inlined_graph.nodes())
+    """Count the graph's tensor operators, by name, those of a loop's body included."""
+    kinds = (node.kind() for node in nodes(traced.inlined_graph))
     return dict(sorted(Counter(kind for kind in kinds if kind.startswith("aten::")).items()))
+
+
+def nodes(block: Any) -> Iterator[Any]:
+    """Return the nodes of a graph or block and of the blocks inside it."""
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from nodes(inner)
 
 
 def read(path: Path) -> tuple[Callable[..., list[NDArray[np.float32]]], dict[str, int]]:

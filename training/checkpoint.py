@@ -131,6 +131,11 @@ class OwnCheckpoint(Checkpoint):
     recipe: OwnRecipe
     problem: Problem
 
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The formats of the recipe."""
+        return self.recipe.formats
+
 
 @dataclass(frozen=True)
 class ClosedFormCheckpoint(Checkpoint):

@@ -82,6 +82,7 @@ horizon = 3
 """
 pytestmark = pytest.mark.timeout(600)  # two trainings, two exports and a start of Triton, on a busy machine
 SETS = ("fit.epochs=1", "operator.step.layers=1", "operator.step.channels=16", "operator.step.detail=8")
+FORMATS = {"line": '["onnx"]', "plane": '["onnx", "torchscript"]'}
 FRAMES = 9
 PATIENCE = 90_000  # a browser on a busy machine
 Fields = Any
@@ -148,7 +149,7 @@ def service(
     for name, text in (("line", LINE), ("plane", PLANE)):
         (folder / f"{name}.toml").write_text(text)
         options = ["--no-amounts", "--preset", "tiny", "--out", folder / name, "--data", folder / "data", *sets]
-        command("training", "fit", folder / f"{name}.toml", *options)
+        command("training", "fit", folder / f"{name}.toml", *options, "--set", f"formats={FORMATS[name]}")
     command("export", folder / "line", folder / "plane", "--repository", settings.repository)
     with run_triton(settings), run_gateway(settings) as gateway:
         yield Service(gateway, f"127.0.0.1:{settings.triton_grpc_port}", folder)
@@ -283,6 +284,16 @@ def test_gradients_of_impossible_frames_are_refused(http: httpx2.Client) -> None
     assert http.post("/v1/models/line/vjp", json=body).status_code in {400, 422}
 
 
+def test_a_foreign_state_is_more_unusual_than_all_states_of_the_data(service: Service, client: Client) -> None:
+    start = lines(8, seed=8)[:, 0]
+    foreign = 20 * np.random.default_rng(0).standard_normal((2, 32)).astype(np.float32)
+    _, known = client.rollout("line", np.concatenate([start, foreign]), 10, quality=True)
+    assert known.novelty.shape == (10, 10)
+    states = checkpoint.load(service.folder / "line").card["calibration"]["inputs"]
+    np.testing.assert_allclose(known.novelty[8:, 0], 1 / (states + 1), rtol=1e-5)
+    assert np.median(known.novelty[:8, 0]) > 0.1
+
+
 def test_a_history_moves_on_between_requests(http: httpx2.Client, client: Client) -> None:
     inputs = {name: array.tolist() for name, array in states(1).items()}
     frames = 70  # more than one request of the client, and several calls of the model
@@ -319,6 +330,15 @@ def test_a_plain_client_of_triton_counts_frames_by_a_shape(service: Service, cli
     direct = triton_grpc.InferenceServerClient(service.triton)
     close(direct.infer("line", tensors).as_numpy("u"), client.rollout("line", start, 6))
     direct.close()
+
+
+@pytest.mark.parametrize("frames", [1, 7])
+def test_torchscript_computes_the_same_frames(client: Client, frames: int) -> None:
+    inputs = states(2)
+    expected, found = (client.rollout(model, inputs, frames) for model in ("plane", "plane_torchscript"))
+    for name, array in expected.items():
+        assert array.shape[1] == frames
+        close(found[name], array)
 
 
 def test_frames_arrive_one_by_one(service: Service, client: Client) -> None:

@@ -28,4 +28,9 @@ class CalibratedOperator(Operator):
     def with_quality(self, *fields: Tensor) -> tuple[Tensor, ...]:
         found = self.operator.with_quality(*fields) if self.operator.quality else self.operator(*fields)
         outputs = (found,) if isinstance(found, Tensor) else tuple(found)
-        return (*outputs, *self.calibration(*self.operator.canonical(*fields)))
+        return (*outputs, *self.judged(*fields))
+
+    def judged(self, *fields: Tensor) -> tuple[Tensor, ...]:
+        """Return what the calibration reports of these arguments, `[batch, 1]` each."""
+        found: tuple[Tensor, ...] = self.calibration(*self.operator.canonical(*fields))
+        return found

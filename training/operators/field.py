@@ -220,7 +220,7 @@ class FieldOperator(Operator):
         """Return standardised fields, coordinates and parameters on the working grid."""
         sides = [torch.arange(side, device=fields.device) for side in self.config.working]
         parts = [self.carried(self.input_normaliser(fields), sides)]
-        if len(self.coordinates):
+        if any(self.config.located):
             parts.append(self.coordinates.to(fields.dtype).expand(fields.shape[0], *self.coordinates.shape))
         if numbers is not None and self.parameter_normaliser is not None:
             standard = self.parameter_normaliser(numbers)
@@ -231,7 +231,7 @@ class FieldOperator(Operator):
     def global_path(self, detail: Tensor) -> Tensor:
         """Mix the detail `[B, D, *F]` globally as tokens."""
         tokens = self.patch(self.fill(detail)).flatten(2).transpose(1, 2)
-        positions = self.positions.to(tokens.dtype) if self.positions.shape[1] else None
+        positions = self.positions.to(tokens.dtype) if any(self.config.located) else None
         for layer in self.encoder:
             tokens = layer(tokens, positions)
         return self.crop(unpatch(self.unpatch(tokens), self.config.tokens, self.config.patch))

@@ -41,7 +41,7 @@ class NavierStokesConfig(TrajectoryConfig):
         bound: Largest input and correction, in deviations of the training samples'.
     """
 
-    kind: Literal["navier_stokes"] = "navier_stokes"  # type: ignore[assignment] # a kind of its own
+    kind: Literal["navier-stokes"] = "navier-stokes"  # type: ignore[assignment] # a kind of its own
     resolved: PositiveInt = 12
     substeps: PositiveInt = 12
     interval: PositiveFloat = 1.0
@@ -132,4 +132,4 @@ class NavierStokesOperator(TrajectoryOperator):
         return largest * torch.tanh(correction / largest)
 
 
-OPERATOR = OperatorKind("navier_stokes", NavierStokesConfig, NavierStokesOperator)
+OPERATOR = OperatorKind("navier-stokes", NavierStokesConfig, NavierStokesOperator)

@@ -107,6 +107,13 @@ class TrajectoryOperator(Operator):
         found = self.rollout(inputs, frame.shape[1])
         return found[0] if len(found) == 1 else tuple(found)
 
+    def canonical(self, *arguments: Tensor) -> tuple[Tensor, ...]:
+        """Return the last frames of states, steady fields and parameters, without the argument that counts frames."""
+        inputs = [each for each in arguments if each.is_floating_point()]
+        for index in self.config.states:
+            inputs[index] = self.last(inputs[index])
+        return tuple(inputs)
+
     def rollout(self, inputs: Sequence[Tensor], frames: int) -> list[Tensor]:
         """Return the following frames `[batch, frame, (component), *grid]` of every state."""
         made = []

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+)
 
 from training.operators import OperatorConfig
 from training.problems.own.problem_file import ProblemFile
@@ -49,6 +58,7 @@ class OwnRecipe(BaseModel):
         seed: Of weights and orders.
         operator: The network.
         fit: How to train.
+        formats: That the network is exported in.
     """
 
     model_config = FROZEN
@@ -60,6 +70,15 @@ class OwnRecipe(BaseModel):
     seed: NonNegativeInt = 1127802
     operator: OperatorConfig
     fit: OwnFit
+    formats: tuple[Literal["onnx", "torchscript"], ...] = ("onnx",)
+
+    @field_validator("formats")
+    @classmethod
+    def _check_formats(cls, formats: tuple[str, ...]) -> tuple[str, ...]:
+        """Require the format that is served by default and differentiated."""
+        if "onnx" not in formats:
+            raise ValueError(f"expected onnx among the formats but got {', '.join(formats)}")
+        return formats
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor
 
-from training.calibration import affordable
+from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable
 from training.data.trajectory_samples import Rows, TrajectorySamples
 from training.evaluation.timing import processor
 from training.examples import MOST, Tensors
@@ -113,9 +113,25 @@ class TrajectoryWorkload(OwnWorkload):
             **found.summary(time.step if time is not None else 1.0, held.errors),
         }
 
-    def calibration_samples(self, network: Operator, fresh: int = 0) -> None:
-        """Return nothing: rollouts have error estimates by frame, which `measure` takes from validation samples."""
+    def calibration_samples(self, network: Operator, fresh: int = 0) -> CalibrationSamples | None:
+        """Return states of all splits, for the novelty.
+
+        They are without errors: rollouts have error estimates by frame, which `measure` takes from validation samples.
+        """
         del network, fresh
+        fitted, held, test = (self.states(self.samples.split(split)) for split in ("train", "validation", "test"))
+        return CalibrationSamples([fitted], [held], [test])
+
+    def states(self, rows: Rows | slice) -> Measured:
+        """Draw what steps of some trajectories start from, at any of their frames."""
+        numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        seen = history(self.recipe.problem)
+        starts = self.samples.frames - seen + 1
+        most = affordable(MOST_FITTED, self.samples.sample_bytes * seen // self.samples.frames)
+        pairs = len(numbers) * starts
+        drawn = np.random.default_rng(self.recipe.seed).choice(pairs, min(pairs, most), replace=False)
+        windows = self.samples.windows(numbers[drawn // starts], drawn % starts, seen)
+        return Measured(as_rollout(self.recipe.problem, windows).inputs)
 
     def examples(self) -> Tensors:
         where = self.samples.split("test")
