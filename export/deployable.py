@@ -58,16 +58,13 @@ class Deployable(nn.Module):
 
     def step(self, arguments: tuple[str, ...]) -> Step:
         """Return one step of a rollout, with the names of its arguments."""
-        return Step(self.operator.operator if self.is_calibrated else self.operator, arguments)
+        operator = self.operator
+        return Step(operator.operator if isinstance(operator, CalibratedOperator) else operator, arguments)
 
     def judgement(self, arguments: tuple[str, ...]) -> Judgement:
         """Return the quality outputs of a rollout's first state, with the names of the arguments."""
-        return Judgement(self.operator, arguments)
-
-    @property
-    def is_calibrated(self) -> bool:
-        """Whether the operator has a calibration."""
-        return isinstance(self.operator, CalibratedOperator)
+        operator: Any = self.operator
+        return Judgement(operator, arguments)
 
 
 class Step(nn.Module):

@@ -35,7 +35,7 @@ class KuramotoSivashinskyConfig(TrajectoryConfig):
             dropped.
     """
 
-    kind: Literal["kuramoto_sivashinsky"] = "kuramoto_sivashinsky"  # type: ignore[assignment] # a kind of its own
+    kind: Literal["kuramoto-sivashinsky"] = "kuramoto-sivashinsky"  # type: ignore[assignment] # a kind of its own
     cut: PositiveFloat = 3.6
 
 
@@ -91,4 +91,4 @@ class KuramotoSivashinskyOperator(TrajectoryOperator):
         return synthesise(even * factor, odd * factor, points, wave)
 
 
-OPERATOR = OperatorKind("kuramoto_sivashinsky", KuramotoSivashinskyConfig, KuramotoSivashinskyOperator)
+OPERATOR = OperatorKind("kuramoto-sivashinsky", KuramotoSivashinskyConfig, KuramotoSivashinskyOperator)
