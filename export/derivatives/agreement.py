@@ -170,6 +170,7 @@ def gate(agreements: Sequence[Agreement], difference: float) -> None:
     """Accept only derivatives within `TOLERANCE` of automatic differentiation and of central differences.
 
     Where float32 eager itself is farther than that from float64, twice its own rounding is accepted, up to `ROUNDING`.
+    The tolerance of a trajectory grows with its frames: a chaotic one amplifies rounding from frame to frame.
 
     Args:
         agreements: The comparisons.
@@ -179,7 +180,7 @@ def gate(agreements: Sequence[Agreement], difference: float) -> None:
         ParityError: One is farther away, or not finite.
     """
     for one in agreements:
-        allowed = max(TOLERANCE, min(2 * one.rounding, ROUNDING))
+        allowed = max(TOLERANCE * (one.frames or 1), min(2 * one.rounding, ROUNDING))
         if not one.float32 <= allowed:
             raise ParityError(
                 f"for the input {one.shape}: expected a difference to float32 eager of at most {allowed:.2g} of the "

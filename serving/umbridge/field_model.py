@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from serving.codecs.arrays import Arrays
@@ -134,7 +134,8 @@ class FieldFunction:
         if self.product is None:
             raise NotDifferentiable(f'"{self.layout.card.model}" was not configured for derivatives')
         arrays, policy = Arrays(self.layout.arrays(inputs) | vector), self.layout.config.policy
-        policy = policy.asking(policy.frames_of(self.layout.card))  # as many as the outputs have: a product has fewer
+        # As many frames as the outputs have: a product has fewer by default.
+        policy = replace(policy, span=policy.span.asking(policy.span.count(self.layout.card)))
         return await self.service.predictor.predict(self.product, arrays, call.request_id, call.caller, policy=policy)
 
 
