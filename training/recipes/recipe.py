@@ -121,6 +121,15 @@ class Recipe(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def require_the_axes_points(self) -> Recipe:
+        """Require that an operator with a point rule of its own has that of the problem's axes."""
+        points = getattr(self.operator, "points", None)
+        axes = {axis.points for axis in PROBLEMS[self.problem].description.axes}
+        if isinstance(points, str) and axes != {points}:
+            raise ValueError(f"operator.points is {points!r} but those of {self.problem!r} are {', '.join(axes)}")
+        return self
+
+    @model_validator(mode="after")
     def refuse_impossible_losses(self) -> Recipe:
         """Require a known problem, and the weighted loss only for problems for which one is published."""
         problem = PROBLEMS[self.problem].description

@@ -17,6 +17,12 @@ def test_overrides_and_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (recipe.seed, recipe.fit.epochs, recipe.operator.attention, recipe.data.grids) == (7, 3, "fourier", (29,))
 
 
+@pytest.mark.parametrize("points", ["cells", "nodes"])
+def test_an_operator_has_the_points_of_the_axes(points: str) -> None:
+    with pytest.raises(config.RecipeError, match=f"operator.points is '{points}' but those of 'darcy' are strided"):
+        config.read(config.find("darcy-quick"), [f"operator.points={points}"])
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
