@@ -274,8 +274,9 @@ def test_a_derivative_has_the_number_of_its_model(
     [onnx_format, _] = publish(checkpoints["burgers"], repository)
     assert (onnx_format.new, onnx_format.companions) == (False, {"vjp": True, "jvp": True})
     assert all(repositories.versions(repository / f"burgers{suffix}") == [1] for suffix in ("", "_vjp", "_jvp"))
-    for seed in (1, 2):
-        publish(save_checkpoint(tmp_path / "burgers", "burgers", seed), repository)
+    for suffix in ("", "_torchscript", "_vjp", "_jvp"):
+        shutil.copytree(repository / f"burgers{suffix}" / "1", repository / f"burgers{suffix}" / "2")
+    publish(save_checkpoint(tmp_path / "burgers", "burgers", 1), repository)
     assert all(repositories.versions(repository / f"burgers{suffix}") == [2, 3] for suffix in ("", "_vjp", "_jvp"))
 
 

@@ -87,16 +87,6 @@ def test_the_onnx_graph_is_self_contained_and_says_nothing_of_this_machine(probl
     assert str(to_onnx.__file__).encode().rpartition(b"/")[0] not in path.read_bytes()
 
 
-def test_the_same_module_gives_the_same_graph(
-    tmp_path: Path, checkpoints: dict[str, Path], published: Published
-) -> None:
-    loaded = checkpoint.load(checkpoints["burgers"])
-    signature = Signature.of(loaded.description)
-    again = tmp_path / to_onnx.FILE
-    to_onnx.write(Deployable(loaded.operator, signature.argument_names), signature, again)
-    assert again.read_bytes() == (published[0] / "burgers" / "1" / to_onnx.FILE).read_bytes()
-
-
 def test_torchscript_makes_its_tensors_where_the_input_is(published: Published) -> None:
     with to_torchscript.quiet():
         graph = torch.jit.load(published[0] / "darcy_torchscript" / "1" / to_torchscript.FILE).inlined_graph

@@ -241,12 +241,17 @@ def test_formats_that_the_recipe_no_longer_lists_are_removed(
     assert json.loads((repository / "burgers" / "2" / "card.json").read_text())["formats"] == ["onnx"]
 
 
-def test_a_version_carries_the_checkpoint_s_examples(checkpoints: dict[str, Path], tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(checkpoints["burgers"], tmp_path / "burgers"))
+def test_a_version_carries_the_checkpoint_s_examples_and_others_make_another(
+    checkpoints: dict[str, Path], published: Published, tmp_path: Path
+) -> None:
+    repository, folder = (
+        copied(published, tmp_path),
+        Path(shutil.copytree(checkpoints["burgers"], tmp_path / "burgers")),
+    )
     field = np.ones((9, 64), np.float32)
     examples.write(folder, {"initial": field, "final": 2 * field})
-    publish(folder, tmp_path / "repository")
-    stored = load_file(tmp_path / "repository" / "burgers" / "1" / examples.FILE)
+    for name in ("burgers", "burgers_torchscript"):
+        examples.write(repository / name / "1", {"initial": field, "final": 3 * field})
+    assert {one.version for one in publish(folder, repository)} == {2}
+    stored = load_file(repository / "burgers" / "2" / examples.FILE)
     assert {name: array.shape for name, array in stored.items()} == {"initial": (8, 64), "final": (8, 64)}
-    examples.write(folder, {"initial": field, "final": 3 * field})
-    assert {one.version for one in publish(folder, tmp_path / "repository")} == {2}

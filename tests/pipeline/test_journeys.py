@@ -1,4 +1,4 @@
-"""From a file of simulations to a published model by the commands that a person types, for every format."""
+"""From a file of simulations to a model by the commands that a person types, for every format."""
 
 from __future__ import annotations
 
@@ -115,11 +115,13 @@ JOURNEYS: dict[str, tuple[Callable[[Path], str], set[str]]] = {
     "neuraloperator": (neuraloperator, {"x", "y"}),
     "zarr": (zarr_store, {"f", "k", "wind", "t"}),
 }
+#: Those whose problems differ. An export reads a checkpoint, which does not know what file its samples came from.
+PUBLISHED = {"hdf5", "npz", "the well"}  # inputs, a parameter and boundaries; vectors; frames
 BOUNDARIES = 'boundary = "wall"\n', 'boundary = "periodic"\n'
 
 
 @pytest.mark.parametrize("name", JOURNEYS)
-def test_a_file_becomes_a_published_model(name: str, tmp_path: Path) -> None:
+def test_a_file_becomes_a_model(name: str, tmp_path: Path) -> None:
     write, tensors = JOURNEYS[name]
     files = sorted(tmp_path.glob(write(tmp_path)))
     described = command(training, "describe", *files)
@@ -137,12 +139,14 @@ def test_a_file_becomes_a_published_model(name: str, tmp_path: Path) -> None:
     trained = command(training, *fit, *options)
     assert trained.exit_code == 0, trained.output
     assert (folder / "report.html").is_file()
-    exported = command(exporting, folder, "--repository", tmp_path / "models")
-    assert exported.exit_code == 0, exported.output
-    version = tmp_path / "models" / "own_tiny" / "1"
-    published = {path.name for path in version.iterdir()}
-    assert {"model.onnx", "card.json", "certificate.json", "examples.safetensors"} <= published
-    assert load_file(version / "examples.safetensors").keys() == tensors
+    assert load_file(folder / "examples.safetensors").keys() == tensors
+    if name in PUBLISHED:
+        exported = command(exporting, folder, "--repository", tmp_path / "models")
+        assert exported.exit_code == 0, exported.output
+        version = tmp_path / "models" / "own_tiny" / "1"
+        published = {path.name for path in version.iterdir()}
+        assert {"model.onnx", "card.json", "certificate.json", "examples.safetensors"} <= published
+        assert load_file(version / "examples.safetensors").keys() == tensors
 
 
 PROBLEM = """
