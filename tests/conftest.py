@@ -24,10 +24,12 @@ from serving.http.connection import configuration
 from serving.settings import Settings
 from serving.triton.client import TritonInference
 from serving.triton.server import TritonServer
-from tests import toy_fields, toy_gauges, toy_rollouts, toy_sequences
+from tests import distribution, toy_fields, toy_gauges, toy_rollouts, toy_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from xdist.remote import Producer
 
     from serving.service import Service
 
@@ -47,6 +49,14 @@ instance_group {{ count: 1 kind: KIND_CPU }}
 dynamic_batching {{ }}
 parameters {{ key: "{threads}" value {{ string_value: "1" }} }}
 """
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    distribution.sort(items)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> distribution.Distribution:
+    return distribution.Distribution(config, log)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
-"""Derivatives of graphs equal central differences, operator by operator, and are published beside their models."""
+"""Derivatives of graphs equal central differences, operator by operator."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,6 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 from torch import nn
 
-from export import repository as repositories
 from export import to_onnx, triton_config
 from export.deployable import Deployable
 from export.derivatives import agreement, publication
@@ -24,17 +21,12 @@ from export.derivatives.differentiate import differentiate
 from export.derivatives.rules import RULES
 from export.derivatives.signatures import KINDS, signature_of
 from export.parity import ParityError
-from export.repository import publish
 from export.signature import GridSpec, Signature, TensorSpec
 from export.to_onnx import GraphError
 from tests.export.test_several_tensors import Heat, signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
-
-    from export.repository import Publication
 
 SIZES = {"batch": 2, "row": 4, "column": 5}
 PLANE = ("batch", "row", "column")
@@ -242,53 +234,6 @@ def test_tensors_of_derivatives_have_a_point_in_their_names() -> None:
     assert names["jvp"].result_names == ("temperature", "flux", "tangents.temperature", "tangents.flux")
     config = triton_config.parse(triton_config.text("heat_vjp", names["vjp"], "onnx"))
     assert {tensor.name: list(tensor.dims) for tensor in config.output}["gradients.wind"] == [1]
-
-
-def test_derivatives_are_published_beside_their_models(published: tuple[Path, dict[str, Publication]]) -> None:
-    repository, done = published
-    for model in ("darcy", "darcy_inverse", "burgers"):
-        assert done[model].companions == {"vjp": True, "jvp": True}
-        own = json.loads((repository / model / "1" / "card.json").read_text())
-        for kind in KINDS:
-            folder = repository / f"{model}_{kind}"
-            card, certificate = (
-                json.loads((folder / "1" / f"{name}.json").read_text()) for name in ("card", "certificate")
-            )
-            assert card["product"] == {"of": model, "kind": kind}
-            assert card["checkpoint"] == own["checkpoint"]
-            assert card["inputs"][0] == own["inputs"][0]
-            assert max(one["float32"] for one in certificate["comparisons"]) <= certificate["tolerance"] == 1e-4
-            assert certificate["central_difference"] <= 1e-4
-            assert (folder / "config.pbtxt").is_file()
-
-
-def test_a_derivative_has_the_number_of_its_model(
-    checkpoints: dict[str, Path],
-    published: tuple[Path, dict[str, Publication]],
-    save_checkpoint: Callable[[Path, str, int], Path],
-    tmp_path: Path,
-) -> None:
-    repository = Path(shutil.copytree(published[0], tmp_path / "model_repository"))
-    (repository / "burgers_vjp" / "1" / "model.onnx").write_bytes(b"")
-    shutil.rmtree(repository / "burgers_jvp")
-    [onnx_format, _] = publish(checkpoints["burgers"], repository)
-    assert (onnx_format.new, onnx_format.companions) == (False, {"vjp": True, "jvp": True})
-    assert all(repositories.versions(repository / f"burgers{suffix}") == [1] for suffix in ("", "_vjp", "_jvp"))
-    for suffix in ("", "_torchscript", "_vjp", "_jvp"):
-        shutil.copytree(repository / f"burgers{suffix}" / "1", repository / f"burgers{suffix}" / "2")
-    publish(save_checkpoint(tmp_path / "burgers", "burgers", 1), repository)
-    assert all(repositories.versions(repository / f"burgers{suffix}") == [2, 3] for suffix in ("", "_vjp", "_jvp"))
-
-
-def test_a_model_without_a_derivative_is_published(
-    checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(RULES, "Conv")
-    [onnx_format, _] = publish(checkpoints["burgers"], tmp_path / "model_repository")
-    assert onnx_format.new
-    assert onnx_format.companions == {}
-    assert all("Conv" in reason for reason in onnx_format.refused.values())
-    assert sorted(path.name for path in (tmp_path / "model_repository").iterdir()) == ["burgers", "burgers_torchscript"]
 
 
 class Kink(nn.Module):

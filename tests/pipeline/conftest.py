@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
 from serving.settings import Settings
 from tests.conftest import ready, wait_until
+from training.commands import app as training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +32,7 @@ class Pipeline:
     def train(self, run: Path, *overrides: str) -> None:
         """Train the tiny Darcy model into `run`."""
         sets = [part for override in overrides for part in ("--set", override)]
-        command("training", "fit", "darcy-tiny", "--out", run, "--data", self.data, *sets)
+        fit("darcy-tiny", "--out", run, "--data", self.data, *sets)
 
     def export(self, run: Path, *options: str) -> None:
         """Publish a run to the repository."""
@@ -60,6 +62,12 @@ def command(*arguments: object) -> None:
     """Run `python -m …` from the root, and fail with its error output."""
     done = subprocess.run([sys.executable, "-m", *map(str, arguments)], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def fit(*arguments: object) -> None:
+    """Run `python -m training fit …` in this process, which has imported what it needs, and fail with its output."""
+    done = CliRunner().invoke(training, ["fit", *map(str, arguments)])
+    assert done.exit_code == 0, (done.output, done.exception)
 
 
 @pytest.fixture(scope="session")

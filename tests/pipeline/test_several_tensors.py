@@ -16,7 +16,7 @@ import tritonclient.http as triton_http
 from safetensors.numpy import load, save
 
 from petrov_client import Client, GrpcClient, InvalidInput, ParameterInfo, Where
-from tests.pipeline.conftest import command
+from tests.pipeline.conftest import command, fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,7 +129,7 @@ def service(
     sets = [part for change in SMALL for part in ("--set", change)]
     for name in ("heat", "flow"):
         options = ["--no-amounts", "--preset", "tiny", "--out", folder / name, "--data", folder / "data", *sets]
-        command("training", "fit", folder / f"{name}.toml", *options)
+        fit(folder / f"{name}.toml", *options)
     command("export", folder / "heat", folder / "flow", "--repository", settings.repository)
     with run_triton(settings), run_gateway(settings) as gateway:
         yield Service(gateway, f"127.0.0.1:{settings.triton_grpc_port}")

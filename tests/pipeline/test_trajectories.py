@@ -24,7 +24,7 @@ from petrov_client import AsyncClient, Client, GrpcClient, InvalidInput
 from petrov_client.jax import operator
 from petrov_client.torch import Operator
 from serving.inference.rollout import PIECE
-from tests.pipeline.conftest import command
+from tests.pipeline.conftest import command, fit
 from training import checkpoint
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def service(
     for name, text in (("line", LINE), ("plane", PLANE)):
         (folder / f"{name}.toml").write_text(text)
         options = ["--no-amounts", "--preset", "tiny", "--out", folder / name, "--data", folder / "data", *sets]
-        command("training", "fit", folder / f"{name}.toml", *options, "--set", f"formats={FORMATS[name]}")
+        fit(folder / f"{name}.toml", *options, "--set", f"formats={FORMATS[name]}")
     command("export", folder / "line", folder / "plane", "--repository", settings.repository)
     with run_triton(settings), run_gateway(settings) as gateway:
         yield Service(gateway, f"127.0.0.1:{settings.triton_grpc_port}", folder)

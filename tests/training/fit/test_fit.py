@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import Result
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 from training import calibration, checkpoint
+from training.commands import app
 from training.data import prepare, read
 from training.fit import log as runlog
 from training.fit.fields import request
@@ -24,6 +27,11 @@ from training.recipes import recipe as config
 
 FILES = {checkpoint.WEIGHTS, checkpoint.CONFIG, checkpoint.CARD, checkpoint.EXAMPLES, calibration.FILE, "metrics.csv"}
 EPOCHS = ["--set", "fit.epochs=6", "--set", "fit.average=0.5"]
+
+
+def command(*arguments: object) -> Result:
+    """Run a command of `python -m training` in this process."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +61,12 @@ def test_a_tiny_run_beats_the_mean_field(model: str, data: Path, tmp_path: Path)
 
 def test_a_killed_run_resumes_to_the_same_weights(finished: Path, data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
-    command = [sys.executable, "-m", "training", "fit", "burgers-tiny", *EPOCHS, "--out", folder, "--data", data]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    fitting = [sys.executable, "-m", "training", "fit", "burgers-tiny", *EPOCHS, "--out", folder, "--data", data]
+    with subprocess.Popen(fitting, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         wait_for_epochs(folder, 2)
         process.send_signal(signal.SIGKILL)
     assert not (folder / checkpoint.WEIGHTS).exists()
-    subprocess.run([*command, "--resume"], check=True, capture_output=True)
+    train(config.read(config.find("burgers-tiny"), EPOCHS[1::2]), folder, data, resume=True)
     assert [int(row["epoch"]) for row in runlog.read(folder / "metrics.csv")] == list(range(6))
     expected, found = (load_file(run / checkpoint.WEIGHTS) for run in (finished, folder))
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
@@ -91,8 +99,8 @@ def test_a_checkpoint_that_cannot_be_measured_is_kept_and_completed(tmp_path: Pa
     found = checkpoint.load(run.path)
     assert found.card["missing"] == ["errors", "classical", "clock"]
     (tmp_path / "away.h5").rename(samples)
-    command = [sys.executable, "-m", "training", "evaluate", run.path, "--data", work.data, "--write", "--fields", "11"]
-    subprocess.run(command, check=True, capture_output=True)
+    evaluated = command("evaluate", run.path, "--data", work.data, "--write", "--fields", 11)
+    assert evaluated.exit_code == 0, evaluated.output
     completed = checkpoint.load(run.path)
     card = completed.card
     assert card["errors"][0]["fields"] == completed.recipe.data.test == 11 != recipe.data.test
@@ -118,18 +126,15 @@ def test_the_mean_of_the_weights_moves_less_than_the_weights(finished: Path, dat
 
 
 def test_the_commands_measure_and_explain(finished: Path, data: Path) -> None:
-    command = [sys.executable, "-m", "training", "evaluate", finished, "--data", data]
-    assert "relative errors" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    command = [sys.executable, "-m", "training", "calibrate", finished, "--samples", "40", "--data", data]
-    assert "error below estimate" in subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    assert "relative errors" in command("evaluate", finished, "--data", data).stdout
+    calibrating = ("calibrate", finished, "--samples", 40, "--data", data)
+    assert "error below estimate" in command(*calibrating).stderr
     account = checkpoint.load(finished).card["calibration"]
     assert (account["fitted"], account["errors"]) == (20 * len(account["test"]), 40)
     assert all(0.5 <= row["coverage"] <= 1 for row in account["test"])
     (finished / calibration.FILE).write_bytes(b"of an earlier version")
-    assert subprocess.run(command, check=True, capture_output=True).returncode == 0
+    assert command(*calibrating).exit_code == 0
     assert checkpoint.load(finished).card["calibration"] == account
-    failed = subprocess.run(
-        [sys.executable, "-m", "training", "fit", "nothing"], check=False, capture_output=True, text=True
-    )
-    assert failed.returncode == 1
-    assert "burgers-tiny" in failed.stderr
+    failed = command("fit", "nothing")
+    assert isinstance(failed.exception, config.RecipeError)
+    assert "burgers-tiny" in str(failed.exception)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from export.deployable import Deployable
     from export.repository import Publication
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
 
 
@@ -244,10 +244,8 @@ def test_formats_that_the_recipe_no_longer_lists_are_removed(
 def test_a_version_carries_the_checkpoint_s_examples_and_others_make_another(
     checkpoints: dict[str, Path], published: Published, tmp_path: Path
 ) -> None:
-    repository, folder = (
-        copied(published, tmp_path),
-        Path(shutil.copytree(checkpoints["burgers"], tmp_path / "burgers")),
-    )
+    folder, repository = tmp_path / "burgers", copied(published, tmp_path)
+    shutil.copytree(checkpoints["burgers"], folder)
     field = np.ones((9, 64), np.float32)
     examples.write(folder, {"initial": field, "final": 2 * field})
     for name in ("burgers", "burgers_torchscript"):
