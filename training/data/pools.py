@@ -23,6 +23,8 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 """Environment of a worker: one thread each, so that they do not compete."""
 WAITING = 4
 """Jobs per core that a Ray cluster knows of at a time."""
+IMPORTED = ["training.data.generate", "training.problems.registry"]
+"""What the process that forks local workers imports: once for all of them, and for those of later sets."""
 PACKAGES = ("physics", "training")
 """What Ray's workers import of this project; it is sent to the machines of the cluster."""
 
@@ -111,10 +113,12 @@ def _started_ray() -> Any:
 
 @contextmanager
 def _executor(workers: int) -> Iterator[ProcessPoolExecutor]:
-    # Fresh processes, because the threads of a forked one may hold locks.
+    # Forked from a process without threads: those of this one may hold locks.
+    context = get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
     with (
         _environment(ONE_THREAD),
-        ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_follow_parent) as pool,
+        ProcessPoolExecutor(workers, mp_context=context, initializer=_follow_parent) as pool,
     ):
         try:
             yield pool

@@ -23,10 +23,9 @@ PARAMETERS = {
 SMALL = ["data.train=4", "data.test=2", "fit.batch=2", "fit.epochs=1"]
 PLANE = ["data.mesh=43", "data.grids=[22]", "operator.grid=[22, 22]", "operator.output=[22, 22]"]
 SIDES = ["operator.down_middle=[13, 13]", "operator.tokens=[8, 8]", "operator.up_middle=[13, 13]"]
-TINY = {
+TINY = {  # darcy-paper85 is darcy-paper with other grids, and the same with these
     "burgers-paper": [*SMALL, "data.mesh=256", "data.grids=[64]"],
     "darcy-paper": [*SMALL, *PLANE, *SIDES],
-    "darcy-paper85": [*SMALL, *PLANE, *SIDES],
     "darcy_inverse-paper": [*SMALL, *SIDES, "data.mesh=141", "data.grids=[71]", "operator.grid=[22, 22]"],
 }
 
@@ -74,7 +73,7 @@ def test_spectral_layers_begin_with_the_published_deviation(name: str, gain: flo
     assert weight.std().item() == pytest.approx(gain * math.sqrt(2 / fan), rel=0.02)
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", TINY)
 def test_a_published_recipe_runs(name: str, data: Path, tmp_path: Path) -> None:
     recipe = config.read(config.find(name), TINY[name])
     found = checkpoint.load(train(recipe, tmp_path, data))
