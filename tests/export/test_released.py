@@ -55,7 +55,7 @@ def test_the_released_graphs_are_the_fresh_export_byte_for_byte_and_no_other_is_
     surplus = copy / released.FOLDER / "surplus" / released.GRAPH
     surplus.parent.mkdir()
     shutil.copyfile(copy / released.FOLDER / last.name / released.GRAPH, surplus)
-    # One process, which imports torch once; not this one, because an export needs gigabytes that it does not return.
+    # One process for all, which imports torch once.
     verify = [sys.executable, "-m", "export.released", "verify", *others, copy]
     done = subprocess.run(verify, cwd=ROOT, capture_output=True, text=True, check=False)
     assert [line.partition(" differs from a fresh export;")[0] for line in done.stderr.splitlines()] == [str(surplus)]
