@@ -16,6 +16,7 @@ from export.layout import CERTIFICATE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+pytestmark = pytest.mark.timeout(900)  # large graphs are read and optimised, on a busy machine
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
 MODELS = {"kuramoto_sivashinsky": (48,), "navier_stokes": (16, 20)}
 FRAMES = 16
