@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-DEFAULTS = {"viscosity": 0.01}
+DEFAULTS = {"viscosity": 0.01, "noise": -1.0}
 """Parameters of released models whose default is not 1."""
 
 

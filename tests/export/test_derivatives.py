@@ -48,7 +48,7 @@ def operator(
 
 CASES = [
     *(operator(kind) for kind in ("Identity", "Neg", "Abs", "Exp", "Log", "Sqrt", "Reciprocal", "Tanh", "Sigmoid")),
-    *(operator(kind) for kind in ("Sin", "Cos", "Erf", "Gelu", "Relu", "LeakyRelu", "Elu")),
+    *(operator(kind) for kind in ("Sin", "Cos", "Asinh", "Erf", "Gelu", "Relu", "LeakyRelu", "Elu")),
     operator("Cast", to=TensorProto.DOUBLE),
     operator("Clip", "x0", np.array(0.7), np.array(1.4)),
     operator("Clip", "x0", "", np.array(1.1)),

@@ -21,6 +21,7 @@ from export import to_onnx
 from export.layout import CARD, CONFIG
 from export.released import FOLDER
 from petrov_client import Client, GrpcClient, InvalidInput
+from physics.grid import axis
 from tests.conftest import wait_until
 from training.files import write_json
 
@@ -160,10 +161,16 @@ def pressure(seed: int) -> NDArray[np.float32]:
 
 
 def test_every_route_reports_the_misfit(service: Gateway, client: Client) -> None:
-    fields = np.stack([pressure(3), 2 * pressure(3)])
-    _, quality = client.predict("darcy_inverse", fields, quality=True)
+    low_and_high = physics.darcy.permeability(np.subtract.outer(axis(85), axis(85)), 1.0, 60.0)
+    foreign = physics.darcy.solve(low_and_high).astype(np.float32)  # of no two materials with a ratio of 4
+    fields = np.stack([pressure(3), 2 * pressure(3), foreign])
+    found, quality = client.predict("darcy_inverse", fields, quality=True)
     assert quality.misfit[0] < 0.02
-    assert quality.misfit[1] > 0.2  # no permeability of the two materials has such a pressure
+    assert quality.misfit[1] == pytest.approx(quality.misfit[0], rel=1e-3)
+    np.testing.assert_allclose(2 * found[1], found[0], rtol=1e-4)
+    assert quality.misfit[2] > 10 * quality.misfit[0]
+    np.testing.assert_allclose(client.predict("darcy_inverse", fields, noise=-1.0), found, rtol=1e-5)
+    assert np.abs(client.predict("darcy_inverse", fields, noise=1e-4) - found).max() > 1e-3
     with GrpcClient(f"127.0.0.1:{service.settings.grpc_port}") as grpc:
         _, other = grpc.predict("darcy_inverse", fields, quality=True)
     np.testing.assert_allclose(other.misfit, quality.misfit, rtol=1e-3)

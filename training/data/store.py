@@ -129,7 +129,7 @@ def read(
         raise ValueError(f"expected the number of training samples for validation, else 0, but got {after} for {split}")
     stream, rows = STREAMS[split], slice(after, after + count)
     with opened(path) as file:
-        wanted, ready = _requested(file, problem), max(finished(file, stream) - after, 0)
+        wanted, ready = _requested(file, problem).of_samples, max(finished(file, stream) - after, 0)
         pair, group = only_pair(wanted.description), file[stream]
         steps = strides(wanted.description, group[pair.output.name].shape[1], points)
         if ready < count:

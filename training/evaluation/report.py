@@ -65,7 +65,7 @@ def cases(
 
     Those of a problem with parameters come twice: at the defaults, and at the parameters that they were drawn with.
     """
-    wanted = measured_grids(problem.description, data) if sides is None else sides
+    problem, wanted = problem.of_samples, measured_grids(problem.description, data) if sides is None else sides
     tests = [read(path, "test", data.test, points, problem=problem) for points in wanted]
     units = noise_units(problem, data, path, wanted) if any(noise) else [None] * len(wanted)
     kinds = [(tests, ranges(problem.description))]
@@ -86,12 +86,12 @@ def has_baseline(case: Case, data: DataConfig, *, patient: bool) -> bool:
     Args:
         case: The samples.
         data: What the network was trained on.
-        patient: Wait for slow solvers, which are measured on trained grids only.
+        patient: Wait for slow solvers, which are measured on grids up to the first of those trained on.
     """
     baseline = case.problem.baseline
     if baseline is None or (case.noise and not baseline.noise):
         return False
-    return not baseline.slow or (patient and max(case.inputs.shape[1:]) <= max(data.grids))
+    return not baseline.slow or (patient and max(case.inputs.shape[1:]) <= data.grids[0])
 
 
 def beside(card: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:

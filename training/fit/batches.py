@@ -12,7 +12,7 @@ from numpy.random import Generator
 from torch import Tensor
 
 from training.data import Samples
-from training.data.noise import measured
+from training.data.noise import add_noise
 from training.data.store import targets
 from training.fit.order import Rows
 
@@ -26,6 +26,7 @@ class Batch(NamedTuple):
         gradients: The outputs' gradients if the loss needs them.
         stored: The outputs as they were read, for losses of operators; see `Samples`.
         parameters: `[batch]` per parameter of the problem.
+        noise: The inputs' noise where they have any: the root mean square over the points of its deviation, `[batch]`.
     """
 
     inputs: Tensor
@@ -33,6 +34,7 @@ class Batch(NamedTuple):
     gradients: Tensor | None = None
     stored: Tensor | None = None
     parameters: tuple[Tensor, ...] = ()
+    noise: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,12 @@ def draw(samples: Mapping[int, Samples], augmentation: Augmentation, chosen: Row
     if augmentation.symmetries:
         inputs, outputs = source.problem.move((inputs, outputs), rng)
         gradients = None  # of the outputs before they were moved
+    noise = None
     if augmentation.noise:
-        inputs = torch.from_numpy(measured(inputs.numpy(), source.deviation, augmentation.noise, rng))
+        levels = rng.choice(np.asarray(augmentation.noise, np.float32), len(inputs))
+        normals = rng.standard_normal(inputs.shape, dtype=np.float32)
+        inputs = torch.from_numpy(add_noise(inputs.numpy(), levels, source.deviation, normals))
+        noise = torch.from_numpy(levels * np.sqrt(np.square(source.deviation).mean()))
     means = torch.from_numpy(targets(source.problem.description, outputs.numpy()))
-    return Batch(inputs, means, gradients, outputs, tuple(torch.from_numpy(each[chosen]) for each in source.parameters))
+    parameters = tuple(torch.from_numpy(each[chosen]) for each in source.parameters)
+    return Batch(inputs, means, gradients, outputs, parameters, noise)

@@ -84,7 +84,8 @@ class FieldTask(Task[Batch]):
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the operator's own loss, or the recipe's."""
-        if batch.stored is not None and (own := self.network.own_loss(batch.inputs, batch.stored)) is not None:
+        noise = () if batch.noise is None else (batch.noise,)
+        if batch.stored is not None and (own := self.network.own_loss(batch.inputs, batch.stored, *noise)) is not None:
             return own
         prediction = self.network(batch.inputs, *batch.parameters)
         if self.config.loss == "relative":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import resource
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -153,7 +154,8 @@ def calibrate(work: Workload[Any], network: nn.Module, run: RunFolder, fresh: in
     samples = work.calibration_samples(network, fresh)
     if samples is None or not isinstance(network, Operator) or not isinstance(work.problem, Problem):
         return {}
-    found = calibration.calibrated(work.problem.description_for(network.optional), network, samples)
+    described = replace(work.problem, description=work.problem.description_for(network.optional)).of_samples.description
+    found = calibration.calibrated(described, network, samples)
     if found is None:
         return {}
     calibration.save(run.path, found)

@@ -64,13 +64,16 @@ class Axis:
         return weight / weight.sum(dim=1, keepdim=True)
 
 
-def derivatives(u: Plane, axes: Sequence[Axis], widths: tuple[float, ...]) -> Features:
+def derivatives(
+    u: Plane, axes: Sequence[Axis], widths: tuple[float, ...], dtype: torch.dtype | None = None
+) -> Features:
     """Return the averaged slopes and curvatures of a field on the working grid.
 
     Args:
         u: The field, of shape `[batch, row, column]`.
         axes: Its rows and its columns.
         widths: The widths of the averages, in steps of the working grid.
+        dtype: Of averages and results; that of the field by default. Differences amplify rounding, averages do not.
 
     Returns:
         `FEATURES` fields per width, of shape `[batch, feature, *working grid]`.
@@ -84,13 +87,17 @@ def derivatives(u: Plane, axes: Sequence[Axis], widths: tuple[float, ...]) -> Fe
     down = torch.diff(with_walls(u, -2), dim=-2) / rows.distances[:, None]
     across = torch.diff(with_walls(u, -1), dim=-1) / columns.distances
     curvatures = torch.diff(down, dim=-2) / rows.widths[:, None], torch.diff(across, dim=-1) / columns.widths
+    dtype = u.dtype if dtype is None else dtype
+    down, across, curvatures = down.to(dtype), across.to(dtype), (curvatures[0].to(dtype), curvatures[1].to(dtype))
     features = []
     for width in widths:
-        over_rows, over_columns = rows.average(rows.points, width), columns.average(columns.points, width).T
+        (over_rows, over_row_faces), (over_columns, over_column_faces) = (
+            (axis.average(axis.points, width).to(dtype), axis.average(axis.faces, width).to(dtype)) for axis in axes
+        )
         features += [
-            rows.average(rows.faces, width) @ down @ over_columns,
-            over_rows @ across @ columns.average(columns.faces, width).T,
-            *(over_rows @ curvature @ over_columns for curvature in curvatures),
+            over_row_faces @ down @ over_columns.T,
+            over_rows @ across @ over_column_faces.T,
+            *(over_rows @ curvature @ over_columns.T for curvature in curvatures),
         ]
     return torch.stack(features, dim=1)
 

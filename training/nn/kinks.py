@@ -31,7 +31,7 @@ FLAT = 0.05
 """Slopes below this, in units of 1/a, are no direction of flow."""
 
 
-def kinks(u: Plane, axes: Sequence[Axis], low: Tensor, high: Tensor) -> Features:
+def kinks(u: Plane, axes: Sequence[Axis], low: Tensor, high: Tensor, dtype: torch.dtype | None = None) -> Features:
     """Return the features of the module, averaged on the working grid.
 
     Args:
@@ -39,6 +39,7 @@ def kinks(u: Plane, axes: Sequence[Axis], low: Tensor, high: Tensor) -> Features
         axes: Its rows and its columns.
         low: The permeability of one material.
         high: That of the other.
+        dtype: Of averages and results; that of the pressure by default. Differences amplify rounding.
 
     Returns:
         `KINKS` fields, of shape `[batch, feature, *working grid]`.
@@ -48,9 +49,10 @@ def kinks(u: Plane, axes: Sequence[Axis], low: Tensor, high: Tensor) -> Features
     across = torch.diff(with_walls(u, -1), dim=-1) / columns.distances
     bends = torch.diff(down, dim=-2), torch.diff(across, dim=-1)
     load = -(bends[0] / rows.widths[:, None] + bends[1] / columns.widths)
-    near = [torch.exp(-((load * each - 1) / WIDTH).square()) for each in (low, high)]
+    dtype = u.dtype if dtype is None else dtype
+    near = [torch.exp(-((load * each - 1) / WIDTH).to(dtype).square()) for each in (low, high)]
     y, x = (down[:, 1:] + down[:, :-1]) / 2, (across[:, :, 1:] + across[:, :, :-1]) / 2
     slope = torch.sqrt(y.square() + x.square() + (FLAT / (low * high).sqrt()).square())
-    over_rows, over_columns = rows.average(rows.points, 1.0), columns.average(columns.points, 1.0).T
-    features = [*near, *(bend / slope for bend in bends)]
-    return over_rows @ torch.stack(features, dim=1) @ over_columns
+    over_rows, over_columns = (axis.average(axis.points, 1.0).to(dtype) for axis in (rows, columns))
+    features = [*near, *((bend / slope).to(dtype) for bend in bends)]
+    return over_rows @ torch.stack(features, dim=1) @ over_columns.T

@@ -80,10 +80,11 @@ class PressureScale(nn.Module):
         relative, working = solution / size(solution), torch.arange(self.side, device=solution.device)
         axes = [Axis(index, working, WALL, solution.dtype) for index in indices(solution.shape[1:], solution.device)]
         rows, columns = (self.waves(index, solution.dtype) for index in indices(solution.shape[1:], solution.device))
-        found = [(rows @ relative @ columns.T).flatten(1)]
-        slopes = derivatives(relative, axes, WIDTHS).unflatten(1, (len(WIDTHS), FEATURES))
+        found = [(rows @ relative @ columns.T).flatten(1).to(self.reference.dtype)]
+        dtype = self.reference.dtype
+        slopes = derivatives(relative, axes, WIDTHS, dtype).unflatten(1, (len(WIDTHS), FEATURES))
         sizes = torch.asinh(-(slopes[:, :, -2] + slopes[:, :, -1]) / 2).flatten(2)
-        found += [torch.tanh(2 * (sizes - each)).mean(dim=2) for each in self.thresholds.to(solution.dtype)]
+        found += [torch.tanh(2 * (sizes - each)).mean(dim=2) for each in self.thresholds.to(sizes.dtype).unbind()]
         return torch.cat(found, dim=1)
 
     def waves(self, index: Tensor, dtype: torch.dtype) -> Float[Tensor, "wave point"]:

@@ -174,7 +174,8 @@ class DarcyInverseOperator(Operator):
         """Return the share of the more permeable material in each block."""
         pressure, narrow, wide = self.measure(solution)
         narrow, wide = narrow / self.narrow_sizes, wide / self.wide_sizes
-        roughness = torch.log(narrow[:, FEATURES - 1 : FEATURES].abs().mean(dim=(2, 3), keepdim=True))
+        bends = narrow[:, FEATURES - 1 : FEATURES].abs().mean(dim=(2, 3), keepdim=True)
+        roughness = torch.log(bends.clamp(min=torch.finfo(bends.dtype).tiny))
         fine = bounded(torch.cat([self.input_normaliser(pressure)[:, None], narrow], dim=1))
         coarse = torch.cat([bounded(wide), roughness.expand_as(wide[:, :1])], dim=1)
         return self.solve(fine, coarse)
@@ -192,10 +193,11 @@ class DarcyInverseOperator(Operator):
         fine, coarse = ([Axis(axis, target, WALL, solution.dtype) for axis in axes] for target in (working, output))
         # One step of the output's grid is `block` steps of the working grid.
         wide = tuple(width / config.block for width in config.wide)
+        dtype = self.low.dtype
         return (
-            resample(solution, working, working),
-            derivatives(solution, fine, config.narrow),
-            derivatives(solution, coarse, wide),
+            resample(solution.to(dtype), working, working),
+            derivatives(solution, fine, config.narrow, dtype),
+            derivatives(solution, coarse, wide, dtype),
         )
 
     def solve(self, fine: Features, coarse: Features) -> Blocks:

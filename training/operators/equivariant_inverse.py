@@ -27,6 +27,10 @@ permeability, which finite volumes on the working grid give, the least distance 
 
 where m is the misfit: how far the output is from explaining the input. A point of both materials has an effective
 permeability between the harmonic and the arithmetic mean, for which their geometric mean stands.
+
+The deviation of the noise may be given. Tokens and working points then get its logarithm, relative to the spread of the
+training pressures; else the network infers the noise from the pressure's roughness alone. Training gives it in a half
+of the samples.
 """
 
 from __future__ import annotations
@@ -68,6 +72,18 @@ JITTER = 0.015
 """Standard deviation of the logarithm by which training misses the scale of a pressure, as the estimate does."""
 
 
+QUIET = 1e-3
+"""Noise below this share of the spread of the training pressures makes little difference."""
+
+GIVEN = 0.5
+"""Share of the training samples whose noise is given."""
+
+UNKNOWN = -1.0
+"""The deviation of a noise that is not given."""
+
+Noise = Float[Tensor, " batch"]
+
+
 class EquivariantInverseConfig(DarcyInverseConfig):
     """Sizes of an equivariant inverse operator."""
 
@@ -86,12 +102,15 @@ class EquivariantInverseOperator(DarcyInverseOperator):
     """
 
     config: EquivariantInverseConfig
+    optional = True
 
     def __init__(self, config: EquivariantInverseConfig) -> None:
         super().__init__(config)
         self.scale = PressureScale(config.tokens)
         self.detail = Detail(FEATURES * len(config.narrow) + 2 + KINKS, config)
         self.head = nn.Sequential(*list(self.head)[:-1])  # the logit of each block
+        self.told = nn.Linear(2, config.channels + config.detail, bias=False)
+        nn.init.zeros_(self.told.weight)
 
     @torch.no_grad()
     def fit_normalisers(self, solutions: Plane, coefficients: Blocks) -> None:
@@ -99,55 +118,63 @@ class EquivariantInverseOperator(DarcyInverseOperator):
         super().fit_normalisers(solutions, coefficients)
         self.scale.fit(solutions)
 
-    def forward(self, solution: Plane) -> Blocks:
-        return self.with_quality(solution)[0]
+    def forward(self, solution: Plane, noise: Noise | None = None) -> Blocks:
+        return self.with_quality(solution, *([] if noise is None else [noise]))[0]
 
-    def with_quality(self, *fields: Plane) -> tuple[Blocks, Float[Tensor, "batch 1"]]:
+    def with_quality(self, *fields: Plane | Noise) -> tuple[Blocks, Float[Tensor, "batch 1"]]:
         """Return the block means, and the misfit of their pressure.
 
         Args:
-            fields: The measured pressure `[batch, row, column]`.
+            fields: The measured pressure `[batch, row, column]`, and the deviation of its noise `[batch]` in the same
+                units, if it is given; negative where it is not known.
 
         Returns:
             The block means `[batch, block, block]`, and the relative L2 distance between the measured pressure and that
             of the output `[batch, 1]`.
         """
-        [solution] = fields
-        solution, first = self.canonical(solution)[0], self.scale(solution)
-        shares = self.shares(solution)
-        explained = sample(self.pressure(shares), *indices(solution.shape[1:], solution.device))
-        overlap, size = ((each * explained).mean(dim=(1, 2), keepdim=True) for each in (solution, explained))
-        second = (overlap / size).clamp(1 / CORRECTED, CORRECTED)
-        distance = torch.linalg.vector_norm(second * explained - solution, dim=(1, 2))
+        # In double precision: differences of the pressure amplify the rounding of its division by a scale.
+        measured, *noise = (each.double() for each in fields)
+        first = self.scale(measured)
+        solution, noise = measured / first, [each / first[:, 0, 0] for each in noise]
+        shares = self.shares(solution, *noise)
+        explained = sample(self.pressure(shares), *indices(solution.shape[1:], solution.device)).double()
+        # Of the measured pressure itself: the first estimate of the scale would cancel in it, to rounding only.
+        overlap, size = ((each * explained).mean(dim=(1, 2), keepdim=True) for each in (measured, explained))
+        second = torch.minimum(torch.maximum(overlap / size, first / CORRECTED), first * CORRECTED)
+        distance = torch.linalg.vector_norm((second / first) * explained - solution, dim=(1, 2))
         misfit = distance / torch.linalg.vector_norm(solution, dim=(1, 2)).clamp(min=SMALLEST)
-        return self.means(self.blocks(shares)) / (first * second), misfit[:, None]
+        coefficient = self.means(self.blocks(shares)) / second
+        return coefficient.to(fields[0].dtype), misfit[:, None].to(fields[0].dtype)
 
     def canonical(self, *fields: Tensor) -> tuple[Tensor, ...]:
         """Return the pressure divided by its scale: as if its materials were the trained ones."""
-        [solution] = fields
-        return (solution / self.scale(solution),)
+        solution = fields[0].double()
+        return ((solution / self.scale(solution)).to(fields[0].dtype),)
 
-    def own_loss(self, *fields: Plane) -> Float[Tensor, ""]:
+    def own_loss(self, *fields: Plane | Noise) -> Float[Tensor, ""]:
         """Return the loss of training samples, whose scale is 1.
 
         Args:
-            fields: The measured pressure, and the permeability on the working grid.
+            fields: The measured pressure, the permeability on the working grid, and the deviation of the noise, if
+                there is any.
 
         Returns:
             The relative L2 error of the block means, plus a part of that on the working grid.
         """
-        solution, coefficient = fields
+        solution, coefficient, *noise = fields
         missed = torch.exp(JITTER * torch.randn_like(solution[:, :1, :1]))
-        shares, truth = self.shares(solution * missed), (coefficient - self.low) / (self.high - self.low)
+        known = [torch.where(torch.rand_like(each) < GIVEN, each * missed[:, 0, 0], UNKNOWN) for each in noise]
+        shares, truth = self.shares(solution * missed, *known), (coefficient - self.low) / (self.high - self.low)
         pairs = (shares, truth), (self.blocks(shares), self.blocks(truth))
         fine, coarse = (relative_l2(self.means(one), self.means(other)).mean() for one, other in pairs)
         return coarse + FINE * fine
 
     def blocks(self, points: Plane) -> Blocks:
         """Return the means over the blocks of values on the working grid."""
-        total = functional.avg_pool2d(self.padded(points[:, None]), self.config.block)
-        count = functional.avg_pool2d(self.padded(torch.ones_like(points[:1, None])), self.config.block)
-        return (total / count)[:, 0]
+        total, count = (self.padded(each[:, None]) for each in (points, torch.ones_like(points[:1])))
+        sides = (self.config.tokens, self.config.block)
+        total, count = (each[:, 0].unflatten(2, sides).unflatten(1, sides).sum(dim=(2, 4)) for each in (total, count))
+        return total / count
 
     def padded(self, x: Features, halo: int = 0) -> Features:
         """Return fields on the working grid with zeros around them, which fill the outermost blocks and their halo."""
@@ -166,7 +193,7 @@ class EquivariantInverseOperator(DarcyInverseOperator):
         load = volumes.areas.expand_as(effective)
         return gradients.solve(volumes, gradients.means(effective), load, bounds, STEPS).solution / scale
 
-    def shares(self, solution: Plane) -> Float[Tensor, "batch point_row point_column"]:
+    def shares(self, solution: Plane, noise: Noise | None = None) -> Float[Tensor, "batch point_row point_column"]:
         """Return the share of the more permeable material at each point of the working grid, in (0, 1)."""
         pressure, narrow, wide = self.measure(solution)
         narrow, wide = narrow / self.narrow_sizes, wide / self.wide_sizes
@@ -175,8 +202,20 @@ class EquivariantInverseOperator(DarcyInverseOperator):
         fine = bounded(torch.cat([self.input_normaliser(pressure)[:, None], narrow], dim=1))
         coarse = torch.cat([bounded(wide), roughness.expand_as(wide[:, :1])], dim=1)
         local = self.detail(torch.cat([fine, bounded(self.kinks(solution)), roughness.expand_as(fine[:, :1])], dim=1))
-        latent = self.encode(fine, coarse, self.padded(local))
+        tokens = None
+        if noise is not None:
+            tokens, points = self.known(noise).split([self.config.channels, self.config.detail], dim=1)
+            local = local + points
+        latent = self.encode(fine, coarse, self.padded(local), tokens)
         return torch.sigmoid(self.detail.decode(local, latent, self.head(latent), self.cropped))
+
+    def known(self, noise: Noise) -> Features:
+        """Return what tokens and working points get for a noise; nothing where it is not known."""
+        spread = self.input_normaliser.deviation.square().mean().sqrt()
+        noise = noise.to(spread.dtype)
+        given = (noise >= 0).to(noise.dtype)
+        level = torch.log(noise.clamp(min=0) / spread + QUIET)
+        return self.told(torch.stack([given, given * level], dim=1))[:, :, None, None]
 
     def cropped(self, x: Features) -> Features:
         """Return fields without what `padded` adds to them."""
@@ -186,13 +225,16 @@ class EquivariantInverseOperator(DarcyInverseOperator):
     def kinks(self, solution: Plane) -> Features:
         """Return the kinks of the pressure on its own grid, averaged on the working grid."""
         working = torch.arange(self.config.working, device=solution.device)
-        axes = indices(solution.shape[1:], solution.device)
-        return kinks(solution, [Axis(axis, working, WALL, solution.dtype) for axis in axes], self.low, self.high)
+        counted = indices(solution.shape[1:], solution.device)
+        axes = [Axis(each, working, WALL, solution.dtype) for each in counted]
+        return kinks(solution, axes, self.low, self.high, self.low.dtype)
 
-    def encode(self, fine: Features, coarse: Features, local: Features) -> Features:
-        """Return features of the blocks, for standardised features and those of the padded working grid."""
+    def encode(self, fine: Features, coarse: Features, local: Features, known: Features | None = None) -> Features:
+        """Return features of the blocks, for standardised features, those of the padded working grid and the noise."""
         patches = self.patch(self.padded(fine, self.config.halo))
         blocks = self.join(torch.cat([patches, coarse], dim=1)) + self.detail.pool(local)
+        if known is not None:
+            blocks = blocks + known
         tokens = blocks.flatten(2).transpose(1, 2)
         for layer in self.encoder:
             tokens = layer(tokens, self.positions.to(tokens.dtype))
@@ -239,8 +281,8 @@ class Detail(nn.Module):
             cropped: Removes the part of the outermost blocks that lies outside the working grid.
         """
         x = functional.silu(self.third(local) + cropped(self.unpool(latent)))
-        each = functional.interpolate(blocks, scale_factor=float(self.block), mode="nearest")
-        return (self.last(x) + cropped(each))[:, 0]
+        each = blocks[:, :, :, None, :, None].expand(-1, -1, -1, self.block, -1, self.block)
+        return (self.last(x) + cropped(each.flatten(4, 5).flatten(2, 3)))[:, 0]
 
 
 OPERATOR = OperatorKind("equivariant-inverse", EquivariantInverseConfig, EquivariantInverseOperator)

@@ -38,7 +38,8 @@ class Operator(nn.Module):
         """Return the loss of training samples where the operator has one of its own; None: that of the recipe.
 
         Args:
-            fields: The inputs, then the outputs as they are stored, before their means over blocks.
+            fields: The inputs, then the outputs as they are stored, before their means over blocks, then the deviation
+                of the inputs' noise `[batch]`, if there is any.
         """
         del fields
         return None

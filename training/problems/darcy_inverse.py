@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from physics import inversion
 from training.problems import darcy
-from training.problems.description import Quantity
+from training.problems.description import Parameter, Quantity
 from training.problems.problem import Baseline, Conditions, Fields, Problem
 
 OUTPUT_GRID = (36, 36)
@@ -22,8 +22,18 @@ DESCRIPTION = darcy.DESCRIPTION.model_copy(
         ),
         "distribution": f"{darcy.DESCRIPTION.distribution}; u is the pressure to it",
         "output_grid": OUTPUT_GRID,
-        "untested": "other materials than 3 and 12, other sources than 1, noise that neighbours share",
+        "untested": (
+            "other materials than 3 and 12, or for equivariant operators than these times one number; other sources "
+            "than 1, noise that neighbours share"
+        ),
     }
+)
+
+NOISE = Parameter(
+    name="noise",
+    meaning="standard deviation of the pressure's noise, its root mean square over the points; -1: not known",
+    default=-1.0,
+    minimum=-1.0,
 )
 
 
@@ -42,4 +52,5 @@ PROBLEM = Problem(
         noise=True,
     ),
     samples_of=darcy.PROBLEM,
+    optional=(NOISE,),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from training.problems import symmetries
-from training.problems.description import Description, Quantity
+from training.problems.description import Description, Parameter, Quantity
 from training.published.published import Published
 
 Fields = Mapping[str, NDArray[Any]]
@@ -81,7 +81,8 @@ class Problem:
         attributes: What the stored samples of a mesh say besides: where their points lie, and constants.
         published: Samples that others computed; they are used where they are available.
         samples_of: The problem whose samples this one uses, with names in other roles; by default its own.
-        optional: Inputs with a default that samples do not hold; models take them where their operators do.
+        optional: Inputs and parameters with a default that samples do not hold; models take them where their operators
+            do.
         vary: Draws the optional inputs of a sample from a generator and points per axis of the mesh. Calibrations vary
             them in a half of their new samples.
         certificate: Bounds the relative energy-norm distance `[batch, 1]` to the discrete solution, from tensors
@@ -96,7 +97,7 @@ class Problem:
     attributes: Callable[[int], Attributes] = no_attributes
     published: Published | None = field(default=None)
     samples_of: Problem | None = None
-    optional: tuple[Quantity, ...] = ()
+    optional: tuple[Quantity | Parameter, ...] = ()
     vary: Callable[[np.random.Generator, int], Fields] | None = None
     certificate: Callable[..., Tensor] | None = None
     energy_weight: str | None = None
@@ -115,10 +116,24 @@ class Problem:
         return self.samples_of or self
 
     def description_for(self, optional: bool) -> Description:
-        """Return the data part, with the optional inputs if an operator takes them."""
-        known = {quantity.name for quantity in self.description.inputs}
-        added = tuple(quantity for quantity in self.optional if optional and quantity.name not in known)
-        return self.description.model_copy(update={"inputs": (*self.description.inputs, *added)})
+        """Return the data part, with the optional inputs and parameters if an operator takes them."""
+        known = {tensor.name for tensor in self.description.tensors}
+        added = [tensor for tensor in self.optional if optional and tensor.name not in known]
+        inputs = [tensor for tensor in added if isinstance(tensor, Quantity)]
+        parameters = [tensor for tensor in added if isinstance(tensor, Parameter)]
+        return self.description.model_copy(
+            update={
+                "inputs": (*self.description.inputs, *inputs),
+                "parameters": (*self.description.parameters, *parameters),
+            }
+        )
+
+    @property
+    def of_samples(self) -> Problem:
+        """The problem without the optional parameters, which no samples hold."""
+        optional = {tensor.name for tensor in self.optional}
+        kept = tuple(parameter for parameter in self.description.parameters if parameter.name not in optional)
+        return replace(self, description=self.description.model_copy(update={"parameters": kept}))
 
     def sample(self, seed: np.random.SeedSequence, mesh: int) -> Fields:
         """Draw one sample.

@@ -78,6 +78,14 @@ def sigmoid(step: Step) -> str:
     return tape.binary("Mul", step.g, slope)
 
 
+@elementwise("Asinh")
+def inverse_hyperbolic_sine(step: Step) -> str:
+    """Return g / sqrt(1 + x²)."""
+    tape, x = step.tape, step.x()
+    square = tape.binary("Add", tape.binary("Mul", x, x), tape.number(1, x))
+    return tape.binary("Div", step.g, tape.unary("Sqrt", square))
+
+
 @elementwise("Sin")
 def sine(step: Step) -> str:
     """Return g cos(x)."""

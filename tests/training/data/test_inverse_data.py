@@ -118,6 +118,15 @@ def test_noise_depends_on_the_random_stream_alone(stored: Path) -> None:
     assert torch.equal(first.outputs, other.outputs)
 
 
+def test_a_batch_says_how_large_its_noise_is(stored: Path) -> None:
+    samples = read(stored, "train", 3, 141, problem=PROBLEMS["darcy_inverse"])
+    augmentation = Augmentation(symmetries=False, noise=(0.1,))
+    batch = draw({141: samples}, augmentation, np.arange(3), np.random.default_rng(0))
+    assert batch.noise is not None
+    added = batch.inputs.numpy() - samples.inputs
+    np.testing.assert_allclose(batch.noise, np.sqrt(np.square(added).mean(axis=(1, 2))), rtol=0.05)
+
+
 def test_every_sample_has_a_level_of_its_own() -> None:
     quiet, deviation = np.zeros((200, 40, 40), np.float32), np.full((40, 40), 2, np.float32)
     noisy = measured(quiet, deviation, (0.0, 0.01, 0.1), np.random.default_rng(0))

@@ -1,8 +1,6 @@
-"""The inverse operator: its misfit is the distance between the measured pressure and that of its output."""
+"""The inverse operator of blocks: its misfit is the distance between the measured pressure and that of its output."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,18 +8,22 @@ import torch
 from numpy.typing import NDArray
 
 import physics.darcy
-from tests.training.operators.pressures import misfits, pressure
-from training import checkpoint
-from training.operators import Operator
+from tests.training.operators.pressures import pressure
+from training.operators import Operator, build
 from training.problems.darcy_inverse import OUTPUT_GRID
+from training.recipes import recipe as recipes
 
-RELEASED = Path(__file__).parents[3] / "checkpoints" / "darcy_inverse"
 LOW, HIGH = physics.darcy.LOW, physics.darcy.HIGH
 
 
 @pytest.fixture(scope="module")
 def operator() -> Operator:
-    return checkpoint.load_operator(RELEASED).operator
+    torch.manual_seed(0)
+    made = build(recipes.read_fields(recipes.find("darcy_inverse-tiny")).operator).eval()
+    made.fit_normalisers(
+        torch.cat([pressure(141, seed) for seed in range(2)]), torch.tensor([LOW, HIGH]).expand(2, 36, 2)
+    )
+    return made
 
 
 def explained(means: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -42,14 +44,8 @@ def test_the_misfit_is_the_distance_to_the_forward_solution(operator: Operator) 
     assert misfit.item() == pytest.approx(distance, rel=0.05)
 
 
-@pytest.mark.parametrize("points", [85, 113, 141, 421])
 @torch.no_grad()
-def test_the_misfit_of_a_pressure_like_the_trained_ones_is_small(operator: Operator, points: int) -> None:
-    assert operator.with_quality(pressure(points, 2))[1].item() < 0.02
-
-
-@torch.no_grad()
-def test_a_pressure_that_the_output_does_not_explain_has_a_large_misfit(operator: Operator) -> None:
-    clean, rough, foreign = misfits(operator, 4.0)
-    assert rough > 3 * clean
-    assert foreign > 0.3
+def test_a_pressure_of_zero_has_a_finite_output_and_a_misfit_that_marks_it(operator: Operator) -> None:
+    coefficient, misfit = operator.with_quality(torch.zeros(1, 29, 37))
+    assert torch.isfinite(coefficient).all()
+    assert misfit.item() > 1e3

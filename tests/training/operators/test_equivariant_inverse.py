@@ -1,4 +1,4 @@
-"""The equivariant inverse operator: materials of any scale, and the least distance to a multiple of the pressure."""
+"""The released inverse operator: materials of any scale, the distance to a multiple of the pressure, known noise."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from numpy.typing import NDArray
 
 import physics.averages
 import physics.darcy
-import training.recipes
 from tests.training.operators.pressures import misfits, pressure
 from training import checkpoint
 from training.operators import EquivariantInverseOperator, Operator
 from training.problems.darcy_inverse import OUTPUT_GRID
 
-WEIGHTS = Path(training.recipes.__file__).parent / "darcy_inverse" / "equivariant"
+RELEASED = Path(__file__).parents[3] / "checkpoints" / "darcy_inverse"
 LOW, HIGH = physics.darcy.LOW, physics.darcy.HIGH
 
 
 @pytest.fixture(scope="module")
 def operator() -> Operator:
-    return checkpoint.load_operator(WEIGHTS).operator
+    return checkpoint.load_operator(RELEASED).operator
 
 
 def explained(shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -52,9 +51,26 @@ def test_a_multiple_of_the_pressure_has_the_inverse_multiple_of_the_permeability
     operator: Operator, factor: float
 ) -> None:
     solution = pressure(141, 4)
-    (one, misfit), (other, same) = (operator.with_quality(field) for field in (solution, factor * solution))
-    torch.testing.assert_close(factor * other, one, rtol=1e-4, atol=0)
-    torch.testing.assert_close(same, misfit, rtol=1e-3, atol=0)
+    for noise in ([], [torch.tensor([2e-5])]):
+        one, misfit = operator.with_quality(solution, *noise)
+        other, same = operator.with_quality(factor * solution, *(factor * each for each in noise))
+        torch.testing.assert_close(factor * other, one, rtol=1e-4, atol=0)
+        torch.testing.assert_close(same, misfit, rtol=1e-3, atol=0)
+
+
+@torch.no_grad()
+def test_a_negative_noise_is_not_known(operator: Operator) -> None:
+    solution, unknown = pressure(85, 6).expand(2, -1, -1), torch.tensor([-1.0, 1e-4])
+    found, expected = operator(solution, unknown), operator(solution)
+    torch.testing.assert_close(found[0], expected[0])
+    assert (found[1] - expected[1]).norm() > 1e-4 * expected[1].norm()
+
+
+@torch.no_grad()
+def test_a_pressure_of_zero_has_a_finite_output_and_a_misfit_that_marks_it(operator: Operator) -> None:
+    coefficient, misfit = operator.with_quality(torch.zeros(1, 29, 37))
+    assert torch.isfinite(coefficient).all()
+    assert 1e3 < misfit.item() < float("inf")
 
 
 @torch.no_grad()

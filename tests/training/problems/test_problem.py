@@ -94,6 +94,14 @@ def test_a_stored_description_keeps_its_own_figures_and_gets_the_code() -> None:
     assert found.source is PROBLEMS["darcy"]
 
 
+def test_an_optional_parameter_belongs_to_models_and_not_to_samples() -> None:
+    problem = PROBLEMS["darcy_inverse"]
+    described = problem.description_for(optional=True)
+    assert [parameter.name for parameter in described.parameters] == ["noise"]
+    assert problem.description_for(optional=False) == problem.description
+    assert with_code(described).of_samples.description == problem.description
+
+
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_worker_processes_receive_the_object(name: str) -> None:
     assert pickle.loads(pickle.dumps(PROBLEMS[name])) == PROBLEMS[name]  # noqa: S301 -- its own bytes
