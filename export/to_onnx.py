@@ -164,6 +164,8 @@ def read(path: Path) -> tuple[Callable[..., list[NDArray[np.float32]]], dict[str
     options = onnxruntime.SessionOptions()
     # One thread: the order of sums, and so the certificate, does not depend on the machine's cores.
     options.intra_op_num_threads = 1
+    kinds = operators(onnx.load(path))
+    options.enable_mem_reuse = "Loop" not in kinds  # planning the reuse takes seconds for a loop of thousands of nodes
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = [tensor.name for tensor in session.get_inputs()]
 
@@ -171,7 +173,7 @@ def read(path: Path) -> tuple[Callable[..., list[NDArray[np.float32]]], dict[str
         outputs: list[NDArray[np.float32]] = session.run(None, dict(zip(names, arguments, strict=True)))
         return outputs
 
-    return run, operators(onnx.load(path))
+    return run, kinds
 
 
 @contextmanager

@@ -34,6 +34,9 @@ BACKENDS = {
     # Optimised execution profiles and compiles for every new shape, and every grid is a new shape.
     "torchscript": ("pytorch", {"DISABLE_OPTIMIZED_EXECUTION": "true"}),
 }
+#: A graph of a rollout has thousands of nodes in its loop. ONNX Runtime plans for many seconds which of their tensors
+#: share memory (13 s for a product of `navier_stokes`, 1 s without), and the loop needs no more memory without it.
+ROLLOUT = {"enable_mem_reuse": "0"}
 
 
 def config(name: str, signature: Signature, format_: str) -> Any:
@@ -54,6 +57,8 @@ def config(name: str, signature: Signature, format_: str) -> Any:
         instance_group=[pb.ModelInstanceGroup(kind=pb.ModelInstanceGroup.KIND_AUTO, count=INSTANCES)],
         dynamic_batching=batching(),
     )
+    if format_ == "onnx" and signature.frames is not None:
+        parameters = parameters | ROLLOUT
     for key, value in parameters.items():
         built.parameters[key].string_value = value
     if signature.vocabulary:

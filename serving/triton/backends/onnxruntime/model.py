@@ -71,6 +71,7 @@ def options(parameters: dict[str, str]) -> onnxruntime.SessionOptions:
     session.execution_mode = onnxruntime.ExecutionMode(int(parameters.get("execution_mode", "0")))
     session.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session.enable_cpu_mem_arena = parameters.get("enable_mem_arena", "1") == "1"
+    session.enable_mem_reuse = parameters.get("enable_mem_reuse", "1") == "1"
     session.enable_mem_pattern = parameters.get("enable_mem_pattern", "1") == "1"
     return session
 
