@@ -79,7 +79,7 @@ def untrained(problem: SequenceDescription, make: Callable[[SequenceDescription]
     torch.manual_seed(0)
     facts = {"problem": problem, "description": problem, "formats": ("onnx",), "examples": None, "card": CARD}
     network = make(problem).eval()
-    return SimpleNamespace(operator=network, deployed=network, digest="0" * 64, **facts)
+    return SimpleNamespace(operator=network, deployed=network, refined=None, digest="0" * 64, **facts)
 
 
 @pytest.fixture(scope="module")
