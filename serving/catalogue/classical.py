@@ -196,7 +196,9 @@ def _lower(niceness: int) -> None:
 
 
 def _what(card: Card) -> str:
-    return f'the problem "{card.problem}"' if card.product is None else f'the {card.product.kind} "{card.model}"'
+    if card.product is None:
+        return f'the problem "{card.problem}"'
+    return f'the {"refinement" if card.product.kind == "refined" else "derivative"} "{card.model}"'
 
 
 def _samples(card: Card, inputs: Mapping[str, NDArray[np.float32]]) -> list[Sample]:

@@ -313,9 +313,9 @@ def test_every_route_takes_frames(http: httpx2.Client, service: Service, client:
     packed = http.post(f"{url}?frames=6", content=file.getvalue(), headers={"Content-Type": "application/x-npy"})
     close(np.load(io.BytesIO(packed.content)), expected)
     tensor = {"name": "initial", "shape": [2, 32], "datatype": "FP32", "data": start.ravel().tolist()}
-    output, estimate = http.post("/v2/models/line/infer?frames=6", json={"inputs": [tensor]}).json()["outputs"]
+    output, *known = http.post("/v2/models/line/infer?frames=6", json={"inputs": [tensor]}).json()["outputs"]
     assert output["shape"] == [2, 6, 32]
-    assert (estimate["name"], estimate["shape"]) == ("error_estimate", [2, 6])
+    assert {each["name"]: each["shape"] for each in known} == {"error_estimate": [2, 6], "novelty": [2, 6]}
     close(np.reshape(output["data"], (2, 6, 32)), expected)
     with GrpcClient(service.grpc) as grpc:
         close(grpc.rollout("line", start, 6), expected)

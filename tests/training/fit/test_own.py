@@ -184,6 +184,8 @@ def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> N
         assert batch.inputs[0].shape == batch.outputs[0].shape == (size, 512, 512)
 
 
+# Workers are forked; JAX, which other tests use in this process, warns of that, and workers do not use it.
+@pytest.mark.filterwarnings("ignore:os.fork")
 def test_workers_read_the_batches_that_the_training_process_would(samples: OwnSamples, tmp_path: Path) -> None:
     runs = [train(short(samples), tmp_path / str(workers), samples.path.parent, workers=workers) for workers in (0, 2)]
     first, second = (log.read(run / "metrics.csv") for run in runs)
