@@ -28,6 +28,7 @@ from benchmarks.tables import (
     accuracy,
     attention,
     breakeven,
+    certified,
     charts,
     durations,
     forward,
@@ -143,6 +144,13 @@ def measure_tolerance(quick: Quick = False) -> None:
     """Measure what a smaller bound costs `darcy`, by more iterations and by the solver; into docs/benchmarks.md."""
     found = tolerance.measure(CHECKPOINTS / "darcy", quick=quick)
     put("tolerance", tolerance.document(*found), tolerance.tables(*found), quick=quick)
+
+
+@app.command("certified")
+def measure_certified(quick: Quick = False) -> None:
+    """Measure what bounds, estimate and novelty of `darcy` cost beside its prediction; into docs/benchmarks.md."""
+    found = certified.measure(CHECKPOINTS / "darcy", quick=quick)
+    put("certified", certified.document(found), certified.tables(found), quick=quick)
 
 
 @app.command("summary")
