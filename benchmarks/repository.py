@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+    from onnxruntime import InferenceSession
 
 DEFAULTS = {"viscosity": 0.01, "noise": -1.0}
 """Parameters of released models whose default is not 1."""
@@ -23,6 +24,19 @@ def newest_graph(model: Path) -> Path:
         model: The model's folder in the repository.
     """
     return max(model.glob("[0-9]*/model.onnx"), key=lambda path: int(path.parent.name))
+
+
+def one_thread(graph: Path | bytes) -> InferenceSession:
+    """Open a graph in ONNX Runtime on one thread.
+
+    Args:
+        graph: Its file, or its bytes.
+    """
+    import onnxruntime  # noqa: PLC0415 - slow to import
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 def feed(session: Any, fields: NDArray[Any]) -> dict[str, NDArray[np.float32]]:

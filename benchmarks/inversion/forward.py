@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.repository import newest_graph
+from benchmarks.repository import newest_graph, one_thread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,14 +25,8 @@ class Network:
     """
 
     def __init__(self, repository: Path, model: str = "darcy") -> None:
-        import onnxruntime  # noqa: PLC0415 - slow to import
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
         names = {"solve": model, "pull": f"{model}_vjp", "push": f"{model}_jvp"}
-        self._graphs = {
-            kind: onnxruntime.InferenceSession(newest_graph(repository / name), options) for kind, name in names.items()
-        }
+        self._graphs = {kind: one_thread(newest_graph(repository / name)) for kind, name in names.items()}
 
     def solve(self, inputs: Fields) -> Fields:
         """Return the pressures of permeabilities [batch, rows, columns]."""

@@ -1,7 +1,7 @@
 """What it costs to know how far a response of `darcy` can be trusted: its graph with all outputs and with one alone.
 
 The graph without bounds, estimate and novelty is the released one without the nodes that only these need. Both run in
-ONNX Runtime on the same fields in turns. Times are processor times of one field on one thread.
+ONNX Runtime on the same fields, interleaved. Times are processor times of one field on one thread.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx
-import onnxruntime
 from onnx.utils import Extractor
 
 import physics.darcy
+from benchmarks.repository import feed, one_thread
 from export.released import FOLDER, GRAPH
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+    from onnxruntime import InferenceSession
 
     from benchmarks.report.page import Table
 
@@ -52,20 +52,14 @@ def measure(folder: Path, *, quick: bool) -> list[Row]:
     """
     graph = onnx.load(folder / FOLDER / folder.name / GRAPH)
     names = [each.name for each in graph.graph.input]
-    sessions = [session(each) for each in (Extractor(graph).extract_model(names, [OUTPUT]), graph)]
+    plain = Extractor(graph).extract_model(names, [OUTPUT])
+    sessions = [one_thread(each.SerializeToString()) for each in (plain, graph)]
     samples = [physics.darcy.sample(SEED + n)[0] for n in range(QUICK_FIELDS if quick else FIELDS)]
     return [row(sessions, points, samples) for points in (QUICK_GRIDS if quick else GRIDS)]
 
 
-def session(graph: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    """Open a graph with one thread."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
-def row(sessions: list[onnxruntime.InferenceSession], points: int, samples: list[NDArray[Any]]) -> Row:
-    """Run both graphs on every field, in turns.
+def row(sessions: list[InferenceSession], points: int, samples: list[NDArray[Any]]) -> Row:
+    """Run both graphs on every field, interleaved.
 
     Args:
         sessions: The graph with one output, and that with all.
@@ -74,8 +68,7 @@ def row(sessions: list[onnxruntime.InferenceSession], points: int, samples: list
     """
     seconds: list[list[float]] = [[] for _ in sessions]
     for coefficient in samples:
-        batch = physics.darcy.restrict(coefficient, points)[None].astype(np.float32)
-        inputs = {"coefficient": batch, "source": np.ones_like(batch)}
+        inputs = feed(sessions[0], physics.darcy.restrict(coefficient, points)[None])
         for times, each in zip(seconds, sessions, strict=True):
             begun = time.process_time()
             each.run(None, inputs)

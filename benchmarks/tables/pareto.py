@@ -13,14 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnxruntime
 from threadpoolctl import threadpool_limits
 
 import physics.burgers
 import physics.cole_hopf
 import physics.darcy
 import physics.early_stopping
-from benchmarks.repository import feed, newest_graph
+from benchmarks.repository import feed, newest_graph, one_thread
 from physics.grid import CELLS
 from physics.norms import relative_l2
 
@@ -146,9 +145,7 @@ def point(model: str, name: str, method: str, errors: NDArray[np.float64], secon
 
 def network(model: Path) -> Solve:
     """Open a model's exported graph in ONNX Runtime on one thread; its first output is returned."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(newest_graph(model), options, providers=["CPUExecutionProvider"])
+    session = one_thread(newest_graph(model))
     output = session.get_outputs()[0].name
 
     def solve(field: NDArray[Any]) -> NDArray[Any]:

@@ -11,11 +11,9 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import onnxruntime
-
 import physics.burgers
 import physics.darcy
-from benchmarks.repository import feed, newest_graph
+from benchmarks.repository import feed, newest_graph, one_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +61,7 @@ def measure(repository: Path, *, quick: bool) -> list[Products]:
 
 
 def products(repository: Path, model: str, points: int, rounds: int) -> Products:
-    """Measure one model on one grid, the three graphs in turns after a warm-up."""
+    """Measure one model on one grid, the three graphs interleaved, after a warm-up."""
     field = sample(model, points)
     runs = [runner(newest_graph(repository / name), field) for name in (model, f"{model}_vjp", f"{model}_jvp")]
     for run in runs:
@@ -83,9 +81,7 @@ def sample(model: str, points: int) -> NDArray[Any]:
 
 def runner(graph: Path, field: NDArray[Any]) -> Callable[[], object]:
     """Return a function that runs a graph on one field; tangents and cotangents are ones."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    session = one_thread(graph)
     inputs = feed(session, field[None])
     return lambda: session.run(None, inputs)
 

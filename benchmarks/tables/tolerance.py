@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import onnxruntime
 import torch
 from threadpoolctl import threadpool_limits
 
 import physics.darcy
+from benchmarks.repository import one_thread
 from export.released import FOLDER, GRAPH
 from physics.families import FAMILIES
 from physics.grid import axis
@@ -100,9 +100,7 @@ def rows(responses: dict[str, Solve], points: int, samples: list[tuple[NDArray[A
 
 def graph(path: Path) -> Solve:
     """Return a graph as a map of a coefficient to its solution and its bound."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = one_thread(path)
 
     def solve(coefficient: NDArray[np.float32]) -> tuple[NDArray[Any], float]:
         batch = coefficient[None]
