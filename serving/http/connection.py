@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Longer than clients and load balancers keep an idle connection; else it is closed while a request is on its way.
 KEEP_ALIVE_SECONDS = 75
 MAX_HEAD_BYTES = 64 * 2**10  # more than any browser sends; counted after the first read
+BREAK_OFF = "petrov.break_off"  # an extension of ASGI: its `call` ends a response before its end
 SLOW, LARGE = "408 Request Timeout", "431 Request Header Fields Too Large"
 
 
@@ -64,6 +65,7 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, 0
         self._wait(self.seconds)
         super().on_message_begin()
+        self.scope["extensions"] = {BREAK_OFF: {"call": self._break_off}}
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # else it is a trailer, which is ignored
@@ -94,6 +96,14 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
+
+    def _break_off(self) -> None:
+        """Close the connection in the middle of a response, once what is written has been sent.
+
+        uvicorn does the same for a response that its application leaves incomplete, and logs it as an error.
+        """
+        self.cycle.disconnected = True
+        self.transport.close()
 
     def _sending(self) -> bool:
         """Return whether the client may be in the middle of a request."""

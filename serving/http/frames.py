@@ -28,6 +28,7 @@ from starlette.responses import Response
 from serving import problem_details
 from serving.codecs.negotiation import MULTIPART
 from serving.http import body
+from serving.http.connection import BREAK_OFF
 from serving.problem_details import Problem
 
 if TYPE_CHECKING:
@@ -73,12 +74,12 @@ class FrameStream(Response):
         self._frame_type, self._metrics, self._stack = media_type, metrics, stack
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        del scope, receive
+        del receive
         with self._stack, suppress(ClientDisconnect):  # a response that has begun has no other end
             async with aclosing(self._frames):
-                await body.unless_disconnected(self._request, self._send(send))
+                await body.unless_disconnected(self._request, self._send(scope, send))
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
 
         async def write(content: bytes, *, more: bool = True) -> None:
@@ -97,7 +98,8 @@ class FrameStream(Response):
             await write(
                 self._delimited(document, problem_details.MEDIA_TYPE, {NUMBER: str(number + 1), **problem.headers})
             )
-            return  # the server closes the connection, since the response is not complete
+            scope["extensions"][BREAK_OFF]["call"]()
+            return
         await write(f"--{self._boundary}--\r\n".encode(), more=False)
 
     def _part(self, frame: Frame[Written]) -> bytes:

@@ -109,7 +109,9 @@ def test_a_prediction_of_frames_says_the_same_of_each(http: httpx2.Client) -> No
     assert "petrov-error-estimate" not in response.headers
 
 
-def test_an_error_after_the_first_frames_cannot_be_taken_for_the_end(gateway: Gateway, http: httpx2.Client) -> None:
+def test_an_error_after_the_first_frames_cannot_be_taken_for_the_end(
+    gateway: Gateway, http: httpx2.Client, caplog: pytest.LogCaptureFixture
+) -> None:
     body = {"inputs": {"u": [1e30] * 16, "rate": 9.0}}  # beyond float32 in frame 9
     response, content = broken(http, f"{URL}?frames=40", body)
     assert response.status_code == 200
@@ -121,6 +123,8 @@ def test_an_error_after_the_first_frames_cannot_be_taken_for_the_end(gateway: Ga
     assert b"application/problem+json" in head
     assert json.loads(document)["type"] == "urn:petrov:problem:non-finite-output"
     assert "petrov_frames_total" in httpx2.get(f"{gateway.url}/metrics").text
+    wait_until(lambda: gateway.service.admission._requests == 0)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 @pytest.mark.parametrize(
