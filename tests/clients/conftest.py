@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import socket
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import pytest
 from tritonclient.grpc import service_pb2_grpc
 
 from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient
+from petrov_client.__main__ import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +42,32 @@ Reply = tuple[int, dict[str, str], bytes]
 def address_for(kind: str, gateway: Gateway) -> str:
     """Return the address of a gateway for a kind of client."""
     return f"127.0.0.1:{gateway.settings.grpc_port}" if "Grpc" in kind else gateway.url
+
+
+@dataclass(frozen=True)
+class Done:
+    """The result of a run of the command."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def petrov(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Run the command in this process, with these arguments and without PETROV variables in the environment."""
+
+    def run(*arguments: object, **environment: str) -> Done:
+        for name in ("PETROV_URL", "PETROV_API_KEY"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {"COLUMNS": "200", **environment}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "argv", ["petrov", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Done(int(end.value.code or 0), *capsys.readouterr())
+
+    return run
 
 
 @dataclass(frozen=True)

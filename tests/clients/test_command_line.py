@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ import h5py
 import numpy as np
 import pytest
 
-from petrov_client.__main__ import main
 from petrov_client._npy import encode
 from physics import darcy
 from serving.version import VERSION
@@ -23,36 +21,11 @@ from tests import toy_fields, toy_gauges
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.clients.conftest import Done
     from tests.conftest import Gateway
 
 NPY = {"Content-Type": "application/x-npy"}
 FIELD = np.arange(1.0, 13.0, dtype=np.float32).reshape(3, 4)
-
-
-@dataclass(frozen=True)
-class Done:
-    """The result of a run of the command."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def petrov(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """Run the command in this process, with these arguments and without PETROV variables in the environment."""
-
-    def run(*arguments: object, **environment: str) -> Done:
-        for name in ("PETROV_URL", "PETROV_API_KEY"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in {"COLUMNS": "200", **environment}.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr(sys, "argv", ["petrov", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return Done(int(end.value.code or 0), *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture
@@ -370,8 +343,8 @@ def test_a_rollout_that_ends_early_keeps_its_frames_on_request(
     command = ("rollout", "growth", tmp_path / "start.npy", tmp_path / "out.h5", "--url", gateway.url, "--frames", 40)
     done = petrov(*command, "--parameter", "rate=9")
     assert (done.returncode, "is not finite" in done.stderr) == (4, True)
-    assert [path.name for path in tmp_path.iterdir()] == ["start.npy"]
-    done = petrov(*command, "--parameter", "rate=9", "--partial")
+    assert {path.name for path in tmp_path.iterdir()} == {"start.npy", "out.h5.partial"}
+    done = petrov(*command, "--parameter", "rate=9", "--partial", "--resume")  # no frame is computed again
     assert (done.returncode, "after frame 8 of 40" in done.stderr) == (4, True)
     assert done.stdout.startswith("state [1, 8, 16] 9e+30 to ")
     with h5py.File(tmp_path / "out.h5") as file:

@@ -10,58 +10,56 @@ import numpy as np
 import pytest
 import zarr
 
-from petrov_client import _files, _frame_files
+from petrov_client import _files, _frame_files, _journal
 from tests.clients.test_movie import described
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
 @pytest.mark.parametrize("name", ["flow.h5", "flow.zarr", "flow.npz", "flow.npy"])
-@pytest.mark.parametrize("arriving", [50, 33])
-def test_frames_are_written_as_they_arrive_and_cut_where_they_end(
-    tmp_path: Path, name: str, batch: tuple[int, ...], arriving: int
-) -> None:
+def test_trajectories_are_written_in_every_format(tmp_path: Path, name: str, batch: tuple[int, ...]) -> None:
     path, info = tmp_path / name, described()
     _files.check_output(path, _files.TRAJECTORIES)
     found = np.random.default_rng(0).random((50, *batch, 3000), np.float32)  # 21 frames of a sample fill a chunk
-    with _frame_files.writing(path, info, 50) as file:
-        for frame in found[:arriving]:
-            assert not path.exists()
-            file.add({"state": frame})
+    written = _frame_files.write(path, ({"state": frame} for frame in found), info, 50)
     assert list(tmp_path.iterdir()) == [path]
-    expected = np.moveaxis(found[:arriving], 0, len(batch))
+    expected = np.moveaxis(found, 0, len(batch))
     np.testing.assert_array_equal(read(path), expected)
-    assert file.shapes == {"state": expected.shape}
-    np.testing.assert_array_equal(file.spans["state"], [expected.min(), expected.max()])
+    assert written.shapes == {"state": expected.shape}
+    np.testing.assert_array_equal(written.spans["state"], [expected.min(), expected.max()])
     if path.suffix == ".zarr":
         assert dict(zarr.open_group(str(path), mode="r")["state"].attrs) == {"units": "1", "meaning": "height"}
         with pytest.raises(ValueError, match="expected a new folder"):
             _files.check_output(path, _files.TRAJECTORIES)
+        _frame_files.write(path, [{"state": found[0]}], info, 1)
+        assert read(path).shape[-2] == 1
 
 
 @pytest.mark.parametrize("name", ["flow.h5", "flow.zarr", "flow.npz"])
-def test_an_interrupted_rollout_leaves_no_file(tmp_path: Path, name: str) -> None:
-    def interrupted() -> None:
-        with _frame_files.writing(tmp_path / name, described(), 50) as file:
-            file.add({"state": np.zeros(16, np.float32)})
-            raise KeyboardInterrupt
+def test_an_interrupted_write_leaves_no_file(tmp_path: Path, name: str) -> None:
+    def frames() -> Iterator[dict[str, Any]]:
+        yield {"state": np.zeros(16, np.float32)}
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
+        _frame_files.write(tmp_path / name, frames(), described(), 50)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["flow.h5", "flow.zarr", "flow.npy"])
 def test_memory_holds_a_few_frames_of_a_trajectory(tmp_path: Path, name: str) -> None:
     frame = np.zeros(2**16, np.float32)
-    with _frame_files.writing(tmp_path / name, described(), 200) as file:
-        file.add({"state": frame})
+    with _journal.Journal(tmp_path / name, {}, resume=False) as journal:
+        journal.add({"state": frame})
+        _frame_files.write(tmp_path / name, journal.frames(1), described(), 1)  # imports its libraries
         tracemalloc.start()
         try:
             for _ in range(199):
-                file.add({"state": frame + 1})
+                journal.add({"state": frame + 1})
+            _frame_files.write(tmp_path / name, journal.frames(200), described(), 200)
             most = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

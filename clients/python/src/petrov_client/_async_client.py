@@ -154,6 +154,7 @@ class AsyncPredictor:
         *,
         quality: bool = False,
         partial: bool = False,
+        earlier: Iterable[Any] = (),
         **inputs: Any,
     ) -> AsyncIterator[Any]:
         """Roll out as `rollout` does, and yield every frame as it arrives; see `Client.rollout_stream`.
@@ -161,7 +162,8 @@ class AsyncPredictor:
         Use `async with contextlib.aclosing(…)` where the loop over it may end early: the service stops at once.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        rollouts = Rollouts(await self._checked_input(model, array, inputs, version, limit), frames, quality, partial)
+        checked = await self._checked_input(model, array, inputs, version, limit)
+        rollouts = Rollouts(checked, frames, quality, partial, earlier)
         async with aclosing(self._frames(rollouts, version, limit, progress)) as found:
             async for frame in found:
                 yield rollouts.shown(frame)
@@ -179,7 +181,9 @@ class AsyncPredictor:
                     for piece in rollouts.pieces
                 ]
                 try:
-                    for _ in range(total):
+                    if rollouts.done:
+                        advance(rollouts.done)
+                    for _ in range(total - rollouts.done):
                         yield joined([await anext(stream) for stream in streams])
                         advance(1)
                 except PetrovError as fault:

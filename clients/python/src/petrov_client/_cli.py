@@ -16,6 +16,7 @@ import os
 import sys
 import time
 import warnings
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -25,14 +26,15 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from petrov_client import _columns, _files, _frame_files, _inversion, _tables, _texts
+from petrov_client import _columns, _files, _frame_files, _inversion, _journal, _tables, _texts
+from petrov_client._arrays import check_input
 from petrov_client._async_client import IN_FLIGHT
 from petrov_client._client import Client
 from petrov_client._exceptions import PetrovError, RequestError, ServiceError
 from petrov_client._quality import IncompleteRolloutWarning, Options, Outside, Quality, warn
 from petrov_client._retry import TIMEOUT_SECONDS
 from petrov_client._rollout import by_name, time_axis
-from petrov_client._score import PATIENCE_SECONDS
+from petrov_client._score import PATIENCE_SECONDS, artefact
 from petrov_client._score import score as score_file
 
 if TYPE_CHECKING:
@@ -271,31 +273,60 @@ def rollout(
     partial: Annotated[
         bool, typer.Option("--partial", help="Keep the frames before an error, and the samples that do not fail.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on behind the frames that an earlier run has left in OUT.partial.")
+    ] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
 ) -> None:
     r"""Predict the trajectories that follow from the states in IN, and write them to OUT as \[..., frame, ...].
 
-    IN is read as by [bold]petrov predict[/]. Frames are written as they
-    arrive, so memory holds a few of them. OUT is there once it is complete:
-    after an error there is no OUT or, with --partial, one with fewer frames.
+    IN is read as by [bold]petrov predict[/]. Frames are written to
+    OUT.partial as they arrive, so memory holds a few of them. OUT is there
+    once it is complete: after an error there is no OUT or, with --partial,
+    one with fewer frames.
+
+    After an error, an interrupt or a kill the same command with --resume
+    goes on behind the last whole frame in OUT.partial, and OUT becomes the
+    same. It refuses the frames of another model, input or parameter. Without
+    --resume the rollout starts again.
 
     A movie shows every output frame by frame, with one scale for all frames.
 
     Example: petrov rollout navier_stokes vorticity.npy flow.h5 --frames 200 --progress
+
+    Example: petrov rollout navier_stokes vorticity.npy flow.h5 --frames 200 --resume
     """
+    if resume:
+        _journal.check_left(target)
     with _client(url, timeout) as client:
-        info = _checked(client, model, source, target, _files.TRAJECTORIES)
+        info = _checked(client, model, source, target, _files.TRAJECTORIES, resumed=resume)
         total = time_axis(info).trained if frames is None else frames
-        with _files.opened(source, info) as found, _frame_files.writing(target, info, total) as file:
+        with _files.opened(source, info) as found:
             _report_unused(source, found.unused)
-            arrays = _files.with_numbers(found.arrays, _numbers(parameter))
-            rolled = client.rollout_stream(
-                model, arrays, total, version=version, progress=progress, quality=True, partial=partial
-            )
-            outside, ended = _write_frames(rolled, file, info)
-        described = [f"{name} {list(shape)} {_columns.span(file.spans[name])}" for name, shape in file.shapes.items()]
-        typer.echo(f"{', '.join(described)} -> {target}")
-        if outside:
+            arrays, number = _files.with_numbers(found.arrays, _numbers(parameter)), version or info.version
+            described = _journal.job(check_input(info, arrays), number, artefact(info, number))
+            with _journal.Journal(target, described, resume=resume) as journal, _reported(journal):
+                rolled = client.rollout_stream(
+                    model,
+                    arrays,
+                    total,
+                    version=number,
+                    progress=progress,
+                    quality=True,
+                    partial=partial,
+                    earlier=journal.frames(total),
+                )
+                ended = _append_frames(rolled, journal, target, info)
+                count = min(journal.done, total)
+                written = _frame_files.write(target, journal.frames(count), info, count)
+                if ended:
+                    _report_kept(journal)
+                else:
+                    journal.remove()
+        spans = {name: _columns.span(array) for name, array in written.spans.items()}
+        holds = [f"{name} {list(shape)} {spans[name]}" for name, shape in written.shapes.items()]
+        typer.echo(f"{', '.join(holds)} -> {target}")
+        if journal.outside:
             warn(model)
     if ended:
         _end(ended, FAILED)
@@ -471,28 +502,49 @@ def _predict_fields(client: SyncPredictor, job: FieldJob, target: Path | None, *
     typer.echo(f"{info.name} version {job.version or info.version}, {seconds:.2f} s{known and f', {known}'}")
 
 
-def _write_frames(
-    rolled: Iterator[Any], file: _frame_files.Frames, info: ModelInfo
-) -> tuple[bool, IncompleteRolloutWarning | None]:
-    """Write frames, and return whether any state was outside, and how the rollout ended if not with its last frame."""
-    outside = False
+def _append_frames(
+    rolled: Iterator[Any], journal: _journal.Journal, target: Path, info: ModelInfo
+) -> IncompleteRolloutWarning | None:
+    """Keep frames as they arrive, and return how the rollout ended if not with its last frame."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", IncompleteRolloutWarning)
         try:
             for frame, known in rolled:
-                file.add(by_name(frame, info))
-                outside |= known.outside is not None and bool(np.any(known.outside))
+                outputs = by_name(frame, info)
+                _frame_files.check_frame(target, outputs, info)
+                journal.add(outputs, outside=known.outside is not None and bool(np.any(known.outside)))
         except IncompleteRolloutWarning as ended:
-            return outside, ended
-    return outside, None
+            return ended
+    return None
+
+
+@contextmanager
+def _reported(journal: _journal.Journal) -> Iterator[None]:
+    """Say which frames are kept where the block fails or is interrupted."""
+    try:
+        yield
+    except BaseException:
+        if journal.done:
+            _report_kept(journal)
+        raise
+
+
+def _report_kept(journal: _journal.Journal) -> None:
+    typer.echo(f"petrov: {journal.path} has {journal.done} frames; --resume goes on behind them", err=True)
 
 
 def _checked(
-    client: SyncPredictor, model: str, source: Path, target: Path, suffixes: frozenset[str] = _files.ARRAYS
+    client: SyncPredictor,
+    model: str,
+    source: Path,
+    target: Path,
+    suffixes: frozenset[str] = _files.ARRAYS,
+    *,
+    resumed: bool = False,
 ) -> ModelInfo:
     """Return the model, after checks of both files."""
     _check_exists(source)
-    _files.check_output(target, suffixes)
+    _files.check_output(target, suffixes, resumed=resumed)
     info = client.model(model)
     _files.check_holds(target, info.outputs)
     return info

@@ -26,7 +26,7 @@ from petrov_client._rollout import Rollouts, Trajectory, joined
 from petrov_client._wire import PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
     from types import TracebackType
 
     from petrov_client._arrays import PredictionInput
@@ -225,6 +225,7 @@ class SyncPredictor:
         *,
         quality: bool = False,
         partial: bool = False,
+        earlier: Iterable[Any] = (),
         **inputs: Any,
     ) -> Iterator[Any]:
         """Roll out as `rollout` does, and yield every frame as it arrives.
@@ -242,6 +243,8 @@ class SyncPredictor:
             progress: See there.
             quality: See there.
             partial: See there; the iterator ends early, with the warning.
+            earlier: The first of the frames, as this iterator has yielded them to an earlier call without `quality`. It
+                goes on behind them, and computes none of them again.
             inputs: See there.
 
         Returns:
@@ -252,7 +255,8 @@ class SyncPredictor:
             PetrovError: Any other of the tree in `petrov_client._exceptions`, here or from the iterator.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
-        rollouts = Rollouts(self._checked_input(model, array, inputs, version, limit), frames, quality, partial)
+        checked = self._checked_input(model, array, inputs, version, limit)
+        rollouts = Rollouts(checked, frames, quality, partial, earlier)
         return self._shown(rollouts, self._frames(rollouts, version, limit, progress))
 
     @staticmethod
@@ -272,6 +276,8 @@ class SyncPredictor:
                 stack.enter_context(closing(self._followed(piece, version, timeout))) for piece in rollouts.pieces
             ]
             try:
+                if rollouts.done:
+                    advance(rollouts.done)
                 for responses in zip(*streams, strict=True):
                     yield joined(responses)
                     advance(1)

@@ -70,8 +70,13 @@ def opened(path: Path, info: ModelInfo, dataset: str | None = None) -> Iterator[
         yield _chosen(path, {info.first_name: _npy(path)}, info)
 
 
-def check_output(path: Path, suffixes: frozenset[str] = ARRAYS) -> None:
+def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool = False) -> None:
     """Check the suffix and the folder of an output file before the computation begins.
+
+    Args:
+        path: The file.
+        suffixes: Those that are allowed.
+        resumed: Whether an earlier run may have begun it.
 
     Raises:
         ValueError: The suffix is none of the allowed, or the folder does not exist.
@@ -86,7 +91,7 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS) -> None:
         _movie.check()
     if path.suffix == ZARR:
         zarr()
-        if path.exists():
+        if path.exists() and not resumed:
             raise ValueError(f"expected a new folder but {path} is there")
     if not path.parent.is_dir():
         raise ValueError(f"there is no folder {path.parent} for {path.name}")
@@ -131,15 +136,21 @@ def write(path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo |
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, mark: str | None = None) -> Iterator[Path]:
     """Yield a temporary path, and rename that file or folder to `path` at the end of the block.
+
+    Args:
+        path: The file, or the folder.
+        mark: Ends the temporary name; the process's number if None, by which several may write at a time.
 
     Raises:
         OSError: It cannot be renamed.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{mark or os.getpid()}")
     try:
         yield temporary
+        if temporary.is_dir() and path.is_dir():
+            shutil.rmtree(path)  # a folder replaces only an empty one
         temporary.replace(path)
     finally:
         if temporary.is_dir():

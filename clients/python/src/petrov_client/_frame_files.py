@@ -1,14 +1,15 @@
-"""Files of trajectories that are written frame by frame as they arrive, so that memory holds a few frames.
+"""Files of trajectories, written frame by frame from those that have arrived (`_journal`): memory holds a few frames.
 
-HDF5, zarr and `.npy` take the frames themselves. A `.npz` archive and a movie are made at the end, from `.npy` files on
-the disk. Whatever the format, the file has its name only once it is complete (`_files.replacing`).
+HDF5, zarr and `.npy` take the frames themselves. A `.npz` archive and a movie are made from `.npy` files on the disk.
+Whatever the format, the file has its name only once it is complete (`_files.replacing`).
 """
 
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack, contextmanager
-from tempfile import TemporaryDirectory
+import shutil
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.lib.format import open_memmap
 from petrov_client import _files, _movie
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from petrov_client._arrays import Fields
@@ -36,10 +37,6 @@ class Store(Protocol):
         """Return an array of float32 that slices can be assigned to."""
         ...
 
-    def shorten(self, name: str, shape: Shape) -> None:
-        """Cut an array to a shape."""
-        ...
-
 
 class Hdf5Store:
     """Datasets of an HDF5 file.
@@ -54,13 +51,9 @@ class Hdf5Store:
 
     def create(self, tensor: TensorInfo, shape: Shape, chunks: Shape) -> Any:
         """Return a dataset."""
-        found = self._file.create_dataset(tensor.name, shape, "<f4", chunks=chunks, maxshape=shape)
+        found = self._file.create_dataset(tensor.name, shape, "<f4", chunks=chunks)
         found.attrs.update(_files.attributes(tensor))
         return found
-
-    def shorten(self, name: str, shape: Shape) -> None:
-        """Cut a dataset to a shape."""
-        self._file[name].resize(shape)
 
 
 class ZarrStore:
@@ -79,20 +72,19 @@ class ZarrStore:
         found.attrs.update(_files.attributes(tensor))
         return found
 
-    def shorten(self, name: str, shape: Shape) -> None:
-        """Cut an array to a shape."""
-        self._group[name].resize(shape)
-
 
 class NpyStore:
     """Memory-mapped `.npy` files, one per output.
 
     Args:
-        folder: An empty folder.
+        folder: A folder of their own.
+        stack: Removes it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder = folder
+        folder.mkdir(exist_ok=True)  # one that a killed process has left is used again
+        stack.callback(shutil.rmtree, folder)
         self.arrays: dict[str, Any] = {}
 
     def create(self, tensor: TensorInfo, shape: Shape, chunks: Shape) -> Any:
@@ -101,18 +93,22 @@ class NpyStore:
         self.arrays[tensor.name] = open_memmap(self.path(tensor.name), "w+", np.dtype("<f4"), shape)
         return self.arrays[tensor.name]
 
-    def shorten(self, name: str, shape: Shape) -> None:
-        """Copy what is kept of an array to a new file, sample by sample."""
-        whole, short = self.arrays[name], self._folder / f"{name}.short"
-        kept = open_memmap(short, "w+", np.dtype("<f4"), shape)
-        for index in range(len(kept)):
-            kept[index] = whole[index][tuple(slice(size) for size in shape[1:])]
-        self.arrays[name] = kept
-        short.replace(self.path(name))
-
     def path(self, name: str) -> Path:
         """Return the file of an output."""
         return self._folder / f"{name}.npy"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a file of trajectories holds.
+
+    Attributes:
+        shapes: The shapes of the arrays by output name.
+        spans: The least and the greatest finite number of each, `[2]`, or `[0]` where none is finite.
+    """
+
+    shapes: Mapping[str, Shape]
+    spans: Mapping[str, Fields]
 
 
 class Frames:
@@ -121,23 +117,16 @@ class Frames:
     Args:
         store: The file.
         info: The model.
-        total: How many frames are expected.
-
-    Attributes:
-        done: Frames that have been added.
-        shapes: The shapes of the arrays by output name, after `finish`.
-        spans: The least and the greatest finite number of each, `[2]`.
+        total: How many frames there are.
     """
 
     def __init__(self, store: Store, info: ModelInfo, total: int) -> None:
         self._store, self._info, self._total = store, info, total
-        self._axes = 0 if info.grid is None else len(info.grid.axes)
         self._waiting: list[Mapping[str, Fields]] = []
         self._arrays: dict[str, Any] = {}
+        self._spans: dict[str, Fields] = {}
         self._most = 1
-        self.done = 0
-        self.shapes: dict[str, Shape] = {}
-        self.spans: dict[str, Fields] = {}
+        self._done = 0
 
     def add(self, outputs: Mapping[str, Fields]) -> None:
         """Append a frame.
@@ -148,84 +137,81 @@ class Frames:
         if not self._arrays:
             self._begin(outputs)
         self._waiting.append(outputs)
-        self.done += 1
+        self._done += 1
         for name, array in outputs.items():
-            known = np.append(self.spans.get(name, ()), array[np.isfinite(array)])
-            self.spans[name] = np.array([known.min(), known.max()]) if len(known) else known
-        if len(self._waiting) == self._most:
+            known = np.append(self._spans.get(name, ()), array[np.isfinite(array)])
+            self._spans[name] = np.array([known.min(), known.max()]) if len(known) else known
+        if len(self._waiting) == self._most or self._done == self._total:
             self._write()
 
-    def finish(self) -> None:
-        """Write what is waiting, and cut the arrays to the frames that have been added.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
-        if self._waiting:
-            self._write()
-        for name, array in self._arrays.items():
-            axis = self._axis(name, len(array.shape) - 1)
-            self.shapes[name] = (*array.shape[:axis], self.done, *array.shape[axis + 1 :])
-            if self.done < self._total:
-                self._store.shorten(name, self.shapes[name])
+    def written(self) -> Written:
+        """Return what has been written."""
+        return Written({name: array.shape for name, array in self._arrays.items()}, self._spans)
 
     def _begin(self, outputs: Mapping[str, Fields]) -> None:
         self._most = max(1, min(self._total, CHUNK_BYTES // max(array.nbytes for array in outputs.values())))
         for tensor in self._info.outputs:
             frame = outputs[tensor.name].shape
-            axis = self._axis(tensor.name, len(frame))
+            axis = _axis(self._info, tensor, len(frame))
             batch, field = frame[:axis], frame[axis:]
             samples = [min(count, max(1, CHUNK_BYTES // (4 * math.prod(field)))) for count in batch]
             chunks = (*samples, self._most, *field)
             self._arrays[tensor.name] = self._store.create(tensor, (*batch, self._total, *field), chunks)
 
-    def _axis(self, name: str, rank: int) -> int:
-        """Return the axis of the frames: behind that of the batch, if frames of this rank have one."""
-        [tensor] = [tensor for tensor in self._info.outputs if tensor.name == name]
-        return rank - self._axes - bool(tensor.components)
-
     def _write(self) -> None:
-        for name, array in self._arrays.items():
-            axis = self._axis(name, len(array.shape) - 1)
-            place = (slice(None),) * axis + (slice(self.done - len(self._waiting), self.done),)
-            array[place] = np.stack([outputs[name] for outputs in self._waiting], axis)
+        for tensor in self._info.outputs:
+            array = self._arrays[tensor.name]
+            axis = _axis(self._info, tensor, len(array.shape) - 1)
+            place = (slice(None),) * axis + (slice(self._done - len(self._waiting), self._done),)
+            array[place] = np.stack([outputs[tensor.name] for outputs in self._waiting], axis)
         self._waiting = []
 
 
-class MovieFrames(Frames):
-    """The writer of frames that become a movie: what none can show is an error at the first frame."""
-
-    def _begin(self, outputs: Mapping[str, Fields]) -> None:
-        super()._begin(outputs)
-        _movie.channels(self._arrays, self._info)
+def _axis(info: ModelInfo, tensor: TensorInfo, rank: int) -> int:
+    """Return the axis of the frames: behind that of the batch, if frames of this rank have one."""
+    return rank - (0 if info.grid is None else len(info.grid.axes)) - bool(tensor.components)
 
 
-@contextmanager
-def writing(path: Path, info: ModelInfo, total: int) -> Iterator[Frames]:
-    """Yield the writer of a file; after an error there is no file.
+def check_frame(path: Path, outputs: Mapping[str, Fields], info: ModelInfo) -> None:
+    """Check that a file can show frames like this one.
+
+    Raises:
+        ValueError: It is a movie, and there are several samples or three axes.
+    """
+    if path.suffix == _movie.SUFFIX:
+        frames = {
+            tensor.name: np.expand_dims(outputs[tensor.name], _axis(info, tensor, outputs[tensor.name].ndim))
+            for tensor in info.outputs
+        }
+        _movie.channels(frames, info)
+
+
+def write(path: Path, frames: Iterable[Mapping[str, Fields]], info: ModelInfo, total: int) -> Written:
+    """Write trajectories; after an error there is no file.
 
     Args:
-        path: The file; its suffix selects the format.
+        path: The file; its suffix selects the format. No other process writes it.
+        frames: Frames `[(batch), (component), *grid]` by output name.
         info: The model.
-        total: How many frames are expected; the file has those that were added.
+        total: How many frames there are, at least one.
 
     Raises:
         OSError: The file cannot be written.
         ValueError: A movie cannot show the outputs.
     """
-    with _files.replacing(path) as temporary, ExitStack() as stack:
+    with _files.replacing(path, "new") as temporary, ExitStack() as stack:
         if path.suffix in _files.HDF5:
             store: Store = Hdf5Store(temporary, stack)
         elif path.suffix == _files.ZARR:
             store = ZarrStore(temporary)
         else:
-            folder = stack.enter_context(TemporaryDirectory(dir=path.parent, prefix=f".{path.name}."))
-            store = NpyStore(path.parent / folder)
-        frames = (MovieFrames if path.suffix == _movie.SUFFIX else Frames)(store, info, total)
-        yield frames
-        frames.finish()
+            store = NpyStore(temporary.with_name(f"{temporary.name}.arrays"), stack)
+        writer = Frames(store, info, total)
+        for frame in frames:
+            writer.add(frame)
         if isinstance(store, NpyStore):
             _convert(store, temporary, path.suffix, info)
+        return writer.written()
 
 
 def _convert(store: NpyStore, path: Path, suffix: str, info: ModelInfo) -> None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from petrov_client._exceptions import InvalidResponse
 from petrov_client._files import attributes, hdf5
+from petrov_client._lock import claim
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ class Partial:
         self._file = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         self._lock: int | None = None
         try:
-            self._claim()
+            self._lock = claim(self._file, self.path)
             self._resume()
         except BaseException:
             self._close()
@@ -163,19 +163,6 @@ class Partial:
         if self._contents is None:
             raise ValueError(f"expected outputs in {self.path} but there are none yet")
         return self._contents
-
-    def _claim(self) -> None:
-        """Lock the file for this process, also while it is renamed; the lock ends with the process."""
-        if sys.platform != "win32":
-            import fcntl  # noqa: PLC0415  Windows has none
-
-            self._lock = os.dup(self._file.fileno())  # the lock lasts until the last of its descriptors is closed
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ValueError(f"another process has opened {self.path}") from None
-        if not (self.path.exists() and os.path.samestat(self.path.stat(), os.fstat(self._file.fileno()))):
-            raise ValueError(f"another process has just finished {self._target}")
 
     def _resume(self) -> None:
         """Resume from the file that an earlier run left, if it has a tally."""

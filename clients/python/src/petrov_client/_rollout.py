@@ -7,7 +7,7 @@ arrived, and a rollout of more frames than one request may ask for goes on from 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from petrov_client._exceptions import InvalidInput, InvalidResponse
 from petrov_client._quality import IncompleteRolloutWarning, Options, Response, quality_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from petrov_client._arrays import Fields, PredictionInput
     from petrov_client._exceptions import PetrovError
@@ -101,28 +101,52 @@ class Rollouts:
         frames: How many frames are wanted; None for as many as a training trajectory has.
         quality: Whether the numbers of every frame are wanted.
         partial: Whether the frames before an error are wanted, and the samples that the model does not fail on.
+        earlier: The first frames, where these have arrived earlier, each as `shown` returns it without its quality.
 
     Attributes:
         fault: The error that ended the rollout after some frames, where these are wanted.
 
     Raises:
-        InvalidInput: The model computes no trajectories, or the number is not positive.
+        InvalidInput: The model computes no trajectories, the number is not positive, or an earlier frame does not fit.
     """
 
     checked: PredictionInput
     frames: int | None = None
     quality: bool = False
     partial: bool = False
+    earlier: InitVar[Iterable[Any]] = ()
     fault: PetrovError | None = field(default=None, init=False)
     pieces: list[Rollout] = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, earlier: Iterable[Any]) -> None:
         time = time_axis(self.checked.info)
         self.total = time.trained if self.frames is None else self.frames
         if self.total < 1:
             raise InvalidInput(f"expected at least one frame but got {self.total}")
         slices, wanted = self.checked.slices(), Options(quality=self.quality, partial=self.partial)
         self.pieces = [Rollout(self.checked, piece, self.total, wanted) for piece in slices]
+        for number, frame in enumerate(earlier, 1):
+            self._repeat(number, frame, slices)
+
+    def _repeat(self, number: int, frame: Any, slices: Sequence[slice]) -> None:
+        """Go on from a frame that has arrived earlier, as when it arrived.
+
+        Raises:
+            InvalidInput: It is one too many, has another shape, or is not finite where that ends a rollout.
+        """
+        found, single = by_name(frame, self.checked.info), self.checked.single
+        outputs = {name: np.asarray(array, "<f4")[None if single else ...] for name, array in found.items()}
+        if number > self.total:
+            raise InvalidInput(f"expected at most {self.total} earlier frames but got more")
+        if not self.partial and not all(np.isfinite(array).all() for array in outputs.values()):
+            raise InvalidInput(f"a sample has failed in earlier frame {number}: the others go on with `partial`")
+        if any(len(array) != len(self.checked) for array in outputs.values()):
+            raise InvalidInput(f"expected {len(self.checked)} samples in earlier frame {number}")
+        try:
+            for piece, samples in zip(self.pieces, slices, strict=True):
+                piece.follow(Response({name: array[samples] for name, array in outputs.items()}))
+        except (InvalidResponse, KeyError) as error:
+            raise InvalidInput(f"earlier frame {number} does not fit: {error}") from error
 
     @property
     def done(self) -> int:

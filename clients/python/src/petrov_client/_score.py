@@ -198,7 +198,7 @@ class Gateway:
     def _compare(self, found: ModelInfo) -> None:
         if self.version not in found.versions:
             raise ValueError(f'{self.client} serves no version {self.version} of "{found.name}"')
-        served, wanted = _artefact(found, self.version), _artefact(self.info, self.version)
+        served, wanted = artefact(found, self.version), artefact(self.info, self.version)
         if served and wanted and served != wanted:
             raise ValueError(
                 f'{self.client} serves another version {self.version} of "{found.name}" than the other gateways: '
@@ -348,7 +348,7 @@ def _job(batch: PredictionInput, gateway: Gateway) -> Job:
     return {
         "model": batch.info.name,
         "version": gateway.version,
-        "artefact_sha256": _artefact(batch.info, gateway.version),
+        "artefact_sha256": artefact(batch.info, gateway.version),
         "tolerance": str(gateway.options.tolerance),
         "outside": gateway.options.outside,
         "input_shape": _shapes(batch),
@@ -364,7 +364,7 @@ def _shapes(batch: PredictionInput) -> str:
     return ", ".join(texts.values() if len(texts) == 1 else (f"{name} {text}" for name, text in texts.items()))
 
 
-def _artefact(info: ModelInfo, version: int) -> str:
+def artefact(info: ModelInfo, version: int) -> str:
     """Return the checksum of the served graph; the gateway has it for the newest version only."""
     artefact = info.certificate.get("artefact", {}) if version == info.version else {}
     return str(artefact.get("sha256", ""))

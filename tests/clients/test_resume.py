@@ -1,0 +1,128 @@
+"""Rollouts that were interrupted and go on from the frames that the command has kept."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from petrov_client import InvalidInput
+from petrov_client._arrays import check_input
+from petrov_client._models import model_info
+from petrov_client._rollout import Rollouts
+from tests import toy_rollouts
+from tests.clients.conftest import KINDS
+from tests.clients.test_rollout import frames_sent, taken
+from tests.conftest import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.conftest import Gateway
+
+U = np.linspace(1, 2, 3 * 1000, dtype=np.float32).reshape(3, 1000)
+RATE = "rate=0.9999"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Path:
+    np.save(tmp_path / "start.npy", U)
+    return tmp_path / "start.npy"
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_killed_command_goes_on_behind_its_last_whole_frame(
+    petrov: Callable[..., Any], gateway: Gateway, start: Path, tmp_path: Path
+) -> None:
+    out, kept = tmp_path / "out.npy", tmp_path / "out.npy.partial"
+    command = ["rollout", "growth", str(start), str(out), "--url", gateway.url, "--parameter", RATE]
+    with subprocess.Popen([sys.executable, "-m", "petrov_client", *command, "--frames", "100000"]) as process:
+        wait_until(lambda: kept.exists() and kept.stat().st_size > 30 * U.nbytes)
+        process.kill()
+        assert process.wait() < 0
+    assert names(tmp_path) == {"start.npy", "out.npy.partial"}
+    os.truncate(kept, kept.stat().st_size - 1)  # as if the last frame had not reached the disk
+    whole = len(kept.read_bytes().partition(b"\n")[2]) // (U.nbytes + 5)  # a flag and a checksum follow each frame
+    wait_until(lambda: gateway.service.admission._requests == 0)
+    before = frames_sent(gateway)
+    done = petrov(*command, "--frames", whole + 20, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert frames_sent(gateway) - before == 3 * 20
+    resumed = out.read_bytes()
+    assert petrov(*command, "--frames", whole + 20).returncode == 0
+    assert resumed == out.read_bytes()
+    assert np.load(out).shape == (3, whole + 20, 1000)
+    assert names(tmp_path) == {"start.npy", "out.npy"}
+
+
+@pytest.fixture
+def kept(petrov: Callable[..., Any], gateway: Gateway, tmp_path: Path) -> tuple[Any, ...]:
+    """Return a command of which 8 frames are kept: in the ninth a sample is beyond float32."""
+    np.save(tmp_path / "start.npy", np.stack([np.full(16, 1e30, np.float32), U[0, :16]]))
+    command = ("rollout", "growth", tmp_path / "start.npy", tmp_path / "out.h5", "--url", gateway.url)
+    done = petrov(*command, "--parameter", "rate=9", "--frames", 12)
+    assert done.returncode == 4
+    assert f"{tmp_path / 'out.h5.partial'} has 8 frames; --resume goes on behind them" in done.stderr
+    return command
+
+
+def test_frames_of_another_rollout_are_refused(petrov: Callable[..., Any], kept: tuple[Any, ...]) -> None:
+    u, out = kept[2:4]
+    path = out.with_name("out.h5.partial")
+    frames = path.read_bytes()
+
+    def refused(*options: object) -> str:
+        done = petrov(*kept, "--frames", 12, "--resume", *options)
+        assert (done.returncode, path.read_bytes()) == (2, frames)
+        return str(done.stderr)
+
+    assert "rate: expected 8.0 but found 9.0. Repeat" in refused("--parameter", "rate=8")
+    assert "rate: expected 1.0 but found 9.0. Repeat" in refused()  # its default
+    np.save(u, np.load(u)[::-1])
+    found = refused("--parameter", "rate=9")
+    assert re.search(
+        r"u: expected 2 x 16 numbers with checksum \w+ but found 2 x 16 numbers with checksum \w+\.", found
+    )
+    frames = b"\x89HDF the scores of a batch"
+    path.write_bytes(frames)
+    assert "expected the frames of a rollout in" in refused("--parameter", "rate=9")
+    path.rename(out)
+    done = petrov(*kept, "--resume", "--url", "http://127.0.0.1:1")  # nothing is sent
+    assert (done.returncode, "so there is nothing to resume" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_earlier_frames_are_not_computed_again(gateway: Gateway, kind: str) -> None:
+    u = np.stack([np.full(16, 1e30, np.float32), U[0, :16]])  # times 9 the first is beyond float32 in frame 9
+    frames = await taken(kind, gateway, 20, u, 20, rate=[9.0, 1.1], partial=True)
+    later = await taken(kind, gateway, 20, u, 20, rate=[9.0, 1.1], partial=True, earlier=frames[:12])
+    np.testing.assert_array_equal(later, frames[12:])
+    assert np.isnan(later)[:, 0].all()
+    with pytest.raises(InvalidInput, match="a sample has failed in earlier frame 9: the others go on with `partial`"):
+        await taken(kind, gateway, 20, u, 20, rate=[9.0, 1.1], earlier=frames)
+    with pytest.raises(InvalidInput, match="at most 11 earlier frames"):
+        await taken(kind, gateway, 20, u, 11, rate=[9.0, 1.1], partial=True, earlier=frames)
+
+
+def test_a_state_of_several_frames_is_made_of_the_last_ones() -> None:
+    card = toy_rollouts.card()
+    card["frames"]["history"] = 3
+    card["inputs"][0] |= {"axes": ["batch", "history", "x"], "shape": [None, 3, None]}
+    info = model_info({"name": "growth", "version": 1, "versions": [1], "card": card})
+    u, made = np.split(np.random.default_rng(0).random((2, 6, 16), np.float32), 2, axis=1)
+    checked = check_input(info, u)
+    for count in range(4):
+        [piece] = Rollouts(checked, 9, earlier=[made[:, index] for index in range(count)]).pieces
+        np.testing.assert_array_equal(piece.inputs["u"], np.concatenate([u, made], 1)[:, count : count + 3])
+        assert (piece.options().frames, piece.options().after) == (9 - count, count)
+    with pytest.raises(InvalidInput, match=r"earlier frame 1 does not fit: expected a frame of shape \(2, 16\)"):
+        Rollouts(checked, 9, earlier=[made])
