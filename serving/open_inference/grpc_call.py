@@ -18,6 +18,7 @@ from serving.observability.request_log import ID_HEADER, request_id
 from serving.problem_details import DeadlineExceeded, Problem, SlowBody, UnreadableBody
 
 CANCELLED = "CANCELLED"
+TYPE_HEADER = "petrov-problem-type"
 CODES = {
     400: StatusCode.INVALID_ARGUMENT,
     401: StatusCode.UNAUTHENTICATED,
@@ -116,7 +117,7 @@ class Call:
         """End the call with an error; never returns."""
         code = CODES[problem.status]
         self.code = code.name
-        headers = {ID_HEADER: self.request_id, **problem.headers}
+        headers = {ID_HEADER: self.request_id, TYPE_HEADER: problem.details().type, **problem.headers}
         trailing = tuple((name.lower(), value) for name, value in headers.items())
         await self._context.abort(code, problem.detail, trailing)
 

@@ -7,8 +7,9 @@ its HTTP status becomes a status of gRPC:
     500 502  INTERNAL             403  PERMISSION_DENIED  408 504  DEADLINE_EXCEEDED
     503      UNAVAILABLE          404  NOT_FOUND
 
-Every response carries the request's id as `x-request-id` in its trailing metadata, 429 and 503 `retry-after`. A key,
-where one is required, comes as `authorization: Bearer …` in the call's metadata (`serving.auth.guard`).
+Every response carries the request's id as `x-request-id` in its trailing metadata, an error the type of HTTP's problem
+details as `petrov-problem-type`, and 429 and 503 `retry-after`. A key, where one is required, comes as
+`authorization: Bearer …` in the call's metadata (`serving.auth.guard`).
 
 A message is read only when its call has been admitted, and has to arrive in time. gRPC reports its size only when it is
 complete: it is bounded by itself, and counted among the bytes in flight once it is complete.

@@ -18,6 +18,7 @@ from petrov_client import (
     InvalidInput,
     OutsideTrainingWarning,
     ServerFault,
+    _arrays,
 )
 from petrov_client._multipart import Parts
 from tests import toy_rollouts
@@ -124,6 +125,26 @@ def test_a_batch_goes_on_without_the_samples_that_fail_also_in_further_requests(
     np.testing.assert_allclose(found[0, :8], toy_rollouts.compute(u[:1], 9.0, 8)[0], rtol=1e-5)
     assert np.isnan(found[0, 8:]).all()
     np.testing.assert_array_equal(found[1], [U[0]] * 1005)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_request_whose_samples_all_fail_ends_no_other(
+    gateway: Gateway, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    u, rate = np.full((5, 16), 1e30, np.float32), np.array([9.0, 9.0, 1.0, 9.0, 3.0])
+    together, known = await rolled(kind, gateway, u, 20, rate=rate, partial=True, quality=True)
+    monkeypatch.setattr(_arrays, "PIECE_BYTES", 2 * u[0].nbytes)  # requests of two samples
+    found, found_known = await rolled(kind, gateway, u, 20, rate=rate, partial=True, quality=True)
+    np.testing.assert_array_equal(found, together)
+    for name in ("error_estimate", "novelty", "outside"):
+        np.testing.assert_array_equal(getattr(found_known, name), getattr(known, name))
+    failed = np.isnan(found).all(axis=2).argmax(axis=1)
+    assert failed.tolist() == [8, 8, 0, 8, 17]  # sample 2 never does; 3 to the power of 18 times 1e30 is too large
+    with pytest.warns(IncompleteRolloutWarning, match=r"after frame 17 of 20: .* is not finite"):
+        found = await rolled(kind, gateway, u[[0, 1, 4]], 20, rate=rate[[0, 1, 4]], partial=True, quality=True)
+    np.testing.assert_array_equal(found[0], together[[0, 1, 4], :17])
+    with pytest.raises(ServerFault, match="is not finite"):
+        await rolled(kind, gateway, u, 20, rate=rate)
 
 
 def test_more_frames_than_one_request_may_ask_for_go_on_from_the_last_one(gateway: Gateway) -> None:

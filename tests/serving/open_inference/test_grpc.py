@@ -213,6 +213,7 @@ def test_request_ids_come_back(stub: Any) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         stub.ModelReady(service_pb2.ModelReadyRequest(name="missing"), metadata=(("x-request-id", "mine-2"),))
     assert ("x-request-id", "mine-2") in caught.value.trailing_metadata()
+    assert ("petrov-problem-type", "urn:petrov:problem:unknown-model") in caught.value.trailing_metadata()
 
 
 def test_calls_are_measured_as_requests_are(gateway: Gateway, stub: Any, toy: Toy) -> None:

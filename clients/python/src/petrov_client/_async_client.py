@@ -23,7 +23,7 @@ from petrov_client._models import checked_name
 from petrov_client._progress import Progress, reporting
 from petrov_client._quality import Options, warn
 from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
-from petrov_client._rollout import Rollouts, Trajectory, joined
+from petrov_client._rollout import Rollouts, Trajectory
 from petrov_client._wire import PLAIN
 
 if TYPE_CHECKING:
@@ -184,13 +184,16 @@ class AsyncPredictor:
                     if rollouts.done:
                         advance(rollouts.done)
                     for _ in range(total - rollouts.done):
-                        yield joined([await anext(stream) for stream in streams])
+                        yield rollouts.together([await anext(stream) for stream in streams])
                         advance(1)
                 except PetrovError as fault:
                     rollouts.end(fault)
 
-    async def _followed(self, rollout: Rollout, version: int | None, limit: float) -> AsyncGenerator[Response]:
-        """Yield the frames of some samples, in further requests where one breaks off or may not ask for all."""
+    async def _followed(self, rollout: Rollout, version: int | None, limit: float) -> AsyncGenerator[Response | None]:
+        """Yield the frames of some samples, in further requests where one breaks off or may not ask for all.
+
+        Those that are missing because the model has failed on all of the samples are None.
+        """
         attempts = Attempts(limit)
         while rollout.left:
             call = self._wire.rollout(rollout.info, version, rollout.inputs, rollout.options())
@@ -204,7 +207,12 @@ class AsyncPredictor:
                 if rollout.done != end:
                     raise InvalidResponse(f"expected {end} frames but got {rollout.done}")
             except PetrovError as fault:
+                if rollout.given_up(fault):
+                    break
                 await asyncio.sleep(attempts.pause_after(fault))
+        while rollout.left:
+            yield None
+            rollout.done += 1
 
     async def vjp(
         self,

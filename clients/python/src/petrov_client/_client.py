@@ -22,7 +22,7 @@ from petrov_client._models import checked_name
 from petrov_client._progress import Progress, reporting
 from petrov_client._quality import Options, warn
 from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
-from petrov_client._rollout import Rollouts, Trajectory, joined
+from petrov_client._rollout import Rollouts, Trajectory
 from petrov_client._wire import PLAIN
 
 if TYPE_CHECKING:
@@ -279,13 +279,16 @@ class SyncPredictor:
                 if rollouts.done:
                     advance(rollouts.done)
                 for responses in zip(*streams, strict=True):
-                    yield joined(responses)
+                    yield rollouts.together(responses)
                     advance(1)
             except PetrovError as fault:
                 rollouts.end(fault)
 
-    def _followed(self, rollout: Rollout, version: int | None, timeout: float) -> Generator[Response]:
-        """Yield the frames of some samples, in further requests where one breaks off or may not ask for all."""
+    def _followed(self, rollout: Rollout, version: int | None, timeout: float) -> Generator[Response | None]:
+        """Yield the frames of some samples, in further requests where one breaks off or may not ask for all.
+
+        Those that are missing because the model has failed on all of the samples are None.
+        """
         attempts = Attempts(timeout)
         while rollout.left:
             call = self._wire.rollout(rollout.info, version, rollout.inputs, rollout.options())
@@ -299,7 +302,12 @@ class SyncPredictor:
                 if rollout.done != end:
                     raise InvalidResponse(f"expected {end} frames but got {rollout.done}")
             except PetrovError as fault:
+                if rollout.given_up(fault):
+                    break
                 time.sleep(attempts.pause_after(fault))
+        while rollout.left:
+            yield None
+            rollout.done += 1
 
     def vjp(
         self,

@@ -15,8 +15,8 @@
           ├── ConnectionFailed    the server does not listen, or the connection broke
           └── InvalidResponse     a response arrived that no Petrov service sends
 
-Catch the root, a branch or a leaf. Over HTTP `.problem` holds the service's problem details (RFC 9457); over gRPC it is
-empty.
+Catch the root, a branch or a leaf. Over HTTP `.problem` holds the service's problem details (RFC 9457), over gRPC their
+type alone.
 """
 # ruff: noqa: N818 - a leaf is named for its fault, which reads better in an `except` than a suffix on each
 

@@ -84,6 +84,8 @@ _NO_SERVER = re.compile(
     "|broken pipe|recvmsg|sendmsg|GOAWAY|transport",
     re.IGNORECASE,
 )
+#: The trailing metadata that name the type of the service's problem details.
+PROBLEM_TYPE = "petrov-problem-type"
 #: A free size in the protocol.
 ANY = -1
 #: Triton's PyTorch backend numbers its outputs by position: `solution__0`.
@@ -207,17 +209,19 @@ def fault(error: InferenceServerException, address: str) -> PetrovError:
         return ConnectionFailed(f"no response from {address}: {message}")
     if status == "DEADLINE_EXCEEDED":
         return DeadlineExceeded(f"no response from {address} in time")
-    seconds = _retry_after(error)
-    if status == "RESOURCE_EXHAUSTED" and seconds is not None:  # a request that is too large stays too large
-        return RateLimited(message, retry_after=seconds)
-    return _FAULTS.get(status, ServerFault)(message, retry_after=seconds)
+    trailing = _trailing(error)
+    seconds = trailing.get("retry-after", "")
+    wait = float(seconds) if seconds.isdecimal() else None
+    if status == "RESOURCE_EXHAUSTED" and wait is not None:  # a request that is too large stays too large
+        return RateLimited(message, retry_after=wait)
+    problem = {"type": trailing[PROBLEM_TYPE]} if PROBLEM_TYPE in trailing else {}
+    return _FAULTS.get(status, ServerFault)(message, retry_after=wait, problem=problem)
 
 
-def _retry_after(error: InferenceServerException) -> float | None:
-    """Return the seconds of the trailing metadata, which `tritonclient` keeps on the error that it replaces."""
+def _trailing(error: InferenceServerException) -> dict[str, str]:
+    """Return the trailing metadata, which `tritonclient` keeps on the error that it replaces."""
     read = getattr(error.__context__, "trailing_metadata", None)
-    seconds = str(dict((read and read()) or ()).get("retry-after", ""))
-    return float(seconds) if seconds.isdecimal() else None
+    return {str(name): str(value) for name, value in (read and read()) or ()}
 
 
 def _text(version: int | None) -> str:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Bytes of all frames of one request: a quarter of what the service sends by default.
 REQUEST_BYTES = 2**28
+#: How the type of the problem ends that the model fails on every sample of a request.
+NON_FINITE = ":non-finite-output"
 
 
 class Rollout:
@@ -40,12 +42,14 @@ class Rollout:
     Attributes:
         inputs: Inputs and parameters by name, from which the next request starts.
         done: Frames that have arrived.
+        fault: The error of the model that no sample has come through, where the others of the batch go on.
     """
 
     def __init__(self, checked: PredictionInput, piece: slice, total: int, wanted: Options) -> None:
         self.info = checked.info
         self.inputs: dict[str, Any] = checked.arrays(piece)
         self.done = 0
+        self.fault: PetrovError | None = None
         self._failed = np.zeros(piece.stop - piece.start, np.bool_)
         self._time, self._total, self._wanted = time_axis(self.info), total, wanted
         size = max(self.inputs[name].nbytes // self._time.history for name in self._time.states)
@@ -81,6 +85,20 @@ class Rollout:
             self.inputs[name] = np.where(_column(self._failed, found), state, found) if self._failed.any() else found
         self.done += 1
         return response
+
+    def given_up(self, fault: PetrovError) -> bool:
+        """Return whether an error ends these samples alone: the model has failed on all of them, and on no others."""
+        if self._wanted.partial and str(fault.problem.get("type", "")).endswith(NON_FINITE):
+            self._failed[:], self.fault = True, fault
+        return self.fault is not None
+
+    def missing(self, response: Response) -> Response:
+        """Return what is known about a frame of samples that have been given up, beside that of others."""
+        outputs, numbers = (
+            {name: np.full((len(self._failed), *array.shape[1:]), np.nan, np.float32) for name, array in part.items()}
+            for part in (response.outputs, response.numbers)
+        )
+        return Response(outputs, numbers, solved_by=response.solved_by)
 
     def _without_failed(self, response: Response) -> Response:
         for array in response.outputs.values():
@@ -152,6 +170,20 @@ class Rollouts:
     def done(self) -> int:
         """Frames that have arrived of every sample."""
         return min(piece.done for piece in self.pieces)
+
+    def together(self, parts: Sequence[Response | None]) -> Response:
+        """Return a frame of the whole batch.
+
+        Args:
+            parts: Those of the pieces; None for one that has been given up.
+
+        Raises:
+            PetrovError: All of them have been: the error of the first one.
+        """
+        known = [part for part in parts if part is not None]
+        if not known:
+            raise next(piece.fault for piece in self.pieces if piece.fault)
+        return joined([part or piece.missing(known[0]) for part, piece in zip(parts, self.pieces, strict=True)])
 
     def end(self, fault: PetrovError) -> None:
         """Keep an error after some frames, where these are wanted.
