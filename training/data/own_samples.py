@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
+from training.data.contents import checksum
 from training.files import replacing
 from training.problems.own.checks import check, remarks
 from training.problems.own.columns import Column, names, open_columns
@@ -25,8 +25,8 @@ STATISTICS = ("minimum", "maximum", "mean", "deviation")
 def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
     """Check a user's files and copy what training reads into one file, unless that was done before.
 
-    The file's name tells the problem file's tensors and the names, sizes and times of the data files, so a change of
-    any of them makes a new one.
+    The file's name tells what the data files hold and what the problem file says of their tensors, so a change of
+    either makes a new one, and the same data copied or made again do not.
 
     Args:
         problem: The problem file.
@@ -43,19 +43,30 @@ def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
     """
     paths = data_files(problem, folder)
     data.mkdir(parents=True, exist_ok=True)
-    path = data / f"own-{problem.name}-{digest(problem, paths)}.h5"
-    with FileLock(f"{path}.lock"):
+    known = data / f"own-{problem.name}.json"
+    with FileLock(f"{known}.lock"):
+        contents = checksum(paths, known)
+        path = data / f"own-{problem.name}-{digest(problem, contents)}.h5"
         if not path.exists():
             with replacing(path) as aside, open_columns(problem, paths) as columns:
                 write(problem, columns, aside)
     return path
 
 
-def digest(problem: ProblemFile, paths: Sequence[Path]) -> str:
-    """Return what tells one set of samples from another."""
-    parts = problem.model_dump_json(include={"data", "inputs", "parameters", "outputs", "axes", "time"})
-    states = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
-    return hashlib.sha256(f"{parts}{states}".encode()).hexdigest()[:12]
+def digest(problem: ProblemFile, contents: str) -> str:
+    """Return what tells one set of samples from another.
+
+    Args:
+        problem: The problem file.
+        contents: The checksum of the data files.
+    """
+    return hashlib.sha256(f"{tensors(problem)}{contents}".encode()).hexdigest()[:12]
+
+
+def tensors(problem: ProblemFile) -> str:
+    """Return what a problem file says of the data that are read, as JSON."""
+    sections = {"inputs", "parameters", "outputs", "axes", "time"}
+    return problem.model_dump_json(include={"data": {"format", "validation", "test"}, **dict.fromkeys(sections, True)})
 
 
 def write(problem: ProblemFile, columns: dict[str, Column], path: Path) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable, with_errors
-from training.data.own_samples import OwnSamples
+from training.data.own_samples import OwnSamples, prepare, tensors
 from training.evaluation.norms import distribution, rounded
 from training.evaluation.timing import processor
 from training.examples import MOST, Tensors
@@ -26,6 +26,7 @@ from training.fit.workload import Scope, ScopeError, Workload
 from training.losses import relative_l2
 from training.operators import Operator, build
 from training.problems import symmetries
+from training.problems.generated import GENERATED, Generated
 from training.problems.own.from_file import describe
 from training.problems.problem import Problem
 from training.recipes.own import OwnFit, OwnRecipe
@@ -176,11 +177,7 @@ class OwnWorkload(Workload[OwnRecipe]):
 
     def check(self) -> None:
         """Require the prepared samples."""
-        if not self.prepare().is_file():
-            raise RecipeError(
-                f"{self.recipe.name}: expected prepared samples {self.prepare()} but there are none: "
-                "train from the problem file once more"
-            )
+        self.prepare()
 
     @property
     def sample_bytes(self) -> int:
@@ -228,7 +225,23 @@ class OwnWorkload(Workload[OwnRecipe]):
         return values
 
     def prepare(self) -> Path:
-        return self.data / self.recipe.samples
+        """Return the prepared samples, those of a generated problem made again where they are missing.
+
+        Raises:
+            RecipeError: They are missing and cannot be made from what the recipe says.
+        """
+        path = self.data / self.recipe.samples
+        return path if path.is_file() else made_again(self.recipe, self.data)
+
+    def compare(self, problem: Problem) -> None:
+        """Compare the samples with those that a checkpoint was trained on, of which the last ones are for the test.
+
+        Raises:
+            RecipeError: Their number is another.
+        """
+        expected, found = (each.description.distribution for each in (problem, self.problem))
+        if expected != found:
+            raise RecipeError(f"{self.recipe.name}: expected {expected} but found {found} in {self.prepare()}")
 
     @property
     def problem(self) -> Problem:
@@ -259,6 +272,7 @@ class OwnWorkload(Workload[OwnRecipe]):
         """Measure a network on the test samples: one row, as there is one grid and no classical solver."""
         if scope.grid is not None or scope.noise is not None:
             raise ScopeError(f"{problem.name}: its data are on one grid and without noise of ours")
+        self.compare(problem)
         found = measured(network, SplitBatches(self.samples, "test"))
         row = {"grid": list(self.samples.sides), "fields": len(found)} | summary(found)
         return {"errors": [row], "classical": [], "clock": {"processor": processor()}}
@@ -294,6 +308,34 @@ class OwnWorkload(Workload[OwnRecipe]):
     def draw_pictures(self, network: Operator, problem: Problem, scope: Scope, folder: Path) -> None:
         del network, scope, folder
         raise ScopeError(f"{problem.name}: pictures of a user's data are in its report")
+
+
+def generate(problem: Generated, data: Path) -> Path:
+    """Generate and prepare the samples of a problem in a folder, unless that was done before, and return their file."""
+    problem.write(data)
+    return prepare(problem.file, data, data)
+
+
+def made_again(recipe: OwnRecipe, data: Path) -> Path:
+    """Return samples that a problem's own sampler and seed make; their file may have another name than the recipe's.
+
+    Raises:
+        RecipeError: They are a user's, or the problem has been changed since the recipe was written.
+    """
+    problem, missing = recipe.problem, f"{recipe.name}: expected the samples {data / recipe.samples}"
+    generated = GENERATED.get(problem.name)
+    if generated is None:
+        found = ", ".join(sorted(path.name for path in data.glob(f"own-{problem.name}-*.h5"))) or "none of this problem"
+        raise RecipeError(
+            f"{missing} but found {found}. `python -m training data PROBLEM.toml` prepares them from the files that "
+            f"it was trained on ({', '.join(problem.data.files)}); other data have another name"
+        )
+    if (generated.file.seed, tensors(generated.file)) != (problem.seed, tensors(problem)):
+        raise RecipeError(
+            f"{missing} but found none, and `{problem.name}` is generated in another way now: "
+            "`python -m training fit` trains it anew"
+        )
+    return generate(generated, data)
 
 
 def summary(errors_: NDArray[np.float64]) -> dict[str, float]:

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from training.data.own_samples import OwnSamples, prepare
 from training.data.trajectory_samples import TrajectorySamples
 from training.fit.folder import RunFolder
+from training.fit.own import generate
 from training.fit.preset import PRESETS, recipe
 from training.fit.trajectories import preset as trajectories
 from training.problems.generated import GENERATED
@@ -99,8 +100,7 @@ class GeneratedRun(OwnRun):
     def samples(self) -> OwnSamples:
         """Generate and prepare the data, unless that was done before."""
         generated = GENERATED[str(self.file)]
-        generated.write(self.data)
-        return TrajectorySamples(prepare(generated.file, self.data, self.data), generated.file)
+        return TrajectorySamples(generate(generated, self.data), generated.file)
 
     def chosen(self, samples: OwnSamples) -> OwnRecipe:
         if not isinstance(samples, TrajectorySamples):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 
 import h5py
@@ -15,19 +17,21 @@ from typer.testing import CliRunner
 from training import checkpoint
 from training.calibration import CalibratedOperator
 from training.commands import app
+from training.data.contents import checksum
 from training.data.own_samples import OwnSamples, prepare
 from training.fit import log
 from training.fit.folder import RunFolder
 from training.fit.own import OwnTask
 from training.fit.own_run import OwnRun
 from training.fit.preset import PRESETS, fitting, network, recipe
-from training.fit.run import train
+from training.fit.run import own_workload, train
 from training.operators import build
 from training.problems.own.columns import DataError
 from training.problems.own.from_file import describe
 from training.problems.own.problem_file import ProblemFile
 from training.problems.problem import Problem
 from training.recipes.own import OwnFit, OwnRecipe
+from training.recipes.recipe import RecipeError
 
 SIDES = (12, 16)
 
@@ -70,6 +74,31 @@ def test_samples_are_prepared_once_and_split_in_order(samples: OwnSamples, tmp_p
     assert samples.path.stat().st_mtime_ns == written
     with h5py.File(tmp_path / "heat.h5") as file:
         assert np.allclose(samples.read(samples.split("validation"))["temperature"], file["T"][32:36], rtol=1e-6)
+
+
+def test_samples_have_the_name_of_their_contents(samples: OwnSamples, tmp_path: Path) -> None:
+    data, file = tmp_path / "data", tmp_path / "heat.h5"
+    os.utime(file, ns=(1, 1))  # as a copy, or made again
+    assert prepare(problem(), tmp_path, data) == samples.path
+    made = recipe(samples, "tiny").model_copy(update={"samples": samples.path.name})
+    samples.path.unlink()
+    with h5py.File(file, "r+") as changed:
+        changed["T"][17, 3, 5] += 1
+    other = prepare(problem(), tmp_path, data)
+    assert other != samples.path
+    expected = f"expected the samples {samples.path} but found {other.name}. `python -m training data PROBLEM.toml`"
+    with pytest.raises(RecipeError, match=re.escape(expected)):
+        own_workload(made, data).prepare()
+
+
+def test_a_folder_is_known_by_the_files_in_it(tmp_path: Path) -> None:
+    folder, known = tmp_path / "heat.zarr", tmp_path / "known.json"
+    (folder / "T").mkdir(parents=True)
+    (folder / "T" / "0").write_bytes(b"one")
+    first = checksum([folder], known)
+    assert checksum([folder.rename(tmp_path / "copy.zarr")], known) == first
+    (tmp_path / "copy.zarr" / "T" / "0").write_bytes(b"two")
+    assert checksum([tmp_path / "copy.zarr"], known) != first
 
 
 def test_samples_are_read_in_any_order_and_twice(samples: OwnSamples, tmp_path: Path) -> None:

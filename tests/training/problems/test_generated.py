@@ -9,9 +9,10 @@ import pytest
 
 from physics import kuramoto_sivashinsky as line
 from physics import navier_stokes as plane
-from training.fit import own_run
+from training.fit import own_run, run
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.generated import GENERATED, kuramoto_sivashinsky, navier_stokes
+from training.problems.problem import Problem
 from training.recipes.recipe import RecipeError
 
 
@@ -50,6 +51,25 @@ def test_the_data_are_made_once(tmp_path: Path) -> None:
     path = problem.write(tmp_path)
     before = path.stat().st_mtime_ns
     assert problem.write(tmp_path).stat().st_mtime_ns == before
+
+
+@pytest.mark.usefixtures("few")
+def test_a_checkpoint_finds_its_samples_after_they_are_made_again(tmp_path: Path) -> None:
+    started = own_run.own("kuramoto_sivashinsky-tiny", "quick", [], tmp_path / "one")
+    assert started is not None
+    recipe = started.recipe()
+    first = run.own_workload(recipe, tmp_path / "one").prepare()
+    again = run.own_workload(recipe, tmp_path / "two").prepare()
+    assert (again.name, again.parent) == (first.name, tmp_path / "two")
+    named = recipe.model_copy(update={"samples": "own-kuramoto_sivashinsky-3142f4d86ec3.h5"})  # as it once was
+    workload = run.own_workload(named, tmp_path / "two")
+    assert workload.prepare() == again
+    other = workload.problem.description.model_copy(update={"distribution": "the 448 training samples"})
+    with pytest.raises(RecipeError, match="expected the 448 training samples but found the 4 training samples of"):
+        workload.compare(Problem(description=other))
+    changed = recipe.problem.model_copy(update={"seed": 5})
+    with pytest.raises(RecipeError, match=r"3142f4d86ec3\.h5 but found none, and .* in another way now"):
+        run.own_workload(named.model_copy(update={"problem": changed}), tmp_path).prepare()
 
 
 def test_an_unknown_preset_is_refused(tmp_path: Path) -> None:

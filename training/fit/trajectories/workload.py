@@ -101,6 +101,7 @@ class TrajectoryWorkload(OwnWorkload):
         """
         if scope.grid is not None or scope.noise is not None:
             raise ScopeError(f"{problem.name}: its data are on one grid and without noise of ours")
+        self.compare(problem)
         frames = self.samples.frames - history(self.recipe.problem)
         found, held = (measured(network, self.samples, split, frames) for split in ("test", "validation"))
         within = found.errors[:, : horizon(self.samples)].mean(axis=1)
