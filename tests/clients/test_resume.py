@@ -17,6 +17,7 @@ from petrov_client._models import model_info
 from petrov_client._rollout import Rollouts
 from tests import toy_rollouts
 from tests.clients.conftest import KINDS
+from tests.clients.test_files import read
 from tests.clients.test_rollout import frames_sent, taken
 from tests.conftest import wait_until
 
@@ -95,9 +96,34 @@ def test_frames_of_another_rollout_are_refused(petrov: Callable[..., Any], kept:
     frames = b"\x89HDF the scores of a batch"
     path.write_bytes(frames)
     assert "expected the frames of a rollout in" in refused("--parameter", "rate=9")
-    path.rename(out)
-    done = petrov(*kept, "--resume", "--url", "http://127.0.0.1:1")  # nothing is sent
-    assert (done.returncode, "so there is nothing to resume" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("suffix", ["h5", "zarr"])
+def test_a_finished_rollout_is_continued(
+    petrov: Callable[..., Any], gateway: Gateway, start: Path, tmp_path: Path, suffix: str
+) -> None:
+    out, whole = tmp_path / f"out.{suffix}", tmp_path / f"whole.{suffix}"
+    command = ("rollout", "growth", start, "--url", gateway.url, "--parameter", RATE)
+    for target, count in ((out, 30), (whole, 50)):
+        assert petrov(*command, target, "--frames", count).returncode == 0
+    before = frames_sent(gateway)
+    done = petrov(*command, out, "--frames", 50, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert frames_sent(gateway) - before == 3 * 20
+    np.testing.assert_array_equal(read(out), read(whole))
+    assert petrov(*command, out, "--frames", 40, "--resume").stdout == f"{out} has 50 frames already\n"
+    done = petrov(*command, out, "--frames", 40, "--resume", "--parameter", "rate=2")
+    assert (done.returncode, f"{out} belongs to another job: rate: expected 2.0" in done.stderr) == (2, True)
+    assert names(tmp_path) == {"start.npy", out.name, whole.name}
+
+
+@pytest.mark.parametrize("name", ["out.npy", "out.npz", "out.mp4"])
+def test_a_finished_file_that_does_not_say_what_it_is_from_is_refused(
+    petrov: Callable[..., Any], start: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).touch()
+    done = petrov("rollout", "growth", start, tmp_path / name, "--resume", "--url", "http://127.0.0.1:1")  # not asked
+    assert (done.returncode, "so only .h5 and .hdf5 and .zarr are continued" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -287,8 +287,9 @@ def rollout(
 
     After an error, an interrupt or a kill the same command with --resume
     goes on behind the last whole frame in OUT.partial, and OUT becomes the
-    same. It refuses the frames of another model, input or parameter. Without
-    --resume the rollout starts again.
+    same. It refuses the frames of another model, input or parameter. An .h5
+    or .zarr that is complete is continued to more --frames. Without --resume
+    the rollout starts again.
 
     A movie shows every output frame by frame, with one scale for all frames.
 
@@ -306,6 +307,8 @@ def rollout(
             arrays, number = _files.with_numbers(found.arrays, _numbers(parameter)), version or info.version
             described = _journal.job(check_input(info, arrays), number, artefact(info, number))
             with _journal.Journal(target, described, resume=resume) as journal, _reported(journal):
+                if resume and not journal.done and target.exists() and not _taken(journal, target, info, total):
+                    return
                 rolled = client.rollout_stream(
                     model,
                     arrays,
@@ -318,7 +321,7 @@ def rollout(
                 )
                 ended = _append_frames(rolled, journal, target, info)
                 count = min(journal.done, total)
-                written = _frame_files.write(target, journal.frames(count), info, count)
+                written = _frame_files.write(target, journal.frames(count), info, count, described)
                 if ended:
                     _report_kept(journal)
                 else:
@@ -500,6 +503,15 @@ def _predict_fields(client: SyncPredictor, job: FieldJob, target: Path | None, *
     _report(outputs, target, columns)
     known = _columns.sentence(numbers) if numbers else _columns.published(info, grid)
     typer.echo(f"{info.name} version {job.version or info.version}, {seconds:.2f} s{known and f', {known}'}")
+
+
+def _taken(journal: _journal.Journal, target: Path, info: ModelInfo, total: int) -> bool:
+    """Return whether a rollout goes on from a finished file, which has fewer frames."""
+    with _frame_files.finished(target, info) as finished:
+        if journal.take(finished, total):
+            return True
+        typer.echo(f"{target} has {finished.count} frames already")
+        return False
 
 
 def _append_frames(

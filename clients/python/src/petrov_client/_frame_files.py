@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,20 +18,23 @@ from numpy.lib.format import open_memmap
 from petrov_client import _files, _movie
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from petrov_client._arrays import Fields
     from petrov_client._models import ModelInfo, TensorInfo
+    from petrov_client._partial import Job
 
     Shape = tuple[int, ...]
 
 #: Bytes of one chunk of a file, and of the frames that are held in memory, unless one frame takes more.
 CHUNK_BYTES = 2**18
+#: Suffixes of the formats that say what their frames depend on, so that a finished rollout can be continued.
+CONTINUED = _files.HDF5 | {_files.ZARR}
 
 
 class Store(Protocol):
-    """A file, or a folder, of one array per output; a context manager that completes it."""
+    """A file, or a folder, of one array per output."""
 
     def create(self, tensor: TensorInfo, shape: Shape, chunks: Shape) -> Any:
         """Return an array of float32 that slices can be assigned to."""
@@ -39,15 +42,17 @@ class Store(Protocol):
 
 
 class Hdf5Store:
-    """Datasets of an HDF5 file.
+    """Datasets of an HDF5 file, whose attributes describe the rollout.
 
     Args:
         path: The file.
+        described: The rollout.
         stack: Closes it.
     """
 
-    def __init__(self, path: Path, stack: ExitStack) -> None:
+    def __init__(self, path: Path, described: Job, stack: ExitStack) -> None:
         self._file = stack.enter_context(_files.hdf5().File(path, "w"))
+        self._file.attrs.update(described)
 
     def create(self, tensor: TensorInfo, shape: Shape, chunks: Shape) -> Any:
         """Return a dataset."""
@@ -57,14 +62,16 @@ class Hdf5Store:
 
 
 class ZarrStore:
-    """Arrays of a zarr folder.
+    """Arrays of a zarr folder, whose attributes describe the rollout.
 
     Args:
         path: The folder.
+        described: The rollout.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, described: Job) -> None:
         self._group = _files.zarr().open_group(str(path), mode="w")
+        self._group.attrs.update(described)
 
     def create(self, tensor: TensorInfo, shape: Shape, chunks: Shape) -> Any:
         """Return an array."""
@@ -186,7 +193,9 @@ def check_frame(path: Path, outputs: Mapping[str, Fields], info: ModelInfo) -> N
         _movie.channels(frames, info)
 
 
-def write(path: Path, frames: Iterable[Mapping[str, Fields]], info: ModelInfo, total: int) -> Written:
+def write(
+    path: Path, frames: Iterable[Mapping[str, Fields]], info: ModelInfo, total: int, described: Job | None = None
+) -> Written:
     """Write trajectories; after an error there is no file.
 
     Args:
@@ -194,6 +203,7 @@ def write(path: Path, frames: Iterable[Mapping[str, Fields]], info: ModelInfo, t
         frames: Frames `[(batch), (component), *grid]` by output name.
         info: The model.
         total: How many frames there are, at least one.
+        described: What the frames depend on, for the formats in `CONTINUED`.
 
     Raises:
         OSError: The file cannot be written.
@@ -201,9 +211,9 @@ def write(path: Path, frames: Iterable[Mapping[str, Fields]], info: ModelInfo, t
     """
     with _files.replacing(path, "new") as temporary, ExitStack() as stack:
         if path.suffix in _files.HDF5:
-            store: Store = Hdf5Store(temporary, stack)
+            store: Store = Hdf5Store(temporary, described or {}, stack)
         elif path.suffix == _files.ZARR:
-            store = ZarrStore(temporary)
+            store = ZarrStore(temporary, described or {})
         else:
             store = NpyStore(temporary.with_name(f"{temporary.name}.arrays"), stack)
         writer = Frames(store, info, total)
@@ -212,6 +222,61 @@ def write(path: Path, frames: Iterable[Mapping[str, Fields]], info: ModelInfo, t
         if isinstance(store, NpyStore):
             _convert(store, temporary, path.suffix, info)
         return writer.written()
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A file of trajectories that can be continued.
+
+    Attributes:
+        described: What its frames depend on.
+        arrays: Its arrays by output name.
+        info: The model.
+    """
+
+    described: Mapping[str, Any]
+    arrays: Mapping[str, Any]
+    info: ModelInfo
+
+    @property
+    def count(self) -> int:
+        """How many frames it has."""
+        return min(int(array.shape[self._axis(name)]) for name, array in self.arrays.items())
+
+    def frames(self) -> Iterator[dict[str, Fields]]:
+        """Yield its frames; memory holds those of a chunk."""
+        step = min(array.chunks[self._axis(name)] for name, array in self.arrays.items())
+        for start in range(0, self.count, step):
+            place = slice(start, min(start + step, self.count))
+            parts = {
+                name: np.moveaxis(np.asarray(array[(slice(None),) * self._axis(name) + (place,)]), self._axis(name), 0)
+                for name, array in self.arrays.items()
+            }
+            for index in range(place.stop - place.start):
+                yield {name: part[index] for name, part in parts.items()}
+
+    def _axis(self, name: str) -> int:
+        [tensor] = [tensor for tensor in self.info.outputs if tensor.name == name]
+        return _axis(self.info, tensor, len(self.arrays[name].shape) - 1)
+
+
+@contextmanager
+def finished(path: Path, info: ModelInfo) -> Iterator[Finished]:
+    """Open a file of one of the formats in `CONTINUED`.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It holds no trajectories of the model.
+    """
+    with ExitStack() as stack:
+        if path.suffix in _files.HDF5:
+            file = stack.enter_context(_files.hdf5().File(path, "r"))
+        else:
+            file = _files.zarr().open_group(str(path), mode="r")
+        arrays = {tensor.name: file.get(tensor.name) for tensor in info.outputs}
+        if missing := [name for name, array in arrays.items() if getattr(array, "chunks", None) is None]:
+            raise ValueError(f'expected trajectories "{missing[0]}" in {path} but found none')
+        yield Finished(dict(file.attrs), arrays, info)
 
 
 def _convert(store: NpyStore, path: Path, suffix: str, info: ModelInfo) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from petrov_client._frame_files import CONTINUED
 from petrov_client._lock import claim
 from petrov_client._partial import check_same
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from petrov_client._arrays import FieldInput, Fields, PredictionInput
+    from petrov_client._frame_files import Finished
     from petrov_client._partial import Job
 
     Shape = tuple[int, ...]
@@ -74,14 +76,17 @@ def path_of(target: Path) -> Path:
 
 
 def check_left(target: Path) -> None:
-    """Check that no file is taken for a rollout that can be resumed, before anything is sent.
+    """Check that no finished file is taken for a rollout that can be continued, before anything is sent.
 
     Raises:
-        ValueError: The file is there, and not the frames that it was made of.
+        ValueError: The file is there, and neither are the frames that it was made of nor does it describe them.
     """
     path = path_of(target)
-    if target.exists() and not path.exists():
-        raise ValueError(f"{target} is there and {path.name} is not, so there is nothing to resume")
+    if target.suffix not in CONTINUED and target.exists() and not path.exists():
+        raise ValueError(
+            f"{target} is there and {path.name} is not: a finished {target.suffix} does not say what it was computed "
+            f"from, so only {' and '.join(sorted(CONTINUED))} are continued; without --resume it is computed again"
+        )
 
 
 class Journal:
@@ -154,6 +159,20 @@ class Journal:
                 if found is None:
                     raise OSError(f"frame {number + 1} of {self.path} has changed on the disk")
                 yield found[0]
+
+    def take(self, finished: Finished, total: int) -> bool:
+        """Copy the frames of a finished file, and return whether it has fewer than so many.
+
+        Raises:
+            ValueError: They are of another rollout.
+            OSError: A disk is full or gone.
+        """
+        check_same(self.path.with_suffix(""), finished.described, self._job)
+        if finished.count >= total:
+            return False
+        for outputs in finished.frames():
+            self.add(outputs)
+        return True
 
     def remove(self) -> None:
         """Remove the file, whose frames are no longer needed.
