@@ -128,8 +128,8 @@ def measure(
             method = f"{fno_baseline.METHOD}, {used:.0f} seconds of training"
             methods[method] = stack.enter_context(fno_baseline.rollouts(asked, truth, numbers))
         found = interleaved(methods, ROUNDS)
-    finer = solved(setting, 2 * truth.shape[-1], setting.own_step / 2, truth, numbers)
-    rows = [*(row(method, each, truth) for method, each in found.items()), row(TRUTH, finer, truth)]
+    doubled = solved(setting, 2 * truth.shape[-1], setting.own_step / 2, truth, numbers)
+    rows = [*(row(method, each, truth) for method, each in found.items()), row(TRUTH, doubled, truth)]
     return ordered(rows if seconds is not None else [*rows, *filter(is_fno, kept)])
 
 
