@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from petrov_client import InvalidInput
+from petrov_client import InvalidInput, OutsideTrainingWarning
 from petrov_client._arrays import check_input
 from petrov_client._models import model_info
 from petrov_client._rollout import Rollouts
@@ -96,6 +96,17 @@ def test_frames_of_another_rollout_are_refused(petrov: Callable[..., Any], kept:
     frames = b"\x89HDF the scores of a batch"
     path.write_bytes(frames)
     assert "expected the frames of a rollout in" in refused("--parameter", "rate=9")
+
+
+def test_frames_that_are_all_there_are_not_asked_for(
+    petrov: Callable[..., Any], kept: tuple[Any, ...], gateway: Gateway, tmp_path: Path
+) -> None:
+    (tmp_path / ".out.h5.new").write_bytes(b"of a process that was killed while it wrote the file")
+    before = frames_sent(gateway)
+    with pytest.warns(OutsideTrainingWarning):  # of the frames that are there
+        assert petrov(*kept, "--parameter", "rate=9", "--frames", 8, "--resume").returncode == 0
+    assert frames_sent(gateway) == before
+    assert names(tmp_path) == {"start.npy", "out.h5"}
 
 
 @pytest.mark.parametrize("suffix", ["h5", "zarr"])
