@@ -437,7 +437,9 @@ def write_own_data(rows: Sequence[own_data_trainings.Row]) -> None:
 
 @app.command("trajectories")
 def compare_trajectories(
-    seconds: Annotated[float, typer.Option(min=1, help="Processor time of FNO's training.")] = 900.0,
+    fno_seconds: Annotated[
+        float | None, typer.Option(min=1, help="Train FNO for as much processor time; by default its row is kept.")
+    ] = None,
     data: Annotated[Path, typer.Option("--data", help="The folder of the trajectories.")] = trajectories.FOLDER,
 ) -> None:
     """Train and serve Petrov, and train FNO, on exponax's Kuramoto-Sivashinsky trajectories; into docs/trajectories.md.
@@ -448,7 +450,9 @@ def compare_trajectories(
     own, stages = trajectories.petrov(problem, data)
     keep_trajectories("stages", stages)
     publish("trajectory-stages", trajectories.STAGES, trajectories.stage_cells(stages))
-    rows = [own, trajectories.fno(data, seconds)]
+    keep_trajectories("own_bounded", [trajectories.endurance(data)])
+    others = known_trajectories("own")[1:] if fno_seconds is None else [trajectories.fno(data, fno_seconds)]
+    rows = [own, *others]
     keep_trajectories("own", rows)
     publish("trajectories", trajectories.HEADER, trajectories.cells(rows))
 
@@ -469,12 +473,17 @@ def measure_rollouts(
     FNO's weights are kept beside the samples, and an interrupted training goes on.
     """
     for name in split(models):
-        kept = loads(TRAJECTORIES.read_text()).get(name, []) if TRAJECTORIES.exists() else []
-        rows = rollout_solvers.measure(name, checkpoints, data, kept, fno_seconds)
+        rows = rollout_solvers.measure(name, checkpoints, data, known_trajectories(name), fno_seconds)
         keep_trajectories(name, rows)
         keep_trajectories(f"{name}_bounded", [rollout_solvers.endurance(name, checkpoints, data)])
         publish(name, rollout_solvers.HEADER, rollout_solvers.cells(rows))
         rollout_solvers.draw(rows, TRAJECTORIES.with_name(f"{name}.png"))
+
+
+def known_trajectories(name: str) -> list[dict[str, Any]]:
+    """Return the rows of one comparison, none if it has not run."""
+    found: list[dict[str, Any]] = loads(TRAJECTORIES.read_text()).get(name, []) if TRAJECTORIES.exists() else []
+    return found
 
 
 def keep_trajectories(name: str, rows: Sequence[dict[str, Any]]) -> None:

@@ -18,7 +18,10 @@ import numpy as np
 from benchmarks.baselines.environment import interpreter
 from benchmarks.baselines.process import ONE_THREAD
 from benchmarks.service.running import running
+from benchmarks.trajectories import solvers
 from petrov_client import Client
+from training import checkpoint
+from training.operators.trajectory import TrajectoryOperator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,6 +112,14 @@ def stage(name: str, stages: list[Row]) -> Iterator[None]:
     clock, used = time.monotonic(), used_seconds()
     yield
     stages.append({"stage": name, "seconds": time.monotonic() - clock, "processor": used_seconds() - used})
+
+
+def endurance(folder: Path) -> Row:
+    """Return how long the rollouts of Petrov's model last, from the first frames of the validation trajectories."""
+    network = checkpoint.load(folder / "ks-quick").operator
+    if not isinstance(network, TrajectoryOperator):
+        raise TypeError(f"expected a model of trajectories but found {type(network).__name__}")
+    return solvers.lasting(network, np.load(folder / "ks.npz")["u"][-2 * HELD : -HELD])
 
 
 def fno(folder: Path, seconds: float) -> Row:

@@ -178,30 +178,40 @@ def loaded(name: str, checkpoints: Path) -> TrajectoryOperator:
     return network
 
 
-@torch.inference_mode()
 def endurance(name: str, checkpoints: Path, data: Path) -> Row:
-    """Roll out from all validation trajectories, for `LASTING` frames.
+    """Roll out from all validation trajectories; see `lasting`.
 
     Args:
         name: A name of `SETTINGS`.
         checkpoints: The folder of released checkpoints.
         data: The folder of samples.
+    """
+    truth, numbers = trajectories(name, data, "validation")
+    return lasting(loaded(name, checkpoints), truth, numbers)
+
+
+@torch.inference_mode()
+def lasting(network: TrajectoryOperator, truth: Array, *numbers: Array) -> Row:
+    """Roll out from trajectories, for `LASTING` frames.
+
+    Args:
+        network: The model.
+        truth: The trajectories `[trajectory, frame, *grid]`.
+        numbers: Its parameters `[trajectory]`.
 
     Returns:
         How many trajectories stayed finite over how many frames, the frames of the one that was lost first, and the
         largest value beside that of the truth.
     """
-    truth, numbers = trajectories(name, data, "validation")
-    inputs = [torch.from_numpy(each.astype(np.float32)) for each in (truth[:, 0], numbers)]
-    [found] = loaded(name, checkpoints).rollout(inputs, LASTING)
-    lasting = torch.isfinite(found).flatten(2).all(dim=2)  # [trajectory, frame]
-    finite = lasting.all(dim=1)
+    [found] = network.rollout([torch.from_numpy(each.astype(np.float32)) for each in (truth[:, 0], *numbers)], LASTING)
+    finite = torch.isfinite(found).flatten(2).all(dim=2)  # [trajectory, frame]
+    whole = finite.all(dim=1)
     return {
         "trajectories": len(truth),
         "frames": found.shape[1],
-        "finite": int(finite.sum()),
-        "shortest": int(lasting.sum(dim=1).min()),
-        "largest": float(f"{found[finite].abs().max():.3g}"),
+        "finite": int(whole.sum()),
+        "shortest": int(finite.sum(dim=1).min()),
+        "largest": float(f"{found[whole].abs().max():.3g}"),
         "largest_of_truth": float(f"{np.abs(truth).max():.3g}"),
     }
 

@@ -5,18 +5,20 @@ r"""The general step operator: the next frame of a trajectory from the last ones
 
 with h frames of history, steady fields c and parameters p. The step S is a general operator
 (`training.operators.field`) on the increments, whose size its normaliser takes from the data. Where a state's mean over
-a periodic grid is conserved, the mean of its increment is subtracted.
+a periodic grid is conserved, the mean of its increment is subtracted. On periodic axes the waves of every new state may
+be bounded by those of the training states (`training.nn.wave_bounds`), so that long rollouts stay finite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
+from training.nn.wave_bounds import WaveBounds
 from training.operators.field import FieldConfig, FieldOperator
 from training.operators.operator import Operator, OperatorKind
 
@@ -31,6 +33,7 @@ class TrajectoryConfig(BaseModel):
         components: Components of every state, 0 for a scalar field.
         states: Per output the index of the input that it starts from.
         conserved: Per output whether its mean over the grid stays what it is.
+        bounded: Whether the waves of the states are bounded by those of the training states. All axes are periodic.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,12 +44,15 @@ class TrajectoryConfig(BaseModel):
     components: tuple[NonNegativeInt, ...]
     states: tuple[NonNegativeInt, ...]
     conserved: tuple[bool, ...]
+    bounded: bool = False
 
     @model_validator(mode="after")
     def check_lengths(self) -> TrajectoryConfig:
         """Require one entry per output."""
         if not len(self.states) == len(self.components) == len(self.conserved) == len(self.step.output_components):
             raise ValueError("expected as many states, components and conserved as the step has outputs")
+        if self.bounded and not all(self.step.periodic):
+            raise ValueError("expected periodic axes only with bounded")
         return self
 
 
@@ -78,6 +84,8 @@ class TrajectoryOperator(Operator):
         super().__init__()
         self.config = config
         self.step = FieldOperator(config.step)
+        bounded = config.components if config.bounded else ()
+        self.bounds = nn.ModuleList(WaveBounds(components, config.step.working) for components in bounded)
 
     @torch.no_grad()
     def fit_normalisers(self, *tensors: Tensor) -> None:
@@ -91,6 +99,8 @@ class TrajectoryOperator(Operator):
         pairs = zip(following, self.config.states, strict=True)
         increments = [after - self.last(arguments[index]) for after, index in pairs]
         self.step.fit_normalisers(*self.stepped(arguments), *increments)
+        for bounds, after, index in zip(self.bounds, following, self.config.states, strict=False):  # or no bounds
+            cast("WaveBounds", bounds).fit(torch.cat([self.last(arguments[index]), after]))
 
     def forward(self, *arguments: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Return the trajectories that follow.
@@ -127,8 +137,10 @@ class TrajectoryOperator(Operator):
         increments = self.step(*self.stepped(inputs))
         increments = (increments,) if isinstance(increments, Tensor) else increments
         moved = list(inputs)
-        for increment, index, conserved in zip(increments, self.config.states, self.config.conserved, strict=True):
+        outputs = zip(increments, self.config.states, self.config.conserved, strict=True)
+        for position, (increment, index, conserved) in enumerate(outputs):
             following = self.last(inputs[index]) + (self.without_mean(increment) if conserved else increment)
+            following = self.bounds[position](following) if self.bounds else following
             moved[index] = following if self.config.history == 1 else self.appended(inputs[index], following)
         return moved
 

@@ -73,6 +73,7 @@ def network(samples: TrajectorySamples, preset: Preset) -> TrajectoryConfig:
         components=components(problem.outputs),
         states=tuple(positions[inputs[name]] for name in problem.outputs),
         conserved=tuple(problem.time is not None and name in problem.time.conserved for name in problem.outputs),
+        bounded=periodic(problem),
     )
 
 
