@@ -70,8 +70,10 @@ def odd_repository(toy_repository: Path, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def odd_triton(odd_repository: Path, make_settings: Any, run_triton: Any) -> Iterator[TritonServer]:
-    with run_triton(make_settings(odd_repository)) as server:
-        yield server
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("ORT_DISABLE_TELEMETRY", raising=False)  # which the backend has to set
+        with run_triton(make_settings(odd_repository)) as server:
+            yield server
 
 
 def _table() -> onnx.GraphProto:
@@ -101,13 +103,19 @@ def _wide() -> onnx.GraphProto:
     )
 
 
-def _peak(model: str) -> int:
-    """Return the peak memory of the model's only instance, in bytes."""
+def _stub(model: str) -> psutil.Process:
+    """Return the process of the model's only instance."""
     [stub] = [
         process
         for process in psutil.Process().children(recursive=True)
         if "stub" in process.name() and f"/{model}/" in " ".join(process.cmdline())
     ]
+    return stub
+
+
+def _peak(model: str) -> int:
+    """Return the peak memory of the model's only instance, in bytes."""
+    stub = _stub(model)
     status = Path(f"/proc/{stub.pid}/status").read_text()
     [peak] = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
     return 1024 * int(peak)
@@ -124,6 +132,12 @@ def infer(triton: TritonServer, protocol: str, model: str, **inputs: Array) -> A
         tensors[-1].set_data_from_numpy(array)
     with closing(library.InferenceServerClient(f"127.0.0.1:{port}")) as client:
         return client.infer(model, tensors)
+
+
+def test_onnx_runtime_reports_to_nobody(odd_triton: TritonServer) -> None:
+    """Its telemetry keeps a database of events in the user's cache, and sends them."""
+    assert odd_triton.settings
+    assert [file.path for file in _stub("wide").open_files() if file.path.endswith((".db", ".db-wal"))] == []
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])

@@ -11,8 +11,11 @@ It runs in Triton's own interpreter and imports nothing of ours but `batching.py
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else it reports to Microsoft; read when it is imported
 
 import onnxruntime
 from batching import in_pieces, respond  # type: ignore[import-not-found]  # found by Triton's interpreter
