@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.baselines.environment import interpreter
 from benchmarks.baselines.process import ONE_THREAD
 from benchmarks.service.running import running
-from benchmarks.trajectories import solvers
+from benchmarks.trajectories.endurance import measured
 from petrov_client import Client
 from training import checkpoint
 from training.operators.trajectory import TrajectoryOperator
@@ -119,7 +119,7 @@ def endurance(folder: Path) -> Row:
     network = checkpoint.load(folder / "ks-quick").operator
     if not isinstance(network, TrajectoryOperator):
         raise TypeError(f"expected a model of trajectories but found {type(network).__name__}")
-    return solvers.lasting(network, np.load(folder / "ks.npz")["u"][-2 * HELD : -HELD])
+    return measured(network, np.load(folder / "ks.npz")["u"][-2 * HELD : -HELD])
 
 
 def fno(folder: Path, seconds: float) -> Row:

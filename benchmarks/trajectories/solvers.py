@@ -24,6 +24,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from benchmarks.trajectories import fno_baseline
+from benchmarks.trajectories.endurance import measured
 from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from training import checkpoint
 from training.data.own_samples import prepare
@@ -52,8 +53,6 @@ class Resolution(NamedTuple):
 TRAJECTORIES = 16
 FINER = (Resolution(12, 12), Resolution(14, 16), Resolution(16, 20))
 """Sizes of the solver inside of the network with which it is measured alone, its own size first."""
-LASTING = 500
-"""Frames for which rollouts have to stay bounded."""
 ROUNDS = 3
 TRUTH = "the trajectories' own error: twice the points, half the step"
 SHOWN = (1, 5, 10, 20)
@@ -179,7 +178,7 @@ def loaded(name: str, checkpoints: Path) -> TrajectoryOperator:
 
 
 def endurance(name: str, checkpoints: Path, data: Path) -> Row:
-    """Roll out from all validation trajectories; see `lasting`.
+    """Roll out from all validation trajectories; see `endurance.measured`.
 
     Args:
         name: A name of `SETTINGS`.
@@ -187,33 +186,7 @@ def endurance(name: str, checkpoints: Path, data: Path) -> Row:
         data: The folder of samples.
     """
     truth, numbers = trajectories(name, data, "validation")
-    return lasting(loaded(name, checkpoints), truth, numbers)
-
-
-@torch.inference_mode()
-def lasting(network: TrajectoryOperator, truth: Array, *numbers: Array) -> Row:
-    """Roll out from trajectories, for `LASTING` frames.
-
-    Args:
-        network: The model.
-        truth: The trajectories `[trajectory, frame, *grid]`.
-        numbers: Its parameters `[trajectory]`.
-
-    Returns:
-        How many trajectories stayed finite over how many frames, the frames of the one that was lost first, and the
-        largest value beside that of the truth.
-    """
-    [found] = network.rollout([torch.from_numpy(each.astype(np.float32)) for each in (truth[:, 0], *numbers)], LASTING)
-    finite = torch.isfinite(found).flatten(2).all(dim=2)  # [trajectory, frame]
-    whole = finite.all(dim=1)
-    return {
-        "trajectories": len(truth),
-        "frames": found.shape[1],
-        "finite": int(whole.sum()),
-        "shortest": int(finite.sum(dim=1).min()),
-        "largest": float(f"{found[whole].abs().max():.3g}"),
-        "largest_of_truth": float(f"{np.abs(truth).max():.3g}"),
-    }
+    return measured(loaded(name, checkpoints), truth, numbers)
 
 
 @torch.inference_mode()
