@@ -6,7 +6,8 @@ r"""The general step operator: the next frame of a trajectory from the last ones
 with h frames of history, steady fields c and parameters p. The step S is a general operator
 (`training.operators.field`) on the increments, whose size its normaliser takes from the data. Where a state's mean over
 a periodic grid is conserved, the mean of its increment is subtracted. On periodic axes the waves of every new state may
-be bounded by those of the training states (`training.nn.wave_bounds`), so that long rollouts stay finite.
+be bounded by those of the training states (`training.nn.wave_bounds`), so that long rollouts stay finite; training
+itself goes without.
 """
 
 from __future__ import annotations
@@ -140,7 +141,8 @@ class TrajectoryOperator(Operator):
         outputs = zip(increments, self.config.states, self.config.conserved, strict=True)
         for position, (increment, index, conserved) in enumerate(outputs):
             following = self.last(inputs[index]) + (self.without_mean(increment) if conserved else increment)
-            following = self.bounds[position](following) if self.bounds else following
+            if self.bounds and not self.training:  # the loss has to see the waves that are too large
+                following = self.bounds[position](following)
             moved[index] = following if self.config.history == 1 else self.appended(inputs[index], following)
         return moved
 

@@ -1,0 +1,63 @@
+"""Rollouts of the general step operator whose waves are bounded by those of its training states."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from training.operators.field import FieldConfig
+from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
+
+STEP = FieldConfig(
+    input_components=(0,),
+    input_scales=("linear",),
+    output_components=(0,),
+    output_scales=("linear",),
+    periodic=(True,),
+    points=("left",),
+    working=(16,),
+    layers=0,
+    detail=8,
+)
+CONFIG = TrajectoryConfig(step=STEP, components=(0,), states=(0,), conserved=(True,), bounded=True)
+
+
+@pytest.fixture
+def states() -> torch.Tensor:
+    """Return waves of number 1 and 2 on 16 points, `[sample, point]`."""
+    x = torch.arange(16) * (2 * torch.pi / 16)
+    phases = torch.arange(8)[:, None]
+    return torch.cos(x + phases) + 0.1 * torch.cos(2 * x + phases)
+
+
+def unstable(states: torch.Tensor) -> TrajectoryOperator:
+    """Return an operator that has learned nothing, and whose increments are as large as its states."""
+    torch.manual_seed(0)
+    operator = TrajectoryOperator(CONFIG)
+    operator.fit_normalisers(states, 3 * states)
+    return operator
+
+
+def test_rollouts_stay_within_twice_the_training_states(states: torch.Tensor) -> None:
+    operator = unstable(states)
+    frames = torch.zeros(len(states), 300, dtype=torch.int32)
+    with torch.inference_mode():
+        bounded = operator.eval()(states, frames)
+        free = operator.train()(states, frames)
+    assert bounded.abs().max() <= 2 * 3 * 1.1 + 1e-4  # the sum of both waves
+    assert not free.abs().max() <= 10 * bounded.abs().max()  # or not a number
+
+
+def test_the_loss_sees_what_evaluation_bounds(states: torch.Tensor) -> None:
+    operator = unstable(states)
+    large = 100 * states
+    with torch.no_grad():
+        [free], [bounded] = operator.train().advance([large]), operator.eval().advance([large])
+    assert free.norm() > 10 * bounded.norm()
+
+
+def test_only_periodic_axes_have_waves() -> None:
+    walls = STEP.model_copy(update={"periodic": (False,)})
+    with pytest.raises(ValidationError, match="periodic axes only with bounded"):
+        TrajectoryConfig(step=walls, components=(0,), states=(0,), conserved=(False,), bounded=True)
