@@ -310,5 +310,5 @@ def draw(rows: list[Row], path: Path) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.legend()
+    figure.legend(loc="outside upper center", ncols=2)  # where no point is
     figure.savefig(path, dpi=100)
