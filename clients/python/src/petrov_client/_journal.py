@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from petrov_client._frame_files import CONTINUED
-from petrov_client._lock import claim
+from petrov_client._lock import LockedFile
 from petrov_client._partial import check_same
 
 if TYPE_CHECKING:
@@ -112,13 +112,12 @@ class Journal:
         self.done, self.outside = 0, False
         self._shapes: dict[str, Shape] = {}
         self._start = 0  # of the first record
-        self._file = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
-        self._lock: int | None = None
+        self._locked = LockedFile(self.path)
+        self._file = self._locked.content
         try:
-            self._lock = claim(self._file, self.path)
             self._open(resume=resume)
         except BaseException:
-            self._close()
+            self._locked.close()
             raise
 
     def __enter__(self) -> Self:
@@ -127,7 +126,7 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         if self.path.exists() and self.path.stat().st_size == 0:
             self.remove()
-        self._close()
+        self._locked.close()
 
     def add(self, outputs: Mapping[str, Fields], *, outside: bool = False) -> None:
         """Append a frame `[(batch), (component), *grid]` of every output.
@@ -182,13 +181,6 @@ class Journal:
         """
         self._file.close()  # Windows removes no open file
         self.path.unlink()
-
-    def _close(self) -> None:
-        """Close the file, and end the lock."""
-        self._file.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
     def _open(self, *, resume: bool) -> None:
         """Find what an earlier run has left.

@@ -10,6 +10,37 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+class LockedFile:
+    """A file that one process at a time may read and write, made where it is missing.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        content: The open file; it may be closed earlier than the lock ends.
+
+    Raises:
+        ValueError: Another process has opened the file, or has just finished it.
+        OSError: It cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.content: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+        self._lock: int | None = None
+        try:
+            self._lock = claim(self.content, path)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file, and end the lock; safe to call again."""
+        self.content.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
 def claim(file: BinaryIO, path: Path) -> int | None:
     """Lock a file for this process, also while it is renamed; the lock ends with the process.
 

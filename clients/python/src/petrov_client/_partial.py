@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from petrov_client._exceptions import InvalidResponse
 from petrov_client._files import attributes, hdf5
-from petrov_client._lock import claim
+from petrov_client._lock import LockedFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,13 +85,12 @@ class Partial:
         self.done = [False] * len(pieces)
         self._contents: Contents | None = None
         self._end = 0  # of what HDF5 wrote: the offset of the tally
-        self._file = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
-        self._lock: int | None = None
+        self._locked = LockedFile(self.path)
+        self._file = self._locked.content
         try:
-            self._lock = claim(self._file, self.path)
             self._resume()
         except BaseException:
-            self._close()
+            self._locked.close()
             raise
 
     def __enter__(self) -> Self:
@@ -101,13 +100,7 @@ class Partial:
         self._file.close()
         if self._contents is None:
             self.path.unlink()  # there is no output
-        self._close()
-
-    def _close(self) -> None:
-        """Close the file, and end the lock."""
-        self._file.close()
-        if self._lock is not None:
-            os.close(self._lock)
+        self._locked.close()
 
     def write(self, number: int, outputs: Mapping[str, Fields]) -> None:
         """Write the outputs of a piece to their offsets; the first ones determine the shapes of the datasets.
