@@ -27,6 +27,7 @@ from benchmarks.service import fairness, importer, latency, malformed, mixed_gri
 from benchmarks.tables import (
     accuracy,
     attention,
+    bounds,
     breakeven,
     certified,
     charts,
@@ -98,6 +99,9 @@ def everything(context: typer.Context, repository: Repository = MODELS, quick: Q
     measure_pareto(repository, quick)
     measure_breakeven(quick)
     if not quick:
+        measure_tolerance()
+        measure_certified()
+        measure_bounds()
         measure_summary()
 
 
@@ -151,6 +155,13 @@ def measure_certified(quick: Quick = False) -> None:
     """Measure what bounds, estimate and novelty of `darcy` cost beside its prediction; into docs/benchmarks.md."""
     found = certified.measure(CHECKPOINTS / "darcy", quick=quick)
     put("certified", certified.document(found), certified.tables(found), quick=quick)
+
+
+@app.command("bounds")
+def measure_bounds(quick: Quick = False) -> None:
+    """Measure how close the bounds of `darcy` are and how often its estimates hold; into docs/benchmarks.md."""
+    found = bounds.measure(CHECKPOINTS / "darcy", quick=quick)
+    put("bounds", bounds.document(found), bounds.tables(found), quick=quick)
 
 
 @app.command("summary")

@@ -13,7 +13,7 @@ import torch
 
 from export.deployable import Deployable
 from export.probes import draw, lengths, shapes
-from physics.norms import relative_l2
+from physics.numerics.norms import relative_l2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

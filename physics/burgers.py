@@ -3,7 +3,7 @@ r"""Burgers' equation on a periodic interval: the velocity at a later time.
 .. math::
     u_t + (u^2/2)_x = \nu u_{xx}
 
-The discretisation is Fourier in space and ETDRK4 in time; see `physics.etdrk4`.
+The discretisation is Fourier in space and ETDRK4 in time; see `physics.numerics.etdrk4`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import fft
 
-from physics import etdrk4, fields
+from physics.numerics import etdrk4, fields
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

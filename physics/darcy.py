@@ -3,8 +3,9 @@ r"""Darcy's flow in the unit square: the pressure u of a permeability a.
 .. math::
     -\nabla \cdot (a \nabla u) = f, \qquad u = 0 \text{ on the boundary}
 
-The scheme is that of `physics.volumes`. With `wall` = 1/(2n) on n points it is the cell-centred scheme on n cells. The
-benchmark's fields have n = 421; the default `wall` is that of the coarser grids that are strided out of them.
+The scheme is that of `physics.numerics.volumes`. With `wall` = 1/(2n) on n points it is the cell-centred scheme on n
+cells. The benchmark's fields have n = 421; the default `wall` is that of the coarser grids that are strided out of
+them.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.interpolate import RectBivariateSpline
 
-from physics import fields, volumes
-from physics.adjoint import Linearised
-from physics.elliptic import inverse_energy, solve_elliptic
-from physics.grid import CELLS, WALL, axis
+from physics.numerics import fields, volumes
+from physics.numerics.adjoint import Linearised
+from physics.numerics.elliptic import inverse_energy, solve_elliptic
+from physics.numerics.grid import CELLS, WALL, axis
 from physics.registry import Classical
 from physics.sensing import Sensing
 

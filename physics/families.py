@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from physics import fields
 from physics.darcy import HIGH, LOW
-from physics.grid import CELLS
+from physics.numerics import fields
+from physics.numerics.grid import CELLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

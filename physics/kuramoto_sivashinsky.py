@@ -3,8 +3,8 @@ r"""The Kuramoto-Sivashinsky equation on a periodic interval: flame fronts and f
 .. math::
     u_t + (u^2/2)_x + u_{xx} + u_{xxxx} = 0, \qquad 0 \le x < L
 
-The discretisation is Fourier in space and ETDRK4 in time; see `physics.etdrk4`. The mean of u is conserved, and
-u(x - c) and -u(-x) are solutions where u is.
+The discretisation is Fourier in space and ETDRK4 in time; see `physics.numerics.etdrk4`. The mean of u is conserved,
+and u(x - c) and -u(-x) are solutions where u is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import fft
 
-from physics import etdrk4
+from physics.numerics import etdrk4
 from physics.registry import Classical
 
 if TYPE_CHECKING:

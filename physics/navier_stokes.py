@@ -6,7 +6,7 @@ r"""The forced two-dimensional Navier-Stokes equations on the periodic unit squa
     f = 0.1\,(\sin 2\pi(x + y) + \cos 2\pi(x + y))
 
 This is the benchmark of the Fourier neural operator (Li et al., ICLR 2021, arXiv 2010.08895). The discretisation is
-Fourier in space and ETDRK4 in time; see `physics.etdrk4`. The mean of the vorticity is conserved.
+Fourier in space and ETDRK4 in time; see `physics.numerics.etdrk4`. The mean of the vorticity is conserved.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import fft
 
-from physics import etdrk4
+from physics.numerics import etdrk4
 from physics.registry import Classical
 
 if TYPE_CHECKING:

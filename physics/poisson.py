@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import fft
 
-from physics.grid import nodes
+from physics.numerics.grid import nodes
 from physics.registry import Classical
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from physics.norms import relative_l2
+from physics.numerics.norms import relative_l2
 from training import checkpoint
 from training.data import prepare, read
 from training.evaluation import predict

@@ -20,7 +20,7 @@ import typer
 from numpy.typing import NDArray
 
 from physics import burgers, cole_hopf
-from physics.norms import relative_l2
+from physics.numerics.norms import relative_l2
 from training import checkpoint, evaluation, examples
 from training.evaluation import attention
 from training.evaluation.conditions import ranges

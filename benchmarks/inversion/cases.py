@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from physics import darcy
-from physics.grid import CELLS, axis
-from physics.karhunen_loeve import KarhunenLoeve
-from physics.materials import LogNormal, TwoMaterials
-from physics.sensors import Sensors, lattice
+from physics.numerics.grid import CELLS, axis
+from physics.posterior.karhunen_loeve import KarhunenLoeve
+from physics.posterior.materials import LogNormal, TwoMaterials
+from physics.posterior.sensors import Sensors, lattice
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from physics.materials import Material
+    from physics.posterior.materials import Material
 
 POINTS = 85
 """Of the grid on which both methods invert."""

@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks.inversion.cases import PRIORS, SIDE, Case
 from benchmarks.inversion.forward import Network
 from benchmarks.inversion.measure import model_error, run
-from physics.adjoint import Linearised
-from physics.sensors import lattice
+from physics.numerics.adjoint import Linearised
+from physics.posterior.sensors import lattice
 from serving.inversion.classical import ClassicalModel
 
 if TYPE_CHECKING:

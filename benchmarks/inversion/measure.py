@@ -12,11 +12,11 @@ import numpy as np
 
 from benchmarks.inversion.cases import NOISE, POINTS, PRIORS, SIDE, Case
 from benchmarks.inversion.forward import Network
-from physics.adjoint import Linearised
-from physics.grid import axis
-from physics.karhunen_loeve import KarhunenLoeve
-from physics.norms import relative_l2
-from physics.sensors import Sensors, lattice
+from physics.numerics.adjoint import Linearised
+from physics.numerics.grid import axis
+from physics.numerics.norms import relative_l2
+from physics.posterior.karhunen_loeve import KarhunenLoeve
+from physics.posterior.sensors import Sensors, lattice
 from serving.inversion.classical import ClassicalModel
 from serving.inversion.estimate import estimate, summarise
 from serving.inversion.posterior import Coordinates, Posterior

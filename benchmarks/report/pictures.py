@@ -9,10 +9,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import onnxruntime
 
-import physics.averages
 import physics.darcy
 from benchmarks.repository import feed, newest_graph
-from physics.grid import WALL
+from physics.numerics.averages import coarsen
+from physics.numerics.grid import WALL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ def draw_darcy(repository: Path, target: Path) -> None:
 
 def draw_inverse(repository: Path, target: Path) -> None:
     """Draw the newest exported `darcy_inverse` on a pressure with noise."""
-    truth = physics.averages.coarsen(physics.darcy.sample(SEED)[0], BLOCKS, WALL)
+    truth = coarsen(physics.darcy.sample(SEED)[0], BLOCKS, WALL)
     clean = sample(SEED)[1]
     spread = np.std([sample(SEED + 1 + other)[1] for other in range(OTHERS)], axis=0)
     noisy = clean + NOISE * spread * np.random.default_rng(SEED).standard_normal(clean.shape)

@@ -22,7 +22,7 @@ from benchmarks.baselines.environment import versions
 from benchmarks.baselines.process import Baseline
 from benchmarks.service.running import running
 from export.repository import publish
-from physics.norms import relative_l2
+from physics.numerics.norms import relative_l2
 from training.data import generate, store
 from training.importing import reference
 from training.problems.registry import PROBLEMS

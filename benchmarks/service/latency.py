@@ -20,7 +20,7 @@ import tritonclient.grpc as triton
 from numpy.typing import NDArray
 
 import physics.darcy
-import physics.early_stopping
+import physics.numerics.early_stopping
 from benchmarks.repository import feed, newest_graph
 from benchmarks.service import servers
 from benchmarks.service.running import Addresses, running
@@ -50,7 +50,7 @@ def rows(repository: Path, points: int = 141) -> list[tuple[str, ...]]:
             "Triton, gRPC": triton_route(service, field),
             "ONNX Runtime, in process": runtime_route(repository, field),
             f"{servers.IN_PROCESS}, npy": http_route(http, plain, field),
-            f"conjugate gradients, {STEPS} steps, float32": lambda: physics.early_stopping.solve(field, STEPS),
+            f"conjugate gradients, {STEPS} steps, float32": lambda: physics.numerics.early_stopping.solve(field, STEPS),
         }
         outputs = {name: route() for name, route in routes.items()}
         times = interleave(routes)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from benchmarks.service import throughput
 
-MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "h")
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "h", "<")
 
 
 def draw_forward(found: list[forward.Cell], target: Path) -> None:

@@ -61,6 +61,7 @@ FIELDS = (
     Subject("burgers-paper", "fourier", "2048 points"),
     Subject("darcy-paper85", "galerkin", "85 x 85"),
     Subject("darcy-paper", "galerkin", "141 x 141", timed=3),
+    Subject("darcy_inverse-paper", "galerkin", "141 x 141", timed=3),
 )
 SEQUENCES = (
     Subject("listops-paper", "softmax", "500 to 2,000 tokens", timed=2, parts=16),

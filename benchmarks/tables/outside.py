@@ -14,8 +14,8 @@ import torch
 
 from physics import darcy
 from physics.families import FAMILIES
-from physics.grid import CELLS, axis
-from physics.norms import relative_l2
+from physics.numerics.grid import CELLS, axis
+from physics.numerics.norms import relative_l2
 from training import checkpoint
 from training.calibration.novelty import OUTSIDE
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import physics.averages
 import physics.burgers
 import physics.darcy
 from benchmarks.baselines.interleaving import Side, interleave
 from benchmarks.repository import newest_graph
-from benchmarks.tables.forward import relative
-from physics.grid import WALL
+from physics.numerics.averages import coarsen
+from physics.numerics.grid import WALL
+from physics.numerics.norms import relative_l2
 from training.user_error import UserError
 
 if TYPE_CHECKING:
@@ -30,10 +30,9 @@ if TYPE_CHECKING:
 
     from benchmarks.report.page import Table
 
-SEED, OTHERS = (
-    900,
-    16,
-)  # of the fields; and further samples for the pressure's standard deviation, the unit of the noise
+SEED = 900  # of the fields
+OTHERS = 16  # further samples, for the pressure's standard deviation, which is the unit of the noise
+FIELDS, QUICK_FIELDS = 12, 1
 GRID, BLOCKS, POINTS = 141, (36, 36), (512, 2048, 8192)
 NOISE, QUICK_NOISE = (0.0, 0.01, 0.1), (0.01,)
 MODELS = ("darcy_inverse", "burgers")
@@ -62,7 +61,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Both:
-    """Network and solver on the same fields: seconds per field, and mean relative L2 errors."""
+    """Network and solver on the same fields: seconds per field, and mean relative L2 errors with standard errors."""
 
     model: str
     input: str
@@ -71,6 +70,8 @@ class Both:
     solver_seconds: float
     network_error: float
     solver_error: float
+    network_standard_error: float
+    solver_standard_error: float
 
 
 def measure(repository: Path, models: tuple[str, ...] = MODELS, *, quick: bool) -> list[Both]:
@@ -86,18 +87,17 @@ def measure(repository: Path, models: tuple[str, ...] = MODELS, *, quick: bool) 
     """
     if unknown := set(models) - set(MODELS):
         raise UserError(f"expected models among {', '.join(MODELS)} but got {', '.join(sorted(unknown))}")
-    fields, found = 1 if quick else 3, list[Both]()
+    fields, found = QUICK_FIELDS if quick else FIELDS, list[Both]()
     if "darcy_inverse" in models:
         found += inversions(repository, QUICK_NOISE if quick else NOISE, fields)
     if "burgers" in models:
-        found += integrations(repository, POINTS[:1] if quick else POINTS, 3 * fields)
+        found += integrations(repository, POINTS[:1] if quick else POINTS, fields)
     return found
 
 
 def others(document: dict[str, Any] | None, models: tuple[str, ...]) -> list[Both]:
     """Return the rows of a former run whose models are not measured again."""
-    rows = [Both(**row) for row in (document or {}).get("solvers", ())]
-    return [row for row in rows if row.model not in models]
+    return [Both(**row) for row in (document or {}).get("solvers", ()) if row["model"] not in models]
 
 
 def position(each: Both) -> int:
@@ -116,7 +116,7 @@ def inversions(repository: Path, noise: tuple[float, ...], fields: int) -> Itera
     samples = [physics.darcy.sample(SEED + n) for n in range(fields + OTHERS)]
     pressures = np.stack([physics.darcy.restrict(pressure, GRID) for _, pressure in samples])
     clean, spread = pressures[:fields], pressures[fields:].std(axis=0)
-    truth = np.stack([physics.averages.coarsen(coefficient, BLOCKS, WALL) for coefficient, _ in samples[:fields]])
+    truth = np.stack([coarsen(coefficient, BLOCKS, WALL) for coefficient, _ in samples[:fields]])
     random = np.random.default_rng(SEED)
     for level in noise:
         noisy = clean + level * spread * random.standard_normal(clean.shape)
@@ -157,9 +157,12 @@ def compare(model: Path, task: Task) -> Both:
             ),
         ]
         network, classical = interleave(sides, 1, folder, warm=False)
-        errors = [relative(np.load(folder / f"{n}.npy"), task.truth) for n in range(2)]
+        errors = [relative_l2(np.load(folder / f"{n}.npy"), task.truth) for n in range(2)]
     count = len(task.fields)
-    return Both(model.name, task.name, count, network.seconds / count, classical.seconds / count, *errors)
+    seconds = (side.seconds / count for side in (network, classical))
+    means = (each.mean().item() for each in errors)
+    spreads = (each.std().item() / max(count - 1, 1) ** 0.5 for each in errors)
+    return Both(model.name, task.name, count, *seconds, *means, *spreads)
 
 
 def document(found: list[Both]) -> dict[str, Any]:
@@ -181,6 +184,6 @@ def row(each: Both) -> tuple[str, ...]:
         f"{1e3 * each.network_seconds:.0f}",
         f"{1e3 * each.solver_seconds:.0f}",
         f"{each.solver_seconds / each.network_seconds:.1f}",
-        f"{each.network_error:.2e}",
-        f"{each.solver_error:.2e}",
+        f"{each.network_error:.2e} ± {each.network_standard_error:.0e}",
+        f"{each.solver_error:.2e} ± {each.solver_standard_error:.0e}",
     )

@@ -20,8 +20,8 @@ import physics.darcy
 from benchmarks.repository import one_thread
 from export.released import FOLDER, GRAPH
 from physics.families import FAMILIES
-from physics.grid import axis
-from physics.norms import relative_l2
+from physics.numerics.grid import axis
+from physics.numerics.norms import relative_l2
 from training import checkpoint
 from training.evaluation import table
 

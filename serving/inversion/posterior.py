@@ -17,9 +17,9 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from physics.karhunen_loeve import KarhunenLoeve
-    from physics.materials import Material
-    from physics.sensors import Sensors
+    from physics.posterior.karhunen_loeve import KarhunenLoeve
+    from physics.posterior.materials import Material
+    from physics.posterior.sensors import Sensors
 
     Fields = NDArray[np.float64]
 

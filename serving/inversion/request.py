@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray  # noqa: TC002  pydantic reads annotations at run time
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from physics.karhunen_loeve import MODES
-from physics.materials import LogNormal, Material, TwoMaterials
+from physics.posterior.karhunen_loeve import MODES
+from physics.posterior.materials import LogNormal, Material, TwoMaterials
 from serving.document import Document
 from serving.inversion.job import State  # noqa: TC001  as above
 from serving.problem_details import ProblemDetails  # noqa: TC001  as above

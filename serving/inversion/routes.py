@@ -12,8 +12,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import ValidationError
 
 from physics import registry
-from physics.karhunen_loeve import KarhunenLoeve
-from physics.sensors import Sensors
+from physics.posterior.karhunen_loeve import KarhunenLoeve
+from physics.posterior.sensors import Sensors
 from serving.auth.keys import Scope
 from serving.catalogue.card import KINDS
 from serving.codecs import json_arrays, negotiation, safetensors

@@ -16,7 +16,7 @@ from serving.umbridge.field_model import FieldModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from physics.composite import Composite, Composition
+    from physics.posterior.composite import Composite, Composition
     from serving.service import Service
     from serving.umbridge.field_model import FieldFunction
     from serving.umbridge.model import Call, Vector

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from physics.composite import composites
+from physics.posterior.composite import composites
 from serving.problem_details import UnknownModel
 from serving.umbridge.composite_model import CompositeModel
 from serving.umbridge.field_model import FieldModel, fits
 
 if TYPE_CHECKING:
-    from physics.composite import Composite
+    from physics.posterior.composite import Composite
     from serving.service import Service
     from serving.umbridge.model import Model
 

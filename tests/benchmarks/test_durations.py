@@ -38,4 +38,5 @@ def test_rows_of_models_that_are_not_measured_stay() -> None:
         solvers.measure(config.RECIPES, ("heat",), quick=True)
 
 
-NUMBERS = dict.fromkeys(("network_seconds", "solver_seconds", "network_error", "solver_error"), 1.0)
+ERRORS = ("network_error", "solver_error", "network_standard_error", "solver_standard_error")
+NUMBERS = dict.fromkeys(("network_seconds", "solver_seconds", *ERRORS), 1.0)

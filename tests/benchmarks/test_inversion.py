@@ -12,9 +12,9 @@ from benchmarks.inversion import measure
 from benchmarks.inversion.cases import NOISE, POINTS, PRIORS, Case
 from benchmarks.inversion.measure import CLASSICAL, NETWORK, Row
 from physics import darcy
-from physics.adjoint import Linearised
-from physics.grid import axis
-from physics.sensors import Sensors, lattice
+from physics.numerics.adjoint import Linearised
+from physics.numerics.grid import axis
+from physics.posterior.sensors import Sensors, lattice
 from serving.inversion.classical import ClassicalModel
 
 if TYPE_CHECKING:

@@ -114,7 +114,7 @@ def test_a_target_without_its_grid_is_not_measured() -> None:
     single = forward.document([cell(141, 1.0)])
     assert targets.speedup(forward.RUNTIME, forward.REFERENCE)(single) == "4.0 times"
     assert targets.above_floor(single) == "2.00 of the floor"
-    assert targets.beside_lu(single) == "4.0 times, errors 1.0e-03 and 3.0e-03"
+    assert targets.beside(forward.LU)(single) == "4.0 times, errors 1.0e-03 and 3.0e-03"
     with pytest.raises(LookupError):
         targets.point_cost(forward.RUNTIME)(single)
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petrov_client import GridInfo, InvalidInput, InvalidResponse, ModelInfo, TensorInfo, Where, _arrays
-from petrov_client._arrays import PredictionOutput, check_input
-from petrov_client._quality import Response
+from petrov_client import GridInfo, InvalidInput, InvalidResponse, ModelInfo, TensorInfo, Where
+from petrov_client._values import arrays
+from petrov_client._values.arrays import PredictionOutput, check_input
+from petrov_client._values.quality import Response
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +53,7 @@ def test_large_fields_make_small_pieces() -> None:
     checked = check_input(toy(batch=64), np.broadcast_to(np.float32(1), (6, 1000, 1000)))
     sizes = [checked.inputs[0].fields(piece).nbytes for piece in checked.pieces()]
     assert sizes == [8_000_000] * 3
-    assert max(sizes) <= _arrays.PIECE_BYTES
+    assert max(sizes) <= arrays.PIECE_BYTES
 
 
 @pytest.mark.parametrize("dtype", ["f8", ">f4", "f2", "i8", "u1"])

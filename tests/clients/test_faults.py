@@ -33,9 +33,9 @@ from petrov_client import (
     UnknownModel,
     Where,
 )
-from petrov_client._http import retry_after
-from petrov_client._npy import decode, encode
-from petrov_client._retry import ATTEMPTS, Attempts
+from petrov_client._wire.npy import decode, encode
+from petrov_client._wire.over_http import retry_after
+from petrov_client._wire.retry import ATTEMPTS, Attempts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 import zarr
 
-from petrov_client import _files, _frame_files, _journal
+from petrov_client._files import frame_files, kept_frames, local, quality_columns
+from petrov_client._values.quality import Quality
 from tests.clients.test_movie import described
 
 if TYPE_CHECKING:
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("name", ["flow.h5", "flow.zarr", "flow.npz", "flow.npy"])
 def test_trajectories_are_written_in_every_format(tmp_path: Path, name: str, batch: tuple[int, ...]) -> None:
     path, info = tmp_path / name, described()
-    _files.check_output(path, _files.TRAJECTORIES)
+    local.check_output(path, local.TRAJECTORIES)
     found = np.random.default_rng(0).random((50, *batch, 3000), np.float32)  # 21 frames of a sample fill a chunk
-    written = _frame_files.write(path, ({"state": frame} for frame in found), info, 50)
+    written = frame_files.write(path, ({"state": frame} for frame in found), info, 50)
     assert list(tmp_path.iterdir()) == [path]
     expected = np.moveaxis(found, 0, len(batch))
     np.testing.assert_array_equal(read(path), expected)
@@ -33,8 +35,8 @@ def test_trajectories_are_written_in_every_format(tmp_path: Path, name: str, bat
     if path.suffix == ".zarr":
         assert dict(zarr.open_group(str(path), mode="r")["state"].attrs) == {"units": "1", "meaning": "height"}
         with pytest.raises(ValueError, match="expected a new folder"):
-            _files.check_output(path, _files.TRAJECTORIES)
-        _frame_files.write(path, [{"state": found[0]}], info, 1)
+            local.check_output(path, local.TRAJECTORIES)
+        frame_files.write(path, [{"state": found[0]}], info, 1)
         assert read(path).shape[-2] == 1
 
 
@@ -45,39 +47,66 @@ def test_an_interrupted_write_leaves_no_file(tmp_path: Path, name: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        _frame_files.write(tmp_path / name, frames(), described(), 50)
+        frame_files.write(tmp_path / name, frames(), described(), 50)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["flow.h5", "flow.zarr", "flow.npy"])
 def test_memory_holds_a_few_frames_of_a_trajectory(tmp_path: Path, name: str) -> None:
     frame = np.zeros(2**16, np.float32)
-    with _journal.Journal(tmp_path / name, {}, resume=False) as journal:
-        journal.add({"state": frame})
-        _frame_files.write(tmp_path / name, journal.frames(1), described(), 1)  # imports its libraries
+    with kept_frames.KeptFrames(tmp_path / name, {}, resume=False) as kept:
+        kept.add({"state": frame})
+        frame_files.write(tmp_path / name, kept.frames(1), described(), 1)  # imports its libraries
         tracemalloc.start()
         try:
             for _ in range(199):
-                journal.add({"state": frame + 1})
-            _frame_files.write(tmp_path / name, journal.frames(200), described(), 200)
+                kept.add({"state": frame + 1})
+            frame_files.write(tmp_path / name, kept.frames(200), described(), 200)
             most = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
     assert most < 20 * frame.nbytes
 
 
-def read(path: Path) -> Any:
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("name", ["flow.h5", "flow.zarr", "flow.npz", "flow.npy"])
+def test_what_is_known_about_frames_is_written_beside_them(tmp_path: Path, name: str, batch: tuple[int, ...]) -> None:
+    path, info = tmp_path / name, replace(described(), quality=("error_estimate", "novelty"))
+    frames = []
+    for number in range(5):
+        outputs = {"state": np.full((*batch, 3000), number, np.float32)}
+        known = Quality(error_estimate=np.full(batch, 0.1 * number), outside=np.full(batch, number > 3))
+        frames.append(outputs | quality_columns.of_frame(info, known, frame_files.batch_of(outputs, info)))
+    written = frame_files.write(path, frames, info, 5)
+    assert read(path).shape == (*batch, 5, 3000)
+    if path.suffix == ".npy":
+        assert list(written.shapes) == ["state"]
+        return
+    assert written.shapes["error_estimate"] == (*batch, 5)
+    np.testing.assert_allclose(read(path, "error_estimate"), np.broadcast_to(0.1 * np.arange(5), (*batch, 5)))
+    np.testing.assert_array_equal(read(path, "outside"), np.broadcast_to([0, 0, 0, 0, 1], (*batch, 5)))
+    assert np.isnan(read(path, "novelty")).all()
+
+
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, where a test before has imported it
+def test_a_movie_shows_outputs_alone(tmp_path: Path) -> None:
+    path, info = tmp_path / "flow.mp4", replace(described(), quality=("novelty",))
+    frames = [{"state": np.linspace(0, n, 16, dtype=np.float32), "novelty": np.float32(1)} for n in range(1, 4)]
+    assert frame_files.write(path, frames, info, 3).shapes == {"state": (3, 16)}
+
+
+def read(path: Path, name: str = "state") -> Any:
     if path.suffix == ".h5":
         with h5py.File(path) as file:
-            return file["state"][:]
+            return file[name][:]
     if path.suffix == ".zarr":
-        return zarr.open_group(str(path), mode="r")["state"][:]
+        return zarr.open_group(str(path), mode="r")[name][:]
     if path.suffix == ".npz":
         with np.load(path) as archive:
-            return archive["state"]
+            return archive[name]
     return np.load(path)
 
 
 def test_only_trajectories_are_written_as_zarr(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected an output file that ends in"):
-        _files.check_output(tmp_path / "fields.zarr")
+        local.check_output(tmp_path / "fields.zarr")

@@ -12,11 +12,11 @@ import pytest
 
 from petrov_client import AsyncClient, Client, DeadlineExceeded, InvalidInput, Inversion, RequestError, UnknownModel
 from petrov_client.__main__ import main
-from petrov_client._http import problem_fault
-from petrov_client._inversion import sensors, status
+from petrov_client._wire.inversion import sensors, status
+from petrov_client._wire.over_http import problem_fault
 from physics import darcy
-from physics.grid import axis
-from physics.sensors import Sensors, lattice
+from physics.numerics.grid import axis
+from physics.posterior.sensors import Sensors, lattice
 from tests.conftest import wait_until
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from petrov_client import InvalidResponse
-from petrov_client._npy import decode, encode
+from petrov_client._wire.npy import decode, encode
 
 SHAPES = arrays.array_shapes(min_dims=1, max_dims=5, max_side=6)
 

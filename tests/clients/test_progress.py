@@ -6,15 +6,13 @@ import importlib.util
 
 import pytest
 
-from petrov_client import _progress
-from petrov_client._progress import reporting
+from petrov_client._values import progress
+from petrov_client._values.progress import reporting
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
     """Hide these libraries, as if they were not installed."""
-    monkeypatch.setattr(
-        _progress, "find_spec", lambda name: None if name in missing else importlib.util.find_spec(name)
-    )
+    monkeypatch.setattr(progress, "find_spec", lambda name: None if name in missing else importlib.util.find_spec(name))
 
 
 def test_a_function_receives_the_numbers_done_and_in_all() -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import petrov_client
-from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient, PetrovError, Where, _exceptions
+from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient, PetrovError, Where
+from petrov_client._values import exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,14 +41,15 @@ def test_the_package_exports_exactly_these_names() -> None:
 def test_every_module_but_the_command_and_an_engines_is_private() -> None:
     folder = Path(petrov_client.__file__).parent
     assert {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")} == {"jax", "ray_data", "torch"}
+    assert all(path.parent.name.startswith("_") for path in folder.glob("*/__init__.py"))
     assert (folder / "py.typed").exists()
 
 
 def test_the_exceptions_form_the_tree_that_the_docstring_draws() -> None:
     for parent, children in TREE.items():
-        below = {child.__name__ for child in getattr(_exceptions, parent).__subclasses__()}
+        below = {child.__name__ for child in getattr(exceptions, parent).__subclasses__()}
         assert below == set(children)
-    drawn = re.findall(r"[─ ] (\w+) {2,}\w|^ {4}(PetrovError)$", _exceptions.__doc__ or "", re.MULTILINE)
+    drawn = re.findall(r"[─ ] (\w+) {2,}\w|^ {4}(PetrovError)$", exceptions.__doc__ or "", re.MULTILINE)
     assert {name for pair in drawn for name in pair if name} == EXCEPTIONS
 
 

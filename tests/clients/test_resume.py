@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from petrov_client import InvalidInput, OutsideTrainingWarning
-from petrov_client._arrays import check_input
-from petrov_client._models import model_info
-from petrov_client._rollout import Rollouts
+from petrov_client._requests.rollout import Rollouts
+from petrov_client._values.arrays import check_input
+from petrov_client._values.models import model_info
 from tests import toy_rollouts
 from tests.clients.conftest import KINDS
 from tests.clients.test_files import read
@@ -52,7 +52,8 @@ def test_a_killed_command_goes_on_behind_its_last_whole_frame(
         assert process.wait() < 0
     assert names(tmp_path) == {"start.npy", "out.npy.partial"}
     os.truncate(kept, kept.stat().st_size - 1)  # as if the last frame had not reached the disk
-    whole = len(kept.read_bytes().partition(b"\n")[2]) // (U.nbytes + 5)  # a flag and a checksum follow each frame
+    # Three numbers of three samples, a flag and a checksum follow each frame.
+    whole = len(kept.read_bytes().partition(b"\n")[2]) // (U.nbytes + 3 * 3 * 4 + 5)
     wait_until(lambda: gateway.service.admission._requests == 0)
     before = frames_sent(gateway)
     done = petrov(*command, "--frames", whole + 20, "--resume")
@@ -107,6 +108,7 @@ def test_frames_that_are_all_there_are_not_asked_for(
         assert petrov(*kept, "--parameter", "rate=9", "--frames", 8, "--resume").returncode == 0
     assert frames_sent(gateway) == before
     assert names(tmp_path) == {"start.npy", "out.h5"}
+    assert read(tmp_path / "out.h5", "outside").tolist() == [[1] * 8, [0] * 8]
 
 
 @pytest.mark.parametrize("suffix", ["h5", "zarr"])
@@ -122,6 +124,12 @@ def test_a_finished_rollout_is_continued(
     assert done.returncode == 0, done.stderr
     assert frames_sent(gateway) - before == 3 * 20
     np.testing.assert_array_equal(read(out), read(whole))
+    for column in ("error_estimate", "outside"):
+        np.testing.assert_array_equal(read(out, column), read(whole, column))
+    estimates = read(out, "error_estimate")
+    np.testing.assert_allclose(estimates[:, :12], [toy_rollouts.ESTIMATES] * 3, rtol=1e-6)
+    assert np.isnan(estimates[:, 12:]).all()
+    assert estimates.shape == read(out, "novelty").shape == (3, 50)
     assert petrov(*command, out, "--frames", 40, "--resume").stdout == f"{out} has 50 frames already\n"
     done = petrov(*command, out, "--frames", 40, "--resume", "--parameter", "rate=2")
     assert (done.returncode, f"{out} belongs to another job: rate: expected 2.0" in done.stderr) == (2, True)

@@ -18,9 +18,9 @@ from petrov_client import (
     InvalidInput,
     OutsideTrainingWarning,
     ServerFault,
-    _arrays,
 )
-from petrov_client._multipart import Parts
+from petrov_client._values import arrays
+from petrov_client._wire.multipart import Parts
 from tests import toy_rollouts
 from tests.clients.conftest import KINDS, address_for
 from tests.conftest import wait_until
@@ -133,7 +133,7 @@ async def test_a_request_whose_samples_all_fail_ends_no_other(
 ) -> None:
     u, rate = np.full((5, 16), 1e30, np.float32), np.array([9.0, 9.0, 1.0, 9.0, 3.0])
     together, known = await rolled(kind, gateway, u, 20, rate=rate, partial=True, quality=True)
-    monkeypatch.setattr(_arrays, "PIECE_BYTES", 2 * u[0].nbytes)  # requests of two samples
+    monkeypatch.setattr(arrays, "PIECE_BYTES", 2 * u[0].nbytes)  # requests of two samples
     found, found_known = await rolled(kind, gateway, u, 20, rate=rate, partial=True, quality=True)
     np.testing.assert_array_equal(found, together)
     for name in ("error_estimate", "novelty", "outside"):

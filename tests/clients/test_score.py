@@ -28,10 +28,10 @@ from petrov_client import (
     Scored,
     TensorInfo,
     Unavailable,
-    _partial,
     score,
 )
-from petrov_client._npy import encode
+from petrov_client._files import partial_file
+from petrov_client._wire.npy import encode
 from tests import toy_fields, toy_gauges
 from tests.conftest import ready, wait_until
 
@@ -44,7 +44,7 @@ ROOT = Path(__file__).parents[2]
 MEBIBYTE = 2**20
 NPY = {"Content-Type": "application/x-npy"}
 OUTPUTS = (TensorInfo("solution", ("batch", "row"), "1", "pressure"), TensorInfo("energy", ("batch",), "J", "energy"))
-JOB: _partial.Job = {"model": "toy", "version": 1}
+JOB: partial_file.Job = {"model": "toy", "version": 1}
 KILLED_HALF_WAY = """
 import os, sys
 from petrov_client import score
@@ -232,7 +232,7 @@ def test_the_differences_of_jobs_are_named(gateway: Any, source: Path, tmp_path:
 
 def test_one_process_at_a_time(gateway: Any, source: Path, tmp_path: Path) -> None:
     with (
-        _partial.Partial(tmp_path / "out.h5", JOB, OUTPUTS, [slice(0, 1)]),
+        partial_file.Partial(tmp_path / "out.h5", JOB, OUTPUTS, [slice(0, 1)]),
         pytest.raises(ValueError, match="another process has opened"),
     ):
         score("blur", source, tmp_path / "out.h5", [gateway.url])
@@ -311,11 +311,11 @@ def test_the_file_is_closed_and_still_claimed_when_it_is_renamed(
         if path == partial.path:
             seen.append(partial._file.closed)
             with pytest.raises(ValueError, match="another process has opened"):
-                _partial.Partial(tmp_path / "out.h5", JOB, OUTPUTS[:1], [slice(0, 2)])
+                partial_file.Partial(tmp_path / "out.h5", JOB, OUTPUTS[:1], [slice(0, 2)])
         return rename(path, target)
 
     monkeypatch.setattr(Path, "replace", observed)
-    with _partial.Partial(tmp_path / "out.h5", JOB, OUTPUTS[:1], [slice(0, 2)]) as partial:
+    with partial_file.Partial(tmp_path / "out.h5", JOB, OUTPUTS[:1], [slice(0, 2)]) as partial:
         partial.write(0, {"solution": np.ones((2, 3), np.float32)})
         partial.finish()
     assert seen == [True]
@@ -340,7 +340,7 @@ def written(path: Path, sessions: list[list[int]]) -> None:
     pieces = [slice(start, min(start + 2, 11)) for start in range(0, 11, 2)]
     before: set[int] = set()
     for numbers in sessions:
-        with _partial.Partial(path, JOB, OUTPUTS, pieces) as partial:
+        with partial_file.Partial(path, JOB, OUTPUTS, pieces) as partial:
             assert {number for number, done in enumerate(partial.done) if done} == before
             for number in numbers:
                 partial.write(number, {name: array[pieces[number]] for name, array in outputs.items()})
@@ -359,10 +359,10 @@ def written(path: Path, sessions: list[list[int]]) -> None:
 def test_a_file_that_was_cut_short_is_begun_anew(tmp_path_factory: pytest.TempPathFactory, kept: float) -> None:
     folder = tmp_path_factory.mktemp("partial")
     pieces = [slice(0, 2), slice(2, 3)]
-    with _partial.Partial(folder / "out.h5", JOB, OUTPUTS[:1], pieces) as partial:
+    with partial_file.Partial(folder / "out.h5", JOB, OUTPUTS[:1], pieces) as partial:
         partial.write(0, {"solution": np.ones((2, 3), np.float32)})
         partial.tally([0])
     left = folder / "out.h5.partial"
     os.truncate(left, int(kept * (left.stat().st_size - 1)))
-    with _partial.Partial(folder / "out.h5", JOB, OUTPUTS[:1], pieces) as partial:
+    with partial_file.Partial(folder / "out.h5", JOB, OUTPUTS[:1], pieces) as partial:
         assert partial.done == [False, False]

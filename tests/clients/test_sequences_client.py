@@ -23,11 +23,11 @@ from petrov_client import (
     TensorInfo,
     Vocabulary,
     Where,
-    _models,
 )
 from petrov_client.__main__ import main
-from petrov_client._arrays import check_input
-from petrov_client._vocabulary import vocabulary
+from petrov_client._values import models
+from petrov_client._values.arrays import check_input
+from petrov_client._values.vocabulary import vocabulary
 from tests import toy_sequences
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def test_a_vocabulary_of_nonsense_is_unreadable(change: dict[str, Any], descript
     plain = {"words": ["<pad>", "a"], "pattern": "a", "labels": ["x", "y"], "answer": "sequence"} | change
     document["card"]["vocabulary"] = {key: value for key, value in plain.items() if value is not ...}
     with pytest.raises(InvalidResponse, match="the description of a model is not readable"):
-        _models.model_info(document)
+        models.model_info(document)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console, Group
 
-from petrov_client import _tables
+from petrov_client._commands import tables
 
 CARD: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "checkpoints/darcy/published/darcy/card.json").read_text()
@@ -21,7 +21,7 @@ CARD: dict[str, Any] = json.loads(
 def test_every_measured_number_is_readable(width: int) -> None:
     rows = CARD["errors"]
     text = io.StringIO()
-    Console(file=text, width=width).print(Group(*_tables._measurements("Errors", rows)))
+    Console(file=text, width=width).print(Group(*tables._measurements("Errors", rows)))
     lines = text.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert "\N{HORIZONTAL ELLIPSIS}" not in text.getvalue()

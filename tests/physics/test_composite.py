@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from physics import darcy_coordinates
-from physics.composite import Composite, composites
-from physics.darcy_coordinates import BASIS, posterior, simulated
-from physics.materials import LogNormal
+from physics.posterior import darcy_coordinates
+from physics.posterior.composite import Composite, composites
+from physics.posterior.darcy_coordinates import BASIS, posterior, simulated
+from physics.posterior.materials import LogNormal
 
 GRID, STEP = (9, 12), 1e-6
 RNG = np.random.default_rng(4)

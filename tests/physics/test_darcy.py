@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from physics import darcy, elliptic, volumes
+from physics import darcy
 from physics.families import FAMILIES
-from physics.grid import WALL, axis
-from physics.norms import relative_l2
+from physics.numerics import elliptic, volumes
+from physics.numerics.grid import WALL, axis
+from physics.numerics.norms import relative_l2
 
 Field = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import pytest
 
 import physics
 
-MODULES = [module.name for module in pkgutil.iter_modules(physics.__path__, "physics.")]
+MODULES = [module.name for module in pkgutil.walk_packages(physics.__path__, "physics.")]
 
 
 @pytest.mark.parametrize("name", MODULES)

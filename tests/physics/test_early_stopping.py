@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from physics import darcy, early_stopping
-from physics.norms import relative_l2
+from physics import darcy
+from physics.numerics import early_stopping
+from physics.numerics.norms import relative_l2
 
 
 def test_the_error_falls_at_the_rate_of_the_condition_number() -> None:

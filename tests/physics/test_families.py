@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from physics import grid
 from physics.darcy import restrict
 from physics.families import FAMILIES
+from physics.numerics import grid
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physics import burgers, darcy, fields, grid
+from physics import burgers, darcy
+from physics.numerics import fields, grid
 
 FIELDS = 600
 SCATTER = 5 * np.sqrt(2 / FIELDS)  # five standard deviations of a variance estimated from that many normal numbers

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from physics import darcy, fields
-from physics.averages import coarsen
-from physics.grid import WALL, axis
-from physics.inversion import Inverse, invert
-from physics.norms import relative_l2
+from physics import darcy
+from physics.inversion import Inverse, Measured, invert, resampled
+from physics.numerics import fields
+from physics.numerics.averages import coarsen
+from physics.numerics.grid import WALL, axis
+from physics.numerics.norms import relative_l2
 
 Field = NDArray[np.float64]
 
@@ -73,6 +74,21 @@ def test_the_bounds_hold_and_narrow_ones_are_reached() -> None:
     found = invert(darcy.solve(smooth(15)), low=6.0, high=8.0, mismatch=1e-3, iterations=60)
     assert found.min() == 6.0
     assert found.max() == 8.0
+
+
+def test_steps_from_a_coarse_inversion_come_further_than_those_from_a_constant() -> None:
+    u = darcy.solve(materials(61))
+    measured = Measured(u, np.zeros_like(u), 1e-2, 3.0, 12.0, WALL)
+    inverse = Inverse(u, np.full_like(u, 1e-2 * np.sqrt(np.square(u).mean())))
+    from_constant = inverse.minimise(np.full_like(u, 0.5), 40)
+    assert measured.coarser() is not None
+    assert inverse.objective(measured.material(40))[0] < 0.9 * inverse.objective(from_constant)[0]
+
+
+def test_linear_fields_are_resampled_exactly() -> None:
+    y, x = np.meshgrid(np.linspace(0, 1, 9), np.linspace(0, 1, 6), indexing="ij")
+    y_fine, x_fine = np.meshgrid(np.linspace(0, 1, 4), np.linspace(0, 1, 13), indexing="ij")
+    np.testing.assert_allclose(resampled(2 * y - x, (4, 13)), 2 * y_fine - x_fine, atol=1e-14)
 
 
 def test_noise_may_be_given_per_point() -> None:

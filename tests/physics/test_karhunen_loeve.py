@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from physics import fields
-from physics.grid import axis
-from physics.karhunen_loeve import KarhunenLoeve
+from physics.numerics import fields
+from physics.numerics.grid import axis
+from physics.posterior.karhunen_loeve import KarhunenLoeve
 
 
 def centres(cells: int) -> np.ndarray:

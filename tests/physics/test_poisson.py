@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from physics import grid, poisson
+from physics import poisson
+from physics.numerics import grid
 
 Field = NDArray[np.float64]
 

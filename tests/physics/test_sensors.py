@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from physics.grid import axis
-from physics.sensors import Sensors, lattice
+from physics.numerics.grid import axis
+from physics.posterior.sensors import Sensors, lattice
 
 
 def test_a_bilinear_field_is_observed_exactly_up_to_the_walls() -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-import physics.averages
 import physics.burgers
 import physics.cole_hopf
 import physics.darcy
-from physics.grid import WALL
-from physics.norms import relative_l2
+from physics.numerics.averages import coarsen
+from physics.numerics.grid import WALL
+from physics.numerics.norms import relative_l2
 from training import checkpoint
 from training.data.noise import add_noise
 from training.recipes.trajectory import TrajectoryRecipe
@@ -74,7 +74,7 @@ def test_the_inverse_keeps_the_error_of_its_card(
     pressures = physics.darcy.restrict(pressures, points)
     normals = np.random.default_rng(0).standard_normal(pressures.shape)
     measured = add_noise(pressures, np.full(FIELDS, noise), pressures.std(axis=0), normals)
-    means = np.stack([physics.averages.coarsen(field, (36, 36), WALL) for field in coefficients])
+    means = np.stack([coarsen(field, (36, 36), WALL) for field in coefficients])
     assert error("darcy_inverse", measured, means) < MARGIN * on_card("darcy_inverse", (points, points), noise)
 
 

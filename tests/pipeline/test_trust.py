@@ -21,7 +21,7 @@ from export import to_onnx
 from export.layout import CARD, CONFIG
 from export.released import FOLDER
 from petrov_client import Client, GrpcClient, InvalidInput
-from physics.grid import axis
+from physics.numerics.grid import axis
 from tests.conftest import wait_until
 from training.files import write_json
 

@@ -15,15 +15,15 @@ import httpx2
 import numpy as np
 import pytest
 
-from physics import darcy_coordinates
-from physics.darcy_coordinates import BASIS, posterior
+from physics.posterior import darcy_coordinates
+from physics.posterior.darcy_coordinates import BASIS, posterior
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from physics.composite import Composition
+    from physics.posterior.composite import Composition
     from tests.conftest import Gateway
 
 PAGE = Path(__file__).parents[2] / "docs/umbridge.md"

@@ -22,7 +22,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from physics.averages import block_mean, common_grid
+from physics.numerics.averages import block_mean, common_grid
 from training.data import derivatives
 from training.data.pair import only_pair
 from training.problems.description import Description
@@ -45,7 +45,7 @@ class Samples:
     Attributes:
         inputs: `[sample, *grid]` in physical units.
         outputs: `[sample, *grid]` in physical units. Where the problem fixes its output grid they lie on the common
-            grid of `physics.averages`, on which symmetries are exact.
+            grid of `physics.numerics.averages`, on which symmetries are exact.
         problem: The problem.
         provenance: Where the samples come from.
         gradients: The outputs' gradients on the stored mesh, as `training.data.derivatives` computes them; None if not

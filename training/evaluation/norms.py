@@ -10,8 +10,8 @@ With e = p - u, all points counting alike:
 The gradient of e_H1 (the seminorm: without e itself) is that of differences of neighbours over their distance, walls
 left out. The energy norm e_a, for Darcy's pressure alone, is the quadratic form of the finite volumes on the output's
 grid, :math:`v^T A(a) v = \sum_{faces} a_{face} (v_1 - v_2)^2\, length/distance`, with the mean of both sides' a on a
-face and v = 0 on the walls (`physics.volumes`): the norm in which that method is optimal. u is the solution on the
-fine mesh, taken at the grid's points.
+face and v = 0 on the walls (`physics.numerics.volumes`): the norm in which that method is optimal. u is the solution on
+the fine mesh, taken at the grid's points.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from physics import volumes
-from physics.norms import relative_l2
+from physics.numerics import volumes
+from physics.numerics.norms import relative_l2
 from training.evaluation.case import Case
 from training.problems.problem import Conditions
 

@@ -17,7 +17,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from physics.norms import relative_l2
+from physics.numerics.norms import relative_l2
 from training.data.pair import only_pair
 from training.data.store import Array
 from training.evaluation.case import Case

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from physics.averages import block_mean
+from physics.numerics.averages import block_mean
 from training.data import Samples, store
 from training.data.pair import only_pair
 from training.importing.errors import ReferenceImportError

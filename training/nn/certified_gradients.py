@@ -1,7 +1,8 @@
 r"""Conjugate gradients for :math:`-\nabla\cdot(a\nabla u) = f` on any grid, with a guaranteed bound on what they leave.
 
-The finite volumes are those of `physics.volumes`. The preconditioner L is the same equation with :math:`a = 1`. It is
-inverted exactly by the eigenvectors of both axes (Lynch, Rice & Thomas 1964), which are four matrix products:
+The finite volumes are those of `physics.numerics.volumes`. The preconditioner L is the same equation with
+:math:`a = 1`. It is inverted exactly by the eigenvectors of both axes (Lynch, Rice & Thomas 1964), which are four
+matrix products:
 
 .. math:: L^{-1} r = V_y \left[(V_y^T r V_x) \oslash (\lambda_i + \lambda_j)\right] V_x^T.
 

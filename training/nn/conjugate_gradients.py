@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from physics import elliptic, volumes
+from physics.numerics import elliptic, volumes
 from training.nn.shapes import Plane
 
 Faces = tuple[Float[Tensor, "batch _ column"], Float[Tensor, "batch row _"]]

@@ -1,7 +1,7 @@
 r"""The finite volumes of :math:`-\Delta` on one axis and their exact eigenvectors, for any number of points.
 
 The points have equal distances :math:`h`, and the outermost ones lie :math:`w = \rho h \le h/2` inside the walls, where
-u = 0. The three-point stiffness K and the widths W are those of `physics.volumes`. The eigenvectors of
+u = 0. The three-point stiffness K and the widths W are those of `physics.numerics.volumes`. The eigenvectors of
 :math:`K v = \lambda W v` are cosines and sines about the middle :math:`c`,
 
 .. math::

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from physics.grid import WALL
+from physics.numerics.grid import WALL
 from training.nn.coordinates import indices, unit_axis
 from training.nn.curvature import FEATURES, Axis, derivatives
 from training.nn.normaliser import Normaliser

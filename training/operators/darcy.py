@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from physics.grid import WALL
+from physics.numerics.grid import WALL
 from training.nn.conjugate_gradients import ConjugateGradients
 from training.nn.coordinates import grid_coordinates, indices, square_positions, unit_axis
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack

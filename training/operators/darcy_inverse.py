@@ -29,7 +29,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from physics.grid import WALL
+from physics.numerics.grid import WALL
 from training.nn import certified_gradients as gradients
 from training.nn import fast_diagonalisation
 from training.nn.coordinates import indices, square_positions

@@ -43,7 +43,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from physics.grid import WALL
+from physics.numerics.grid import WALL
 from training.losses.relative import relative_l2
 from training.nn import certified_gradients as gradients
 from training.nn import fast_diagonalisation

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from physics import cole_hopf, fields
+from physics import cole_hopf
+from physics.numerics import fields
 from training.problems import burgers
 from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from physics import burgers as equation
-from physics import cole_hopf, fields
+from physics import cole_hopf
+from physics.numerics import fields
 from training.problems import burgers
 from training.problems.problem import Attributes, Baseline, Conditions, Fields
 

@@ -1,7 +1,8 @@
 """Classical solvers on the field's own grid, one field at a time.
 
-The three for the Darcy problem solve the same finite volumes (`physics.volumes`), whose assembly is part of the time:
-SciPy's sparse LU in its fastest ordering, PyAMG's smoothed aggregation as a preconditioner, and the project's own.
+Those for the Darcy problem solve the same finite volumes (`physics.numerics.volumes`), whose assembly is part of the
+time: SciPy's sparse LU in its fastest ordering, PyAMG's smoothed aggregation as a preconditioner, and the project's
+own, to a small residual and to the error of the grid.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from scipy.sparse.linalg import splu
 import physics.burgers
 import physics.darcy
 import physics.inversion
-from physics import volumes
-from physics.grid import WALL
+import physics.numerics.early_stopping
+from physics.numerics import volumes
+from physics.numerics.grid import WALL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,6 +73,17 @@ class ConjugateGradients(Solver):
 
     def solve(self, field: Field) -> Field:
         return physics.darcy.solve(field)
+
+
+class StoppedGradients(Solver):
+    """The same iteration in single precision, stopped after a few steps."""
+
+    def __init__(self, file: str, batch: int, steps: int) -> None:
+        super().__init__(file, batch)
+        self.steps = steps
+
+    def solve(self, field: Field) -> Field:
+        return physics.numerics.early_stopping.solve(field, self.steps).astype(float)
 
 
 class Inversion(Solver):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from physics import burgers, kuramoto_sivashinsky, navier_stokes
-from physics.norms import relative_l2
+from physics.numerics.norms import relative_l2
 from serving.catalogue.card import Card
 from serving.catalogue.classical import ClassicalSolvers
 from serving.problem_details import BodyTooLarge, NoReference, Unsolvable

@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from physics import darcy
-from physics.adjoint import Linearised
-from physics.grid import axis
-from physics.karhunen_loeve import KarhunenLoeve
-from physics.materials import LogNormal, TwoMaterials
-from physics.sensors import Sensors, lattice
+from physics.numerics.adjoint import Linearised
+from physics.numerics.grid import axis
+from physics.posterior.karhunen_loeve import KarhunenLoeve
+from physics.posterior.materials import LogNormal, TwoMaterials
+from physics.posterior.sensors import Sensors, lattice
 from serving.inversion.classical import ClassicalModel
 from serving.inversion.estimate import Progress, estimate, summarise
 from serving.inversion.posterior import Coordinates, Forward, Posterior

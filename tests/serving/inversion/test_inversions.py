@@ -12,10 +12,10 @@ import pytest
 from safetensors.numpy import load
 
 from physics import darcy
-from physics.grid import axis
-from physics.karhunen_loeve import KarhunenLoeve
-from physics.materials import LogNormal
-from physics.sensors import Sensors, lattice
+from physics.numerics.grid import axis
+from physics.posterior.karhunen_loeve import KarhunenLoeve
+from physics.posterior.materials import LogNormal
+from physics.posterior.sensors import Sensors, lattice
 from serving.auth import key_file, keys
 from tests import toy_flow
 from tests.conftest import wait_until

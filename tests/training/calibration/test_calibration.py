@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from physics import darcy
-from physics.fields import neumann_field
+from physics.numerics.fields import neumann_field
 from training import calibration
 from training.calibration import Calibration, Measured
 from training.calibration.calibration import CalibrationError, grid_points

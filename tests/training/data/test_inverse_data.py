@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from physics.averages import block_edges, block_mean, common_grid
+from physics.numerics.averages import block_edges, block_mean, common_grid
 from training.data import LocalPool, Request, Samples, prepare, read
 from training.data.noise import add_noise, measured
 from training.fit.batches import Augmentation, draw

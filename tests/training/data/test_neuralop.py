@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from physics.norms import relative_l2
+from physics.numerics.norms import relative_l2
 from training.data import Request, prepare, read
 from training.evaluation import Case, measured_grids
 from training.fit.run import train

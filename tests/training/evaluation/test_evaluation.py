@@ -12,7 +12,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from physics import darcy, volumes
+from physics import darcy
+from physics.numerics import volumes
 from training import evaluation
 from training.data import LocalPool, Request, Samples, deviation, prepare, read
 from training.evaluation import norms, table

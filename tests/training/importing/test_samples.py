@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physics.averages import block_mean
+from physics.numerics.averages import block_mean
 from tests.training.importing.reference_cases import (
     Golden,
     case_file,

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import physics.darcy
-from physics.fields import neumann_field
-from physics.grid import WALL
+from physics.numerics.fields import neumann_field
+from physics.numerics.grid import WALL
 from training.nn.conjugate_gradients import ConjugateGradients
 from training.operators.darcy import DarcyConfig, DarcyOperator, Iterate, wall_factor
 

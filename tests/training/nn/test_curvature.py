@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from physics.grid import WALL
+from physics.numerics.grid import WALL
 from training.nn.curvature import FEATURES, Axis, derivatives
 
 

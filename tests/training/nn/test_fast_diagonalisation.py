@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from physics import volumes
-from physics.grid import WALL
+from physics.numerics import volumes
+from physics.numerics.grid import WALL
 from training.nn.certified_gradients import SPECTRUM
 from training.nn.fast_diagonalisation import axis
 

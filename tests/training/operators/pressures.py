@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 import physics.darcy
-from physics.grid import axis
+from physics.numerics.grid import axis
 from training.operators import Operator
 
 

@@ -15,10 +15,10 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 
 import physics.darcy
-from physics import volumes
 from physics.families import FAMILIES, gaussian
-from physics.grid import WALL, axis
-from physics.norms import relative_l2
+from physics.numerics import volumes
+from physics.numerics.grid import WALL, axis
+from physics.numerics.norms import relative_l2
 from training import checkpoint
 from training.nn.certified_gradients import Faces, means
 from training.operators.elliptic import EllipticConfig, EllipticOperator

@@ -9,8 +9,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-import physics.averages
 import physics.darcy
+from physics.numerics.averages import coarsen
 from tests.training.operators.pressures import misfits, pressure
 from training import checkpoint
 from training.operators import EquivariantInverseOperator, Operator
@@ -75,7 +75,7 @@ def test_a_pressure_of_zero_has_a_finite_output_and_a_misfit_that_marks_it(opera
 
 @torch.no_grad()
 def test_the_scale_of_a_noisy_pressure_is_found(operator: Operator) -> None:
-    solution, truth = pressure(141, 5), physics.averages.coarsen(physics.darcy.example(421, 5), OUTPUT_GRID, 0.5 / 421)
+    solution, truth = pressure(141, 5), coarsen(physics.darcy.example(421, 5), OUTPUT_GRID, 0.5 / 421)
     rng = np.random.default_rng(0)
     noisy = solution * (1 + 0.003 * torch.from_numpy(rng.standard_normal(solution.shape)).float())
     found = operator(noisy / 10)[0].double().numpy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from physics.grid import WALL
+from physics.numerics.grid import WALL
 from training.nn.coordinates import square_positions
 from training.nn.encoder import EncoderLayer, LocalMixing
 from training.nn.normaliser import Normaliser

@@ -31,6 +31,10 @@ Boundary = Literal["wall", "periodic", "open"]
 Points = Literal["cells", "nodes", "left"]
 AXES = 3
 """The most axes of a grid."""
+QUALITY = frozenset(
+    {"correction", "error_bound", "error_estimate", "misfit", "novelty", "outside", "quality", "solved_by"}
+)
+"""What responses say about errors, by these names."""
 
 
 class ProblemFileError(UserError):
@@ -228,10 +232,12 @@ class ProblemFile(Section):
 
     @model_validator(mode="after")
     def check_names(self) -> ProblemFile:
-        """Refuse one name for two tensors."""
+        """Refuse one name for two tensors, and the names of what responses say about errors."""
         names = [*self.inputs, *self.parameters, *self.outputs]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"expected different names for inputs, parameters and outputs but {twice} occur twice")
+        if taken := [name for name in names if name in QUALITY]:
+            raise ValueError(f"expected other names than {taken}, which responses use for errors (`key` names data)")
         return self
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ def main() -> None:
     missing = [name for name in ("typer", "rich") if find_spec(name) is None]
     if missing:
         sys.exit(f"petrov: {' and '.join(missing)} not installed: pip install {' '.join(missing)}")
-    from petrov_client._cli import run  # noqa: PLC0415  needs the packages that were just looked for
+    from petrov_client._commands.cli import run  # noqa: PLC0415  needs the packages that were just looked for
 
     run()
 

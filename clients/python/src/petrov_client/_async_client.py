@@ -13,31 +13,31 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import httpx2
 
-from petrov_client import _http, _inversion
-from petrov_client._arrays import PredictionOutput, check_input
-from petrov_client._derivatives import Product, missing, name_of
-from petrov_client._example import Example, query
-from petrov_client._exceptions import InvalidResponse, PetrovError, RequestError, UnknownModel
-from petrov_client._key import bearer, shown
-from petrov_client._models import checked_name
-from petrov_client._progress import Progress, reporting
-from petrov_client._quality import Options, warn
-from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
-from petrov_client._rollout import Rollouts, Trajectory
-from petrov_client._wire import PLAIN
+from petrov_client._requests.derivatives import Product, missing, name_of
+from petrov_client._requests.example import Example, query
+from petrov_client._requests.rollout import Rollouts, Trajectory
+from petrov_client._values.arrays import PredictionOutput, check_input
+from petrov_client._values.exceptions import InvalidResponse, PetrovError, RequestError, UnknownModel
+from petrov_client._values.models import checked_name
+from petrov_client._values.progress import Progress, reporting
+from petrov_client._values.quality import Options, warn
+from petrov_client._wire import inversion, over_http
+from petrov_client._wire.interface import PLAIN
+from petrov_client._wire.key import bearer, shown
+from petrov_client._wire.retry import TIMEOUT_SECONDS, Attempts, checked_timeout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator, Mapping
     from types import TracebackType
 
-    from petrov_client._arrays import PredictionInput
-    from petrov_client._derivatives import Kind
-    from petrov_client._inversion import Inversion
-    from petrov_client._models import ModelInfo
-    from petrov_client._progress import Advance
-    from petrov_client._quality import Outside, Response
-    from petrov_client._rollout import Rollout
-    from petrov_client._wire import Call, Flow, Wire
+    from petrov_client._requests.derivatives import Kind
+    from petrov_client._requests.rollout import Rollout
+    from petrov_client._values.arrays import PredictionInput
+    from petrov_client._values.models import ModelInfo
+    from petrov_client._values.progress import Advance
+    from petrov_client._values.quality import Outside, Response
+    from petrov_client._wire.interface import Call, Flow, Wire
+    from petrov_client._wire.inversion import Inversion
 
 T = TypeVar("T")
 
@@ -393,14 +393,14 @@ class AsyncClient(AsyncPredictor):
         timeout: float = TIMEOUT_SECONDS,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self._gateway = _http.HttpWire()
+        self._gateway = over_http.HttpWire()
         super().__init__(self._gateway, timeout)
-        self._url = _http.checked_url(url)
+        self._url = over_http.checked_url(url)
         self._key = bearer(api_key)
-        self._http = httpx2.AsyncClient(transport=transport, **_http.settings(self._url, self._key))
+        self._http = httpx2.AsyncClient(transport=transport, **over_http.settings(self._url, self._key))
 
     def __repr__(self) -> str:
-        return shown("AsyncClient", _http.address(self._url), self._key)
+        return shown("AsyncClient", over_http.address(self._url), self._key)
 
     async def example(
         self,
@@ -437,14 +437,14 @@ class AsyncClient(AsyncPredictor):
         limit = checked_timeout(self._timeout if timeout is None else timeout)
         options = {"prior": prior, "forward": forward, "grid": grid, "modes": modes, "model_error": model_error}
         options |= {"iterations": iterations, "samples": samples, "seed": seed}
-        name, body = checked_name(model), _inversion.request(sensors, values, noise, options)
+        name, body = checked_name(model), inversion.request(sensors, values, noise, options)
         job = await self._perform(self._gateway.inversion(name, body), limit)
-        wait = min(_inversion.SHORT_WAIT if progress else _inversion.WAIT, limit / 2)
+        wait = min(inversion.SHORT_WAIT if progress else inversion.WAIT, limit / 2)
         try:
-            with reporting(progress, model, iterations or _inversion.STEPS) as advance:
-                return await self._follow(_inversion.watch(self._gateway, name, job, advance, wait), limit)
+            with reporting(progress, model, iterations or inversion.STEPS) as advance:
+                return await self._follow(inversion.watch(self._gateway, name, job, advance, wait), limit)
         finally:
-            with _inversion.quietly:
+            with inversion.quietly:
                 await self._perform(self._gateway.inversion_end(name, job), limit)
 
     async def reference(
@@ -470,27 +470,27 @@ class AsyncClient(AsyncPredictor):
         """Close the connections."""
         await self._http.aclose()
 
-    async def _send(self, request: _http.HttpRequest, remaining: float) -> _http.HttpReply:
-        body = _http.Body(time.monotonic() + remaining)
+    async def _send(self, request: over_http.HttpRequest, remaining: float) -> over_http.HttpReply:
+        body = over_http.Body(time.monotonic() + remaining)
         try:
-            async with self._http.stream(**_http.arguments(request, remaining)) as response:
+            async with self._http.stream(**over_http.arguments(request, remaining)) as response:
                 async for chunk in response.aiter_raw():
                     body.add(chunk)
                 return body.reply(response)
         except httpx2.HTTPError as error:
-            raise _http.connection_fault(error, self._url) from error
+            raise over_http.connection_fault(error, self._url) from error
 
-    async def _receive(self, request: _http.HttpRequest, seconds: float) -> AsyncGenerator[_http.HttpReply]:
+    async def _receive(self, request: over_http.HttpRequest, seconds: float) -> AsyncGenerator[over_http.HttpReply]:
         try:
-            async with self._http.stream(**_http.arguments(request, seconds)) as response:
-                frames = _http.FrameReplies(response, seconds)
+            async with self._http.stream(**over_http.arguments(request, seconds)) as response:
+                frames = over_http.FrameReplies(response, seconds)
                 async for chunk in response.aiter_raw():
                     for reply in frames.add(chunk):
                         yield reply
                 for reply in frames.end():
                     yield reply
         except httpx2.HTTPError as error:
-            raise _http.connection_fault(error, self._url) from error
+            raise over_http.connection_fault(error, self._url) from error
 
 
 async def _together(workers: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -1,7 +1,7 @@
 """The synchronous client over HTTP, and what it shares with the synchronous client over gRPC.
 
-Synchronous and asynchronous clients share everything but the statements that send, receive and wait: `_arrays` checks
-and cuts, `_http` and `_grpc` encode and decode, `_retry` decides what is sent again.
+Synchronous and asynchronous clients share everything but the statements that send, receive and wait: `_values.arrays`
+checks and cuts, `_wire.over_http` and `_wire.over_grpc` encode and decode, `_wire.retry` decides what is sent again.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import httpx2
 
-from petrov_client import _http, _inversion
-from petrov_client._arrays import PredictionOutput, check_input
-from petrov_client._derivatives import Product, missing, name_of
-from petrov_client._example import Example, query
-from petrov_client._exceptions import InvalidResponse, PetrovError, RequestError, UnknownModel
-from petrov_client._key import bearer, shown
-from petrov_client._models import checked_name
-from petrov_client._progress import Progress, reporting
-from petrov_client._quality import Options, warn
-from petrov_client._retry import TIMEOUT_SECONDS, Attempts, checked_timeout
-from petrov_client._rollout import Rollouts, Trajectory
-from petrov_client._wire import PLAIN
+from petrov_client._requests.derivatives import Product, missing, name_of
+from petrov_client._requests.example import Example, query
+from petrov_client._requests.rollout import Rollouts, Trajectory
+from petrov_client._values.arrays import PredictionOutput, check_input
+from petrov_client._values.exceptions import InvalidResponse, PetrovError, RequestError, UnknownModel
+from petrov_client._values.models import checked_name
+from petrov_client._values.progress import Progress, reporting
+from petrov_client._values.quality import Options, warn
+from petrov_client._wire import inversion, over_http
+from petrov_client._wire.interface import PLAIN
+from petrov_client._wire.key import bearer, shown
+from petrov_client._wire.retry import TIMEOUT_SECONDS, Attempts, checked_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
     from types import TracebackType
 
-    from petrov_client._arrays import PredictionInput
-    from petrov_client._derivatives import Kind
-    from petrov_client._inversion import Inversion
-    from petrov_client._models import ModelInfo
-    from petrov_client._quality import Outside, Response
-    from petrov_client._rollout import Rollout
-    from petrov_client._wire import Call, Flow, Wire
+    from petrov_client._requests.derivatives import Kind
+    from petrov_client._requests.rollout import Rollout
+    from petrov_client._values.arrays import PredictionInput
+    from petrov_client._values.models import ModelInfo
+    from petrov_client._values.quality import Outside, Response
+    from petrov_client._wire.interface import Call, Flow, Wire
+    from petrov_client._wire.inversion import Inversion
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class SyncPredictor:
         Raises:
             InvalidInput: The inputs do not fit the model or the choices; `.where` names the location.
             ValueError: The tolerance is no positive number, or `outside` none of its values.
-            PetrovError: Any other of the tree in `petrov_client._exceptions`.
+            PetrovError: Any other of the tree in `petrov_client._values.exceptions`.
         """
         limit, options = (
             checked_timeout(self._timeout if timeout is None else timeout),
@@ -156,7 +156,7 @@ class SyncPredictor:
 
         Raises:
             InvalidInput: The inputs do not fit the model; `.where` names the location.
-            PetrovError: Any other of the tree in `petrov_client._exceptions`, here or from the iterator.
+            PetrovError: Any other of the tree in `petrov_client._values.exceptions`, here or from the iterator.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
         options = Options(tolerance=tolerance, outside=outside)
@@ -202,7 +202,7 @@ class SyncPredictor:
 
         Raises:
             InvalidInput: The inputs do not fit the model, or it computes no trajectories.
-            PetrovError: Any other of the tree in `petrov_client._exceptions`.
+            PetrovError: Any other of the tree in `petrov_client._values.exceptions`.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
         rollouts = Rollouts(self._checked_input(model, array, inputs, version, limit), frames, quality, partial)
@@ -252,7 +252,7 @@ class SyncPredictor:
 
         Raises:
             InvalidInput: The inputs do not fit the model, or it computes no trajectories.
-            PetrovError: Any other of the tree in `petrov_client._exceptions`, here or from the iterator.
+            PetrovError: Any other of the tree in `petrov_client._values.exceptions`, here or from the iterator.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
         checked = self._checked_input(model, array, inputs, version, limit)
@@ -504,14 +504,14 @@ class Client(SyncPredictor):
         timeout: float = TIMEOUT_SECONDS,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        self._gateway = _http.HttpWire()
+        self._gateway = over_http.HttpWire()
         super().__init__(self._gateway, timeout)
-        self._url = _http.checked_url(url)
+        self._url = over_http.checked_url(url)
         self._key = bearer(api_key)
-        self._http = httpx2.Client(transport=transport, **_http.settings(self._url, self._key))
+        self._http = httpx2.Client(transport=transport, **over_http.settings(self._url, self._key))
 
     def __repr__(self) -> str:
-        return shown("Client", _http.address(self._url), self._key)
+        return shown("Client", over_http.address(self._url), self._key)
 
     def example(
         self,
@@ -539,7 +539,7 @@ class Client(SyncPredictor):
         Raises:
             ValueError: A stored sample and a new one are requested at once.
             RequestError: The model has neither stored samples nor a sampler.
-            PetrovError: Any other of the tree in `petrov_client._exceptions`.
+            PetrovError: Any other of the tree in `petrov_client._values.exceptions`.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
         return self._perform(self._gateway.example(checked_name(model), query(index, seed, grid)), limit)
@@ -589,19 +589,19 @@ class Client(SyncPredictor):
         Raises:
             InvalidInput: The measurements or an option are wrong.
             RequestError: Nothing can be inferred by this model, or the job was cancelled.
-            PetrovError: Any other of the tree in `petrov_client._exceptions`.
+            PetrovError: Any other of the tree in `petrov_client._values.exceptions`.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
         options = {"prior": prior, "forward": forward, "grid": grid, "modes": modes, "model_error": model_error}
         options |= {"iterations": iterations, "samples": samples, "seed": seed}
-        name, body = checked_name(model), _inversion.request(sensors, values, noise, options)
+        name, body = checked_name(model), inversion.request(sensors, values, noise, options)
         job = self._perform(self._gateway.inversion(name, body), limit)
-        wait = min(_inversion.SHORT_WAIT if progress else _inversion.WAIT, limit / 2)
+        wait = min(inversion.SHORT_WAIT if progress else inversion.WAIT, limit / 2)
         try:
-            with reporting(progress, model, iterations or _inversion.STEPS) as advance:
-                return self._follow(_inversion.watch(self._gateway, name, job, advance, wait), limit)
+            with reporting(progress, model, iterations or inversion.STEPS) as advance:
+                return self._follow(inversion.watch(self._gateway, name, job, advance, wait), limit)
         finally:
-            with _inversion.quietly:
+            with inversion.quietly:
                 self._perform(self._gateway.inversion_end(name, job), limit)
 
     def reference(
@@ -626,7 +626,7 @@ class Client(SyncPredictor):
 
         Raises:
             RequestError: The model has no classical solver.
-            PetrovError: Any other of the tree in `petrov_client._exceptions`.
+            PetrovError: Any other of the tree in `petrov_client._values.exceptions`.
         """
         limit = checked_timeout(self._timeout if timeout is None else timeout)
         checked = self._checked_input(model, array, inputs, None, limit)
@@ -642,22 +642,22 @@ class Client(SyncPredictor):
         """Close the connections."""
         self._http.close()
 
-    def _send(self, request: _http.HttpRequest, remaining: float) -> _http.HttpReply:
-        body = _http.Body(time.monotonic() + remaining)
+    def _send(self, request: over_http.HttpRequest, remaining: float) -> over_http.HttpReply:
+        body = over_http.Body(time.monotonic() + remaining)
         try:
-            with self._http.stream(**_http.arguments(request, remaining)) as response:
+            with self._http.stream(**over_http.arguments(request, remaining)) as response:
                 for chunk in response.iter_raw():
                     body.add(chunk)
                 return body.reply(response)
         except httpx2.HTTPError as error:
-            raise _http.connection_fault(error, self._url) from error
+            raise over_http.connection_fault(error, self._url) from error
 
-    def _receive(self, request: _http.HttpRequest, seconds: float) -> Generator[_http.HttpReply]:
+    def _receive(self, request: over_http.HttpRequest, seconds: float) -> Generator[over_http.HttpReply]:
         try:
-            with self._http.stream(**_http.arguments(request, seconds)) as response:
-                frames = _http.FrameReplies(response, seconds)
+            with self._http.stream(**over_http.arguments(request, seconds)) as response:
+                frames = over_http.FrameReplies(response, seconds)
                 for chunk in response.iter_raw():
                     yield from frames.add(chunk)
                 yield from frames.end()
         except httpx2.HTTPError as error:
-            raise _http.connection_fault(error, self._url) from error
+            raise over_http.connection_fault(error, self._url) from error

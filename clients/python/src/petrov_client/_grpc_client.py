@@ -9,16 +9,16 @@ from tritonclient.grpc import InferenceServerClient
 from tritonclient.grpc.aio import InferenceServerClient as AsyncInferenceServerClient
 from tritonclient.utils import InferenceServerException
 
-from petrov_client import _grpc
 from petrov_client._async_client import AsyncPredictor
 from petrov_client._client import SyncPredictor
-from petrov_client._key import bearer, shown
-from petrov_client._retry import TIMEOUT_SECONDS
+from petrov_client._wire import over_grpc
+from petrov_client._wire.key import bearer, shown
+from petrov_client._wire.retry import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
-    from petrov_client._grpc import GrpcRequest
+    from petrov_client._wire.over_grpc import GrpcRequest
 
 #: The gateway's gRPC port. Triton's own port, 8001, checks neither keys nor values.
 ADDRESS = "127.0.0.1:8081"
@@ -44,10 +44,10 @@ class GrpcClient(SyncPredictor):
         timeout: float = TIMEOUT_SECONDS,
         tls: bool = False,
     ) -> None:
-        super().__init__(_grpc.GrpcWire(), timeout)
-        self._address = _grpc.checked_address(address)
+        super().__init__(over_grpc.GrpcWire(), timeout)
+        self._address = over_grpc.checked_address(address)
         self._key, self._tls = bearer(api_key), tls
-        self._stub = InferenceServerClient(self._address, ssl=tls, channel_args=_grpc.CHANNEL)
+        self._stub = InferenceServerClient(self._address, ssl=tls, channel_args=over_grpc.CHANNEL)
 
     def __repr__(self) -> str:
         return shown("GrpcClient", self._address, self._key)
@@ -58,18 +58,18 @@ class GrpcClient(SyncPredictor):
 
     def _send(self, request: GrpcRequest, remaining: float) -> Any:
         try:
-            return getattr(self._stub, request.method)(**_grpc.arguments(request, self._key, remaining))
+            return getattr(self._stub, request.method)(**over_grpc.arguments(request, self._key, remaining))
         except InferenceServerException as error:
-            raise _grpc.fault(error, self._address) from error
+            raise over_grpc.fault(error, self._address) from error
 
     def _receive(self, request: GrpcRequest, seconds: float) -> Generator[Any]:
         with _channel(grpc, self._address, tls=self._tls) as channel:
-            call = _grpc.stream(channel, request, self._key, seconds)
+            call = over_grpc.stream(channel, request, self._key, seconds)
             try:
                 for response in call:
-                    yield _grpc.frame(response)
+                    yield over_grpc.frame(response)
             except grpc.RpcError as error:
-                raise _grpc.broken(error, self._address) from error
+                raise over_grpc.broken(error, self._address) from error
             finally:
                 call.cancel()
 
@@ -84,10 +84,10 @@ class AsyncGrpcClient(AsyncPredictor):
         timeout: float = TIMEOUT_SECONDS,
         tls: bool = False,
     ) -> None:
-        super().__init__(_grpc.GrpcWire(), timeout)
-        self._address = _grpc.checked_address(address)
+        super().__init__(over_grpc.GrpcWire(), timeout)
+        self._address = over_grpc.checked_address(address)
         self._key, self._tls = bearer(api_key), tls
-        self._stub = AsyncInferenceServerClient(self._address, ssl=tls, channel_args=_grpc.CHANNEL)
+        self._stub = AsyncInferenceServerClient(self._address, ssl=tls, channel_args=over_grpc.CHANNEL)
 
     def __repr__(self) -> str:
         return shown("AsyncGrpcClient", self._address, self._key)
@@ -98,18 +98,18 @@ class AsyncGrpcClient(AsyncPredictor):
 
     async def _send(self, request: GrpcRequest, remaining: float) -> Any:
         try:
-            return await getattr(self._stub, request.method)(**_grpc.arguments(request, self._key, remaining))
+            return await getattr(self._stub, request.method)(**over_grpc.arguments(request, self._key, remaining))
         except InferenceServerException as error:
-            raise _grpc.fault(error, self._address) from error
+            raise over_grpc.fault(error, self._address) from error
 
     async def _receive(self, request: GrpcRequest, seconds: float) -> AsyncGenerator[Any]:
         async with _channel(grpc.aio, self._address, tls=self._tls) as channel:
-            call = _grpc.stream(channel, request, self._key, seconds)
+            call = over_grpc.stream(channel, request, self._key, seconds)
             try:
                 async for response in call:
-                    yield _grpc.frame(response)
+                    yield over_grpc.frame(response)
             except grpc.RpcError as error:
-                raise _grpc.broken(error, self._address) from error
+                raise over_grpc.broken(error, self._address) from error
             finally:
                 call.cancel()
 
@@ -117,5 +117,5 @@ class AsyncGrpcClient(AsyncPredictor):
 def _channel(library: Any, address: str, *, tls: bool) -> Any:
     """Return a channel of its own for a stream: `tritonclient` has one stream per client, and no pace of the reader."""
     if tls:
-        return library.secure_channel(address, grpc.ssl_channel_credentials(), options=_grpc.CHANNEL)
-    return library.insecure_channel(address, options=_grpc.CHANNEL)
+        return library.secure_channel(address, grpc.ssl_channel_credentials(), options=over_grpc.CHANNEL)
+    return library.insecure_channel(address, options=over_grpc.CHANNEL)

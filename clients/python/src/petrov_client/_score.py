@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from petrov_client import _columns, _files, _partial
-from petrov_client._arrays import check_input
 from petrov_client._async_client import IN_FLIGHT, AsyncClient
-from petrov_client._exceptions import (
+from petrov_client._files import local, partial_file, quality_columns
+from petrov_client._values.arrays import check_input
+from petrov_client._values.exceptions import (
     ConnectionFailed,
     DeadlineExceeded,
     InvalidInput,
@@ -27,10 +27,10 @@ from petrov_client._exceptions import (
     RateLimited,
     Unavailable,
 )
-from petrov_client._http import HttpWire
-from petrov_client._progress import Progress, reporting
-from petrov_client._quality import NAMES, Options
-from petrov_client._retry import FIRST_PAUSE, TIMEOUT_SECONDS, checked_timeout
+from petrov_client._values.progress import Progress, reporting
+from petrov_client._values.quality import NAMES, Options
+from petrov_client._wire.over_http import HttpWire
+from petrov_client._wire.retry import FIRST_PAUSE, TIMEOUT_SECONDS, checked_timeout
 
 if TYPE_CHECKING:
     import os
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from petrov_client._arrays import PredictionInput
-    from petrov_client._models import ModelInfo, TensorInfo
-    from petrov_client._partial import Job, Partial
-    from petrov_client._progress import Advance
-    from petrov_client._quality import Outside, Response
-    from petrov_client._wire import Arrays
+    from petrov_client._files.partial_file import Job, Partial
+    from petrov_client._values.arrays import PredictionInput
+    from petrov_client._values.models import ModelInfo, TensorInfo
+    from petrov_client._values.progress import Advance
+    from petrov_client._values.quality import Outside, Response
+    from petrov_client._wire.interface import Arrays
 
 #: Seconds without a response from any gateway before the job fails.
 PATIENCE_SECONDS = 300.0
@@ -69,7 +69,7 @@ class Scored:
     @property
     def quality(self) -> dict[str, npt.NDArray[np.float32]]:
         """What the file says about the errors of its outputs, `[fields]` by name."""
-        with _files.hdf5().File(self.path, "r") as file:
+        with local.hdf5().File(self.path, "r") as file:
             return {name: file[name][...] for name in NAMES if name in file}
 
     @property
@@ -131,7 +131,7 @@ def score(
         PetrovError: Any other fault that is not temporary.
     """
     target = Path(target)
-    _files.check_output(target, _files.HDF5)
+    local.check_output(target, local.HDF5)
     if in_flight < 1 or not urls:
         raise ValueError(f"expected gateways and requests in flight but got {len(urls)} and {in_flight}")
     limits = Limits(in_flight, checked_timeout(timeout), checked_timeout(patience))
@@ -140,8 +140,8 @@ def score(
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(AsyncClient(url, api_key, timeout)) for url in urls]
             info = await _described(clients, model)
-            with _files.opened(Path(source), info, dataset) as found:
-                arrays = _files.with_numbers(found.arrays, parameters or {})
+            with local.opened(Path(source), info, dataset) as found:
+                arrays = local.with_numbers(found.arrays, parameters or {})
                 batch = await asyncio.to_thread(_batch, info, arrays)
                 options = Options(quality=bool(info.quality), tolerance=tolerance, outside=outside)
                 gateways = [Gateway(client, info, version or info.version, options) for client in clients]
@@ -319,11 +319,11 @@ async def _output_file(
 ) -> Scored:
     """Compute the file of outputs, or find it complete."""
     info, job = batch.info, await asyncio.to_thread(_job, batch, gateways[0])
-    tensors = (*info.outputs, *_columns.tensors(info))
+    tensors = (*info.outputs, *quality_columns.tensors(info))
     if finished := _finished(target, tensors, job):
         return finished
     with (
-        _partial.Partial(target, job, tensors, batch.pieces()) as partial,
+        partial_file.Partial(target, job, tensors, batch.pieces()) as partial,
         reporting(progress, info.name, len(batch)) as advance,
     ):
         computed = await Bulk(batch, partial, limits, advance).run(gateways)
@@ -334,8 +334,8 @@ def _finished(target: Path, tensors: Sequence[TensorInfo], job: Job) -> Scored |
     """Return the file of outputs, if it is complete."""
     if not target.exists():
         return None
-    found = _partial.read(target) or _partial.Contents({}, {})
-    _partial.check_same(target, found.job, job)
+    found = partial_file.read(target) or partial_file.Contents({}, {})
+    partial_file.check_same(target, found.job, job)
     return Scored(target, found.shapes_of(tensors), 0)
 
 

@@ -192,6 +192,7 @@ FAULTS = {
     ('"flip_row"', '"flip_x"'): "expected some of flip_row, .*shift_column, negate but got flip_x",
     ('name = "heat"', 'name = "Heat"'): "name: String should match pattern",
     ("[outputs.temperature]", "[outputs.wind]"): "expected different names .*'wind'",
+    ("[outputs.temperature]", "[outputs.novelty]"): "expected other names than .'novelty'., which responses use",
     ("minimum = 0.0", "minimum = 2.0"): "expected minimum <= default <= maximum but got",
     ("[inputs.source]", "[inputs.source"): "expected TOML but found an error",
     ("[inputs.source]", '[inputs.source]\ncomponents = ["x", "y"]'): "expected none with vector fields .source.",

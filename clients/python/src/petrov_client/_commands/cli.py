@@ -1,0 +1,70 @@
+"""The command line `petrov`: its commands, and how a fault ends them.
+
+A fault ends the command with one line on standard error and an exit code for scripts:
+
+    0  done
+    2  wrong usage, or a wrong local file
+    3  the service refused the request         (RequestError)
+    4  the service failed or had no time       (ServiceError)
+    5  no usable response arrived              (TransportError)
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version as installed
+from typing import Annotated
+
+import typer
+
+from petrov_client._commands.describe import example, model, models
+from petrov_client._commands.exit_codes import WRONG_USE, code_of, end
+from petrov_client._commands.invert import invert
+from petrov_client._commands.predict import predict, reference
+from petrov_client._commands.rollout import rollout
+from petrov_client._commands.score import score
+from petrov_client._values.exceptions import PetrovError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Predict with the models of a Petrov service: solutions of differential equations, and labels of texts.\n\n"
+    "Begin with [bold]petrov models[/], which lists the models of the service, and [bold]petrov model darcy[/], which "
+    "describes one of them. [bold]petrov example darcy permeability.npy[/] writes an input to try. "
+    "Then [bold]petrov predict darcy permeability.npy pressure.npy[/] computes a file, "
+    "[bold]petrov predict heat in.npz out.npz[/] one with several arrays, and [bold]petrov score[/] a file of any "
+    "length, with several gateways. "
+    "The environment variable PETROV_URL holds the address of the service, and PETROV_API_KEY the key if it needs one.",
+    epilog="Exit codes: 0 done, 2 wrong usage or file, 3 refused by the service, 4 failed by it, 5 no usable response.",
+)
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"petrov-client {installed('petrov-client')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Define the options of the command itself; `--version` acts in its callback."""
+    del version
+
+
+for command in (models, model, example, predict, rollout, reference, invert, score):
+    app.command()(command)
+
+
+def run() -> None:
+    """Run the command line, and end a fault with one line and an exit code."""
+    try:
+        app(prog_name="petrov")
+    except PetrovError as fault:
+        end(fault, code_of(fault))
+    except (OSError, ValueError, ModuleNotFoundError) as error:
+        end(error, WRONG_USE)

@@ -1,0 +1,1 @@
+"""What requests other than predictions ask for, and how their responses are put together."""

@@ -1,0 +1,293 @@
+"""Rollouts: what each request asks for, and the frames of its response put together.
+
+The service sends every frame as it is computed. A request that breaks off is sent again from the last frame that has
+arrived, and a rollout of more frames than one request may ask for goes on from there, too.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import InitVar, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from petrov_client._values.exceptions import InvalidInput, InvalidResponse
+from petrov_client._values.quality import IncompleteRolloutWarning, Options, Response, quality_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from petrov_client._values.arrays import Fields, PredictionInput
+    from petrov_client._values.exceptions import PetrovError
+    from petrov_client._values.models import FramesInfo, ModelInfo
+    from petrov_client._values.quality import Quality
+
+#: Bytes of all frames of one request: a quarter of what the service sends by default.
+REQUEST_BYTES = 2**28
+#: How the type of the problem ends that the model fails on every sample of a request.
+NON_FINITE = ":non-finite-output"
+
+
+class Rollout:
+    """A rollout of some samples of a batch, of which some frames have arrived.
+
+    Args:
+        checked: The whole batch.
+        piece: The samples.
+        total: How many frames are wanted.
+        wanted: What is wanted besides the outputs.
+
+    Attributes:
+        inputs: Inputs and parameters by name, from which the next request starts.
+        done: Frames that have arrived.
+        fault: The error of the model that no sample has come through, where the others of the batch go on.
+    """
+
+    def __init__(self, checked: PredictionInput, piece: slice, total: int, wanted: Options) -> None:
+        self.info = checked.info
+        self.inputs: dict[str, Any] = checked.arrays(piece)
+        self.done = 0
+        self.fault: PetrovError | None = None
+        self._failed = np.zeros(piece.stop - piece.start, np.bool_)
+        self._time, self._total, self._wanted = time_axis(self.info), total, wanted
+        size = max(self.inputs[name].nbytes // self._time.history for name in self._time.states)
+        self._most = max(1, min(self._time.maximum, REQUEST_BYTES // size))
+
+    @property
+    def left(self) -> int:
+        """Frames that are to arrive."""
+        return self._total - self.done
+
+    def options(self) -> Options:
+        """Return what the next request asks for."""
+        return replace(self._wanted, frames=min(self.left, self._most), after=self.done)
+
+    def follow(self, response: Response) -> Response:
+        """Go on from a frame `[batch, (component), *grid]` of every output, and return it.
+
+        A sample that the model has failed on stays NaN; a next request starts it from its last finite state, since no
+        other can be sent.
+
+        Raises:
+            InvalidResponse: It has another shape than the state that it follows.
+        """
+        history = self._time.history
+        if self._wanted.partial:
+            response = self._without_failed(response)
+        for name, tensor in zip(self._time.states, self.info.outputs, strict=True):
+            state, made = self.inputs[name], np.asarray(response.outputs[tensor.name])
+            expected = state.shape if history == 1 else (len(state), *state.shape[2:])
+            if made.shape != expected:
+                raise InvalidResponse(f"expected a frame of shape {expected} but got {made.shape}")
+            found = made if history == 1 else np.concatenate([state[:, 1:], made[:, None]], axis=1)
+            self.inputs[name] = np.where(_column(self._failed, found), state, found) if self._failed.any() else found
+        self.done += 1
+        return response
+
+    def given_up(self, fault: PetrovError) -> bool:
+        """Return whether an error ends these samples alone: the model has failed on all of them, and on no others."""
+        if self._wanted.partial and str(fault.problem.get("type", "")).endswith(NON_FINITE):
+            self._failed[:], self.fault = True, fault
+        return self.fault is not None
+
+    def missing(self, response: Response) -> Response:
+        """Return what is known about a frame of samples that have been given up, beside that of others."""
+        outputs, numbers = (
+            {name: np.full((len(self._failed), *array.shape[1:]), np.nan, np.float32) for name, array in part.items()}
+            for part in (response.outputs, response.numbers)
+        )
+        return Response(outputs, numbers, solved_by=response.solved_by)
+
+    def _without_failed(self, response: Response) -> Response:
+        for array in response.outputs.values():
+            if len(array) == len(self._failed):
+                self._failed |= ~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
+        if not self._failed.any():
+            return response
+        outputs = {n: np.where(_column(self._failed, each), np.nan, each) for n, each in response.outputs.items()}
+        return replace(response, outputs=outputs)
+
+
+@dataclass
+class Rollouts:
+    """The rollout of a batch, in as few requests at one time as may hold it.
+
+    Args:
+        checked: What it starts from.
+        frames: How many frames are wanted; None for as many as a training trajectory has.
+        quality: Whether the numbers of every frame are wanted.
+        partial: Whether the frames before an error are wanted, and the samples that the model does not fail on.
+        earlier: The first frames, where these have arrived earlier, each as `shown` returns it without its quality.
+
+    Attributes:
+        fault: The error that ended the rollout after some frames, where these are wanted.
+
+    Raises:
+        InvalidInput: The model computes no trajectories, the number is not positive, or an earlier frame does not fit.
+    """
+
+    checked: PredictionInput
+    frames: int | None = None
+    quality: bool = False
+    partial: bool = False
+    earlier: InitVar[Iterable[Any]] = ()
+    fault: PetrovError | None = field(default=None, init=False)
+    pieces: list[Rollout] = field(init=False)
+
+    def __post_init__(self, earlier: Iterable[Any]) -> None:
+        time = time_axis(self.checked.info)
+        self.total = time.trained if self.frames is None else self.frames
+        if self.total < 1:
+            raise InvalidInput(f"expected at least one frame but got {self.total}")
+        slices, wanted = self.checked.slices(), Options(quality=self.quality, partial=self.partial)
+        self.pieces = [Rollout(self.checked, piece, self.total, wanted) for piece in slices]
+        for number, frame in enumerate(earlier, 1):
+            self._repeat(number, frame, slices)
+
+    def _repeat(self, number: int, frame: Any, slices: Sequence[slice]) -> None:
+        """Go on from a frame that has arrived earlier, as when it arrived.
+
+        Raises:
+            InvalidInput: It is one too many, has another shape, or is not finite where that ends a rollout.
+        """
+        found, single = by_name(frame, self.checked.info), self.checked.single
+        outputs = {name: np.asarray(array, "<f4")[None if single else ...] for name, array in found.items()}
+        if number > self.total:
+            raise InvalidInput(f"expected at most {self.total} earlier frames but got more")
+        if not self.partial and not all(np.isfinite(array).all() for array in outputs.values()):
+            raise InvalidInput(f"a sample has failed in earlier frame {number}: the others go on with `partial`")
+        if any(len(array) != len(self.checked) for array in outputs.values()):
+            raise InvalidInput(f"expected {len(self.checked)} samples in earlier frame {number}")
+        try:
+            for piece, samples in zip(self.pieces, slices, strict=True):
+                piece.follow(Response({name: array[samples] for name, array in outputs.items()}))
+        except (InvalidResponse, KeyError) as error:
+            raise InvalidInput(f"earlier frame {number} does not fit: {error}") from error
+
+    @property
+    def done(self) -> int:
+        """Frames that have arrived of every sample."""
+        return min(piece.done for piece in self.pieces)
+
+    def together(self, parts: Sequence[Response | None]) -> Response:
+        """Return a frame of the whole batch.
+
+        Args:
+            parts: Those of the pieces; None for one that has been given up.
+
+        Raises:
+            PetrovError: All of them have been: the error of the first one.
+        """
+        known = [part for part in parts if part is not None]
+        if not known:
+            raise next(piece.fault for piece in self.pieces if piece.fault)
+        return joined([part or piece.missing(known[0]) for part, piece in zip(parts, self.pieces, strict=True)])
+
+    def end(self, fault: PetrovError) -> None:
+        """Keep an error after some frames, where these are wanted.
+
+        Raises:
+            PetrovError: The error itself, in any other case.
+        """
+        if not (self.partial and self.done):
+            raise fault
+        self.fault = fault
+
+    def warn(self) -> None:
+        """Issue the warning that frames are missing, at the line of the caller of `rollout` or of the iterator."""
+        if self.fault is not None:
+            text = f"the rollout ended after frame {self.done} of {self.total}: {self.fault}"
+            warnings.warn(text, IncompleteRolloutWarning, stacklevel=3)
+
+    def shown(self, response: Response) -> Any:
+        """Return a frame as the caller receives it, with its quality if that is wanted."""
+        single = self.checked.single
+        outputs = unwrapped({name: array[0] if single else array for name, array in response.outputs.items()})
+        if not self.quality:
+            return outputs
+        return outputs, quality_of(response.numbers, {response.solved_by}, single=single)
+
+
+class Trajectory:
+    """All frames of a rollout, put together.
+
+    Args:
+        rollouts: The rollout.
+    """
+
+    def __init__(self, rollouts: Rollouts) -> None:
+        self._rollouts = rollouts
+        self._count = 0
+        self._arrays: dict[str, Fields] = {}
+        self._numbers: dict[str, Fields] = {}
+        self._solved_by: set[str] = set()
+        self.outside = False
+
+    def add(self, response: Response) -> None:
+        """Append a frame."""
+        for whole, part in ((self._arrays, response.outputs), (self._numbers, response.numbers)):
+            for name, array in part.items():
+                if name not in whole:
+                    shape = (len(array), self._rollouts.total, *array.shape[1:])
+                    whole[name] = np.full(shape, np.nan, np.float32)
+                whole[name][:, self._count] = array
+        self._count += 1
+        self._solved_by.add(response.solved_by)
+        self.outside |= response.outside
+
+    def array(self) -> Any:
+        """Return `[(batch), frame, (component), *grid]`, or a dictionary of several outputs."""
+        single, arrays = self._rollouts.checked.single, self._arrived(self._arrays)
+        return unwrapped({name: array[0] if single else array for name, array in arrays.items()})
+
+    def quality(self) -> Quality:
+        """Return what is known about the frames, `[(batch), frame]`."""
+        return quality_of(self._arrived(self._numbers), self._solved_by, single=self._rollouts.checked.single)
+
+    def _arrived(self, whole: Mapping[str, Fields]) -> dict[str, Fields]:
+        return {name: array[:, : self._count] for name, array in whole.items()}
+
+
+def _column(mask: npt.NDArray[np.bool_], array: Fields) -> npt.NDArray[np.bool_]:
+    """Return a mask `[batch]` with as many axes as an array."""
+    return mask.reshape(-1, *[1] * (array.ndim - 1))
+
+
+def joined(responses: Sequence[Response]) -> Response:
+    """Return the responses for consecutive samples as one."""
+    if len(responses) == 1:
+        return responses[0]
+    outputs, numbers = (
+        {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        for parts in ([each.outputs for each in responses], [each.numbers for each in responses])
+    )
+    solved_by = {each.solved_by for each in responses}
+    return Response(
+        outputs,
+        numbers,
+        outside=any(each.outside for each in responses),
+        solved_by=solved_by.pop() if len(solved_by) == 1 else "mixed",
+    )
+
+
+def time_axis(info: ModelInfo) -> FramesInfo:
+    """Return the time axis of a model of trajectories.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    if info.frames is None:
+        raise InvalidInput(f'"{info.name}" computes no trajectories: use predict')
+    return info.frames
+
+
+def by_name(outputs: Any, info: ModelInfo) -> dict[str, Fields]:
+    """Return the outputs of `predict` by name, also a single one."""
+    return outputs if isinstance(outputs, dict) else {info.outputs[0].name: outputs}
+
+
+def unwrapped(outputs: Mapping[str, Fields]) -> Any:
+    """Return outputs as the caller receives them."""
+    return next(iter(outputs.values())) if len(outputs) == 1 else dict(outputs)

@@ -1,0 +1,206 @@
+"""The inference of an input of a model from its output at sensors: a job of the service, watched until it ends."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from petrov_client._values.exceptions import InvalidInput, InvalidResponse, PetrovError, RequestError, Where
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from petrov_client._values.progress import Advance
+    from petrov_client._wire.interface import Flow
+    from petrov_client._wire.over_http import HttpWire
+
+    Arrays = Mapping[str, npt.NDArray[Any]]
+
+PENDING = frozenset({"queued", "running"})
+#: Seconds that the service waits for the end before it responds: shorter with a progress report.
+WAIT, SHORT_WAIT = 20.0, 0.5
+FIELDS = ("mean", "deviation", "lower", "upper")
+VECTORS = ("coefficients", "predicted")
+#: The most steps of a job where the caller does not say.
+STEPS = 50
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """What the measurements at the sensors say about an input.
+
+    Attributes:
+        inputs: The most probable input `[*grid]` by name.
+        mean: The mean of the posterior, per grid point.
+        deviation: Its standard deviation.
+        lower: Its 5 % quantile.
+        upper: Its 95 % quantile.
+        coefficients: The most probable Karhunen-Loève coefficients.
+        predicted: The model's output at the sensors for the most probable input.
+        misfit: Root mean square of (predicted - measured) / deviation; about 1 where model and prior explain the data.
+        iterations: Steps of the optimisation.
+        converged: Whether they ended before their limit.
+        seconds: How long the service computed.
+    """
+
+    inputs: Mapping[str, npt.NDArray[np.float32]]
+    mean: npt.NDArray[np.float32]
+    deviation: npt.NDArray[np.float32]
+    lower: npt.NDArray[np.float32]
+    upper: npt.NDArray[np.float32]
+    coefficients: npt.NDArray[np.float32]
+    predicted: npt.NDArray[np.float32]
+    misfit: float
+    iterations: int
+    converged: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a job has come."""
+
+    state: str
+    iterations: int
+    misfit: float | None
+    converged: bool
+    seconds: float
+
+
+def sensors(source: Path, noise: float | None) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
+    """Return positions `[sensors, 2]`, values and noise `[sensors]` of a file of comma-separated numbers.
+
+    Args:
+        source: A line per sensor: row, column, value and, without `noise`, its noise.
+        noise: That of all sensors.
+
+    Raises:
+        ValueError: The file holds something else.
+    """
+    try:
+        table = np.loadtxt(source, delimiter=",", ndmin=2)
+    except ValueError as error:
+        raise ValueError(f"expected numbers with commas between them in {source}: {error}") from error
+    columns = 4 if noise is None else 3
+    if table.shape[1] != columns:
+        meaning = "row, column, value, noise" if noise is None else "row, column, value"
+        raise ValueError(f"expected {columns} columns ({meaning}) in {source} but got {table.shape[1]}")
+    return table[:, :2], table[:, 2], table[:, 3] if noise is None else noise
+
+
+def request(sensors: Any, values: Any, noise: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of the request.
+
+    Args:
+        sensors: Positions `[sensors, 2]`.
+        values: Measurements `[sensors]`.
+        noise: A number, or `[sensors]`.
+        options: Further members; those that are None are left out.
+
+    Raises:
+        InvalidInput: An array has another shape, or a value is not finite.
+    """
+    arrays = {"sensors": sensors, "values": values, "noise": noise}
+    numbers = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
+    count = numbers["sensors"].shape[:1]
+    for name, shapes in {"sensors": {(*count, 2)}, "values": {count}, "noise": {(), count}}.items():
+        if numbers[name].shape not in shapes:
+            expected = " or ".join(map(str, sorted(shapes, key=len)))
+            raise InvalidInput(f"{name}: expected {expected} but got {numbers[name].shape}", where=Where(name))
+        if not np.isfinite(numbers[name]).all():
+            raise InvalidInput(f"{name}: a value is not finite", where=Where(name))
+    body: dict[str, Any] = {name: array.tolist() for name, array in numbers.items()}
+    return body | {name: value for name, value in options.items() if value is not None}
+
+
+def job_id(document: Any) -> str:
+    """Return the id of a job that was just accepted.
+
+    Raises:
+        InvalidResponse: The document has none.
+    """
+    if not isinstance(document, dict) or not isinstance(document.get("id"), str):
+        raise InvalidResponse("expected the id of an inversion")
+    return str(document["id"])
+
+
+def status(document: Any, fault: Callable[[Mapping[str, Any], int], PetrovError]) -> Status:
+    """Return the state of a job.
+
+    Args:
+        document: The body of the response.
+        fault: Makes an exception of problem details and their status.
+
+    Raises:
+        PetrovError: The job has failed, or was cancelled.
+        InvalidResponse: The document is none.
+    """
+    try:
+        found = Status(
+            str(document["state"]),
+            int(document["iterations"]),
+            document.get("misfit"),
+            bool(document.get("converged")),
+            float(document["seconds"]),
+        )
+        problem = document.get("problem") or {}
+        code = int(problem.get("status", 500))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidResponse(f"the state of an inversion is not readable: {error!r}") from error
+    if found.state == "failed":
+        raise fault(problem, code)
+    if found.state == "cancelled":
+        raise RequestError("the inversion was cancelled")
+    return found
+
+
+def inversion(arrays: Arrays, ended: Status) -> Inversion:
+    """Return the result of a job.
+
+    Args:
+        arrays: The tensors of the response.
+        ended: The last state of the job.
+
+    Raises:
+        InvalidResponse: One is missing.
+    """
+    try:
+        known: dict[str, Any] = {name: arrays[name] for name in (*FIELDS, *VECTORS)}
+    except KeyError as error:
+        raise InvalidResponse(f"expected the array {error} in the result of an inversion") from error
+    inputs = {name: array for name, array in arrays.items() if name not in known}
+    misfit = float("nan") if ended.misfit is None else ended.misfit
+    return Inversion(inputs, **known, misfit=misfit, **_numbers(ended))
+
+
+def _numbers(ended: Status) -> dict[str, Any]:
+    return {"iterations": ended.iterations, "converged": ended.converged, "seconds": ended.seconds}
+
+
+def watch(wire: HttpWire, model: str, job: str, advance: Advance, wait: float) -> Flow[Inversion]:
+    """Yield the calls until a job has ended, and return its result.
+
+    Args:
+        wire: Makes the calls.
+        model: The model.
+        job: The id of the job.
+        advance: Called with the number of new steps.
+        wait: Seconds that the service waits before each response.
+    """
+    found, steps = Status("queued", 0, None, converged=False, seconds=0.0), 0
+    while found.state in PENDING:
+        found = yield wire.inversion_status(model, job, wait)
+        advance(found.iterations - steps)
+        steps = found.iterations
+    result: Inversion = yield wire.inversion_result(model, job, found)
+    return result
+
+
+#: Ends a job without hiding what ended the wait for it.
+quietly = suppress(PetrovError)
