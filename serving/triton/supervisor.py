@@ -51,14 +51,22 @@ def main(prefix: str, command: list[str]) -> int:
     """
     process_control = ctypes.CDLL(None, use_errno=True).prctl
     process_control(PR_SET_CHILD_SUBREAPER, 1)  # stubs that Triton leaves become ours to reap
-    # Between fork and exec runs only the one call: this process has a single thread, so the fork is safe.
+
+    def prepare() -> None:
+        process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+    # Between fork and exec run only these two calls: this process has a single thread, so the fork is safe. A SIGTERM
+    # that comes before there is a child to pass it on to waits until there is.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     child = subprocess.Popen(  # noqa: S603 - the command is our caller's own
         command,
         stdin=subprocess.DEVNULL,
         process_group=0,
-        preexec_fn=lambda: process_control(PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 - see above
+        preexec_fn=prepare,  # noqa: PLW1509 - see above
     )
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     _wait(child)
     _end(child)
     _remove_shared_memory(prefix)

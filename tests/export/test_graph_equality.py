@@ -1,0 +1,44 @@
+"""Equality of graphs: constants to rounding, and everything else exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from export.graph_equality import equal
+
+NUMBERS = np.linspace(-340, 250, 6, dtype=np.float32).reshape(2, 3)
+
+
+def graph(numbers: NDArray[np.float32] = NUMBERS, axis: int = 0, kind: str = "Add", *, inside: bool = False) -> bytes:
+    """Return a graph with a floating-point constant and an axis; `inside` puts the constant into a branch."""
+    constant = numpy_helper.from_array(numbers, "numbers")
+    work = helper.make_node(kind, ["x", "numbers"], ["moved"])
+    moved = helper.make_tensor_value_info("moved", TensorProto.FLOAT, None)
+    branch = helper.make_graph([work], "branch", [], [moved], [constant] if inside else [])
+    nodes = [
+        helper.make_node("If", ["yes"], ["chosen"], then_branch=branch, else_branch=branch),
+        helper.make_node("ReduceSum", ["chosen", "axes"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy")
+    yes = helper.make_tensor_value_info("yes", TensorProto.BOOL, [])
+    axes = helper.make_tensor("axes", TensorProto.INT64, [1], [axis])
+    whole = helper.make_graph(nodes, "whole", [x, yes], [y], [axes, *([] if inside else [constant])])
+    return bytes(helper.make_model(whole).SerializeToString(deterministic=True))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_constants_are_equal_to_rounding_wherever_they_are(inside: bool) -> None:
+    next_numbers = np.nextafter(NUMBERS, np.float32(np.inf))
+    assert graph(next_numbers, inside=inside) != graph(inside=inside)
+    assert equal(graph(next_numbers, inside=inside), graph(inside=inside))
+    assert not equal(graph(NUMBERS * np.float32(1.0001), inside=inside), graph(inside=inside))
+
+
+def test_nodes_integers_shapes_and_numbers_that_are_none_are_compared_exactly() -> None:
+    assert not equal(graph(kind="Sub"), graph())
+    assert not equal(graph(axis=1), graph())
+    assert not equal(graph(NUMBERS.reshape(3, 2)), graph())
+    assert not equal(graph(np.where(NUMBERS > 0, np.float32(np.nan), NUMBERS)), graph())
