@@ -24,26 +24,9 @@ from benchmarks.profiling.command import profile, split
 from benchmarks.profiling.plot import draw as draw_profile
 from benchmarks.report import markdown, memorisation, page, pictures, research
 from benchmarks.service import fairness, importer, latency, malformed, mixed_grids, overhead, soak, throughput, workers
-from benchmarks.tables import (
-    accuracy,
-    attention,
-    bounds,
-    breakeven,
-    certified,
-    charts,
-    durations,
-    forward,
-    outside,
-    pareto,
-    products,
-    quality,
-    settings,
-    solvers,
-    steps,
-    summary,
-    targets,
-    tolerance,
-)
+from benchmarks.tables import accuracy, attention, charts, durations, forward, products, settings, steps, targets
+from benchmarks.tables.classical import breakeven, pareto, solvers, summary
+from benchmarks.tables.quality import bounds, calibrations, certified, outside, tolerance
 from benchmarks.trajectories import comparison as trajectories
 from benchmarks.trajectories import solvers as rollout_solvers
 from training.files import write_json
@@ -127,7 +110,7 @@ def measure_accuracy(
 @app.command("quality")
 def write_quality() -> None:
     """Write how the released models' error estimates and novelties do into docs/quality.md, from their cards."""
-    quality.write_page(Path("docs/quality.md"), CHECKPOINTS)
+    calibrations.write_page(Path("docs/quality.md"), CHECKPOINTS)
 
 
 @app.command("outside")

@@ -19,8 +19,9 @@ from torch import Tensor
 from benchmarks.profiling.memory import peak_bytes
 from training import checkpoint
 from training.files import write_json
-from training.fit import log, run
-from training.fit.folder import RunFolder
+from training.fit import run
+from training.fit.record import log
+from training.fit.record.folder import RunFolder
 from training.recipes import recipe as config
 
 if TYPE_CHECKING:

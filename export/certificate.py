@@ -9,7 +9,7 @@ from dataclasses import asdict
 from importlib.metadata import version as installed
 from typing import TYPE_CHECKING, Any
 
-from export import to_onnx
+from export.graphs import to_onnx
 from export.layout import sha256
 from export.parity import TOLERANCE
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Literal
 
-from export import refinement, to_onnx
 from export.derivatives import publication as derivatives
 from export.derivatives.signatures import KINDS, Kind
 from export.derivatives.signatures import signature_of as signature_of_product
+from export.graphs import refinement, to_onnx
 from export.layout import CERTIFICATE, sha256
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import torch
 
-from export.deployable import Deployable
+from export.graphs.deployable import Deployable
 from export.probes import draw, lengths, shapes
 from physics.numerics.norms import relative_l2
 

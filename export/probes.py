@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from export.deployable import argument_shapes
+from export.graphs.deployable import argument_shapes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -174,9 +174,9 @@ def differences(folder: Path) -> list[Path]:
     # These need torch, too.
     import onnx  # noqa: PLC0415
 
-    from export import graph_equality, to_onnx  # noqa: PLC0415
     from export.companions import companions, graph  # noqa: PLC0415
-    from export.deployable import Deployable  # noqa: PLC0415
+    from export.graphs import equality, to_onnx  # noqa: PLC0415
+    from export.graphs.deployable import Deployable  # noqa: PLC0415
     from export.signature import Signature  # noqa: PLC0415
     from training import checkpoint  # noqa: PLC0415
 
@@ -189,7 +189,7 @@ def differences(folder: Path) -> list[Path]:
         for companion in companions(trained, signature):
             fresh[f"{name}_{companion}"] = graph(trained, signature, onnx.load(path), companion)
     found = {path.parent.name: path.read_bytes() for path in (folder / FOLDER).glob(f"*/{GRAPH}")}
-    same = {each for each in fresh.keys() & found.keys() if graph_equality.equal(fresh[each], found[each])}
+    same = {each for each in fresh.keys() & found.keys() if equality.equal(fresh[each], found[each])}
     return [folder / FOLDER / each / GRAPH for each in sorted({*fresh, *found} - same)]
 
 

@@ -22,11 +22,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from export import companions as beside
-from export import parity, to_onnx, to_torchscript, triton_config
+from export import parity, triton_config
 from export.card import card
 from export.certificate import certificate
 from export.companions import COMPANIONS, Companion, companions, signature_of
-from export.deployable import Deployable
+from export.graphs import to_onnx, to_torchscript
+from export.graphs.deployable import Deployable
 from export.layout import CARD, CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors_of, versions
 from export.signature import QUALITY, Signature
 from training import checkpoint as checkpoints

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from export.card import CardError
+from export.graphs.to_onnx import GraphError
 from export.parity import ParityError
 from export.repository import Publication, RepositoryError, is_current, publish
-from export.to_onnx import GraphError
 from training.user_error import UserError
 
 if TYPE_CHECKING:

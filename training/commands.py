@@ -19,9 +19,11 @@ from training.data import RayPool
 from training.data.readers import open_file
 from training.evaluation.table import case_name, rich_table
 from training.files import write_json
-from training.fit import own_run, processes, run
+from training.fit import run
 from training.fit.fields import FieldWorkload
-from training.fit.folder import RunFolder
+from training.fit.loop import processes
+from training.fit.own import run as own_run
+from training.fit.record.folder import RunFolder
 from training.fit.workload import Scope, ScopeError
 from training.importing import provenance, reference
 from training.importing.arguments import Example

@@ -119,7 +119,7 @@ def measure(network: nn.Module, samples: Samples) -> Tensor:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep freed memory, as `training.fit.allocator` does, for every network alike."""
+    """Let the C library keep freed memory, as `training.fit.loop.allocator` does, for every network alike."""
     tune = ctypes.CDLL(None).mallopt
     for threshold in (-1, -3):  # of trimming and of mapping, in glibc's malloc.h
         tune(threshold, 2**31 - 1)

@@ -18,8 +18,9 @@ from benchmarks.repository import newest_graph
 from benchmarks.service.load import INPUT, Load, block, fields, petrov_routes
 from benchmarks.service.running import running
 from benchmarks.service.servers import START_SECONDS
-from export import to_onnx, triton_config
-from export.deployable import Deployable
+from export import triton_config
+from export.graphs import to_onnx
+from export.graphs.deployable import Deployable
 from export.signature import Signature
 from petrov_client import AsyncGrpcClient
 from training.operators import build

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 from matplotlib import ticker
 from matplotlib.lines import Line2D
 
-from benchmarks.tables import forward, pareto
+from benchmarks.tables import forward
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from benchmarks.service import throughput
+    from benchmarks.tables.classical import pareto
 
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "h", "<")
 

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 from export.derivatives.rules import CONSTANT, RULES, Step
 from export.derivatives.sizes import ONE
 from export.derivatives.tape import FLOATS, PREFIX, Tape
-from export.to_onnx import GraphError
+from export.graphs.to_onnx import GraphError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 import onnx
 import torch
 
-from export import to_onnx
 from export.card import ROLLOUT
 from export.certificate import SOFTWARE
-from export.deployable import Deployable, shape_checks_off
 from export.derivatives import agreement
 from export.derivatives.agreement import Agreement, Derivative
 from export.derivatives.differentiate import differentiate
 from export.derivatives.rollouts import differentiate_rollout
 from export.derivatives.signatures import Kind, signature_of
+from export.graphs import to_onnx
+from export.graphs.deployable import Deployable, shape_checks_off
 from export.layout import CARD, CERTIFICATE, sha256
 from training.files import write_json
 

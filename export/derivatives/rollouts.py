@@ -18,9 +18,9 @@ from onnx import TensorProto, helper
 
 from export.derivatives.differentiate import differentiate, needed
 from export.derivatives.signatures import signature_of
+from export.graphs.rollout import LAST, looped, renamed, unshaped, value
+from export.graphs.to_onnx import GraphError
 from export.layout import FRAME
-from export.rollout import LAST, looped, renamed, unshaped, value
-from export.to_onnx import GraphError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ def differentiate_rollout(model: onnx.ModelProto, kind: Kind, signature: Signatu
     """Return the graph of a product of a rollout.
 
     Args:
-        model: The exported rollout; see `export.rollout.looped`.
+        model: The exported rollout; see `export.graphs.rollout.looped`.
         kind: Which product.
         signature: The signature of the model.
 

@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from export.derivatives.sizes import ONE, Shape, Size, broadcast, parse, vectors
-from export.to_onnx import GraphError
+from export.graphs.to_onnx import GraphError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

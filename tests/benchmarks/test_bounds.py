@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.repository import one_thread
-from benchmarks.tables import bounds
+from benchmarks.tables.quality import bounds
 from export.released import FOLDER, GRAPH
 from physics import darcy
 from physics.families import FAMILIES

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.tables import durations, solvers
+from benchmarks.tables import durations
+from benchmarks.tables.classical import solvers
 from training.recipes import recipe as config
 from training.user_error import UserError
 

@@ -14,8 +14,9 @@ from benchmarks.profiling.report import Profile
 from benchmarks.report import markdown, page
 from benchmarks.service import published_network, servers, throughput
 from benchmarks.service.load import Load
-from benchmarks.tables import attention, breakeven, forward, steps, summary, targets
-from benchmarks.tables.pareto import Point
+from benchmarks.tables import attention, forward, steps, targets
+from benchmarks.tables.classical import breakeven, summary
+from benchmarks.tables.classical.pareto import Point
 
 
 def measured(name: str, seconds: float, facts: dict[str, Any] | None = None) -> Measured:

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.tables import charts, pareto
-from benchmarks.tables.pareto import Point
+from benchmarks.tables import charts
+from benchmarks.tables.classical import pareto
+from benchmarks.tables.classical.pareto import Point
 
 
 def slow(field: np.ndarray) -> np.ndarray:

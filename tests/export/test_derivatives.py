@@ -13,16 +13,17 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 from torch import nn
 
-from export import to_onnx, triton_config
-from export.deployable import Deployable
+from export import triton_config
 from export.derivatives import agreement, publication
 from export.derivatives.agreement import Derivative
 from export.derivatives.differentiate import differentiate
 from export.derivatives.rules import RULES
 from export.derivatives.signatures import KINDS, signature_of
+from export.graphs import to_onnx
+from export.graphs.deployable import Deployable
+from export.graphs.to_onnx import GraphError
 from export.parity import ParityError
 from export.signature import GridSpec, Signature, TensorSpec
-from export.to_onnx import GraphError
 from tests.export.test_several_tensors import Heat, signature
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from export import released, to_onnx
+from export import released
+from export.graphs import to_onnx
 from export.parity import Graph
 from export.signature import Signature
 from training import checkpoint

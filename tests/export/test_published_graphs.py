@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from export import parity, probes
-from export.deployable import Deployable
+from export.graphs.deployable import Deployable
 from export.repository import FORMATS
 from export.signature import GridSpec, Signature, TensorSpec
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig

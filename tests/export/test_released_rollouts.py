@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from export import to_onnx
+from export.graphs import to_onnx
 from export.layout import CERTIFICATE
 
 if TYPE_CHECKING:

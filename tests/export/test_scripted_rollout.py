@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from export import parity, to_torchscript
-from export.deployable import Deployable
+from export import parity
+from export.graphs import to_torchscript
+from export.graphs.deployable import Deployable
 from export.signature import Signature
 from training import checkpoint
 

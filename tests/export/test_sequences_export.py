@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from export import parity, probes, repository, to_onnx, triton_config
-from export.deployable import Deployable, example
+from export import parity, probes, repository, triton_config
+from export.graphs import to_onnx
+from export.graphs.deployable import Deployable, example
 from export.parity import ParityError
 from export.repository import RepositoryError
 from export.signature import Signature

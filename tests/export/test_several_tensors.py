@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from export import parity, repository, to_onnx, to_torchscript, triton_config
-from export.deployable import Deployable
+from export import parity, repository, triton_config
+from export.graphs import to_onnx, to_torchscript
+from export.graphs.deployable import Deployable
 from export.probes import shapes
 from export.signature import Signature
 from training.operators import Operator

@@ -17,7 +17,7 @@ import yaml
 from onnx import numpy_helper
 
 import physics.darcy
-from export import to_onnx
+from export.graphs import to_onnx
 from export.layout import CARD, CONFIG
 from export.released import FOLDER
 from petrov_client import Client, GrpcClient, InvalidInput

@@ -14,7 +14,7 @@ from torch import Tensor
 from training.data import Samples
 from training.data.noise import add_noise
 from training.data.store import targets
-from training.fit.order import Rows
+from training.fit.loop.order import Rows
 
 
 class Batch(NamedTuple):

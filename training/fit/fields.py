@@ -23,7 +23,7 @@ from training.evaluation.validity import validity
 from training.examples import Tensors, of_fields
 from training.fit.batches import Augmentation, Batch, draw
 from training.fit.calibration_fields import CalibrationFields, Part
-from training.fit.order import Order, Rows
+from training.fit.loop.order import Order, Rows
 from training.fit.task import Metric, Task, one_cycle
 from training.fit.workload import Scope, Workload
 from training.losses import LineLoss, PlaneLoss, relative_l2, training_loss

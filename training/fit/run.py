@@ -17,12 +17,13 @@ from torch import nn
 
 from training import calibration, checkpoint, examples
 from training.files import write_json
-from training.fit import log, processes
-from training.fit.allocator import keep_freed_memory
 from training.fit.fields import FieldWorkload
-from training.fit.folder import RunError, RunFolder, expect_room, state_bytes
-from training.fit.own import OwnWorkload
-from training.fit.progress import progress
+from training.fit.loop import processes
+from training.fit.loop.allocator import keep_freed_memory
+from training.fit.own.workload import OwnWorkload
+from training.fit.record import log
+from training.fit.record.folder import RunError, RunFolder, expect_room, state_bytes
+from training.fit.record.progress import progress
 from training.fit.sequences import SequenceWorkload
 from training.fit.task import Task
 from training.fit.trajectories.workload import TrajectoryWorkload

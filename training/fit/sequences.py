@@ -12,8 +12,8 @@ from numpy.random import Generator
 from torch import Tensor
 
 from training.examples import Tensors, of_sequences
-from training.fit.order import Order, Rows
-from training.fit.schedule import SCHEDULES
+from training.fit.loop.order import Order, Rows
+from training.fit.loop.schedule import SCHEDULES
 from training.fit.task import Metric, Task
 from training.fit.workload import Scope, ScopeError, Workload
 from training.sequences.accuracy import cross_entropy, hits, report

@@ -15,8 +15,8 @@ from numpy.random import Generator
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from training.fit import processes
-from training.fit.order import Epoch, Order, Rows, torch_seed
+from training.fit.loop import processes
+from training.fit.loop.order import Epoch, Order, Rows, torch_seed
 from training.nn.attention.matrices import penalty
 
 Batch = TypeVar("Batch")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional
 
-from training.fit.order import rows
+from training.fit.loop.order import rows
 from training.memorisation.initial import learning, network
 from training.memorisation.pairs import Pairs, alone, pairs
 from training.memorisation.trial import NamedEntities, RandomSets, Row, Trial

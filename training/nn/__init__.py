@@ -5,18 +5,19 @@
 | attention: `GalerkinAttention`, `FourierAttention`, `LinearAttention`, `SoftmaxAttention` | `attention/` |
 | attention: `CausalAttention`, `KernelAttention`, `LowRankAttention`; by name: `build_attention` | `attention/` |
 | encoder: `EncoderLayer`, `LocalMixing`; from a config: `EncoderConfig`, `encoder_stack` | `encoder.py` |
-| spectral convolution: `SpectralConv`; periodic resampling: `resample_periodic` | `spectral.py` |
-| gated spectral layers, for equations with products: `GatedSpectralLayer` | `gated.py` |
+| spectral convolution: `SpectralConv`; periodic resampling: `resample_periodic` | `spectral/` |
+| gated spectral layers, for equations with products: `GatedSpectralLayer` | `spectral/` |
 | decoders: `SpectralDecoder`, `PointwiseDecoder`; from a config: `build_decoder` | `decoders.py` |
-| between grids: `Downscaler`, `Upscaler`, `resample`, `sample` | `resampling.py` |
-| between grids by strides: `PoolingDownscaler`, `DeconvolutionUpscaler` | `pooling.py` |
+| between grids: `Downscaler`, `Upscaler`, `resample`, `sample` | `resampling/` |
+| between grids by strides: `PoolingDownscaler`, `DeconvolutionUpscaler` | `resampling/` |
 | convolutions with a residual: `ResidualBlock` | `residual_block.py` |
 | on graphs: `GraphConvolutions`, `GraphAttentions`; from a config: `build_graph_features` | `graphs.py` |
 | a list of numbers per sample: `FrequencyHead` | `frequencies.py` |
 | coordinates: `grid_coordinates`, `indices`, `JoinCoordinates` | `coordinates.py` |
 | positions of tokens: `square_positions`, `circle_positions` | `coordinates.py` |
 | statistics, dropout, activations: `Normaliser`, `Dropout`, `build_activation` | one file each |
-| classical steps: `ConjugateGradients`; finite differences of a measured field: `Axis`, `derivatives` | one file each |
+| classical steps: `ConjugateGradients` | `elliptic/` |
+| finite differences of a measured field: `Axis`, `derivatives` | `measured/` |
 """
 
 from training.nn.activations import build_activation
@@ -32,9 +33,7 @@ from training.nn.attention import (
     build_attention,
     causal_attention,
 )
-from training.nn.conjugate_gradients import ConjugateGradients
 from training.nn.coordinates import JoinCoordinates, circle_positions, grid_coordinates, indices, square_positions
-from training.nn.curvature import Axis, derivatives
 from training.nn.decoders import (
     PointwiseDecoder,
     PointwiseDecoderConfig,
@@ -43,9 +42,9 @@ from training.nn.decoders import (
     build_decoder,
 )
 from training.nn.dropout import Dropout
+from training.nn.elliptic.conjugate_gradients import ConjugateGradients
 from training.nn.encoder import EncoderConfig, EncoderLayer, LocalMixing, encoder_stack
 from training.nn.frequencies import FrequencyHead, FrequencyHeadConfig
-from training.nn.gated import GatedSpectralLayer
 from training.nn.graphs import (
     GraphAttentionConfig,
     GraphAttentions,
@@ -54,11 +53,11 @@ from training.nn.graphs import (
     build_graph_features,
     line_laplacians,
 )
+from training.nn.measured.curvature import Axis, derivatives
 from training.nn.normaliser import Normaliser
-from training.nn.pooling import DeconvolutionUpscaler, PoolingDownscaler
-from training.nn.resampling import Downscaler, Upscaler, resample, sample
+from training.nn.resampling import DeconvolutionUpscaler, Downscaler, PoolingDownscaler, Upscaler, resample, sample
 from training.nn.residual_block import ResidualBlock
-from training.nn.spectral import SpectralConv, resample_periodic
+from training.nn.spectral import GatedSpectralLayer, SpectralConv, resample_periodic
 
 __all__ = [
     "Axis",

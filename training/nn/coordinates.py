@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.nn.shapes import Channels, Coordinates, Features, Positions
-from training.nn.spectral import CONVOLUTION
+from training.nn.spectral.convolution import CONVOLUTION
 
 CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 

@@ -16,7 +16,7 @@ from training.nn.activations import Activation, build_activation
 from training.nn.coordinates import JoinCoordinates
 from training.nn.dropout import Dropout
 from training.nn.shapes import Channels, Coordinates, Features
-from training.nn.spectral import CONVOLUTION, SpectralConv, published_deviation
+from training.nn.spectral.convolution import CONVOLUTION, SpectralConv, published_deviation
 
 
 class CommonConfig(BaseModel):

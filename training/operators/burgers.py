@@ -31,7 +31,7 @@ from training.nn.coordinates import circle_positions, indices
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
 from training.nn.normaliser import Normaliser
 from training.nn.shapes import Features, Line
-from training.nn.spectral import SpectralConv, antiderivative, resample_periodic
+from training.nn.spectral.convolution import SpectralConv, antiderivative, resample_periodic
 from training.operators.operator import Operator, OperatorKind
 
 TIME = 1.0  # of the final velocity, on a line of length 1

@@ -32,9 +32,9 @@ from torch import Tensor, nn
 
 from training.nn.coordinates import indices
 from training.nn.encoder import LocalMixing
-from training.nn.gated import GatedSpectralLayer
 from training.nn.shapes import Line
-from training.nn.spectral import antiderivative, resample_periodic
+from training.nn.spectral.convolution import antiderivative, resample_periodic
+from training.nn.spectral.gated import GatedSpectralLayer
 from training.operators.burgers import mirror
 from training.operators.cole_hopf import TIME, VISCOSITY, ColeHopfConfig, ColeHopfOperator, Column, Number, column
 from training.operators.operator import Operator, OperatorKind

@@ -30,13 +30,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from physics.numerics.grid import WALL
-from training.nn import certified_gradients as gradients
-from training.nn import fast_diagonalisation
 from training.nn.coordinates import indices, square_positions
-from training.nn.curvature import FEATURES, Axis, derivatives
+from training.nn.elliptic import certified_gradients as gradients
+from training.nn.elliptic import fast_diagonalisation
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
+from training.nn.measured.curvature import FEATURES, Axis, derivatives
 from training.nn.normaliser import Normaliser
-from training.nn.resampling import resample, sample
+from training.nn.resampling.interpolation import resample, sample
 from training.nn.shapes import Blocks, Features, Plane
 from training.operators.operator import Operator, OperatorKind
 

@@ -45,13 +45,13 @@ from torch.nn import functional
 
 from physics.numerics.grid import WALL
 from training.losses.relative import relative_l2
-from training.nn import certified_gradients as gradients
-from training.nn import fast_diagonalisation
 from training.nn.coordinates import indices
-from training.nn.curvature import FEATURES, Axis
-from training.nn.kinks import KINKS, kinks
-from training.nn.pressure_scale import PressureScale
-from training.nn.resampling import sample
+from training.nn.elliptic import certified_gradients as gradients
+from training.nn.elliptic import fast_diagonalisation
+from training.nn.measured.curvature import FEATURES, Axis
+from training.nn.measured.kinks import KINKS, kinks
+from training.nn.measured.pressure_scale import PressureScale
+from training.nn.resampling.interpolation import sample
 from training.nn.shapes import Blocks, Features, Plane
 from training.operators.darcy_inverse import STEPS, DarcyInverseConfig, DarcyInverseOperator, bounded
 from training.operators.operator import OperatorKind

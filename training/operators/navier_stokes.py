@@ -5,10 +5,10 @@ r"""The step operator of two-dimensional flow: a coarse solver inside the networ
     \omega_n - P\omega_n,\ \nu)
 
 P keeps the wave numbers up to K. S solves the equation for them over the time between two frames
-(`training.nn.vorticity`): the force, the viscosity and the advection by the resolved flow are known, not learned. The
-network R adds what the unresolved wave numbers do, without a mean, since the mean of the vorticity is conserved. What
-it sees is cut off at b deviations of the training samples, and what it adds saturates at b deviations, so that rollouts
-stay finite: the solver damps, and a correction cannot grow with the state.
+(`training.nn.spectral.vorticity`): the force, the viscosity and the advection by the resolved flow are known, not
+learned. The network R adds what the unresolved wave numbers do, without a mean, since the mean of the vorticity is
+conserved. What it sees is cut off at b deviations of the training samples, and what it adds saturates at b deviations,
+so that rollouts stay finite: the solver damps, and a correction cannot grow with the state.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from training.nn.transfer import band_limited
-from training.nn.vorticity import VorticityStep
+from training.nn.resampling.transfer import band_limited
+from training.nn.spectral.vorticity import VorticityStep
 from training.operators.operator import OperatorKind
 from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
 

@@ -32,8 +32,8 @@ from training.nn.decoders import DecoderConfig, SpectralDecoderConfig, build_dec
 from training.nn.dropout import Dropout
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
 from training.nn.normaliser import Normaliser
-from training.nn.pooling import DeconvolutionUpscaler, PoolingDownscaler, deconvolved, pooled
-from training.nn.resampling import Downscaler, Upscaler, sample
+from training.nn.resampling.interpolation import Downscaler, Upscaler, sample
+from training.nn.resampling.pooling import DeconvolutionUpscaler, PoolingDownscaler, deconvolved, pooled
 from training.nn.residual_block import ResidualBlock
 from training.nn.shapes import Channels, Coordinates, Features
 from training.operators.operator import Operator, OperatorKind

@@ -6,8 +6,8 @@ r"""The general step operator: the next frame of a trajectory from the last ones
 with h frames of history, steady fields c and parameters p. The step S is a general operator
 (`training.operators.field`) on the increments, whose size its normaliser takes from the data. Where a state's mean over
 a periodic grid is conserved, the mean of its increment is subtracted. On periodic axes the waves of every new state may
-be bounded by those of the training states (`training.nn.wave_bounds`), so that long rollouts stay finite; training
-itself goes without.
+be bounded by those of the training states (`training.nn.spectral.wave_bounds`), so that long rollouts stay finite;
+training itself goes without.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from training.nn.wave_bounds import WaveBounds
+from training.nn.spectral.wave_bounds import WaveBounds
 from training.operators.field import FieldConfig, FieldOperator
 from training.operators.operator import Operator, OperatorKind
 

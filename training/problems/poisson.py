@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physics import poisson
-from training.nn.poisson_distance import poisson_bound
+from training.nn.elliptic.poisson_distance import poisson_bound
 from training.problems.description import Axis, Description, GridLimits, Quantity
 from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.files import write_json
-from training.fit import log
-from training.fit.folder import RunFolder
-from training.fit.own import OwnWorkload, measured
+from training.fit.own.workload import OwnWorkload, measured
+from training.fit.record import log
+from training.fit.record.folder import RunFolder
 from training.fit.run import fit, own_workload
 from training.recipes.own import OwnRecipe
 from training.recipes.trajectory import TrajectoryRecipe

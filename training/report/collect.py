@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from training import checkpoint
 from training.checkpoint import OwnCheckpoint
 from training.evaluation import timing
-from training.fit import log
-from training.fit.own import (
+from training.fit.own.workload import (
     OwnWorkload,
     mean_errors,
     measured,
     predictions,
     summary,
 )
+from training.fit.record import log
 from training.fit.run import own_workload
 from training.operators import Operator
 from training.problems.own.problem_file import FieldSection, ParameterSection, ProblemFile

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from training.fit.own import summary
+from training.fit.own.workload import summary
 from training.problems.own.problem_file import ProblemFile
 from training.report.collect import Drawn, Report
 

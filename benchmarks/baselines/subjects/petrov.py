@@ -13,10 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.baselines import published
 from benchmarks.repository import feed
-from export import to_onnx, to_torchscript
-from export.deployable import Deployable
+from export.graphs import to_onnx, to_torchscript
+from export.graphs.deployable import Deployable
 from export.signature import Signature
-from training.fit.allocator import keep_freed_memory
+from training.fit.loop.allocator import keep_freed_memory
 from training.importing.reference import restore
 from training.importing.state_file import read_state
 from training.losses import LineLoss, PlaneLoss, training_loss

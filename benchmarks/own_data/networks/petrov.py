@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from training.data.own_samples import OwnSamples
-from training.fit.preset import PRESETS, fitting, network
+from training.fit.own.preset import PRESETS, fitting, network
 from training.operators.field import FieldOperator
 from training.problems.own.problem_file import read_problem_file
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onnx import NodeProto, helper
 
 from export.derivatives.sizes import ONE, Shape
-from export.to_onnx import GraphError
+from export.graphs.to_onnx import GraphError
 
 if TYPE_CHECKING:
     from export.derivatives.tape import Tape

@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from export import parity, probes, to_onnx, to_torchscript
-from export.deployable import Deployable, example
+from export import parity, probes
+from export.graphs import to_onnx, to_torchscript
+from export.graphs.deployable import Deployable, example
 from export.parity import ParityError
 from export.repository import FORMATS
 from export.signature import Signature

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from export import to_onnx
+from export.graphs import to_onnx
 from physics import poisson
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 
 from export import __main__ as command
 from export import repository as repositories
-from export import to_onnx, triton_config
+from export import triton_config
+from export.graphs import to_onnx
 from export.repository import RepositoryError, publish
 from export.signature import Signature
 from training import calibration, checkpoint, examples
@@ -29,7 +30,7 @@ from training.problems.registry import PROBLEMS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from export.deployable import Deployable
+    from export.graphs.deployable import Deployable
     from export.repository import Publication
 
 ROOT = Path(__file__).parents[3]

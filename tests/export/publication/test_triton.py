@@ -15,7 +15,7 @@ import torch
 import tritonclient.grpc as triton_grpc
 
 from export import parity, probes
-from export.deployable import Deployable
+from export.graphs.deployable import Deployable
 from export.repository import publish
 from export.signature import Signature
 from export.triton_config import unnumbered

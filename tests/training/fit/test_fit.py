@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from training import calibration, checkpoint
 from training.commands import app
 from training.data import prepare, read
-from training.fit import log as runlog
 from training.fit.fields import request
-from training.fit.folder import RunError, RunFolder
+from training.fit.record import log as runlog
+from training.fit.record.folder import RunError, RunFolder
 from training.fit.run import check, finish, fit, train, workload
 from training.losses import relative_l2
 from training.problems.registry import PROBLEMS

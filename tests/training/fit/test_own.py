@@ -19,11 +19,11 @@ from training.calibration import CalibratedOperator
 from training.commands import app
 from training.data.contents import checksum
 from training.data.own_samples import OwnSamples, prepare
-from training.fit import log
-from training.fit.folder import RunFolder
-from training.fit.own import OwnTask
-from training.fit.own_run import OwnRun
-from training.fit.preset import PRESETS, fitting, network, recipe
+from training.fit.own.preset import PRESETS, fitting, network, recipe
+from training.fit.own.run import OwnRun
+from training.fit.own.workload import OwnTask
+from training.fit.record import log
+from training.fit.record.folder import RunFolder
 from training.fit.run import own_workload, train
 from training.operators import build
 from training.problems.own.columns import DataError

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.fit import log, processes
-from training.fit.own_run import OwnRun
+from training.fit.loop import processes
+from training.fit.own.run import OwnRun
+from training.fit.record import log
 from training.fit.run import check_shares, train
 from training.recipes.recipe import RecipeError, find, read
 

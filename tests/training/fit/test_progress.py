@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from training.fit.folder import RunError, RunFolder, expect_room, state_bytes
-from training.fit.progress import line
+from training.fit.record.folder import RunError, RunFolder, expect_room, state_bytes
+from training.fit.record.progress import line
 from training.fit.run import train
 from training.recipes import recipe as config
 

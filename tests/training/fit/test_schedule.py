@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from training.data import Samples
 from training.fit.batches import Batch
 from training.fit.fields import FieldTask
-from training.fit.folder import RunFolder
+from training.fit.record.folder import RunFolder
 from training.fit.run import fit, workload
 from training.importing.reference_layout import reference_state
 from training.nn.decoders import SpectralDecoderConfig

@@ -13,7 +13,7 @@ from training.data import trajectory_samples
 from training.data.own_samples import prepare
 from training.data.trajectory_samples import TrajectorySamples
 from training.evaluation import rollouts
-from training.fit.preset import PRESETS
+from training.fit.own.preset import PRESETS
 from training.fit.trajectories import preset as trajectory_preset
 from training.fit.trajectories.band import working_grid
 from training.fit.trajectories.measures import measured

@@ -15,8 +15,9 @@ import tritonclient.grpc
 from torch import Tensor
 from typer.testing import CliRunner
 
-from export import parity, to_onnx
-from export.deployable import Deployable
+from export import parity
+from export.graphs import to_onnx
+from export.graphs.deployable import Deployable
 from export.repository import publish
 from export.signature import Signature
 from serving.settings import Settings

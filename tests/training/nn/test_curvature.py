@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from physics.numerics.grid import WALL
-from training.nn.curvature import FEATURES, Axis, derivatives
+from training.nn.measured.curvature import FEATURES, Axis, derivatives
 
 
 def coordinates(points: int) -> torch.Tensor:

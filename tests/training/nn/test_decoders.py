@@ -15,7 +15,7 @@ from training.nn.decoders import (
     SpectralDecoderConfig,
     build_decoder,
 )
-from training.nn.spectral import SpectralConv, published_deviation
+from training.nn.spectral.convolution import SpectralConv, published_deviation
 
 GRIDS = [(9,), (7, 10), (6, 5, 8)]
 CONFIGS = [

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.export import Dim
 
-import export.to_onnx
-import export.to_torchscript
-from export.deployable import shape_checks_off
+import export.graphs.to_onnx
+import export.graphs.to_torchscript
+from export.graphs.deployable import shape_checks_off
 from tests.training.nn.published import PRECISIONS, assert_published, assert_published_gradients, translated
 from training.nn.attention import ATTENTION, SoftmaxAttention, build_attention
 from training.nn.encoder import EncoderConfig, EncoderLayer, LocalMixing, encoder_stack
@@ -182,12 +182,12 @@ class EveryType(nn.Module):
 
 def test_graphs_accept_every_number_of_tokens() -> None:
     module = EveryType().eval()
-    with shape_checks_off(), export.to_torchscript.quiet():
+    with shape_checks_off(), export.graphs.to_torchscript.quiet():
         traced = torch.jit.freeze(torch.jit.trace(module, torch.ones(2, 70, 16), check_trace=False))
     session = onnx_session(module)
     for batch, tokens in ((1, 5), (3, 64), (2, 333)):
         x = torch.randn(batch, tokens, 16)
-        with torch.no_grad(), export.to_torchscript.quiet():
+        with torch.no_grad(), export.graphs.to_torchscript.quiet():
             outputs = zip(module(x), traced(x), session.run(None, {"tokens": x.numpy()}), strict=True)
         for name, (eager, torchscript, onnx) in zip(module.layers, outputs, strict=True):
             torch.testing.assert_close(torchscript, eager, rtol=1e-5, atol=1e-5, msg=f"{name}, TorchScript")
@@ -195,14 +195,14 @@ def test_graphs_accept_every_number_of_tokens() -> None:
 
 
 def onnx_session(module: nn.Module) -> onnxruntime.InferenceSession:
-    with shape_checks_off(), export.to_onnx.quiet():
+    with shape_checks_off(), export.graphs.to_onnx.quiet():
         program = torch.onnx.export(
             module,
             (torch.ones(2, 70, 16),),
             dynamo=True,
             dynamic_shapes=({0: Dim("batch", min=1, max=64), 1: Dim("token", min=2, max=100_000)},),
             input_names=["tokens"],
-            opset_version=export.to_onnx.OPSET,
+            opset_version=export.graphs.to_onnx.OPSET,
             external_data=False,
             verbose=False,
         )

@@ -24,8 +24,8 @@ from training.importing.sizes import scaler_sizes
 from training.nn.coordinates import grid_coordinates
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig, build_decoder
 from training.nn.encoder import EncoderConfig
-from training.nn.resampling import Downscaler, Upscaler, interpolate
-from training.nn.spectral import SpectralConv
+from training.nn.resampling.interpolation import Downscaler, Upscaler, interpolate
+from training.nn.spectral.convolution import SpectralConv
 from training.operators import (
     GridTransformerConfig,
     LineTransformerConfig,

@@ -8,8 +8,8 @@ import torch
 
 from physics.numerics import volumes
 from physics.numerics.grid import WALL
-from training.nn.certified_gradients import SPECTRUM
-from training.nn.fast_diagonalisation import axis
+from training.nn.elliptic.certified_gradients import SPECTRUM
+from training.nn.elliptic.fast_diagonalisation import axis
 
 
 def stiffness(points: int, wall: float) -> torch.Tensor:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-import export.to_torchscript
-from export.deployable import shape_checks_off
+import export.graphs.to_torchscript
+from export.graphs.deployable import shape_checks_off
 from training.nn.attention import build_attention
 from training.nn.attention.causal import EPS
 from training.nn.attention.feature_maps import GatedFeatures, RandomFeatures, SoftplusFeatures
@@ -174,7 +174,7 @@ def test_the_nearest_orthogonal_matrix_is_the_polar_factor() -> None:
 
 def test_a_graph_holds_the_orthogonal_matrices_as_they_were_at_evaluation(tokens: Tensor) -> None:
     attention = build("kernel-oglu2-exact", coordinates=0).eval()
-    with torch.no_grad(), shape_checks_off(), export.to_torchscript.quiet():
+    with torch.no_grad(), shape_checks_off(), export.graphs.to_torchscript.quiet():
         traced = torch.jit.trace(attention, tokens, check_trace=False)
         torch.testing.assert_close(traced(tokens[:, :40]), attention(tokens[:, :40]))
 

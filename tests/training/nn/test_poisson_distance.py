@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from physics import poisson
-from training.nn.poisson_distance import poisson_bound
+from training.nn.elliptic.poisson_distance import poisson_bound
 
 Array = NDArray[np.float64]
 Sides = tuple[int, int, int]

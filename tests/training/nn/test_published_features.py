@@ -12,8 +12,8 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from export import to_onnx
-from export.deployable import shape_checks_off
+from export.graphs import to_onnx
+from export.graphs.deployable import shape_checks_off
 from tests.training.nn.published import PRECISIONS, assert_published, assert_published_gradients
 from training.nn.decoders import SpectralDecoderConfig
 from training.nn.frequencies import FrequencyHead, FrequencyHeadConfig
@@ -25,7 +25,7 @@ from training.nn.graphs import (
     GraphFeaturesConfig,
     line_laplacians,
 )
-from training.nn.pooling import DeconvolutionUpscaler, PoolingDownscaler, deconvolved, pooled
+from training.nn.resampling.pooling import DeconvolutionUpscaler, PoolingDownscaler, deconvolved, pooled
 from training.nn.residual_block import ResidualBlock
 from training.operators import LineTransformerConfig, PlaneTransformerConfig, build
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.nn.resampling import Downscaler, Upscaler, hat_matrix, interpolate, resample, sample
+from training.nn.resampling.interpolation import Downscaler, Upscaler, hat_matrix, interpolate, resample, sample
 
 SIDES = st.integers(2, 60)
 

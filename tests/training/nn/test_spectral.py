@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from training.nn.spectral import SpectralConv, bases, published_deviation, resample_periodic
+from training.nn.spectral.convolution import SpectralConv, bases, published_deviation, resample_periodic
 
 
 def by_fft(layer: SpectralConv, x: Tensor) -> Tensor:

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from training.nn.boundary import BoundaryConv, BoundarySpectralConv
-from training.nn.spectral import SpectralConv
-from training.nn.transfer import AxisRule, Rule, band_limited, transfer
+from training.nn.resampling.transfer import AxisRule, Rule, band_limited, transfer
+from training.nn.spectral.boundary import BoundaryConv, BoundarySpectralConv
+from training.nn.spectral.convolution import SpectralConv
 
 RULES = [
     AxisRule("cells", periodic=False),

@@ -20,7 +20,7 @@ from physics.numerics import volumes
 from physics.numerics.grid import WALL, axis
 from physics.numerics.norms import relative_l2
 from training import checkpoint
-from training.nn.certified_gradients import Faces, means
+from training.nn.elliptic.certified_gradients import Faces, means
 from training.operators.elliptic import EllipticConfig, EllipticOperator
 
 Array = NDArray[np.float64]

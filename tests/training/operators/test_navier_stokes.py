@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from physics import navier_stokes as equation
-from training.nn.vorticity import VorticityStep
+from training.nn.spectral.vorticity import VorticityStep
 from training.operators.field import FieldConfig
 from training.operators.navier_stokes import NavierStokesConfig, NavierStokesOperator
 

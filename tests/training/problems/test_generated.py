@@ -9,7 +9,8 @@ import pytest
 
 from physics import kuramoto_sivashinsky as line
 from physics import navier_stokes as plane
-from training.fit import own_run, run
+from training.fit import run
+from training.fit.own import run as own_run
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.generated import GENERATED, kuramoto_sivashinsky, navier_stokes
 from training.problems.problem import Problem

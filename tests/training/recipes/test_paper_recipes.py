@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from training import checkpoint
-from training.fit import log as runlog
+from training.fit.record import log as runlog
 from training.fit.run import train, workload
 from training.operators import Operator, build
 from training.recipes import recipe as config

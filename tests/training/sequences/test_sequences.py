@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 
 from training import checkpoint
 from training.commands import app
-from training.fit import log as runlog
-from training.fit.folder import RunFolder
+from training.fit.loop.schedule import cosine, reciprocal_sqrt
+from training.fit.record import log as runlog
+from training.fit.record.folder import RunFolder
 from training.fit.run import check, fit, train, workload
-from training.fit.schedule import cosine, reciprocal_sqrt
 from training.nn.attention import ATTENTION
 from training.nn.attention.matrices import penalty
 from training.recipes import recipe as config

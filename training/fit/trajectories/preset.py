@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from training.data.trajectory_samples import TrajectorySamples
-from training.fit.preset import POINTS, PRESETS, RATE, Preset, components, epochs, scales, sizes, step_seconds
+from training.fit.own.preset import POINTS, PRESETS, RATE, Preset, components, epochs, scales, sizes, step_seconds
 from training.fit.trajectories.band import OVERSAMPLING, working_grid
 from training.fit.trajectories.rollout import history
 from training.fit.trajectories.task import TrajectoryTask

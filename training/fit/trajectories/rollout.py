@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from training.data.trajectory_samples import Rows, TrajectorySamples, Windows
-from training.fit.own import OwnBatch
+from training.fit.own.workload import OwnBatch
 from training.losses import relative_l2
 from training.operators.trajectory import TrajectoryOperator
 from training.problems.own.problem_file import ProblemFile

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from training.data.trajectory_samples import Rows, TrajectorySamples, Windows
 from training.evaluation.rollouts import LOST
-from training.fit.order import Order
-from training.fit.own import WARMUP, training_rows
+from training.fit.loop.order import Order
+from training.fit.own.workload import WARMUP, training_rows
 from training.fit.task import Metric, Task, one_cycle
 from training.fit.trajectories.rollout import Rollout, RolloutBatches, as_rollout, frame_errors, history, horizon
 from training.operators import Operator

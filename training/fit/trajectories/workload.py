@@ -14,7 +14,7 @@ from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affo
 from training.data.trajectory_samples import Rows, TrajectorySamples
 from training.evaluation.timing import processor
 from training.examples import MOST, Tensors
-from training.fit.own import STATISTICS_SAMPLES, OwnBatch, OwnWorkload, summary
+from training.fit.own.workload import STATISTICS_SAMPLES, OwnBatch, OwnWorkload, summary
 from training.fit.trajectories.measures import measured
 from training.fit.trajectories.rollout import (
     Rollout,

@@ -1,8 +1,8 @@
 r"""The scalers of the paper's code that do not interpolate: by averages of 2 x 2 points, and by deconvolutions.
 
 Their strides fix the ratio of the grids, about 16 downwards and 11 upwards, so a native grid decides the token grid:
-`pooled` and `deconvolved` return it. The paper replaced them by interpolation (`training.nn.resampling`), which
-reaches any size.
+`pooled` and `deconvolved` return it. The paper replaced them by interpolation (`training.nn.resampling.interpolation`),
+which reaches any size.
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from export.deployable import argument_shapes, renamed
+from export.graphs.deployable import argument_shapes, renamed
 from export.layout import FRAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from export.deployable import Deployable
+    from export.graphs.deployable import Deployable
     from export.signature import Signature
 
 

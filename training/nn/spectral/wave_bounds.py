@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from training.nn.spectral import Axis, full_axis, half_axis, inverse, transform
+from training.nn.spectral.convolution import Axis, full_axis, half_axis, inverse, transform
 
 MARGIN = 2.0
 """The bound over the largest amplitude of the training fields, which are a sample of what the flow reaches."""

@@ -13,8 +13,8 @@ import onnxruntime
 import torch
 from torch.export import Dim
 
-from export import rollout
-from export.deployable import example, shape_checks_off
+from export.graphs import rollout
+from export.graphs.deployable import example, shape_checks_off
 from export.layout import FRAME
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from export.deployable import Deployable
+    from export.graphs.deployable import Deployable
     from export.signature import ParameterSpec, Signature, TensorSpec
 
 FILE = "model.onnx"

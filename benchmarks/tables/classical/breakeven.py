@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import physics.burgers
 import physics.darcy
-from benchmarks.tables.pareto import Point
-from benchmarks.tables.summary import INVERSION
+from benchmarks.tables.classical.pareto import Point
+from benchmarks.tables.classical.summary import INVERSION
 from training.evaluation import table
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from training.nn.curvature import Axis, with_walls
+from training.nn.measured.curvature import Axis, with_walls
 from training.nn.shapes import Features, Plane
 
 KINKS = 4

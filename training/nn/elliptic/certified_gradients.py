@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from training.nn.fast_diagonalisation import Axis
+from training.nn.elliptic.fast_diagonalisation import Axis
 from training.nn.shapes import Plane
 
 TINY = 1e-30

@@ -20,7 +20,7 @@ from training.data.own_samples import OwnSamples, prepare, tensors
 from training.evaluation.norms import distribution, rounded
 from training.evaluation.timing import processor
 from training.examples import MOST, Tensors
-from training.fit.order import Order, Rows
+from training.fit.loop.order import Order, Rows
 from training.fit.task import Metric, Task, one_cycle
 from training.fit.workload import Scope, ScopeError, Workload
 from training.losses import relative_l2

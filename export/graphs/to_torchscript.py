@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from export.deployable import example, shape_checks_off
-from export.scripted_rollout import ScriptedRollout
-from export.to_onnx import GraphError
+from export.graphs.deployable import example, shape_checks_off
+from export.graphs.scripted_rollout import ScriptedRollout
+from export.graphs.to_onnx import GraphError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from export.deployable import Deployable
+    from export.graphs.deployable import Deployable
     from export.signature import Signature
 
 FILE = "model.pt"

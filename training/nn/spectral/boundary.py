@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.spectral import CONVOLUTION, Axis, SpectralConv, full_axis, half_axis
+from training.nn.spectral.convolution import CONVOLUTION, Axis, SpectralConv, full_axis, half_axis
 
 
 def pad(x: Tensor, width: int, periodic: Sequence[bool]) -> Tensor:

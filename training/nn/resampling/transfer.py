@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from training.nn.spectral import hermitian, waves
+from training.nn.spectral.convolution import hermitian, waves
 
 Rule = Literal["cells", "nodes", "left"]
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from export import parity, to_onnx
+from export import parity
 from export.card import card
 from export.certificate import certificate
-from export.deployable import Deployable
+from export.graphs import to_onnx
+from export.graphs.deployable import Deployable
 from export.layout import CARD, CERTIFICATE, sha256
 from training.files import write_json
 

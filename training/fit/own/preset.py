@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from training.data.own_samples import OwnSamples
-from training.fit.own import OwnTask, as_batch
+from training.fit.own.workload import OwnTask, as_batch
 from training.fit.task import Task
 from training.operators import build
 from training.operators.field import FieldConfig, Scale

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.spectral import Axis, full_axis, half_axis, inverse, transform
+from training.nn.spectral.convolution import Axis, full_axis, half_axis, inverse, transform
 
 
 class GatedSpectralLayer(nn.Module):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.tables.pareto import Point
+from benchmarks.tables.classical.pareto import Point
 from training.evaluation import table
 
 if TYPE_CHECKING:

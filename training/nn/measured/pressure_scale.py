@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from physics.numerics.grid import WALL
 from training.nn.coordinates import indices, unit_axis
-from training.nn.curvature import FEATURES, Axis, derivatives
+from training.nn.measured.curvature import FEATURES, Axis, derivatives
 from training.nn.normaliser import Normaliser
 from training.nn.shapes import Plane
 

@@ -11,9 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from training.data.own_samples import OwnSamples, prepare
 from training.data.trajectory_samples import TrajectorySamples
-from training.fit.folder import RunFolder
-from training.fit.own import generate
-from training.fit.preset import PRESETS, recipe
+from training.fit.own.preset import PRESETS, recipe
+from training.fit.own.workload import generate
+from training.fit.record.folder import RunFolder
 from training.fit.trajectories import preset as trajectories
 from training.problems.generated import GENERATED
 from training.problems.own.problem_file import read_problem_file

@@ -1,0 +1,1 @@
+"""The tables that compare networks with classical methods at equal accuracy."""

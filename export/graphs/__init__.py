@@ -1,0 +1,1 @@
+"""Graphs of networks: in ONNX and TorchScript, rollouts, refinements, and their equality."""

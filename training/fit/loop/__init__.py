@@ -1,0 +1,1 @@
+"""What a training loop rests on: the order of samples, rates, processes, memory."""

@@ -1,0 +1,1 @@
+"""Exact solvers and conjugate gradients for elliptic equations as layers, with guaranteed bounds."""
