@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 #: The colours of Okabe and Ito, which are distinguishable with any colour vision.
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000", "#7F7F7F")
 MARKERS = "Dos^vPX*"
+LINES = ("-", "--")  # those that use the colours a second time are dashed
 
 
 def draw(rows: Sequence[Row], target: Path) -> None:
@@ -37,12 +38,13 @@ def draw(rows: Sequence[Row], target: Path) -> None:
         values = 100 * np.array(found)
         epochs = np.arange(1, values.shape[1] + 1)
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        line = LINES[number // len(COLOURS) % len(LINES)]
         label = f"{kind} ({len(found)} seeds)" if len(found) > 1 else kind
-        axis.plot(epochs, values.mean(axis=0), color=colour, marker=marker, markersize=4, label=label)
+        axis.plot(epochs, values.mean(axis=0), color=colour, linestyle=line, marker=marker, markersize=4, label=label)
         axis.fill_between(epochs, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.12, linewidth=0)
     axis.set_xlabel("epoch of 100 steps")
     axis.set_ylabel("accuracy on validation samples, %")
     axis.grid(visible=True, alpha=0.3)
-    axis.legend(fontsize=9, frameon=False, ncol=2)
+    axis.legend(fontsize=9, frameon=False, ncol=2, handlelength=3.5)
     figure.savefig(target, dpi=110, metadata={"Software": None})
     plt.close(figure)
