@@ -56,6 +56,29 @@ class BoundaryConv(nn.Module):
         return self.convolution(pad(x, self.width, self.periodic))
 
 
+def keep_axes(layer: nn.Module, modes: int, periodic: Sequence[bool], sides: Sequence[int]) -> None:
+    """Compute the transforms of a grid's axes once, and keep them in a layer as buffers that no checkpoint holds.
+
+    Args:
+        layer: The layer, which `kept_axes` reads.
+        modes: Wave numbers kept on each axis.
+        periodic: Whether the ends meet, per axis; the period of an axis with ends is twice its length.
+        sides: Points per axis.
+    """
+    *others, last = (torch.arange(side) for side in sides)
+    *lengths, last_length = (1 if closed else 2 for closed in periodic)
+    dtype = torch.get_default_dtype()
+    full = [full_axis(points, modes, dtype, lengths=each) for points, each in zip(others, lengths, strict=True)]
+    for number, axis in enumerate([*full, half_axis(last, modes, dtype, lengths=last_length)]):
+        for name, basis in axis._asdict().items():
+            layer.register_buffer(f"{name}{number}", basis, persistent=False)
+
+
+def kept_axes(layer: nn.Module, dimensions: int) -> list[Axis]:
+    """Return the transforms that `keep_axes` has put into a layer."""
+    return [Axis(*(getattr(layer, f"{name}{number}") for name in Axis._fields)) for number in range(dimensions)]
+
+
 class BoundarySpectralConv(SpectralConv):
     """Multiply the lowest modes by learned matrices and add a pointwise map, with a boundary per axis, on one grid.
 
@@ -73,19 +96,12 @@ class BoundarySpectralConv(SpectralConv):
 
     def __init__(self, inputs: int, outputs: int, modes: int, periodic: Sequence[bool], sides: Sequence[int]) -> None:
         super().__init__(inputs, outputs, modes, len(periodic))
-        *others, last = (torch.arange(side) for side in sides)
-        *lengths, last_length = (1 if closed else 2 for closed in periodic)
-        dtype = torch.get_default_dtype()
-        full = [full_axis(points, modes, dtype, lengths=each) for points, each in zip(others, lengths, strict=True)]
-        for number, axis in enumerate([*full, half_axis(last, modes, dtype, lengths=last_length)]):
-            for name, basis in axis._asdict().items():
-                self.register_buffer(f"{name}{number}", basis, persistent=False)
+        keep_axes(self, modes, periodic, sides)
         self.dimensions = len(periodic)
 
     def axes(self, x: Tensor) -> list[Axis]:  # noqa: ARG002 -- the grid is known
         """Return the transforms of the grid's axes, with twice its length as the period of an axis with ends."""
-        names = Axis._fields
-        return [Axis(*(getattr(self, f"{name}{number}") for name in names)) for number in range(self.dimensions)]
+        return kept_axes(self, self.dimensions)
 
     def mix(self, real: Tensor, imaginary: Tensor) -> tuple[Tensor, Tensor]:
         """Return the channels of each mode multiplied by its matrix.

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.spectral.convolution import Axis, full_axis, half_axis, inverse, transform
+from training.nn.spectral.boundary import keep_axes, kept_axes
+from training.nn.spectral.convolution import inverse, transform
 
 
 class GatedSpectralLayer(nn.Module):
@@ -36,13 +37,7 @@ class GatedSpectralLayer(nn.Module):
 
     def __init__(self, channels: int, modes: int, periodic: Sequence[bool], sides: Sequence[int]) -> None:
         super().__init__()
-        *others, last = (torch.arange(side) for side in sides)
-        *lengths, last_length = (1 if closed else 2 for closed in periodic)
-        dtype = torch.get_default_dtype()
-        full = [full_axis(points, modes, dtype, lengths=each) for points, each in zip(others, lengths, strict=True)]
-        for number, axis in enumerate([*full, half_axis(last, modes, dtype, lengths=last_length)]):
-            for name, basis in axis._asdict().items():
-                self.register_buffer(f"{name}{number}", basis, persistent=False)
+        keep_axes(self, modes, periodic, sides)
         self.dimensions = len(sides)
         # One complex matrix per mode, real and imaginary part side by side.
         count = modes * (2 * modes) ** (self.dimensions - 1)
@@ -58,7 +53,7 @@ class GatedSpectralLayer(nn.Module):
 
     def global_part(self, x: Tensor) -> Tensor:
         """Multiply the lowest modes of `[batch, *grid, channel]` by the matrices."""
-        axes = [Axis(*(getattr(self, f"{name}{number}") for name in Axis._fields)) for number in range(self.dimensions)]
+        axes = kept_axes(self, self.dimensions)
         real, imaginary = transform(x.movedim(-1, 1), axes)
         batch, channels, shape = real.shape[0], real.shape[1], real.shape[2:]
         both = torch.cat([part.flatten(2).permute(2, 0, 1) for part in (real, imaginary)], dim=1) @ self.weight

@@ -65,8 +65,8 @@ class Measurements:
     def __init__(self, title: str, rows: list[Mapping[str, Any]]) -> None:
         keys = dict.fromkeys(key for row in rows for key in row if key not in {*SENTENCES, CONDITIONS})
         lead = [key for key in MEASURED_ON if key in keys]
-        self._title, self._lead = title, list(_columns(rows, lead))
-        self._columns = _columns(rows, [*lead, *(key for key in keys if key not in lead)])
+        self._title, self._columns = title, _columns(rows, [*lead, *(key for key in keys if key not in lead)])
+        self._lead, self._others = list(self._columns)[: len(lead)], list(self._columns)[len(lead) :]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the parts."""
@@ -83,7 +83,7 @@ class Measurements:
         widths = {heading: GAP + max(map(len, [*heading.split(), *cells])) for heading, cells in self._columns.items()}
         free = room - sum(widths[heading] for heading in self._lead)
         part, left = list[str](), free
-        for heading in list(self._columns)[len(self._lead) :]:
+        for heading in self._others:
             if widths[heading] > left and part:
                 yield [*self._lead, *part]
                 part, left = [], free
