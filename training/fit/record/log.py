@@ -54,7 +54,7 @@ class RunLog(pl.Callback):
         }
         self.write([*read(self.path), row])
         for name in ("loss", self.metric):
-            if not math.isfinite(float(row[name])):
+            if not math.isfinite(metrics[name].item()):
                 raise RunError(
                     f"{self.path}: the training diverged: {name} is {row[name]} after epoch {trainer.current_epoch}. "
                     f"A lower fit.learning_rate may help; samples whose truth is zero everywhere have no relative error"
