@@ -1,0 +1,283 @@
+"""One Triton over HTTP: the Open Inference Protocol with binary tensors, and its repository API.
+
+HTTP, since gRPC in Python copies each message on both sides and waits for a thread on its way to the event loop;
+`python -m benchmarks overhead` measures both. Where a backend suffixes the names of tensors (`solution__0`,
+TorchScript), the suffix ends here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+import aiohttp
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from tritonclient.utils import np_to_triton_dtype, triton_to_np_dtype
+from yarl import URL
+
+from serving.errors import Problem
+from serving.observability import telemetry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aiohttp.abc import AbstractStreamWriter
+
+    Buffer = bytes | memoryview
+
+logger = logging.getLogger(__name__)
+Batch = Mapping[str, NDArray[Any]]
+Outputs = dict[str, NDArray[Any]]
+RUN_BYTES = 8 * 2**20  # of one call that is a part of a request: larger ones are no faster and delay other requests
+KEY_HEADER = "petrov-key"  # of the calls that a local Triton allows its gateway alone
+SPLIT = "Inference-Header-Content-Length"
+_ENVELOPE_BYTES = 2**20
+_PROBE_SECONDS = 3.0  # the index is in Triton's memory
+_JOINED_BYTES = 2**18  # up to here one copy and one write are cheaper than one write per buffer
+_SUFFIX = re.compile(r"__\d+$")
+
+
+@dataclass(frozen=True)
+class _Configuration:
+    """What is needed of a version's configuration: Triton's names of the inputs by the card's, and the instances."""
+
+    names: dict[str, str]
+    instances: int
+
+
+class Triton:
+    """A Triton server; an asynchronous context manager, open while the gateway runs.
+
+    Args:
+        address: `HOST:PORT` of its HTTP endpoint.
+        message_bytes: The largest output of one request.
+        key: Of its restricted APIs; empty where it has none.
+
+    """
+
+    def __init__(self, address: str, message_bytes: int, key: str = "") -> None:
+        self.address = address
+        self._http = HttpClient(address, max(message_bytes, RUN_BYTES) + _ENVELOPE_BYTES)
+        self._key = {KEY_HEADER: key} if key else {}
+        self._configurations: dict[tuple[str, int], _Configuration] = {}
+        self._warned = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.close()
+
+    def call_on_retry(self, call: Callable[[], object]) -> None:
+        """Have a function called whenever a call is repeated after its connection was lost."""
+        self._http.on_retry = call
+
+    async def ready_versions(self) -> frozenset[tuple[str, int]]:
+        """Return every (model, version) that can be run now.
+
+        Raises:
+            Problem: triton-unavailable: The server does not respond, or is no Triton.
+        """
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                reply = await self._http.request("POST", "/v2/repository/index", self._key)
+            index = orjson.loads(reply.data)
+            if reply.status != 200:
+                raise Problem("triton-unavailable", f"Triton's index of models: {reply.status}: {index['error'][:200]}")
+            ready = frozenset((each["name"], int(each["version"])) for each in index if each.get("state") == "READY")
+        except (InvalidReplyError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise Problem("triton-unavailable", self._warn_of_address()) from error
+        except (OSError, TimeoutError) as error:
+            raise Problem("triton-unavailable", f"Triton at {self.address} does not respond") from error
+        self._warned = False
+        self._configurations = {key: found for key, found in self._configurations.items() if key in ready}
+        return ready
+
+    async def load(self, model: str, config: str | None = None) -> bool:
+        """Load a model, or what has changed of it.
+
+        Args:
+            model: Its name.
+            config: Its configuration in JSON, instead of that in the repository.
+
+        Returns:
+            False where this Triton loads no model on request, since it polls its repository.
+
+        Raises:
+            Problem: triton-unavailable: The server does not respond.
+            Problem: model-failed: It cannot load the model; a note has Triton's reason. What it had loaded stays.
+        """
+        return await self._control(model, "load", {} if config is None else {"parameters": {"config": config}})
+
+    async def unload(self, model: str) -> bool:
+        """Unload a model, as `load` loads it."""
+        return await self._control(model, "unload", {})
+
+    async def _control(self, model: str, action: str, document: dict[str, Any]) -> bool:
+        path = f"/v2/repository/models/{quote(model, safe='')}/{action}"
+        try:
+            reply = await self._http.request("POST", path, self._key, [orjson.dumps(document)])
+        except OSError as error:
+            raise Problem("triton-unavailable", f"Triton at {self.address} does not respond") from error
+        if reply.status == 200:
+            return True
+        text = reply.data[:2000].decode("utf-8", "replace")
+        if "load / unload is not allowed" in text:
+            return False
+        problem = Problem("model-failed", f'the inference server could not {action} "{model}"')
+        problem.add_note(f"{reply.status}: {text}")
+        raise problem
+
+    async def infer(self, model: str, version: int, inputs: Batch, *, seconds: float, request_id: str = "") -> Outputs:
+        """Run a model once.
+
+        Args:
+            model: Name of the model.
+            version: Its version.
+            inputs: Batches `[B, ...]` by the card's names.
+            seconds: Time left; afterwards the server may drop the request.
+            request_id: For the server's log.
+
+        Returns:
+            The outputs by the card's names.
+
+        Raises:
+            Problem: triton-unavailable, model-not-ready, model-failed, overloaded or deadline-exceeded.
+        """
+        path = _path(model, version)
+        try:
+            async with asyncio.timeout(seconds):
+                names = (await self._configuration(model, version)).names
+                head = orjson.dumps(_head(names, inputs, seconds, request_id))
+                headers = {SPLIT: str(len(head)), **(telemetry.outgoing.get() or {})}
+                body: list[Buffer] = [head, *map(_bytes, inputs.values())]
+                reply = await self._http.request("POST", f"{path}/infer", headers, body)
+        except TimeoutError as error:
+            raise Problem("deadline-exceeded", f'"{model}" version {version} did not respond in time') from error
+        except OSError as error:
+            raise self._lost(model, version, error) from error
+        _check(reply, model, version)
+        try:
+            return _outputs(reply)
+        except (ValueError, TypeError, KeyError) as error:
+            raise _unreadable(model, version, reply, error) from error
+
+    async def instances(self, model: str, version: int) -> int:
+        """Return how many runs of a model Triton executes at one time."""
+        try:
+            return (await self._configuration(model, version)).instances
+        except OSError as error:
+            raise self._lost(model, version, error) from error
+
+    async def _configuration(self, model: str, version: int) -> _Configuration:
+        if found := self._configurations.get((model, version)):
+            return found
+        reply = await self._http.request("GET", f"{_path(model, version)}/config", {})
+        _check(reply, model, version)
+        try:
+            config = orjson.loads(reply.data)
+            names = {_SUFFIX.sub("", tensor["name"]): tensor["name"] for tensor in config["input"]}
+            groups = config.get("instance_group", ())
+            instances = sum(group.get("count", 1) * max(1, len(group.get("gpus", ()))) for group in groups)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _unreadable(model, version, reply, error) from error
+        found = self._configurations[model, version] = _Configuration(names, max(1, instances))
+        return found
+
+    def _lost(self, model: str, version: int, error: OSError) -> Problem:
+        logger.warning("triton at %s: %s version %d: %s", self.address, model, version, error)
+        return Problem("triton-unavailable", "the connection to the inference server ended; try again in a moment")
+
+    def _warn_of_address(self) -> str:
+        """Log, once and not at every probe, that the address is not a Triton's, and return the sentence."""
+        fault = f"the server at {self.address} is not Triton's HTTP endpoint (port 8000 by default)"
+        if not self._warned:
+            logger.warning("%s", fault)
+        self._warned = True
+        return fault
+
+
+def _path(model: str, version: int) -> str:
+    return f"/v2/models/{quote(model, safe='')}/versions/{version}"
+
+
+def _head(names: dict[str, str], inputs: Batch, seconds: float, request_id: str) -> dict[str, Any]:
+    """Return the JSON head of a request, which describes the buffers that follow it."""
+    return {
+        "id": request_id,
+        "inputs": [
+            {
+                "name": names.get(name, name),
+                "datatype": np_to_triton_dtype(array.dtype),
+                "shape": array.shape if array.ndim > 1 else (len(array), 1),  # Triton sends no tensor [batch]
+                "parameters": {"binary_data_size": array.nbytes},
+            }
+            for name, array in inputs.items()
+        ],
+        # Triton drops requests that waited longer in its queue.
+        "parameters": {"binary_data_output": True, "timeout": max(1, int(seconds * 1e6))},
+    }
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    """Return the array's own memory, or that of a contiguous copy."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _outputs(reply: Reply) -> Outputs:
+    """Return the tensors of a reply as views of its memory."""
+    outputs, start, data = dict[str, NDArray[Any]](), 0, memoryview(reply.data)
+    for tensor in orjson.loads(reply.head)["outputs"]:
+        end = start + tensor["parameters"]["binary_data_size"]
+        values = np.frombuffer(data[start:end], triton_to_np_dtype(tensor["datatype"]))
+        outputs[_SUFFIX.sub("", tensor["name"])] = values.reshape(tensor["shape"])
+        start = end
+    return outputs
+
+
+def _unreadable(model: str, version: int, reply: Reply, error: Exception) -> Problem:
+    """Return the problem for the caller, with a note for the log of what was found instead of the protocol's JSON."""
+    problem = Problem("model-failed", f'the inference server\'s reply for "{model}" version {version} cannot be read')
+    problem.add_note(f"reply cannot be read ({error!r}): {(reply.head or reply.data)[:80]!r}")
+    return problem
+
+
+def _check(reply: Reply, model: str, version: int) -> None:
+    """Raise Triton's error as a problem; its message is a note for the log, since it may hold a traceback."""
+    if reply.status == 200:
+        return
+    text = (reply.head + reply.data)[:2000].decode("utf-8", "replace")
+    problem = _problem(reply.status, text.lower(), model, version)
+    problem.add_note(f"{reply.status}: {text}")
+    raise problem
+
+
+def _problem(status: int, message: str, model: str, version: int) -> Problem:
+    if "timeout expired" in message:
+        return Problem("deadline-exceeded", f'"{model}" version {version} did not respond in time')
+    if "maximum queue size" in message:
+        return Problem("overloaded", f'the queue of "{model}" is full')
+    missing = "not at ready state" in message or "unknown model" in message
+    ended = "stub process" in message and "is not healthy" in message  # of an instance, which Triton or we start anew
+    if status == 404 or missing or ended:
+        return Problem("model-not-ready", f'"{model}" version {version} is not loaded')
+    if status in {499, 503}:
+        return Problem("triton-unavailable", "the inference server is shutting down; try again in a moment")
+    return Problem("model-failed", f'the inference server could not run "{model}" version {version}')
+
+
+class InvalidReplyError(ConnectionError):
+    """The reply is not HTTP, or larger than allowed."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A complete reply.
+
