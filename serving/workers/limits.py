@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from serving.auth.rate import Bucket
-from serving.inference.admission import Admission
+from serving.limits import Admission
 
 if TYPE_CHECKING:
     from serving.workers.table import Table

@@ -15,7 +15,7 @@ from serving.workers.table import Table
 
 if TYPE_CHECKING:
     from serving.auth.rate import Bucket
-    from serving.inference.admission import Admission
+    from serving.limits import Admission
 
 METRICS = "metrics"
 
