@@ -188,6 +188,10 @@ def data(
     """
     own = own_run.own(recipe, "quick", [], folder)
     if own is not None:
+        if overrides:
+            raise typer.BadParameter("the samples of a problem file depend on no recipe", param_hint="--set")
+        if ray:
+            raise typer.BadParameter("only samples of fields are computed", param_hint="--ray")
         typer.echo(own.samples().path)
         return
     work = run.workload(config.read(config.find(recipe), overrides), folder)
