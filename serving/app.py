@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Mount
 
 from serving.auth.guard import OPEN
+from serving.errors import Problem
 from serving.http import rendering, routes, static
 from serving.http.access import Access
 from serving.http.authorisation import Authorisation, describe, requires
@@ -20,7 +21,6 @@ from serving.inversion.jobs import Inversions
 from serving.observability.telemetry import NO_TRACES
 from serving.open_inference import routes as open_inference
 from serving.open_inference.grpc_server import GrpcServer
-from serving.problem_details import Problem
 from serving.service import Service
 from serving.tesseract import routes as tesseract
 from serving.umbridge import routes as umbridge

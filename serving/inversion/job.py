@@ -15,8 +15,8 @@ from serving.inversion.estimate import Progress
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from serving.errors import Problem
     from serving.inversion.estimate import Estimate, Summary
-    from serving.problem_details import Problem
 
 Result = TypeVar("Result")
 

@@ -13,16 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from serving.errors import Problem
 from serving.inversion.job import State, Stopped
-from serving.problem_details import (
-    DeadlineExceeded,
-    InternalError,
-    Overloaded,
-    Problem,
-    Unavailable,
-    UnknownInversion,
-    Unsolvable,
-)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -90,20 +82,22 @@ class Inversions:
         for job in self._jobs.values():
             if not job.final:
                 logger.warning("inversion %s of %s is stopped: the service shuts down", job.id, job.model)
-                job.end(State.FAILED, Unavailable("the service is shutting down; send the inversion again"))
+                job.end(State.FAILED, Problem("unavailable", "the service is shutting down; send the inversion again"))
 
     def check(self) -> None:
         """Check that a job can be accepted.
 
         Raises:
-            Unavailable: The gateway is shutting down.
-            Overloaded: Too many jobs wait or run.
+            Problem: unavailable: The gateway is shutting down.
+            Problem: overloaded: Too many jobs wait or run.
         """
         if self._draining:
-            raise Unavailable("the service is shutting down")
+            raise Problem("unavailable", "the service is shutting down")
         pending = self._worker.table.total("inversions") if self._worker else len(self._tasks)
         if pending >= self._most:
-            raise Overloaded(f"{pending} inversions wait or run, which is the limit", retry_after=RETRY_SECONDS)
+            raise Problem(
+                "overloaded", f"{pending} inversions wait or run, which is the limit", retry_after=RETRY_SECONDS
+            )
 
     def submit(self, job: Job, work: Work) -> None:
         """Run a job as soon as a thread is free.
@@ -113,7 +107,7 @@ class Inversions:
             work: Called in a thread; it raises `Stopped` soon after the job has been stopped.
 
         Raises:
-            Unavailable: See `check`.
+            Problem: unavailable: See `check`.
         """
         with self._worker.table.locked() if self._worker else nullcontext():
             self.check()
@@ -137,14 +131,15 @@ class Inversions:
             owner: Name of the key of the request; a job of another key does not exist for it.
 
         Raises:
-            UnknownInversion: There is no such job, or no longer.
+            Problem: unknown-inversion: There is no such job, or no longer.
         """
         self._forget_old()
         job = self._jobs.get(name)
         if job is None or (job.model, job.owner) != (model, owner):
-            raise UnknownInversion(
+            raise Problem(
+                "unknown-inversion",
                 f'no inversion "{name[:64]}" of "{model[:64]}"; results are kept for a while only, '
-                "and not beyond the end of the process that computed them"
+                "and not beyond the end of the process that computed them",
             )
         return job
 
@@ -172,10 +167,10 @@ class Inversions:
             except Problem as problem:
                 job.end(State.FAILED, problem)
             except (ArithmeticError, ValueError) as error:  # of the linear algebra, LinAlgError included
-                job.end(State.FAILED, Unsolvable(f"the inversion failed: {error}"))
+                job.end(State.FAILED, Problem("unsolvable", f"the inversion failed: {error}"))
             except Exception:
                 logger.exception("inversion %s of %s", job.id, job.model)
-                job.end(State.FAILED, InternalError(f"an internal error; the log has it under {job.id}"))
+                job.end(State.FAILED, Problem("internal-error", f"an internal error; the log has it under {job.id}"))
             finally:
                 late.cancel()
 
@@ -185,7 +180,7 @@ class Inversions:
         self._metrics.ended_inversions.labels(job.state).inc()
 
     def _expire(self, job: Job) -> None:
-        job.end(State.FAILED, DeadlineExceeded(f"the inversion did not end within {self._seconds:g} s"))
+        job.end(State.FAILED, Problem("deadline-exceeded", f"the inversion did not end within {self._seconds:g} s"))
 
     def _forget_old(self) -> None:
         """Forget results that are too old, and the oldest beyond the limit."""

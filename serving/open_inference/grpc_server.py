@@ -27,6 +27,7 @@ from tritonclient.grpc import service_pb2
 
 from serving.auth.guard import OPEN
 from serving.auth.keys import Scope
+from serving.errors import Problem
 from serving.http import policies
 from serving.http.direct_route import version_number
 from serving.observability.metrics import UNKNOWN
@@ -34,7 +35,6 @@ from serving.observability.request_log import Entry
 from serving.open_inference import metadata
 from serving.open_inference.grpc_call import Call
 from serving.open_inference.grpc_exchange import GrpcExchange
-from serving.problem_details import InternalError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -142,7 +142,8 @@ class GrpcServer:
                 except Exception:
                     logger.exception("%s id=%s", name, call.request_id)
                     await self._refuse(
-                        call, InternalError(f"an internal error; the log has it under the id {call.request_id}")
+                        call,
+                        Problem("internal-error", f"an internal error; the log has it under the id {call.request_id}"),
                     )
                 finally:
                     self._record(call, time.perf_counter() - start)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.problem_details import Overloaded
 from serving.workers.limits import SharedAdmission, SharedBucket
 from serving.workers.table import State, Table
+from tests.refusals import refused
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,12 +29,12 @@ def test_requests_and_bytes_in_flight_count_over_all_workers(tables: list[Table]
     first, second = (SharedAdmission(2, 100, table, slot) for slot, table in enumerate(tables))
     with first.admit() as ticket, second.admit():
         for full in (first, second):
-            with pytest.raises(Overloaded, match="2 requests are in flight"), full.admit():
+            with refused("overloaded", match="2 requests are in flight"), full.admit():
                 pass
         ticket.hold(60)
     with second.admit() as ticket:
         ticket.hold(100)
-        with first.admit() as other, pytest.raises(Overloaded, match="100 bytes"):
+        with first.admit() as other, refused("overloaded", match="100 bytes"):
             other.hold(1)
     assert [tables[0].total(column) for column in ("requests", "bytes")] == [0, 0]
 
@@ -43,7 +43,7 @@ def test_what_a_worker_had_in_flight_is_forgotten_with_it(tables: list[Table]) -
     first, second = (SharedAdmission(1, 100, table, slot) for slot, table in enumerate(tables))
     tables[0].begin(0, start=3)
     first.begin()
-    with pytest.raises(Overloaded):
+    with refused("overloaded"):
         second.begin()
     tables[1].clear(0)
     second.begin()
