@@ -269,7 +269,7 @@ def test_frames_have_conformal_estimates_where_the_held_trajectories_suffice(
 def test_new_samples_for_a_calibration_are_refused(samples: TrajectorySamples, operator: TrajectoryOperator) -> None:
     work = TrajectoryWorkload(trajectory_preset.recipe(samples, "tiny"), samples.path.parent)
     assert work.calibration_samples(operator) is not None
-    with pytest.raises(ScopeError, match="waves-tiny: new trajectories cannot be generated"):
+    with pytest.raises(ScopeError, match="waves-tiny: trajectories are calibrated by those of the run"):
         work.calibration_samples(operator, 500)
 
 

@@ -121,7 +121,9 @@ class TrajectoryWorkload(OwnWorkload):
         """
         del network
         if fresh:
-            raise ScopeError(f"{self.recipe.name}: new trajectories cannot be generated for a calibration")
+            raise ScopeError(
+                f"{self.recipe.name}: trajectories are calibrated by those of the run, not by new --samples"
+            )
         fitted, held, test = (self.states(self.samples.split(split)) for split in ("train", "validation", "test"))
         return CalibrationSamples([fitted], [held], [test])
 
