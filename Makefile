@@ -100,8 +100,8 @@ $(APP): $(SERVE)
 	touch $@
 
 # The environment of Triton: its wheel, and NumPy 1.26 for the Python stub in it.
-$(TRITON): $(SERVE) serving/triton/environment.py
-	$(BIN)/python -m serving.triton.environment
+$(TRITON): $(SERVE) serving/local_triton/environment.py
+	$(BIN)/python -m serving.local_triton.environment
 	touch $@
 
 $(DEV): $(APP)

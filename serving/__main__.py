@@ -9,24 +9,21 @@ import asyncio
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 import uvloop
 from pydantic import ValidationError
 from rich.console import Console
 
-from serving import open_files, system
+from serving import system
 from serving.auth import key_file, keys
-from serving.gateway import Gateway
+from serving.gateway import serve_alone, serve_with_triton
+from serving.local_triton import environment
+from serving.local_triton.server import TritonServerError
 from serving.observability import log, telemetry
 from serving.settings import GONE, Settings
-from serving.startup_error import StartupError
-from serving.triton import preflight
-from serving.triton.server import TritonServer, TritonServerError
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
+from serving.system import StartupError
 
 logger = logging.getLogger(__name__)
 console = Console(stderr=True)
@@ -34,7 +31,7 @@ commands = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Host = Annotated[str | None, typer.Option(help="Address to listen on; else PETROV_HOST.", show_default=False)]
 Port = Annotated[int | None, typer.Option(help="Port to listen on; else PETROV_PORT.", show_default=False)]
 Triton = Annotated[
-    str | None, typer.Option(help="HOST:PORT[,HOST:PORT…] of Triton's HTTP; else PETROV_TRITON.", show_default=False)
+    str | None, typer.Option(help="HOST:PORT of Triton's HTTP; else PETROV_TRITON.", show_default=False)
 ]
 Scopes = Annotated[
     list[keys.Scope] | None, typer.Option(help="A scope of the key, repeatable; else infer.", show_default=False)
@@ -57,7 +54,7 @@ def gateway(triton: Triton = None, host: Host = None, port: Port = None) -> None
     """Serve through a Triton that runs elsewhere: the gateway alone."""
     settings = _settings(host=host, port=port, triton=triton)
     if settings.embedded:
-        raise typer.BadParameter("expected HOST:PORT[,HOST:PORT…] of a running Triton", param_hint="--triton")
+        raise typer.BadParameter("expected HOST:PORT of a running Triton", param_hint="--triton")
     _run(settings)
 
 
@@ -97,7 +94,8 @@ def _run(settings: Settings) -> None:
     try:
         _check(settings)
         system.keep_freed_memory()
-        _until_done(_with_triton(settings) if settings.embedded else _alone(settings))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve_with_triton(settings) if settings.embedded else serve_alone(settings))
     except (StartupError, TritonServerError, keys.KeysError) as error:
         logger.critical("%s", error)  # the sentence alone: a traceback would add nothing
         raise typer.Exit(1) from error
@@ -109,10 +107,10 @@ def _check(settings: Settings) -> None:
     Raises:
         StartupError: They cannot; the message lists every reason.
     """
-    open_files.raise_limit(settings.max_requests_in_flight)
+    system.raise_open_files(settings.max_requests_in_flight)
     ports = [(settings.port, "PETROV_PORT, or --port,"), (settings.grpc_port, "PETROV_GRPC_PORT")]
     found = [system.port_fault(settings.host, port, variable) for port, variable in ports if port]
-    faults = [*filter(None, dict.fromkeys(found)), *(preflight.choices(settings) if settings.embedded else ())]
+    faults = [*filter(None, dict.fromkeys(found)), *(environment.choices(settings) if settings.embedded else ())]
     if faults:
         raise StartupError("\n".join(faults))
 
@@ -120,32 +118,6 @@ def _check(settings: Settings) -> None:
 def _fail(error: Exception) -> NoReturn:
     console.print(str(error), style="red", markup=False, highlight=False)
     raise typer.Exit(1) from error
-
-
-def _until_done(service: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(service)
-
-
-async def _alone(settings: Settings) -> None:
-    await Gateway(settings).run_until_shut_down()
-
-
-async def _with_triton(settings: Settings) -> None:
-    """Start both at once, so that liveness responds meanwhile; a Triton that cannot run ends the gateway, too."""
-    server, triton = Gateway(settings), TritonServer(settings)
-    running = asyncio.create_task(_run_triton(triton))
-    running.add_done_callback(lambda _: server.shut_down())
-    try:
-        await server.run_until_shut_down()
-    finally:
-        await triton.stop()
-        await running
-
-
-async def _run_triton(triton: TritonServer) -> None:
-    await triton.start()
-    await triton.watch()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application, assembled from settings and inference servers."""
+"""The gateway as an ASGI application, assembled from settings and a Triton."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from fastapi import FastAPI, Request
     from starlette.responses import Response
 
-    from serving.inference.backend import InferenceBackend
     from serving.settings import Settings
+    from serving.triton import Triton
 
 
-def create_app(settings: Settings, *tritons: InferenceBackend) -> FastAPI:
+def create_app(settings: Settings, triton: Triton) -> FastAPI:
     """Return the gateway as an application.
 
     Args:
         settings: The operator's choices.
-        tritons: Where models run. They are opened when the application starts and closed when it stops.
+        triton: Where models run. It is opened when the application starts and closed when it stops.
 
     Returns:
         The application; `app.state.service` has its parts, `app.state.service.drain()` takes it out of rotation. Its
@@ -50,7 +50,7 @@ def create_app(settings: Settings, *tritons: InferenceBackend) -> FastAPI:
     Raises:
         KeysError: The settings name a key file that cannot be used.
     """
-    service = Service(settings, tritons, VERSION)
+    service = Service(settings, triton, VERSION)
     inversions = Inversions(settings, service.metrics)
     service.on_drain.append(inversions.drain)
 

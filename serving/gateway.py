@@ -1,16 +1,22 @@
-"""The gateway's server: uvicorn with the application, started and shut down in order."""
+"""Start and shut-down: the gateway on its port, alone or with a local Triton.
+
+After SIGTERM readiness becomes false, the gateway stops listening `notice_seconds` later, finishes its requests, and
+then Triton drains. A Triton that cannot run ends the gateway.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from typing import TYPE_CHECKING
 
 import uvicorn
 
 from serving.app import create_app
 from serving.http.connection import configuration
-from serving.triton.client import TritonInference
+from serving.local_triton.server import TritonServer
+from serving.triton import Triton
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -25,14 +31,14 @@ class Gateway(uvicorn.Server):
 
     Args:
         settings: The operator's choices.
+        key: Of the local Triton's restricted APIs.
 
     Raises:
         KeysError: The key file cannot be used.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        tritons = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_addresses]
-        app = create_app(settings, *tritons)
+    def __init__(self, settings: Settings, key: str = "") -> None:
+        app = create_app(settings, Triton(settings.triton_address, settings.max_body_bytes, key))
         super().__init__(configuration(app, settings))
         self.settings = settings
         self.state = app.state
@@ -72,3 +78,31 @@ class Gateway(uvicorn.Server):
             await asyncio.sleep(0.1)
         names = ", ".join(model.name for model in self.service.catalogue.models())
         logger.info("Ready: %s. Open %s in a browser, or %s/docs for the routes", names, url, url)
+
+
+async def serve_alone(settings: Settings) -> None:
+    """Serve through a Triton that runs elsewhere, until a signal."""
+    await Gateway(settings).run_until_shut_down()
+
+
+async def serve_with_triton(settings: Settings) -> None:
+    """Serve with a local Triton; both start at once, so that liveness responds meanwhile.
+
+    Raises:
+        StartupError: The machine or the repository lacks something.
+        TritonServerError: Triton cannot start, or keeps crashing.
+    """
+    key = secrets.token_hex(16)
+    server, triton = Gateway(settings, key), TritonServer(settings, key)
+
+    async def run_triton() -> None:
+        await triton.start()
+        await triton.watch()
+
+    running = asyncio.create_task(run_triton())
+    running.add_done_callback(lambda _: server.shut_down())
+    try:
+        await server.run_until_shut_down()
+    finally:
+        await triton.stop()
+        await running

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from serving.catalogue.card import Card
-    from serving.catalogue.classical import ClassicalSolvers
+    from serving.classical import ClassicalSolvers
     from serving.observability.metrics import Metrics
     from serving.rollout import Batches, Infer, Outputs
 

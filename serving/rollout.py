@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from serving.catalogue.card import FRAME
+from serving.triton import RUN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     Outputs = dict[str, NDArray[np.float32]]
     Infer = Callable[[Card, Batches, float, str], Awaitable[Outputs]]  # until a deadline, for the id of a request
 
-RUN_BYTES = 8 * 2**20  # of one call: larger calls are no faster and delay other shapes
 PIECE = 8  # most frames of one call: a waiting request of another shape is delayed by no more steps
 
 

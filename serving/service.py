@@ -1,4 +1,4 @@
-"""The gateway's parts, made once per application from settings and inference servers, and used by the routes."""
+"""The gateway's parts, made once per application from settings and a Triton, and used by the routes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,20 @@ from fastapi import Depends, Request
 from serving.auth.guard import Guard, own_bucket
 from serving.auth.key_file import KeyFile
 from serving.catalogue.catalogue import Catalogue
-from serving.catalogue.classical import ClassicalSolvers
-from serving.inference.dispatch import Dispatcher
+from serving.classical import ClassicalSolvers
+from serving.dispatch import Dispatcher
 from serving.limits import Admission
 from serving.observability.metrics import Metrics
 from serving.observability.telemetry import TracedMetrics, Traces
 from serving.predict import Predictor
-from serving.triton.pool import TritonPool
-from serving.triton.retry_budget import RetryBudget
 from serving.watcher import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator
 
-    from serving.catalogue.summary import Readiness
-    from serving.inference.backend import InferenceBackend
+    from serving.catalogue.card import Readiness
     from serving.settings import Settings
-
-RETRIES_PER_CALL, RETRIES_SAVED = 0.2, 32  # one call in five, and the runs in flight of a server that is lost
+    from serving.triton import Triton
 
 
 class Service:
@@ -36,7 +32,7 @@ class Service:
 
     Args:
         settings: The operator's choices.
-        tritons: The servers that run the models; opened and closed by `run`.
+        triton: Runs the models; opened and closed by `run`.
         version: Version of the software.
 
     Attributes:
@@ -46,26 +42,29 @@ class Service:
         KeysError: The key file cannot be used.
     """
 
-    def __init__(self, settings: Settings, tritons: Sequence[InferenceBackend], version: str) -> None:
+    def __init__(self, settings: Settings, triton: Triton, version: str) -> None:
         self.settings = settings
         self.version = version
         self.traces = Traces(settings.traces, version) if settings.traces else None
         self.metrics = TracedMetrics(version, self.traces) if self.traces else Metrics(version)
         self.keys = None if settings.keys is None else KeyFile(settings.keys)
         self.guard = Guard(self.keys, self.metrics, own_bucket)
-        self._tritons = TritonPool(tritons, RetryBudget(RETRIES_PER_CALL, RETRIES_SAVED), self.metrics)
+        self._triton = triton
+        triton.call_on_retry(self.metrics.retries.labels(triton.address).inc)
         self.catalogue = Catalogue(
             settings.repository,
-            self._tritons,
+            triton,
             warm_seconds=settings.request_seconds,
             warm_bytes=settings.max_body_bytes,
+            idle_seconds=settings.companion_idle_seconds,
             newest_served=self.metrics.newest_served,
         )
+        self.metrics.endpoint_up.labels(triton.address).set_function(lambda: self.catalogue.responds)
         self._watchers = list(self._make_watchers())
         self.metrics.ready.set_function(lambda: self.catalogue.readiness().ready)
         self.metrics.inflight_limit.set(settings.max_requests_in_flight)
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
-        dispatcher = Dispatcher(self._tritons, self.catalogue, self.metrics)
+        dispatcher = Dispatcher(triton, self.catalogue, self.metrics)
         self.classical = ClassicalSolvers()
         self.predictor = Predictor(
             dispatcher.predict,
@@ -87,8 +86,8 @@ class Service:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Open the inference servers, and watch the repository and the keys while the context is open."""
-        async with self._tritons:
+        """Open Triton's connections, and watch the repository and the keys while the context is open."""
+        async with self._triton:
             watching = [asyncio.create_task(watcher.run()) for watcher in self._watchers]
             try:
                 yield

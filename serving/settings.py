@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DAY = 86_400.0
 MEBIBYTE = 2**20
@@ -14,7 +14,10 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=DAY, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(gt=0, le=2**40)]
 #: Variables of earlier releases, and what replaces them.
-GONE = {"PETROV_WORKERS": "run more replicas of the gateway behind a load balancer (deploy/kubernetes)"}
+GONE = {
+    "PETROV_WORKERS": "run more replicas of the gateway behind a load balancer (deploy/kubernetes)",
+    "PETROV_TRITON_POLL_SECONDS": "the gateway looks for new models and versions every second",
+}
 
 
 class Settings(BaseSettings):
@@ -36,10 +39,7 @@ class Settings(BaseSettings):
     keys: Path | None = Field(
         None, description="File of hashed API keys, scopes and rates, re-read when it changes; empty: no keys needed."
     )
-    triton: Annotated[tuple[str, ...], NoDecode] = Field(
-        (),
-        description="HTTP addresses `HOST:PORT[,HOST:PORT…]` of a Triton that runs elsewhere; empty: start one here.",
-    )
+    triton: str = Field("", description="HTTP address `HOST:PORT` of a Triton that runs elsewhere; empty: start one here.")
     triton_http_port: Port = Field(8000, description="HTTP port of the local Triton (127.0.0.1 only).")
     triton_grpc_port: Port = Field(8001, description="gRPC port of the local Triton (127.0.0.1 only).")
     triton_metrics_port: Port = Field(8002, description="Metrics port of the local Triton (127.0.0.1 only).")
@@ -47,9 +47,10 @@ class Settings(BaseSettings):
     triton_environment: Path = Field(
         Path(".runtime/triton-env"), description="Python environment of the local Triton; built if it is missing."
     )
-    triton_start_seconds: Seconds = Field(300.0, description="How long the local Triton may take to load every model.")
-    triton_poll_seconds: Annotated[int, Field(ge=1, le=DAY)] = Field(
-        2, description="How often the local Triton checks for new models and versions."
+    triton_start_seconds: Seconds = Field(300.0, description="How long the local Triton may take to respond at its start.")
+    companion_idle_seconds: Seconds = Field(
+        600.0,
+        description="How long a derivative, a refinement or a further format of a model stays loaded after its last use.",
     )
     max_body_bytes: Bytes = Field(
         64 * MEBIBYTE, description="Largest request body, counted while it is received (413)."
@@ -91,21 +92,15 @@ class Settings(BaseSettings):
         description="Whether the local Triton sends spans, too; only for single requests, since it crashes under load.",
     )
 
-    @field_validator("triton", mode="before")
-    @classmethod
-    def _split(cls, addresses: object) -> object:
-        if not isinstance(addresses, str):
-            return addresses
-        return tuple(part for part in (piece.strip() for piece in addresses.split(",")) if part)
-
     @field_validator("triton")
     @classmethod
-    def _check(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
-        for address in addresses:
-            host, _, port = address.rpartition(":")
-            if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-                raise ValueError(f'expected HOST:PORT but got "{address}"')
-        return addresses
+    def _check(cls, address: str) -> str:
+        if "," in address:
+            raise ValueError("expected one HOST:PORT; for several Tritons name a load balancer, such as a Kubernetes service")
+        host, _, port = address.rpartition(":")
+        if address and (not host or not port.isdecimal() or not 0 < int(port) < 65536):
+            raise ValueError(f'expected HOST:PORT but got "{address}"')
+        return address
 
     @property
     def embedded(self) -> bool:
@@ -113,6 +108,6 @@ class Settings(BaseSettings):
         return not self.triton
 
     @property
-    def triton_addresses(self) -> tuple[str, ...]:
-        """The HTTP addresses of the Tritons in use, local or remote."""
-        return self.triton or (f"127.0.0.1:{self.triton_http_port}",)
+    def triton_address(self) -> str:
+        """The HTTP address of the Triton in use, local or remote."""
+        return self.triton or f"127.0.0.1:{self.triton_http_port}"

@@ -1,4 +1,4 @@
-"""What the operating system offers: the version and allocator of its C library, free ports. Needs no package at all.
+"""What the operating system offers: its C library, free ports, how many files may be open. Needs no package at all.
 
 `deploy/requirements.py` uses this before any package is installed, the service at its start.
 """
@@ -8,12 +8,67 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 import socket
+import stat
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GLIBC = (2, 35)  # of Debian 12 and Ubuntu 22.04, which Triton's wheel needs
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt, in glibc's malloc.h
 _MMAP_BYTES, _TRIM_BYTES = 32 * 2**20, 64 * 2**20
+WANTED_FILES = 65_536
+OWN_FILES = 128  # of the gateway, with its connections to Triton, besides those of its clients
+
+
+class StartupError(RuntimeError):
+    """The service cannot start; the message lists every reason, one sentence a line, each with its remedy."""
+
+
+def raise_open_files(requests: int) -> None:
+    """Raise the limit of open files as far as the system allows, up to `WANTED_FILES`; Triton inherits it.
+
+    Each connection needs one, and the limit of a shell is often low.
+
+    Args:
+        requests: How many requests may be in flight at one time.
+
+    Raises:
+        StartupError: It is too low for so many requests.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # not every system allows what it names
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, WANTED_FILES)), hard))
+    limit, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], requests + OWN_FILES
+    if limit < needed:
+        raise StartupError(
+            f"at most {limit} files may be open; PETROV_MAX_REQUESTS_IN_FLIGHT={requests} needs {needed}: raise the "
+            "limit (ulimit -n, LimitNOFILE)"
+        )
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Return the content of a file that others may replace by anything.
+
+    Args:
+        path: The file.
+        max_bytes: The largest size that is read.
+
+    Raises:
+        OSError: It cannot be opened or read.
+        ValueError: It is a pipe, a device or a folder, or larger than the limit.
+    """
+    # Without O_NONBLOCK, opening a pipe would wait for its writer, for ever.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("expected a regular file")
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ValueError(f"expected at most {max_bytes} bytes but found more")
+    return content
 
 
 def glibc_fault() -> str | None:

@@ -22,8 +22,8 @@ import uvicorn
 from serving.app import create_app
 from serving.http.connection import configuration
 from serving.settings import Settings
-from serving.triton.client import TritonInference
-from serving.triton.server import TritonServer
+from serving.local_triton.server import TritonServer
+from serving.triton import Triton
 from tests import distribution, toy_fields, toy_gauges, toy_rollouts, toy_sequences
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def make_settings(
         names = ("port", "grpc_port", "triton_http_port", "triton_grpc_port", "triton_metrics_port")
         ports = dict(zip(names, free_ports(len(names)), strict=True))
         runtime = tmp_path_factory.getbasetemp() / "triton"
-        triton = {"triton_runtime": runtime, "triton_environment": ENVIRONMENT, "triton_poll_seconds": 1}
+        triton = {"triton_runtime": runtime, "triton_environment": ENVIRONMENT}
         return Settings.model_validate({"repository": repository, **triton, **ports, **changes})
 
     return make
@@ -130,7 +130,7 @@ def make_settings(
 
 @pytest.fixture(scope="session")
 def run_triton() -> Callable[[Settings], AbstractContextManager[TritonServer]]:
-    """Return a context in which a Triton runs, watched from a thread of its own."""
+    """Return a context in which a Triton runs with every model loaded, watched from a thread of its own."""
 
     @contextmanager
     def running(settings: Settings) -> Iterator[TritonServer]:
@@ -140,6 +140,7 @@ def run_triton() -> Callable[[Settings], AbstractContextManager[TritonServer]]:
         try:
             asyncio.run_coroutine_threadsafe(triton.start(), loop).result()
             watching = asyncio.run_coroutine_threadsafe(triton.watch(), loop)
+            load_models(settings)
             yield triton
             asyncio.run_coroutine_threadsafe(triton.stop(), loop).result()
             watching.result()
@@ -165,12 +166,11 @@ def triton(
 
 @pytest.fixture(scope="session")
 def run_gateway() -> Callable[[Settings], AbstractContextManager[Gateway]]:
-    """Return a context in which a gateway listens, from a thread of its own, in front of the settings' Tritons."""
+    """Return a context in which a gateway listens, from a thread of its own, in front of the settings' Triton."""
 
     @contextmanager
     def running(settings: Settings) -> Iterator[Gateway]:
-        tritons = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_addresses]
-        app = create_app(settings, *tritons)
+        app = create_app(settings, Triton(settings.triton_address, settings.max_body_bytes))
         config = configuration(app, settings.model_copy(update={"drain_seconds": 1.0}))
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)
@@ -193,6 +193,14 @@ def gateway(
     """Yield the gateway in front of the shared Triton; it verifies every prediction that it has time for."""
     with run_gateway(triton.settings.model_copy(update={"shadow_share": 1.0})) as running:
         yield running
+
+
+def load_models(settings: Settings) -> None:
+    """Have a Triton load every model of the repository, as the gateway's catalogue does."""
+    url = f"http://127.0.0.1:{settings.triton_http_port}/v2/repository/models"
+    for config in sorted(settings.repository.glob("*/config.pbtxt")):
+        reply = httpx2.post(f"{url}/{config.parent.name}/load", timeout=120.0)
+        assert reply.status_code == 200, reply.text
 
 
 def ready(url: str) -> bool:

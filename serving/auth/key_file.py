@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from serving import regular_file
+from serving import system
 from serving.auth import keys
 from serving.auth.keys import KeysError
 
@@ -92,7 +92,7 @@ def append(path: Path, key: Key) -> None:
 
 def _text(path: Path) -> str:
     try:
-        return regular_file.read(path, _MAX_BYTES).decode()
+        return system.read_file(path, _MAX_BYTES).decode()
     except OSError as error:
         raise KeysError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

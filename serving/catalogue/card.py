@@ -1,4 +1,4 @@
-"""The model card as the gateway reads it: `card.json` of a version folder."""
+"""The model card as the gateway reads it, `card.json` of a version folder, and what the gateway says of its models."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray  # noqa: TC002  as above
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from serving.document import Document
 
 COMPONENT, HISTORY, FRAME = "component", "history", "frame"
 #: A vector-Jacobian or a Jacobian-vector product.
@@ -271,3 +273,35 @@ class Card(Part):
             ):
                 raise ValueError(f"{tensor.name}: expected INT32 (batch, token) with a vocabulary, or FP32 without one")
         return self
+
+
+class ModelSummary(Document):
+    """One model in the list of models."""
+
+    name: str
+    title: str
+    problem: str
+    version: int = Field(description="The version that is used when none is named: the newest that is ready.")
+    versions: tuple[int, ...] = Field(description="All versions that are served now, ascending.")
+    formats: tuple[str, ...] = Field(
+        description="Formats of the served artefacts; `MODEL_FORMAT` names one that is not the first.",
+        examples=[["onnx", "torchscript"]],
+    )
+
+
+class Model(Document):
+    """`GET /v1/models/{model}`: card and export certificate of the newest version that is served."""
+
+    name: str
+    version: int
+    versions: tuple[int, ...]
+    card: Card
+    certificate: dict[str, Any] | None
+
+
+class Readiness(Document):
+    """`GET /health/ready`: 200 when `ready`, else 503."""
+
+    ready: bool
+    reason: str | None = Field(default=None, description="Why the gateway is not ready, in one sentence.")
+    missing: tuple[str, ...] = Field(default=(), description="Models of the repository that are not loaded and warm.")

@@ -1,8 +1,13 @@
 """The models and versions that can be served now: those in the repository that Triton has loaded and we have warmed.
 
-A version is *served* when its card can be read, Triton reports it ready, and one input of each declared grid has been
-through it. The catalogue looks every second, so that a new version or a new model is served without a restart. When
-Triton is lost, it forgets what is served, because a restarted Triton is cold.
+A plain model is *served* when its card can be read, Triton reports it ready, and one input of each declared grid has
+been through it. The catalogue looks every second, so that a new version or a new model is served without a restart.
+When Triton is lost, it forgets what is served, because a restarted Triton is cold.
+
+The catalogue loads and unloads models itself, by Triton's repository API (`--model-control-mode=explicit`), the most
+used first, each served as soon as it is warm. *Companions* (derivatives, refinements, further formats of a model) are
+loaded at their first use, which waits, and unloaded when they have been idle. A version that Triton cannot load is left
+out, so that the ones before it are served. A Triton that loads its models itself (`poll`, `none`) works as well.
 """
 
 from __future__ import annotations
@@ -10,60 +15,83 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
+import re
 import time
-from functools import partial
+from collections import Counter
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from serving.catalogue.card import KINDS, REFINED
+import numpy as np
+
+from serving.catalogue.card import FRAME, KINDS, REFINED, Model, ModelSummary, Readiness
 from serving.catalogue.repository import Repository, only_loaded
-from serving.catalogue.summary import Model, ModelSummary, Readiness
-from serving.catalogue.warming import samples
 from serving.errors import Problem
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
+    from numpy.typing import NDArray
     from prometheus_client import Gauge
 
     from serving.catalogue.card import Card, Kind
-    from serving.catalogue.repository import Version, Versions
-    from serving.catalogue.warming import Servers
+    from serving.catalogue.repository import Stamp, Version, Versions
+    from serving.triton import Batch, Triton
 
 logger = logging.getLogger(__name__)
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS, _LOOK_SECONDS_DOWN = 1.0, 0.25  # between two looks; nothing is served while Triton is down
 _SUCCESSION_SECONDS, _SUCCESSION_PAUSE = 5.0, 0.02  # a look and the warming of a version
-_LOOK_SECONDS_DOWN = 0.25  # nothing is served meanwhile
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # between two attempts to load and warm a model
+_AT_ONCE = max(1, (os.cpu_count() or 1) // 2)  # models: each has two instances, which Triton starts side by side
+COMPANION_SECONDS = 25.0  # that a request waits at most until a companion is loaded
+RETRY_SECONDS = 5
+_DTYPES = {"FP32": np.float32, "INT32": np.int32}
+_VERSION_AT_FAULT = re.compile(r"version (\d+) is at UNAVAILABLE")
 
 
 class Catalogue:
     """The models and versions that are served now.
 
     Args:
-        repository: The model repository, for its cards.
-        servers: The servers that run the models.
+        repository: The model repository.
+        triton: Runs the models.
         warm_seconds: How long one warming call may take.
         warm_bytes: The largest input of a warming call.
+        idle_seconds: After so long without a request a companion is unloaded.
         newest_served: Gauge by model: whether the newest version of the repository is served.
     """
 
     def __init__(
-        self, repository: Path, servers: Servers, warm_seconds: float, warm_bytes: int, newest_served: Gauge
+        self,
+        repository: Path,
+        triton: Triton,
+        *,
+        warm_seconds: float,
+        warm_bytes: int,
+        idle_seconds: float,
+        newest_served: Gauge,
     ) -> None:
-        self._repository = Repository(repository)
-        self._servers = servers
-        self._warm_seconds = warm_seconds
-        self._warm_bytes = warm_bytes
-        self._newest_served = newest_served
-        self._known = frozenset[str]()
-        self._admitting: dict[str, asyncio.Task[None]] = {}
-        self._retry_at: dict[tuple[str, int], float] = {}
-        self._withdrawn: dict[str, float] = {}
+        self._repository, self._triton = Repository(repository), triton
+        self._warm_seconds, self._warm_bytes, self._idle_seconds = warm_seconds, warm_bytes, idle_seconds
+        self._newest_served, self._known = newest_served, frozenset[str]()
         self._present: Versions = {}
         self._served: Versions = {}
+        self._loads = True  # whether this Triton loads models on request
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._stamps: dict[str, Stamp] = {}  # of the files that a model was loaded from
+        self._ours = set[str]()  # models that were loaded on our request, and may be unloaded
+        self._attempts: dict[str, tuple[float, float]] = {}  # of models that failed: when to try again, the pause then
+        self._uses = Counter[str]()
+        self._calls = Counter[str]()  # of companions, in flight
+        self._used: dict[str, float] = {}  # companions that are wanted: when they were used last
+        self._withdrawn: dict[str, float] = {}
         self._faults: dict[tuple[str, int], str] = {}
         self._logged: dict[tuple[str, int], str] = {}
-        self._reachable = False
+        self.responds = False
         self.draining = False
+
+    # What is served
 
     def models(self) -> list[ModelSummary]:
         """Return the served models by name; `MODEL_FORMAT` is a further format of `MODEL` where both are served.
@@ -72,40 +100,55 @@ class Catalogue:
             Problem: triton-unavailable: The inference server does not respond.
         """
         formats: dict[str, list[str]] = {}
-        for name in self.served():
-            formats.setdefault(self._base(name), []).append(self._newest(name).format)
-        return [self._summary(name, tuple(found)) for name, found in formats.items()]
+        found = {name: self._versions(name) for name in self.served()}
+        cards = {name: versions[max(versions)].card for name, versions in found.items()}
+        for name, card in cards.items():
+            formats.setdefault(self._base(card), []).append(card.format)
+        return [
+            ModelSummary(
+                name=name,
+                title=cards[name].title,
+                problem=cards[name].problem,
+                version=cards[name].version,
+                versions=tuple(sorted(found[name])),
+                formats=tuple(each),
+            )
+            for name, each in formats.items()
+        ]
 
     def served(self) -> dict[str, tuple[int, ...]]:
-        """Return the served versions of every name that Triton knows, without the graphs that belong to others.
+        """Return the versions of every model that can be run, without the graphs that belong to others.
 
         Raises:
             Problem: triton-unavailable: The inference server does not respond.
         """
         self._require_triton()
-        names = (name for name in sorted(self._served) if self._newest(name).product is None)
-        return {name: tuple(sorted(self._served[name])) for name in names}
+        found = {name: self._versions(name) for name in sorted(self._present)}
+        return {
+            name: tuple(sorted(versions))
+            for name, versions in found.items()
+            if versions and versions[max(versions)].card.product is None
+        }
 
     def model(self, name: str) -> Model:
         """Return a served model with the card of its newest version.
 
         Raises:
-            Problem: unknown-model: Not in the repository.
-            Problem: model-not-ready: In the repository and not served yet.
-            Problem: triton-unavailable: The inference server does not respond.
+            Problem: unknown-model, model-not-ready or triton-unavailable, as `find`.
         """
         newest = self.find(name)
-        versions = tuple(sorted(self._served[name]))
+        differentiable = self._derivatives(newest.card)
+        card = newest.card.model_copy(update={"differentiable": differentiable}) if differentiable else newest.card
         return Model(
             name=name,
-            version=newest.card.version,
-            versions=versions,
-            card=self._with_derivatives(newest.card),
+            version=card.version,
+            versions=tuple(sorted(self._versions(name))),
+            card=card,
             certificate=newest.certificate,
         )
 
     def find(self, name: str, version: int | None = None) -> Version:
-        """Return a served version, the newest by default.
+        """Return a version that can be run, the newest by default; a companion may have to be loaded for it.
 
         Raises:
             Problem: unknown-model: Not in the repository.
@@ -116,11 +159,14 @@ class Catalogue:
         if name not in self._present:
             raise Problem("unknown-model", f'no model "{name[:64]}"; there are {_listed(self._present)}')
         self._require_triton()
-        versions = self._served.get(name, {})
+        versions = self._versions(name)
         if not versions and (version is None or version in self._present[name]):
+            self._uses[name] += 1  # so that it is loaded before those that no request is for
             raise Problem("model-not-ready", f'"{name}" is not loaded and warm yet')
         if version is not None and version not in versions:
-            raise Problem("unknown-version", f'"{name}" has no version {version} loaded; there are {_listed(versions)}')
+            raise Problem(
+                "unknown-version", f'"{name}" has no version {version} loaded; there are {_listed(versions)}'
+            )
         return versions[max(versions) if version is None else version]
 
     async def newest(self, name: str, seconds: float = _SUCCESSION_SECONDS) -> Version:
@@ -133,10 +179,10 @@ class Catalogue:
             seconds: How long to wait at most.
 
         Raises:
-            UnknownModel, ModelNotReady, TritonUnavailable: As `find`.
+            Problem: unknown-model, model-not-ready or triton-unavailable, as `find`.
         """
         end = min(self._withdrawn.get(name, -math.inf) + _SUCCESSION_SECONDS, time.monotonic() + seconds)
-        while name in self._present and name not in self._served and time.monotonic() < end:  # noqa: ASYNC110 - rare
+        while name in self._present and not self._versions(name) and time.monotonic() < end:  # noqa: ASYNC110 - rare
             await asyncio.sleep(_SUCCESSION_PAUSE)
         return self.find(name)
 
@@ -148,7 +194,7 @@ class Catalogue:
             seconds: How long to wait at most.
 
         Raises:
-            UnknownModel, ModelNotReady, TritonUnavailable: As `find`.
+            Problem: unknown-model, model-not-ready or triton-unavailable, as `find`.
         """
         return (await self.newest(card.model, seconds)).card
 
@@ -156,23 +202,22 @@ class Catalogue:
         """Return the derivative of a served model, by default of the newest version that has one.
 
         Raises:
-            Problem: not-differentiable: The model has no such derivative.
-            Problem: As `find`.
+            Problem: not-differentiable: The model has no such derivative; or as `find`.
         """
         product = f"{name}_{kind}"
         if self.find(name, version).card.product or product not in self._present:
-            known = ", ".join(sorted(each for each in self._served if self._derivatives(each)))
+            known = (each for each in sorted(self._served) for card in [self._newest(each)] if self._derivatives(card))
             raise Problem(
-                "not-differentiable", f'"{name}" has no {kind}; the models with derivatives are {known or "none"}'
+                "not-differentiable",
+                f'"{name}" has no {kind}; the models with derivatives are {", ".join(known) or "none"}',
             )
         if version is None:
-            both = self._served[name].keys() & self._served.get(product, {}).keys()
-            version = max(both, default=None)
+            version = max(self._versions(name).keys() & self._present[product].keys(), default=None)
         return self.find(product, version)
 
     def refinement(self, card: Card) -> Card | None:
-        """Return the card of the graph that returns the same with smaller error bounds; None where none is served."""
-        found = self._served.get(f"{card.model}_{REFINED}", {}).get(card.version)
+        """Return the card of the graph that returns the same with smaller error bounds; None where there is none."""
+        found = self._versions(f"{card.model}_{REFINED}").get(card.version)
         product = None if found is None else found.card.product
         return found.card if found and product and (product.of, product.kind) == (card.model, REFINED) else None
 
@@ -181,163 +226,332 @@ class Catalogue:
         return name in self._present
 
     def readiness(self) -> Readiness:
-        """Return whether every model of the repository is served and, if not, why."""
-        missing = tuple(sorted(name for name in self._present if name not in self._served))
+        """Return whether every plain model of the repository is served and, if not, why.
+
+        A newest version that does not load is a reason, too, although the service is ready with the one before it.
+        """
+        missing = tuple(sorted(name for name in self._present if name not in self._served and self._plain(name)))
         if self.draining:
             reason = "shutting down"
-        elif not self._reachable:
+        elif not self.responds:
             reason = "the inference server does not respond"
         elif missing:
-            reason = f"not loaded and warm: {', '.join(map(self._with_fault, missing))}"
+            reason = f"not loaded and warm: {', '.join(map(self._with_faults, missing))}"
         elif not self._present:
             reason = "the model repository is empty"
         else:
-            return Readiness(ready=True)
+            late = [name for name in sorted(self._served) if self._plain(name) and self._newest_fault(name)]
+            return Readiness(ready=True, reason=f"not served: {', '.join(map(self._with_faults, late))}" if late else None)
         return Readiness(ready=False, reason=reason, missing=missing)
+
+    # What has disappeared, and what is wanted
 
     def lost(self) -> None:
         """Forget what is served: Triton is lost, and the process that comes back is cold."""
-        if self._reachable:
+        if self.responds:
             logger.warning("the inference server does not respond")
-        self._reachable = False
-        self._served = {}
+        self.responds = False
+        self._served, self._stamps, self._attempts, self._loads = {}, {}, {}, True
+        self._used = {name: used for name, used in self._used.items() if self._calls[name]}
 
     def withdraw(self, card: Card) -> None:
         """Forget a version that Triton has unloaded, so that the one before it is served before the next look."""
         self._withdrawn[card.model] = time.monotonic()
-        self._served = {
-            name: kept
-            for name, versions in self._served.items()
-            if (kept := {n: v for n, v in versions.items() if (name, n) != (card.model, card.version)})
-        }
+        gone = card.model, card.version
+        self._served = only_loaded(
+            self._served, frozenset((m, n) for m, found in self._served.items() for n in found if (m, n) != gone)
+        )
+
+    @asynccontextmanager
+    async def loaded(self, card: Card, deadline: float) -> AsyncIterator[None]:
+        """Return a context in which a version is loaded: a companion is loaded for it, unless it is, and kept.
+
+        Args:
+            card: Of the version.
+            deadline: Until when to wait, on the clock of the event loop.
+
+        Raises:
+            Problem: model-not-ready: The companion cannot be loaded, or not in time.
+        """
+        name = card.model
+        self._uses[name] += 1
+        if self._is_plain(card):
+            yield
+            return
+        self._calls[name] += 1
+        self._used[name] = time.monotonic()
+        try:
+            await self._until_loaded(name, card.version, deadline)
+            yield
+        finally:
+            self._calls[name] -= 1
+            self._used[name] = time.monotonic()
+
+    async def _until_loaded(self, name: str, version: int, deadline: float) -> None:
+        if version in self._served.get(name, {}):
+            return
+        if self._may_try(name):
+            left = min(COMPANION_SECONDS, deadline - asyncio.get_running_loop().time())
+            await asyncio.wait([self._begin(name)], timeout=max(left, 0.0))
+        if version not in self._served.get(name, {}):
+            fault = self._faults.get((name, version), "is being loaded")
+            raise Problem("model-not-ready", f'"{name}" version {version} {fault}', retry_after=RETRY_SECONDS)
+
+    # Loading
 
     async def look(self) -> float:
-        """Compare the repository with Triton and warm what is new; return the seconds until the next look."""
+        """Compare the repository with Triton, load and warm what is new; return the seconds until the next look."""
         self._present = await asyncio.to_thread(self._repository.read)
         try:
-            loaded = await self._servers.loaded()
-        except Problem as problem:
-            if problem.kind != "triton-unavailable":
-                raise
+            ready = await self._triton.ready_versions()
+            self.responds = True
+            self._forget_gone(ready)
+            await self._unload_unused(ready)
+        except Problem:
             self.lost()
-        else:
-            self._reachable = True
-            self._note_withdrawals(loaded)
-            self._served = only_loaded(self._served, loaded)
-            await self._admit_all(only_loaded(self._present, loaded))
+            self._record()
+            return _LOOK_SECONDS_DOWN
+        waiting = [name for name in self._present if name not in self._loading and self._has_news(name, ready)]
+        # Plain models first, the most used of them first.
+        waiting.sort(key=lambda name: (not self._plain(name), -self._uses[name], name))
+        for name in waiting[: max(0, _AT_ONCE - len(self._loading))]:
+            self._begin(name)
+        if self._loading:
+            await asyncio.wait(self._loading.values(), timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        self._reap()
         self._record()
-        return _LOOK_SECONDS if self._reachable else _LOOK_SECONDS_DOWN
+        return 0.0 if waiting else _LOOK_SECONDS
 
     async def close(self) -> None:
-        """Stop warming."""
-        for task in self._admitting.values():
+        """Stop loading and warming."""
+        for task in self._loading.values():
             task.cancel()
-        await asyncio.gather(*self._admitting.values(), return_exceptions=True)
+        await asyncio.gather(*self._loading.values(), return_exceptions=True)
 
-    def _require_triton(self) -> None:
-        if not self._reachable:
-            raise Problem("triton-unavailable", "the inference server does not respond; try again in a moment")
-
-    def _note_withdrawals(self, loaded: frozenset[tuple[str, int]]) -> None:
-        """Note the models of which Triton has unloaded every version that is served."""
-        kept = only_loaded(self._served, loaded)
+    def _forget_gone(self, ready: frozenset[tuple[str, int]]) -> None:
+        """Forget the versions that Triton has unloaded, and note the models that have no other one."""
+        present = _pairs(self._present)
+        kept = only_loaded(self._served, ready & present)
         for name in self._served.keys() - kept.keys():
             self._withdrawn[name] = time.monotonic()
+        self._served = kept
+        self._faults = {pair: fault for pair, fault in self._faults.items() if pair in present}
+        for name in self._stamps.keys() - {name for name, _ in ready}:
+            if name not in self._attempts and name not in self._loading:
+                del self._stamps[name]  # Triton has been restarted
 
-    async def _admit_all(self, loaded: Versions) -> None:
-        """Warm each model in a task of its own; one that takes longer than a look delays no other model."""
-        for name, versions in loaded.items():
-            if name not in self._admitting:
-                self._admitting[name] = asyncio.create_task(self._admit_model(name, versions))
-        if self._admitting:
-            await asyncio.wait(self._admitting.values(), timeout=_LOOK_SECONDS)
-        done = [name for name, task in self._admitting.items() if task.done()]
-        for task in [self._admitting.pop(name) for name in done]:
+    async def _unload_unused(self, ready: frozenset[tuple[str, int]]) -> None:
+        """Unload companions that have been idle, and models that are gone from the repository, if we loaded them."""
+        idle = time.monotonic() - self._idle_seconds
+        for name in [each for each, used in self._used.items() if used < idle and not self._calls[each]]:
+            del self._used[name]
+        loaded = {name for name, _ in ready}
+        for name in [each for each in self._ours if each not in self._loading and not self._calls[each]]:
+            if name not in self._present or not (self._plain(name) or name in self._used):
+                self._ours.discard(name)
+                self._stamps.pop(name, None)
+                self._served = {each: found for each, found in self._served.items() if each != name}
+                if name in loaded:
+                    logger.info("%s is unloaded: no request needs it", name)
+                    await self._triton.unload(name)
+
+    def _has_news(self, name: str, ready: frozenset[tuple[str, int]]) -> bool:
+        """Return whether a model has to be loaded or warmed."""
+        if not self._plain(name) and name not in self._used:
+            return False
+        stamp = self._repository.stamps[name]
+        if self._stamps.get(name, stamp) != stamp:
+            self._attempts.pop(name, None)
+        return self._may_try(name) and bool(self._to_load(name, ready) or self._cold(name, ready))
+
+    def _to_load(self, name: str, ready: frozenset[tuple[str, int]]) -> bool:
+        """Return whether Triton has to load a model, or what has changed of it."""
+        stamp, loaded = self._repository.stamps.get(name), {number for model, number in ready if model == name}
+        if stamp is None or not self._loads:
+            return False
+        if name not in self._stamps:  # perhaps it was loaded before we came
+            return max(self._present.get(name, ()), default=0) not in loaded
+        return self._stamps[name] != stamp or not loaded
+
+    def _cold(self, name: str, ready: frozenset[tuple[str, int]]) -> set[int]:
+        """Return the versions of a model that Triton has loaded and that are not served."""
+        return {
+            number
+            for number, version in self._present.get(name, {}).items()
+            if (name, number) in ready and self._served.get(name, {}).get(number) != version
+        }
+
+    def _may_try(self, name: str) -> bool:
+        return self._attempts.get(name, (0.0, 0.0))[0] <= time.monotonic()
+
+    def _begin(self, name: str) -> asyncio.Task[None]:
+        task = self._loading.get(name)
+        if task is None or task.done():
+            task = self._loading[name] = asyncio.create_task(self._load_and_warm(name))
+        return task
+
+    def _reap(self) -> None:
+        done = [name for name, task in self._loading.items() if task.done()]
+        for task in [self._loading.pop(name) for name in done]:
             task.result()
 
-    async def _admit_model(self, name: str, versions: dict[int, Version]) -> None:
-        """Serve the versions of a model, the newest first."""
+    async def _load_and_warm(self, name: str) -> None:
+        """Serve the versions of a model, the newest first; whatever fails concerns them alone and is tried again."""
         try:
-            for number in sorted(versions, reverse=True):
-                if self._retry_at.get((name, number), 0.0) <= time.monotonic():
-                    await self._admit(name, number, versions[number])
+            ready = await self._triton.ready_versions()
+            to_load = self._to_load(name, ready)
+            self._stamps[name] = self._repository.stamps.get(name, frozenset())
+            if to_load:
+                await self._load(name)
+                ready = await self._triton.ready_versions()
+            cold = sorted(self._cold(name, ready), reverse=True)
+            failed = not all([await self._admit(name, number) for number in cold])
         except Problem as problem:
-            if problem.kind != "triton-unavailable":
-                raise
-            self.lost()
+            if problem.kind == "triton-unavailable":
+                self.lost()
+                return
+            failed = True
+        if failed or (self._loads and name not in self._served):
+            pause = min(max(_FIRST_PAUSE, 2 * self._attempts.get(name, (0.0, 0.0))[1]), _LONGEST_PAUSE)
+            self._attempts[name] = time.monotonic() + pause, pause
+        else:
+            self._attempts.pop(name, None)
 
-    async def _admit(self, name: str, number: int, version: Version) -> None:
-        """Serve a version once it is warm; whatever fails concerns it alone, and it is tried again later."""
-        start = time.monotonic()
-        inputs = partial(samples, version.card, self._warm_bytes)
+    async def _load(self, name: str) -> None:
+        """Have Triton load a model; without the versions that it cannot load.
+
+        Raises:
+            Problem: triton-unavailable, or model-failed where no version is left.
+        """
+        broken, config = set[int](), None
+        while True:
+            try:
+                self._loads = await self._triton.load(name, config)
+            except Problem as problem:
+                if problem.kind != "model-failed":
+                    raise
+                reason = "\n".join(getattr(problem, "__notes__", ()))
+                found = {int(number) for number in _VERSION_AT_FAULT.findall(reason)} - broken
+                for number in found or self._present.get(name, {}).keys() - broken:
+                    self._report(name, number, "cannot be loaded by Triton", reason)
+                broken |= found
+                if any(model == name for model, _ in await self._triton.ready_versions()):
+                    return  # what was loaded before stays
+                config = await asyncio.to_thread(self._repository.configuration, name, broken) if found else None
+                if config is None:
+                    raise
+            else:
+                if self._loads:
+                    self._ours.add(name)
+                return
+
+    async def _admit(self, name: str, number: int) -> bool:
+        """Serve a version, a plain one once it is warm; return whether it is served."""
+        version = self._present.get(name, {}).get(number)
+        if version is None:
+            return True
         try:
-            await self._servers.warm(name, number, inputs, self._warm_seconds)
-        except Exception as error:
+            for batch in samples(version.card, self._warm_bytes) if self._is_plain(version.card) else ():
+                await self._triton.infer(name, number, batch, seconds=self._warm_seconds, request_id="warm")
+        except Exception as error:  # noqa: BLE001 - logged; the other models are served
             if isinstance(error, Problem) and error.kind == "triton-unavailable":
                 raise
-            self._report(name, number, error)
-            now = time.monotonic()
-            self._retry_at[name, number] = now + (now - start) - _LOOK_SECONDS  # a slow failure is rarer
-            return
+            known = isinstance(error, Problem)
+            fault = str(error) if known else type(error).__name__  # readiness is public
+            notes = "\n".join(getattr(error, "__notes__", ()))
+            self._report(name, number, f"cannot be warmed: {fault}", notes, None if known else error)
+            return False
         self._faults.pop((name, number), None)
         self._logged.pop((name, number), None)
-        if version != self._served.get(name, {}).get(number):
-            self._served = {**self._served, name: {**self._served.get(name, {}), number: version}}
-            logger.info("%s version %d is served", name, number)
+        self._served = {**self._served, name: {**self._served.get(name, {}), number: version}}
+        logger.info("%s version %d is served", name, number)
+        return True
 
-    def _report(self, name: str, number: int, error: Exception) -> None:
-        """Keep the fault of a version for readiness, and log it unless it was the last, with a trace if unexpected."""
-        fault = str(error) if isinstance(error, Problem) else type(error).__name__  # readiness is public
-        message = "\n".join([fault, *getattr(error, "__notes__", ())])
+    def _report(self, name: str, number: int, fault: str, details: str, trace: BaseException | None = None) -> None:
+        """Keep the fault of a version for readiness, and log it unless it was the last."""
+        message = "\n".join(filter(None, [fault, details]))
         if self._logged.get((name, number)) != message:
-            trace = None if isinstance(error, Problem) else error
-            logger.warning("%s version %d cannot be warmed: %s", name, number, message, exc_info=trace)
+            logger.warning("%s version %d %s", name, number, message, exc_info=trace)
         self._faults[name, number], self._logged[name, number] = fault, message
 
     def _record(self) -> None:
-        """Update the gauge of newest versions, and forget models that are gone."""
-        newest = self._repository.newest
+        """Update the gauge of newest versions, without companions that no request has used, and forget what is gone."""
+        newest = {
+            name: number for name, number in self._repository.newest.items() if self._plain(name) or name in self._used
+        }
         for name in self._known - newest.keys():
             self._newest_served.remove(name)
         for name, number in newest.items():
             self._newest_served.labels(name).set(number in self._served.get(name, {}))
         self._known = frozenset(newest)
 
-    def _with_fault(self, name: str) -> str:
-        """Return the name of a model that is not served, with what its versions fail of, if they do."""
-        present = sorted(self._present[name])
-        faults = [f"version {number}: {fault}" for number in present if (fault := self._faults.get((name, number)))]
-        return f"{name} ({'; '.join(faults)})" if faults else name
+    # Of plain models and their companions
 
-    def _derivatives(self, name: str) -> tuple[Kind, ...]:
-        """Return which derivatives of a model are served."""
-        found = (self._served.get(f"{name}_{kind}") for kind in KINDS)
-        return tuple(kind for kind, served in zip(KINDS, found, strict=True) if served)
+    def _is_plain(self, card: Card) -> bool:
+        return card.product is None and self._base(card) == card.model
 
-    def _with_derivatives(self, card: Card) -> Card:
-        """Return the card with the derivatives that are served, if there are any."""
-        found = self._derivatives(card.model)
-        return card.model_copy(update={"differentiable": found}) if found else card
+    def _plain(self, name: str) -> bool:
+        """Return whether a model is no companion; one without a readable card counts as plain."""
+        versions = self._present.get(name)
+        return not versions or self._is_plain(versions[max(versions)].card)
+
+    def _base(self, card: Card) -> str:
+        """Return the name under which a model is listed: `darcy` for `darcy_torchscript`, its own for most."""
+        base = card.model.removesuffix(f"_{card.format}")
+        return base if base in self._present else card.model
+
+    def _versions(self, name: str) -> dict[int, Version]:
+        """Return the versions that can be run: the served ones of a plain model, those of a companion that belong."""
+        versions = self._present.get(name, {})
+        if not versions or self._plain(name):
+            return self._served.get(name, {})
+        card = versions[max(versions)].card
+        served = self._served.get(card.product.of if card.product else self._base(card), {})
+        if card.product:
+            return {number: version for number, version in versions.items() if number in served}
+        return versions if served else {}
+
+    def _derivatives(self, card: Card) -> tuple[Kind, ...]:
+        """Return which derivatives of a model there are."""
+        return tuple(kind for kind in KINDS if self._versions(f"{card.model}_{kind}"))
 
     def _newest(self, name: str) -> Card:
-        versions = self._served[name]
-        return versions[max(versions)].card
+        return self._served[name][max(self._served[name])].card
 
-    def _base(self, name: str) -> str:
-        """Return the name under which a model is listed: `darcy` for `darcy_torchscript`, its own for most."""
-        base = name.removesuffix(f"_{self._newest(name).format}")
-        return base if base in self._served else name
+    def _newest_fault(self, name: str) -> bool:
+        return any(number > max(self._served[name]) for model, number in self._faults if model == name)
 
-    def _summary(self, name: str, formats: tuple[str, ...]) -> ModelSummary:
-        card = self._newest(name)
-        return ModelSummary(
-            name=name,
-            title=card.title,
-            problem=card.problem,
-            version=card.version,
-            versions=tuple(sorted(self._served[name])),
-            formats=formats,
-        )
+    def _with_faults(self, name: str) -> str:
+        """Return a name with what its versions fail of, if they do."""
+        faults = [f"version {number} {fault}" for (model, number), fault in sorted(self._faults.items()) if model == name]
+        return f"{name} ({'; '.join(faults)})" if faults else name
+
+    def _require_triton(self) -> None:
+        if not self.responds:
+            raise Problem("triton-unavailable", "the inference server does not respond; try again in a moment")
+
+
+def samples(card: Card, max_bytes: int) -> Iterator[Batch]:
+    """Yield the simplest inputs of each declared grid: one sample of ones.
+
+    Args:
+        card: The model's card.
+        max_bytes: The largest input of a request; grids with larger ones are left out, since none can be sent.
+    """
+    numbers: dict[str, NDArray[Any]] = {parameter.name: np.ones(1, np.float32) for parameter in card.parameters}
+    if card.frames is not None:
+        numbers[FRAME] = np.zeros((1, 1), np.int32)
+    for grid in card.grid.shapes:
+        shapes = {
+            tensor.name: (1, *(size or 1 for size in tensor.leading), *(tensor.points or grid))
+            for tensor in card.inputs
+        }
+        if all(4 * math.prod(shape) <= max_bytes for shape in shapes.values()):
+            yield {tensor.name: np.ones(shapes[tensor.name], _DTYPES[tensor.dtype]) for tensor in card.inputs} | numbers
+
+
+def _pairs(versions: Versions) -> frozenset[tuple[str, int]]:
+    return frozenset((name, number) for name, numbered in versions.items() for number in numbered)
 
 
 def _listed(names: dict[str, Any] | dict[int, Any]) -> str:

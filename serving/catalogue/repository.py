@@ -1,4 +1,4 @@
-"""The versions in a model repository: the card and the certificate of each version folder."""
+"""What a model repository holds: per version folder its card, its certificate and its stored examples."""
 
 from __future__ import annotations
 
@@ -6,16 +6,27 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf import json_format, text_format
 from pydantic_core import from_json
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from tritonclient.grpc import model_config_pb2
 
-from serving import regular_file
+from serving import system
 from serving.catalogue.card import Card
+from serving.errors import Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
     from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Stamp = frozenset[tuple[str, int, int]]
 
 logger = logging.getLogger(__name__)
 MAX_BYTES = 16 * 2**20  # of a card or a certificate; ours have some ten kilobytes
+EXAMPLES, MAX_EXAMPLES_BYTES = "examples.safetensors", 256 * 2**20  # ours have a third of a megabyte
 
 
 @dataclass(frozen=True)
@@ -32,13 +43,14 @@ Versions = dict[str, dict[int, Version]]
 class Repository:
     """A model repository on disk.
 
-    A version folder is complete when it appears and never changes, so each card is read once.
+    A version folder is complete when it appears and its card never changes, so each card is read once.
 
     Args:
         folder: The repository.
 
     Attributes:
         newest: The highest version number of each model, whether its card can be read or not.
+        stamps: Name, time and size of the files of each model, by which a change is noticed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,6 +58,7 @@ class Repository:
         self._versions: Versions = {}
         self._faults: dict[Path, str] = {}
         self.newest: dict[str, int] = {}
+        self.stamps: dict[str, Stamp] = {}
 
     def read(self) -> Versions:
         """Return the versions of every model.
@@ -61,8 +74,28 @@ class Repository:
                 version = self._versions.get(name, {}).get(number) or self._version(path)
                 found.setdefault(name, {}).update({} if version is None else {number: version})
                 newest[name] = max(number, newest.get(name, number))
+        self.stamps = {name: _stamp(self._folder / name) for name in found}
         self._versions, self.newest = found, newest
         return found
+
+    def configuration(self, model: str, without: Collection[int]) -> str | None:
+        """Return a model's configuration in JSON, for its newest versions without some; None if none is left.
+
+        Raises:
+            OSError, ValueError: `config.pbtxt` cannot be read.
+        """
+        text = system.read_file(self._folder / model / "config.pbtxt", MAX_BYTES).decode()
+        config = text_format.Parse(text, model_config_pb2.ModelConfig())
+        numbers = sorted(filter(None, map(_number, (each.name for each in (self._folder / model).iterdir()))))
+        policy = config.version_policy
+        if policy.HasField("specific"):
+            numbers = [each for each in numbers if each in policy.specific.versions]
+        kept = [each for each in numbers if each not in without]
+        if not policy.HasField("specific") and not policy.HasField("all"):
+            kept = kept[-max(1, policy.latest.num_versions) :]
+        policy.Clear()
+        policy.specific.versions.extend(kept)
+        return json_format.MessageToJson(config, preserving_proto_field_name=True) if kept else None
 
     def _version(self, path: Path) -> Version | None:
         """Read one version folder; a fault is logged once, and again when it changes."""
@@ -87,6 +120,17 @@ def _number(name: str) -> int | None:
     return number if str(number) == name else None
 
 
+def _stamp(model: Path) -> Stamp:
+    found = set()
+    for path in (model / "config.pbtxt", *model.glob("*/*")):
+        try:
+            status = path.stat()
+        except OSError:  # it has just gone
+            continue
+        found.add((str(path), status.st_mtime_ns, status.st_size))
+    return frozenset(found)
+
+
 def _read(path: Path) -> Version:
     card = Card.model_validate(_document(path))
     expected = path.parent.parent.name, int(path.parent.name)
@@ -101,7 +145,53 @@ def _read(path: Path) -> Version:
 
 def _document(path: Path) -> dict[str, Any]:
     """Return a JSON object that can be sent on as JSON: of finite numbers, at most 200 levels deep."""
-    document = from_json(regular_file.read(path, MAX_BYTES), allow_inf_nan=False)
+    document = from_json(system.read_file(path, MAX_BYTES), allow_inf_nan=False)
     if not isinstance(document, dict):
         raise ValueError(f"{path.name}: expected a JSON object but found {type(document).__name__}")  # noqa: TRY004  the content is at fault
     return document
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sample.
+
+    Attributes:
+        inputs: Arrays by input name.
+        outputs: The true outputs by name, where they are known.
+        count: How many samples are stored; None for a sample that is not.
+    """
+
+    inputs: Mapping[str, NDArray[Any]]
+    outputs: Mapping[str, NDArray[Any]] | None = None
+    count: int | None = None
+
+
+def example(repository: Path, card: Card, index: int) -> Example:
+    """Return one stored example of a version: a test sample with its truth, from `examples.safetensors` of its folder.
+
+    The names of the tensors are the wire names of inputs and outputs (`labels` for a model of sequences); the first
+    axis counts the samples.
+
+    Args:
+        repository: The model repository.
+        card: The version's card.
+        index: Which of its samples.
+
+    Raises:
+        Problem: no-example: The version has no stored examples, or none that fits its card.
+        Problem: invalid-parameter: It has fewer samples.
+    """
+    path = repository / card.model / str(card.version) / EXAMPLES
+    try:
+        samples = load_tensors(system.read_file(path, MAX_EXAMPLES_BYTES))
+        inputs = {name: samples.pop(name) for name in card.names if name in samples or name not in card.optional}
+    except (OSError, ValueError, SafetensorError, KeyError) as error:
+        raise Problem("no-example", f'"{card.model}" version {card.version} has no stored examples') from error
+    count = min(len(array) for array in (*inputs.values(), *samples.values()))
+    if index >= count:
+        raise Problem("invalid-parameter", f"index is {index}; the model has {count} stored examples, counted from 0")
+    return Example(
+        {name: array[index] for name, array in inputs.items()},
+        {name: array[index] for name, array in samples.items()},
+        count,
+    )

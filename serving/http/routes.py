@@ -13,8 +13,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from serving.auth.guard import OPEN
 from serving.auth.keys import Scope
-from serving.catalogue import examples
-from serving.catalogue.summary import Model, Readiness
+from serving.catalogue import repository as stored
+from serving.catalogue.card import Model, Readiness
 from serving.codecs import json_arrays, negotiation, npy, safetensors
 from serving.codecs.formats import Body, origin, write_example
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
@@ -339,13 +339,13 @@ async def _content(request: Request, media_type: str, ticket: Ticket, service: S
 
 async def _example(
     service: Service, card: Card, index: int | None, seed: int | None, grid: int | None
-) -> examples.Example:
+) -> stored.Example:
     repository, sampled = service.settings.repository, seed is not None or grid is not None
     if index is not None and sampled:
         raise Problem(
             "invalid-parameter", "index is a stored sample, seed and grid make a new one: send one or the other"
         )
     if index is not None or (not sampled and not service.classical.samples(card)):
-        return await asyncio.to_thread(examples.load, repository, card, index or 0)
+        return await asyncio.to_thread(stored.example, repository, card, index or 0)
     points = card.grid.declared[0] if grid is None else grid
-    return examples.Example(await service.classical.example(card, points, seed or 0))
+    return stored.Example(await service.classical.example(card, points, seed or 0))

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from serving.catalogue.summary import ModelSummary  # noqa: TC001  pydantic reads annotations at run time
+from serving.catalogue.card import ModelSummary  # noqa: TC001  pydantic reads annotations at run time
 from serving.codecs.json_arrays import Base64Array  # noqa: TC001  as above
 from serving.document import Document
 

@@ -1,1 +1,1 @@
-"""The Triton servers: their connections, and the local server with its process and its backends."""
+"""The local Triton: its Python environment, its process and its backends."""

@@ -1,4 +1,4 @@
-"""The Python environment of the embedded Triton, which is not the application's.
+"""The Python environment of the local Triton, which is not the application's, and what else the machine must have.
 
 The wheel `nvidia-pytriton` carries a whole Triton, whose Python stub works with NumPy 1 only: under NumPy 2 every
 output of a model arrives empty. The environment therefore holds the wheel without its dependencies and NumPy 1.26;
@@ -7,21 +7,34 @@ everything else (onnxruntime, torch) comes from the application's packages, by o
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
+from contextlib import suppress
 from pathlib import Path
+from platform import machine
+from typing import TYPE_CHECKING
 
 from filelock import FileLock
+
+from serving import system
+from serving.system import StartupError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from serving.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 PACKAGES = ("nvidia-pytriton==0.7.0", "numpy==1.26.4")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 COMPLETE = "complete"
+ELSEWHERE = "or use a Triton that runs elsewhere: python -m serving gateway --triton HOST:PORT"
 
 
 class EnvironmentBuildError(RuntimeError):
@@ -31,6 +44,27 @@ class EnvironmentBuildError(RuntimeError):
 def packages(environment: Path) -> Path:
     """Return the folder into which the environment's packages are installed."""
     return environment / "lib" / f"python{PYTHON}" / "site-packages"
+
+
+def installation(environment: Path) -> Path | None:
+    """Return the wheel's `tritonserver` folder in Triton's environment, or None where there is none."""
+    folder = packages(environment.resolve()) / "pytriton" / "tritonserver"
+    return folder if folder.is_dir() else None
+
+
+def stub(wheel: Path) -> Path:
+    """Return the program of the Python backend that runs models under the running version of Python."""
+    return wheel / "python_backend_stubs" / PYTHON / "triton_python_backend_stub"
+
+
+def library_folders(wheel: Path) -> list[Path]:
+    """Return the folders of the libraries that the server and its stub link to: the wheel's own, and libpython's."""
+    return [wheel.parents[1] / "nvidia_pytriton.libs", Path(sysconfig.get_config_var("LIBDIR"))]
+
+
+def log_file(settings: Settings) -> Path:
+    """Return the file of Triton's log; servers that share a folder have different ports."""
+    return settings.triton_runtime / f"triton-{settings.triton_http_port}.log"
 
 
 def is_built(environment: Path) -> bool:
@@ -57,19 +91,15 @@ def build(environment: Path) -> None:
         logger.info("Installing Triton into %s …", environment)
         shutil.rmtree(environment, ignore_errors=True)
         venv.create(environment, symlinks=True)
-        _install(environment)
+        pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install"]
+        done = subprocess.run(  # noqa: S603 - our own interpreter and fixed names
+            [*pip, "--quiet", "--no-deps", *PACKAGES], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            last = done.stderr.strip().splitlines()[-1:]
+            raise EnvironmentBuildError(f"pip could not install {' and '.join(PACKAGES)}: {' '.join(last)}")
         (packages(environment) / "application.pth").write_text(f"{_application()}\n")
         (environment / COMPLETE).write_text(_content())
-
-
-def _install(environment: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install"]
-    done = subprocess.run(  # noqa: S603 - our own interpreter and fixed names
-        [*pip, "--quiet", "--no-deps", *PACKAGES], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:]
-        raise EnvironmentBuildError(f"pip could not install {' and '.join(PACKAGES)}: {' '.join(last)}")
 
 
 def _application() -> str:
@@ -79,6 +109,82 @@ def _application() -> str:
 
 def _content() -> str:
     return "\n".join([*PACKAGES, _application(), sys.version]) + "\n"
+
+
+def prepare(settings: Settings) -> Path:
+    """Make sure that a local Triton can start; its environment is built if it is missing, which takes a minute.
+
+    Returns:
+        The wheel's `tritonserver` folder.
+
+    Raises:
+        StartupError: Something is missing; the message lists all of it.
+    """
+    wheel, missing = install(settings.triton_environment)
+    missing = [*missing, *platform(wheel), *choices(settings)]
+    if missing or wheel is None:
+        raise StartupError("\n".join(missing))
+    return wheel
+
+
+def choices(settings: Settings) -> Iterator[str]:
+    """Yield what is wrong with the settings; this takes no time."""
+    folder, log = settings.repository, log_file(settings)
+    if not any(folder.glob("*/config.pbtxt")):
+        yield f'the model repository "{folder}" holds no model: make export'
+    for model in sorted(config.parent for config in folder.glob("*/config.pbtxt")):
+        if not any(version.name.isdecimal() for version in model.iterdir()):
+            yield f'the model "{model.name}" has no version in "{folder}": make export'
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab"):
+            pass
+    except OSError as error:
+        yield f"{log} cannot be written ({error.strerror}): set PETROV_TRITON_RUNTIME to another folder"
+    for field in ("triton_http_port", "triton_grpc_port", "triton_metrics_port"):
+        if fault := system.port_fault("127.0.0.1", getattr(settings, field), f"PETROV_{field.upper()}"):
+            yield fault
+
+
+def install(environment: Path) -> tuple[Path | None, list[str]]:
+    """Build Triton's environment if it is missing.
+
+    Returns:
+        The wheel's `tritonserver` folder or None, and what is missing.
+    """
+    if (sys.platform, machine()) != ("linux", "x86_64"):
+        return None, [f"nvidia-pytriton, which carries Triton, is for Linux on x86_64 only; {ELSEWHERE}"]
+    try:
+        build(environment)
+    except EnvironmentBuildError as error:
+        return None, [f"{error}; {ELSEWHERE}"]
+    except OSError as error:
+        fault = f"{environment} cannot be made ({error.strerror or error})"
+        return None, [f"{fault}: set PETROV_TRITON_ENVIRONMENT to another folder, {ELSEWHERE}"]
+    return installation(environment), []
+
+
+def platform(wheel: Path | None) -> Iterator[str]:
+    """Yield what the machine lacks to run the wheel's binary."""
+    if wheel is None:
+        return
+    if not stub(wheel).exists():
+        yield f"nvidia-pytriton has no stub for Python {PYTHON}: use Python 3.11 or 3.12; {ELSEWHERE}"
+    if fault := system.glibc_fault():
+        yield f"{fault}; {ELSEWHERE}"
+    if not libpython(wheel):
+        name = f"libpython{PYTHON}"
+        yield f"{name}.so.1.0 is missing: apt-get install {name} (or a Python built with --enable-shared); {ELSEWHERE}"
+
+
+def libpython(wheel: Path) -> bool:
+    """Return whether the loader finds the library that the stub links to."""
+    name = f"libpython{PYTHON}.so.1.0"
+    if any((folder / name).exists() for folder in library_folders(wheel)):
+        return True
+    with suppress(OSError):
+        return bool(ctypes.CDLL(name))
+    return False
 
 
 if __name__ == "__main__":

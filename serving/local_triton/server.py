@@ -1,40 +1,40 @@
-"""A local Triton that serves the model repository: started, supervised, restarted and drained.
+"""A local Triton on the model repository: started, supervised, restarted and drained.
 
-Triton polls its repository. The alternative, loads on demand through its control API, would need a poller of our own
-and an administrative interface that stays open; polling has one known danger, a version read half-written, and export
-publishes by a rename. Consequences (observed): served versions stay available while a new one loads; a new version that
-fails to load leaves them in place and is tried again at every poll; the control API refuses every caller.
+The binary needs a backend directory in which the Python backend has the stub of the running Python beside it, and in
+which `onnxruntime/model.py` and `pytorch/model.py` replace the C++ backends that the wheel leaves out.
 
-"Ready" has two meanings. At the start every model must load, or `start` fails with the reason, since the operator is
-present. Later, a model that cannot be loaded is missing alone: one broken release must not keep the others from coming
-back. Triton's strict readiness, which is false during every load, is therefore off; the gateway checks each model.
+It starts without a model and responds at once; the gateway's catalogue loads models one by one. The APIs for that, and
+those for shared memory, traces and the log, take a key that the gateway alone knows; everything listens on the loopback
+only, since the wheel's server predates current security fixes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
+import os
+import secrets
 import shutil
 import subprocess
+import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from serving.child_process import ChildProcess
-from serving.triton import preflight
-from serving.triton import runtime as triton_runtime
+from serving.local_triton import environment, supervisor
+from serving.triton import KEY_HEADER
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from serving.settings import Settings
 
 logger = logging.getLogger(__name__)
+BACKENDS = Path(__file__).with_name("backends")
+RESTRICTED = "model-repository,shared-memory,trace,logging"
 
 STABLE_SECONDS = 60.0  # after that long a start counts as good, and the next crash is the first of a new series
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 15.0
-PROGRESS_SECONDS = 10.0  # between two lines about a long start
-MAX_STARTS = 3  # Triton 2.51 crashes occasionally as it starts, with many models on few cores
-SIGNALLED = 128  # higher exit statuses mean a signal
 MAX_CRASHES = 8  # in one series, about a minute; then the service ends, for its own supervisor to see
 PROBE_SECONDS = 5.0  # between two looks whether a running Triton responds
 MAX_SILENT_PROBES = 12  # about a minute, longer than a busy machine delays a response; then it is ended
@@ -46,10 +46,6 @@ class TritonServerError(RuntimeError):
     """The local Triton could not start or keeps crashing; the message quotes its log."""
 
 
-class TritonCrashError(TritonServerError):
-    """A signal ended the local Triton before it was ready: no model was refused, and the start may be repeated."""
-
-
 class TritonServer:
     """A local Triton, as a process that does not outlive ours.
 
@@ -57,44 +53,37 @@ class TritonServer:
 
     Args:
         settings: Repository, runtime folder, ports and deadlines.
+        key: For the restricted APIs; empty leaves them open.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, key: str = "") -> None:
         self.settings = settings
-        self.log = triton_runtime.log_file(settings)
-        self._process: ChildProcess | None = None
+        self.log = environment.log_file(settings)
+        self._key = key
+        self._process: _Process | None = None
         self._stopping = False
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def start(self) -> None:
-        """Start Triton and wait until every model of the repository is loaded.
+        """Start Triton and wait until it responds.
 
         Raises:
             StartupError: The machine or the repository lacks something.
-            TritonServerError: Triton ended, or was not ready in time; or it crashed `MAX_STARTS` times.
+            TritonServerError: Triton ended, or did not respond in time.
         """
-        self._wheel = preflight.check(self.settings)
+        self._wheel = await asyncio.to_thread(environment.prepare, self.settings)
         with contextlib.suppress(OSError):  # a full disk does not keep an old log from being emptied
             self.log.write_bytes(b"")
-        for start in range(1, MAX_STARTS):
-            try:
-                await self._launch(every_model=True)
-            except TritonCrashError as crash:
-                logger.warning("%s\nTriton is started again (%d of %d)", crash, start, MAX_STARTS - 1)
-            else:
-                return
-        await self._launch(every_model=True)
+        await self._launch()
 
     async def ready(self) -> bool:
-        """Return whether Triton responds, which it does once it has loaded what it can."""
+        """Return whether Triton responds."""
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(2.0):
                 return await _healthy(self.settings.triton_http_port)
@@ -116,7 +105,10 @@ class TritonServer:
                 raise TritonServerError(f"Triton ended {crashes} times in a row; its log ends:\n{self._last_lines()}")
             logger.warning("Triton ended and is restarted (%d of %d)", crashes, MAX_CRASHES)
             await asyncio.sleep(min(FIRST_PAUSE * 2 ** (crashes - 1), LONGEST_PAUSE))
-            await self._relaunch()
+            try:
+                await self._launch()
+            except TritonServerError as error:  # which counts as the next crash
+                logger.error("%s", error)  # noqa: TRY400 - the message quotes the log; a traceback adds nothing
 
     async def stop(self) -> None:
         """Let Triton finish its requests, for at most `drain_seconds`, then end it. Safe to call again."""
@@ -125,63 +117,41 @@ class TritonServer:
         if process is None or process.returncode is not None:
             return
         process.terminate()
-        with contextlib.suppress(TimeoutError):
-            try:
-                # Triton has the same deadline; the addition is for the end of its processes.
-                await asyncio.wait_for(process.wait(), self.settings.drain_seconds + 3.0)
-            finally:
-                await self._kill()
+        try:
+            # Triton has the same deadline; the addition is for the end of its processes.
+            await process.ends_within(self.settings.drain_seconds + 3.0)
+        finally:
+            await process.end()
 
-    async def _launch(self, *, every_model: bool) -> None:
+    async def _launch(self) -> None:
         """Start the process and wait until it responds; end a process that does not."""
         try:
             start = self._log_bytes()
-            self._process = self._spawn(every_model=every_model)
+            backends = await asyncio.to_thread(backend_directory, self._wheel, self.settings.triton_runtime)
+            arguments = command(self._wheel, backends, self.settings, self._key)
+            with self.log.open("ab") as log:
+                process = self._process = _Process(arguments, log, variables(self._wheel))
         except OSError as error:
-            folder = self.settings.triton_runtime
-            raise TritonServerError(f"Triton cannot be started from {folder}: {_reason(error)}") from error
+            # A copy of a folder reports its first file as text.
+            text = error.strerror or str(error.args[0][0][2] if isinstance(error, shutil.Error) else error)
+            raise TritonServerError(f"Triton cannot be started from {self.settings.triton_runtime}: {text}") from error
         seconds = self.settings.triton_start_seconds
         try:
             async with asyncio.timeout(seconds):
-                await self._until_ready(self._process)
+                while not await self.ready() and not self._stopping:
+                    if process.returncode is not None:
+                        raise TritonServerError(
+                            f"Triton ended with status {process.returncode}; its log ends:\n{self._last_lines(start)}"
+                        )
+                    await asyncio.sleep(0.05)
         except BaseException as error:
-            await self._kill()
+            await process.end()
             if isinstance(error, TimeoutError):
                 raise TritonServerError(
                     f"Triton was not ready in {seconds:g} s (PETROV_TRITON_START_SECONDS); its log ends:\n"
                     f"{self._last_lines(start)}"
                 ) from error
             raise
-
-    def _spawn(self, *, every_model: bool) -> ChildProcess:
-        command = triton_runtime.command(self._wheel, self.settings, every_model=every_model)
-        with self.log.open("ab") as log:
-            return ChildProcess(  # whose standard input closes with our process, which the supervisor notices
-                command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=triton_runtime.environment(self._wheel),
-                start_new_session=True,  # Ctrl-C is for us: Triton is stopped when the gateway has drained
-            )
-
-    async def _until_ready(self, process: ChildProcess) -> None:
-        clock = asyncio.get_running_loop()
-        start = said = clock.time()
-        while not await self.ready() and not self._stopping:
-            if process.returncode is not None:
-                error = TritonCrashError if process.returncode > SIGNALLED else TritonServerError
-                raise error(f"Triton ended with status {process.returncode}; its log ends:\n{self._last_lines()}")
-            if clock.time() - said > PROGRESS_SECONDS:
-                said = clock.time()
-                logger.info("Triton has been loading models for %.0f s …", said - start)
-            await asyncio.sleep(0.05)
-
-    async def _relaunch(self) -> None:
-        """Try one more start; a failure counts as the next crash."""
-        try:
-            await self._launch(every_model=False)
-        except TritonServerError as error:
-            logger.error("%s", error)  # noqa: TRY400 - the message quotes the log; a traceback adds nothing
 
     async def _lifetime(self) -> float:
         """Wait for the end of the process, and end one that is silent; return the seconds until then."""
@@ -191,15 +161,8 @@ class TritonServer:
             silent = 0 if self._stopping or await self.ready() else silent + 1
             if silent >= MAX_SILENT_PROBES:
                 logger.error("Triton runs but has not responded to %d probes, and is ended", silent)
-                await self._kill()
+                await process.end()
         return clock.time() - start
-
-    async def _kill(self) -> None:
-        """End everything now: the supervisor kills Triton's processes when its standard input closes."""
-        process = self._process
-        if process is not None:
-            process.hang_up()
-            await process.wait()
 
     def _last_lines(self, start: int = 0) -> str:
         """Return the errors at the end of the log or, without any, its last lines."""
@@ -218,6 +181,59 @@ class TritonServer:
         return self.log.stat().st_size if self.log.exists() else 0
 
 
+class _Process:
+    """A running program whose end can be awaited, with a pipe as its standard input, which closes with our process.
+
+    The event loop's own subprocesses run the fork handlers of Python and of gRPC in the child; while other threads are
+    in the middle of a call, those fail (seen) or wait for ever. The standard library's start nothing of ours between.
+    """
+
+    def __init__(self, arguments: list[str], log: object, variables: dict[str, str]) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - ours
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=log,  # type: ignore[arg-type]  # a file
+            stderr=subprocess.STDOUT,
+            env=variables,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is for us: Triton is stopped when the gateway has drained
+        )
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        self._descriptor = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(self._descriptor, self._reap)
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self._process.poll()
+
+    async def ends_within(self, seconds: float) -> bool:
+        """Return whether it ends within so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), seconds)
+        return self._ended.is_set()
+
+    def terminate(self) -> None:
+        """Send it SIGTERM, unless it has ended."""
+        self._process.terminate()
+
+    async def end(self) -> None:
+        """End everything now: the supervisor kills Triton's processes when its standard input closes."""
+        self._close()
+        await self._ended.wait()
+
+    def _close(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _reap(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        self._process.wait()
+        self._close()
+        self._ended.set()
+
+
 async def _healthy(port: int) -> bool:
     """Request Triton's readiness route, in plain HTTP: a status line needs no client library."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -228,6 +244,99 @@ async def _healthy(port: int) -> bool:
         writer.close()
 
 
-def _reason(error: OSError) -> str:
-    """Return what the system says; a copy of a folder reports its first file as text."""
-    return error.strerror or str(error.args[0][0][2] if isinstance(error, shutil.Error) else error)
+def variables(wheel: Path) -> dict[str, str]:
+    """Return the variables of Triton's process: ours, with what Triton needs in front.
+
+    The stub embeds Python and finds its packages through the first `python3` on PATH, which must be that of Triton's
+    own environment; PYTHONPATH is ignored.
+    """
+    libraries = [*map(str, environment.library_folders(wheel)), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    programs = [str(wheel.parents[4] / "bin"), os.environ.get("PATH", os.defpath)]
+    paths = {"LD_LIBRARY_PATH": os.pathsep.join(libraries), "PATH": os.pathsep.join(programs)}
+    return os.environ | paths | {"PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def command(wheel: Path, backends: Path, settings: Settings, key: str) -> list[str]:
+    """Return the command line: the supervisor's, then Triton's.
+
+    Args:
+        wheel: The wheel's `tritonserver` folder.
+        backends: The backend directory.
+        settings: Repository, ports and deadlines.
+        key: For the restricted APIs; empty leaves them open.
+    """
+    prefix = f"petrov-{secrets.token_hex(8)}-"
+    options = {
+        "model-repository": settings.repository.resolve(),
+        "backend-directory": backends,
+        "model-control-mode": "explicit",
+        "strict-readiness": "false",  # it would be false during every load
+        "exit-timeout-secs": max(1, round(settings.drain_seconds)),
+        "http-address": "127.0.0.1",
+        "grpc-address": "127.0.0.1",
+        "metrics-address": "127.0.0.1",
+        "http-port": settings.triton_http_port,
+        "grpc-port": settings.triton_grpc_port,
+        "metrics-port": settings.triton_metrics_port,
+        "log-info": str(settings.log_level == "debug").lower(),
+    }
+    if key:
+        options["http-restricted-api"] = options["grpc-restricted-protocol"] = f"{RESTRICTED}:{KEY_HEADER}={key}"
+    return [
+        *(sys.executable, "-I", str(Path(supervisor.__file__)), prefix),
+        str(wheel / "bin" / "tritonserver"),
+        *(f"--{name}={value}" for name, value in options.items()),
+        *(f"--trace-config={setting}" for setting in _tracing(settings)),
+        "--disable-auto-complete-config",  # the repository's configs are complete
+        *(f"--backend-config={name},shm-region-prefix-name={prefix}" for name in ("onnxruntime", "pytorch", "python")),
+    ]
+
+
+def _tracing(settings: Settings) -> list[str]:
+    """Return the settings for spans of those requests alone that carry the gateway's trace context (rate 0).
+
+    They do not work under load: with 16 requests in flight, all of them traced, Triton 2.51 loses one trace in fifteen
+    and crashes within a minute (triton-inference-server/server#7795).
+    """
+    if not (settings.traces and settings.triton_traces):
+        return []
+    export = [f"url={settings.traces}", "resource=service.name=triton"]
+    return ["mode=opentelemetry", "level=TIMESTAMPS", "rate=0", *(f"opentelemetry,{setting}" for setting in export)]
+
+
+def backend_directory(wheel: Path, runtime: Path) -> Path:
+    """Return the backend directory, built if it is missing.
+
+    Its name is a digest of its sources, and it appears by a rename: two servers that start together share it, and a new
+    release of a backend never changes the files of a running one.
+
+    Args:
+        wheel: The wheel's `tritonserver` folder.
+        runtime: The folder to build it in; made if missing.
+
+    Returns:
+        The absolute path for `--backend-directory`.
+    """
+    sources = [*BACKENDS.rglob("*.py"), environment.stub(wheel), *(wheel / "backends").rglob("*.[ps][yo]")]
+    digest = hashlib.sha256()
+    for file in sorted(sources):
+        digest.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
+    target = runtime.resolve() / f"backends-{digest.hexdigest()[:12]}"
+    if target.exists():
+        return target
+    runtime.mkdir(parents=True, exist_ok=True)
+    hidden = Path(tempfile.mkdtemp(prefix=".backends-", dir=runtime))
+    try:
+        # Without bytecode: the stub would trust what another Python has compiled.
+        without_bytecode = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(wheel / "backends" / "python", hidden / "python", ignore=without_bytecode)
+        shutil.copy2(environment.stub(wheel), hidden / "python")
+        for model in BACKENDS.glob("*/model.py"):
+            shutil.copytree(model.parent, hidden / model.parent.name, ignore=without_bytecode)
+            shutil.copy2(BACKENDS / "batching.py", hidden / model.parent.name)
+        hidden.rename(target)
+    except OSError:
+        shutil.rmtree(hidden, ignore_errors=True)
+        if not target.exists():  # else another start was first, with the same bytes
+            raise
+    return target

@@ -24,7 +24,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from serving.observability.metrics import Metrics
-from serving.startup_error import StartupError
+from serving.system import StartupError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping

@@ -142,7 +142,7 @@ def gateway_process(chosen: Settings) -> Iterator[tuple[subprocess.Popen[bytes],
     """Run a gateway that may be killed."""
     fields = json.loads(chosen.model_dump_json(exclude_defaults=True))
     environment = os.environ | {f"PETROV_{name.upper()}": str(value) for name, value in fields.items()}
-    command = [sys.executable, "-m", "serving", "gateway", "--triton", chosen.triton_addresses[0]]
+    command = [sys.executable, "-m", "serving", "gateway", "--triton", chosen.triton_address]
     url = f"http://{chosen.host}:{chosen.port}"
     with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
         try:

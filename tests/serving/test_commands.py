@@ -112,7 +112,7 @@ def test_readiness_is_false_before_the_gateway_stops_listening(settings: Setting
 def test_the_gateway_alone_serves_through_a_triton_that_runs_elsewhere(
     triton: TritonServer, settings: Settings
 ) -> None:
-    with command(settings, "gateway", "--triton", triton.settings.triton_addresses[0]) as (service, log):
+    with command(settings, "gateway", "--triton", triton.settings.triton_address) as (service, log):
         wait_for(lambda: status(settings, "/health/ready") == 200)
         wait_for(lambda: f"gRPC on port {settings.grpc_port}" in " ".join(log.read_text().split()))
         with petrov_client.GrpcClient(f"127.0.0.1:{settings.grpc_port}") as client:

@@ -18,14 +18,14 @@ def test_a_local_triton_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PETROV_TRITON_HTTP_PORT", "9001")
     settings = Settings()
     assert settings.embedded
-    assert settings.triton_addresses == ("127.0.0.1:9001",)
+    assert settings.triton_address == ("127.0.0.1:9001",)
 
 
 def test_addresses_of_a_remote_triton_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PETROV_TRITON", "one:8000, 10.0.0.2:8000")
     settings = Settings()
     assert not settings.embedded
-    assert settings.triton_addresses == ("one:8000", "10.0.0.2:8000")
+    assert settings.triton_address == ("one:8000", "10.0.0.2:8000")
 
 
 @pytest.mark.parametrize("address", ["host", ":8001", "host:", "host:0", "host:99999", "a:1,b"])

@@ -121,7 +121,7 @@ def wanted(name: str) -> Scope | None:
 @pytest.fixture(scope="module")
 def app(make_settings: Any, toy_repository: Path) -> FastAPI:
     settings = make_settings(toy_repository)
-    return create_app(settings, TritonInference(settings.triton_addresses[0], settings.max_body_bytes))
+    return create_app(settings, TritonInference(settings.triton_address, settings.max_body_bytes))
 
 
 def test_every_route_declares_its_scope(app: FastAPI) -> None:
@@ -134,7 +134,7 @@ def test_every_route_declares_its_scope(app: FastAPI) -> None:
 def test_a_key_file_that_is_not_there_does_not_leave_the_gateway_open(make_settings: Any, toy_repository: Path) -> None:
     settings = make_settings(toy_repository, keys=toy_repository / "keys.toml")
     with pytest.raises(keys.KeysError, match="No such file"):
-        create_app(settings, TritonInference(settings.triton_addresses[0], settings.max_body_bytes))
+        create_app(settings, TritonInference(settings.triton_address, settings.max_body_bytes))
 
 
 FILES = {"/playground": "/style.css", "/static-offline-docs": "/swagger-ui.css"}

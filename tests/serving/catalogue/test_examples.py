@@ -41,7 +41,7 @@ def http(
     save_file({"tokens": TOKENS, "labels": LABELS}, repository / "tally" / "1" / "examples.safetensors")
     (repository / "blur_torchscript" / "1" / "examples.safetensors").write_bytes(b"damaged")
     os.mkfifo(repository / "kinds" / "1" / "examples.safetensors")
-    settings = make_settings(repository, triton=triton.settings.triton_addresses)
+    settings = make_settings(repository, triton=triton.settings.triton_address)
     with run_gateway(settings) as gateway, httpx2.Client(base_url=gateway.url, timeout=30) as client:
         yield client
 

@@ -346,7 +346,7 @@ async def test_a_failing_watcher_is_a_reason_of_readiness_and_a_metric(
         raise ZeroDivisionError
 
     monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.05)
-    service = Service(settings, [TritonInference(settings.triton_addresses[0], 2**20)], "test")
+    service = Service(settings, [TritonInference(settings.triton_address, 2**20)], "test")
     monkeypatch.setattr(Repository, "read", fail)
     async with service.run():
         await until(lambda: "watcher" in str(service.readiness().reason))

@@ -44,7 +44,7 @@ def hasty(
 ) -> Iterator[Gateway]:
     """Run a gateway that waits for no client longer than a second."""
     settings = make_settings(
-        triton.settings.repository, triton=triton.settings.triton_addresses, receive_seconds=1.0, request_seconds=120.0
+        triton.settings.repository, triton=triton.settings.triton_address, receive_seconds=1.0, request_seconds=120.0
     )
     with run_gateway(settings) as gateway:
         yield gateway
@@ -154,7 +154,7 @@ def test_a_gateway_that_stops_waits_for_no_body_that_it_has_refused(
     make_settings: Callable[..., Settings],
     run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
 ) -> None:
-    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_addresses)
+    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_address)
     with run_gateway(settings) as gateway:
         wire = socket.create_connection((gateway.settings.host, gateway.settings.port), timeout=60)
         wire.sendall(PREDICT + b"Content-Length: 1000000000\r\n\r\n")

@@ -209,7 +209,7 @@ def test_metrics_have_the_routes_of_derivatives(gateway: Gateway) -> None:
 def test_arrays_in_memory_are_differentiated(triton: TritonServer) -> None:
     """Routes of other protocols compute derivatives by this call."""
     settings = triton.settings
-    servers = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_addresses]
+    servers = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_address]
 
     async def several() -> list[Any]:
         service = Service(settings, servers, "0")

@@ -38,7 +38,7 @@ def test_sigterm_under_load_loses_no_response(
     """Every client gets a whole response or a refused connection; the log and the clients agree on how many."""
     shutil.copytree(toy_repository / "blur", tmp_path / "repository" / "blur")
     settings = make_settings(tmp_path / "repository", log_format="json")
-    elsewhere = triton.settings.triton_addresses[0]
+    elsewhere = triton.settings.triton_address
     responses, stop = list[int](), threading.Event()
 
     def send() -> None:
@@ -85,7 +85,7 @@ def rollouts(
         parameters={"frames": {"int64_param": frames}},
     )
     with (
-        command(settings, "gateway", "--triton", triton.settings.triton_addresses[0]) as (service, _),
+        command(settings, "gateway", "--triton", triton.settings.triton_address) as (service, _),
         closing(http.client.HTTPConnection("127.0.0.1", settings.port, timeout=60)) as connection,
         grpc.insecure_channel(f"127.0.0.1:{settings.grpc_port}") as channel,
     ):

@@ -66,7 +66,7 @@ def frame(content: bytes) -> Any:
 
 def calls(gateway: Gateway) -> int:
     """Return how often Triton has run the model, by its own statistics."""
-    address = gateway.settings.triton_addresses[0]
+    address = gateway.settings.triton_address
     [found] = httpx2.get(f"http://{address}/v2/models/growth/stats").json()["model_stats"]
     return int(found["execution_count"])
 
@@ -186,7 +186,7 @@ def test_a_slow_reader_holds_the_model_back_and_one_that_leaves_stops_it(
 
 def idle(gateway: Gateway) -> bool:
     """Return whether Triton has run everything that it has received."""
-    address = gateway.settings.triton_addresses[0]
+    address = gateway.settings.triton_address
     text = httpx2.get(f"http://{address.rpartition(':')[0]}:{gateway.settings.triton_metrics_port}/metrics").text
     pending = [
         line for line in text.splitlines() if line.startswith('nv_inference_pending_request_count{model="growth"')

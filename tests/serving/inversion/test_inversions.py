@@ -62,7 +62,7 @@ def another(
     """Return a function that runs a gateway with other settings, in front of the same Triton."""
 
     def run(**changes: Any) -> AbstractContextManager[Gateway]:
-        addresses = triton.settings.triton_addresses
+        addresses = triton.settings.triton_address
         return run_gateway(make_settings(triton.settings.repository, triton=addresses, **changes))
 
     return run
@@ -263,7 +263,7 @@ def test_sigterm_lets_a_job_finish_or_says_that_it_did_not(
 ) -> None:
     """A client that waits gets its response within the time to drain; new inversions are refused meanwhile."""
     settings = make_settings(repository, drain_seconds=2.0, notice_seconds=0.5)
-    with command(settings, "gateway", "--triton", triton.settings.triton_addresses[0]) as (service, _):
+    with command(settings, "gateway", "--triton", triton.settings.triton_address) as (service, _):
         wait_for(lambda: status(settings, "/health/ready") == 200)
         url = f"http://127.0.0.1:{settings.port}"
         location = httpx2.post(f"{url}/v1/models/{NAME}/inversions", json=endless()).headers["Location"]

@@ -26,7 +26,7 @@ from opentelemetry.trace import format_span_id, format_trace_id
 import petrov_client
 from serving.observability import telemetry
 from serving.observability.log import JsonLines
-from serving.startup_error import StartupError
+from serving.system import StartupError
 from tests.conftest import wait_until
 from tests.serving.http.test_gateway import NPY, npy
 
@@ -290,7 +290,7 @@ def test_a_receiver_that_is_away_costs_no_answer(
     [closed] = free_ports(1)
     settings = make_settings(
         traced.settings.repository,
-        triton=traced.settings.triton_addresses,
+        triton=traced.settings.triton_address,
         traces=f"http://127.0.0.1:{closed}/v1/traces",
     )
     with run_gateway(settings) as gateway, petrov_client.Client(gateway.url) as client:

@@ -247,7 +247,7 @@ def tight(
     """Run a gateway with tight limits, before the shared Triton."""
     settings = make_settings(
         triton.settings.repository,
-        triton=triton.settings.triton_addresses,
+        triton=triton.settings.triton_address,
         max_body_bytes=MEBIBYTE,
         max_requests_in_flight=2,
         receive_seconds=0.5,
@@ -320,7 +320,7 @@ def test_calls_in_flight_are_finished_at_the_end(
     make_settings: Callable[..., Settings],
     run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
 ) -> None:
-    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_addresses)
+    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_address)
     with grpc.insecure_channel(f"127.0.0.1:{settings.grpc_port}") as channel, ExitStack() as frozen:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         with run_gateway(settings) as gateway:
@@ -350,7 +350,7 @@ def test_zero_is_no_grpc(
     make_settings: Callable[..., Settings],
     run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
 ) -> None:
-    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_addresses, grpc_port=0)
+    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_address, grpc_port=0)
     with run_gateway(settings) as gateway:
         assert httpx2.get(f"{gateway.url}/v2/health/ready").status_code == 200
 

@@ -43,7 +43,7 @@ class Fleet:
 
     def metric(self, name: str, triton: TritonServer) -> float:
         text = httpx2.get(f"{self.gateway.url}/metrics").text
-        return sample(text, name, endpoint=triton.settings.triton_addresses[0])
+        return sample(text, name, endpoint=triton.settings.triton_address)
 
     def up(self) -> list[bool]:
         return [self.metric("petrov_endpoint_up", triton) == 1 for triton in self.tritons]
@@ -75,7 +75,7 @@ def fleet(
     publish(repositories[3], MODEL, 2, hidden=repositories[3].parent)
     with ExitStack() as running:
         servers = [running.enter_context(run_triton(make_settings(each))) for each in repositories[:3]]
-        addresses = tuple(address for server in servers for address in server.settings.triton_addresses)
+        addresses = tuple(address for server in servers for address in server.settings.triton_address)
         gateway = running.enter_context(run_gateway(make_settings(repositories[3], triton=addresses)))
         yield Fleet(gateway, servers)
 

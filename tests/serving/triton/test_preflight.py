@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from serving import system
-from serving.startup_error import StartupError
+from serving.system import StartupError
 from serving.triton import environment as triton_environment
 from serving.triton import preflight
 from serving.triton import runtime as triton_runtime

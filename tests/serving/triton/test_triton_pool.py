@@ -28,7 +28,7 @@ def pool_of(addresses: Sequence[str], metrics: Metrics | None = None) -> TritonP
 async def test_requests_go_past_a_server_that_is_down(
     triton: TritonServer, free_ports: Callable[[int], list[int]]
 ) -> None:
-    down, up = f"127.0.0.1:{free_ports(1)[0]}", triton.settings.triton_addresses[0]
+    down, up = f"127.0.0.1:{free_ports(1)[0]}", triton.settings.triton_address
     metrics = Metrics("test")
     async with pool_of([down, up], metrics) as pool:
         assert ("blur", 1) in await pool.loaded()
@@ -42,7 +42,7 @@ async def test_requests_go_past_a_server_that_is_down(
 
 
 async def test_a_version_that_is_warm_on_no_server_is_not_run(triton: TritonServer) -> None:
-    async with pool_of(triton.settings.triton_addresses) as pool:
+    async with pool_of(triton.settings.triton_address) as pool:
         await pool.loaded()
         with refused("model-not-ready", match='"blur" version 1 is not loaded'):
             await pool.infer("blur", 1, FIELD, seconds=5)

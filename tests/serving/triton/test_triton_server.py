@@ -19,7 +19,7 @@ import tritonclient.grpc.aio
 from tritonclient.grpc import InferInput
 from tritonclient.utils import InferenceServerException
 
-from serving.startup_error import StartupError
+from serving.system import StartupError
 from serving.triton import server as triton_server
 from serving.triton.server import TritonServer, TritonServerError
 
