@@ -1,7 +1,4 @@
-"""Bodies that were damaged on the way, or written to do harm, in every format, through the real application.
-
-`benchmarks.service.malformed` damages them, and its command sends ten thousand; `make test` sends a few hundred.
-"""
+"""Bodies that were damaged on the way, or written to do harm, in every format, through the real application."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ import httpx2
 import psutil
 import pytest
 
-from benchmarks.service import malformed
-from benchmarks.service.malformed import GROWTH, SECONDS
 from serving.codecs.formats import Body
 from serving.codecs.json_arrays import MEDIA_TYPE as JSON
 from serving.open_inference.rest_exchange import RestExchange
 from serving.problem_details import Refused
+from tests.serving.codecs import malformed
+from tests.serving.codecs.malformed import GROWTH, SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
