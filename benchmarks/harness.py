@@ -110,15 +110,7 @@ class Worker:
     def __init__(self, subject: str, environment: str = OWN, **arguments: Any) -> None:
         self.subject, self.folder = subject, tempfile.TemporaryDirectory()
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed with the process
-        command = [
-            str(interpreter(environment)),
-            "-W",
-            "ignore",
-            "-m",
-            "benchmarks.worker",
-            subject,
-            json.dumps(arguments),
-        ]
+        command = [str(interpreter(environment)), "-W", "ignore", "-m", "benchmarks.worker"]
         self.process = subprocess.Popen(  # noqa: S603 -- our own command
             [*command, subject, json.dumps(arguments)],
             stdin=subprocess.PIPE,

@@ -46,12 +46,12 @@ Route: TypeAlias = Callable[[], Awaitable[object]]
 START_SECONDS = 300.0  # for a server on a busy machine
 MODEL, INPUT, POINTS = "darcy", "coefficient", 141
 NPY, JSON = "application/x-npy", "application/json"
-#: The other servers: name in the table, kind in `servers`, environment, and path of each format.
+#: The other servers: name in the table, module and kind, environment, and path of each format.
 SERVERS: dict[str, tuple[str, str, dict[str, str]]] = {
-    "naive service": ("naive", OWN, {"npy": "predict_npy", "JSON": "predict"}),
-    "FastAPI and ONNX Runtime": ("onnx", OWN, {"npy": "predict_npy", "JSON": "predict"}),
-    "LitServe": ("litserve", "litserve", {"JSON": "predict"}),
-    "LitServe, raw bodies": ("litserve-npy", "litserve", {"npy": "predict"}),
+    "naive service": ("servers naive", OWN, {"npy": "predict_npy", "JSON": "predict"}),
+    "FastAPI and ONNX Runtime": ("servers onnx", OWN, {"npy": "predict_npy", "JSON": "predict"}),
+    "LitServe": ("lit_server json", "litserve", {"JSON": "predict"}),
+    "LitServe, raw bodies": ("lit_server npy", "litserve", {"npy": "predict"}),
 }
 IDENTITY, IDENTITY_INPUT, GRIDS, AXES = "identity", "input", (85, 141, 211, 421), ("batch", "row", "column")
 ROUNDS, BLOCK, WARM_UP = 5, 15, 4  # of the overhead; the first calls of a block follow another route's threads
@@ -310,8 +310,9 @@ def running(repository: Path, patience: float = START_SECONDS) -> Iterator[Addre
 @contextmanager
 def server(name: str) -> Iterator[str]:
     """Run a baseline's server until the block ends, and yield its address."""
-    [port], (kind, environment, _) = free_ports(1), SERVERS[name]
-    command = [str(interpreter(environment)), "-m", "benchmarks.servers", kind, str(port)]
+    [port], (program, environment, _) = free_ports(1), SERVERS[name]
+    module, kind = program.split()
+    command = [str(interpreter(environment)), "-m", f"benchmarks.{module}", kind, str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:  # noqa: S603 -- our own
         family: list[psutil.Process] = []
         try:

@@ -27,6 +27,7 @@ from tritonclient.grpc import service_pb2
 
 from serving.auth.guard import OPEN
 from serving.auth.keys import Scope
+from serving.errors import Problem
 from serving.http import policies
 from serving.http.direct_route import version_number
 from serving.observability.metrics import UNKNOWN
@@ -34,15 +35,14 @@ from serving.observability.request_log import Entry
 from serving.open_inference import metadata
 from serving.open_inference.grpc_call import Call
 from serving.open_inference.grpc_exchange import GrpcExchange
-from serving.problem_details import InternalError, Problem
+from serving.predict import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from serving.catalogue.card import Card
     from serving.catalogue.repository import Version
-    from serving.inference.admission import Ticket
-    from serving.inference.prediction import Successor
+    from serving.limits import Ticket
     from serving.service import Service
 
     Method = Callable[[Call], Awaitable[bytes | None]]
@@ -57,18 +57,16 @@ class GrpcServer:
 
     Args:
         service: The gateway's parts; its settings say where to listen.
-        shared: Whether other processes listen on the port, too; then `run` leaves it to `listen`.
     """
 
-    def __init__(self, service: Service, *, shared: bool = False) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._shared = shared
         self._settings = settings = service.settings
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", settings.max_body_bytes + _ENVELOPE_BYTES),
                 ("grpc.max_send_message_length", -1),
-                ("grpc.so_reuseport", int(shared)),  # else a port in use is an error
+                ("grpc.so_reuseport", 0),  # else a port in use is an error
             ],
             # Predictions have a limit of their own; calls about models need no admission.
             maximum_concurrent_rpcs=2 * settings.max_requests_in_flight,
@@ -95,8 +93,7 @@ class GrpcServer:
         Raises:
             RuntimeError: The port is in use.
         """
-        if not self._shared:
-            await self.listen()
+        await self.listen()
         try:
             yield
         finally:
@@ -142,7 +139,8 @@ class GrpcServer:
                 except Exception:
                     logger.exception("%s id=%s", name, call.request_id)
                     await self._refuse(
-                        call, InternalError(f"an internal error; the log has it under the id {call.request_id}")
+                        call,
+                        Problem("internal-error", f"an internal error; the log has it under the id {call.request_id}"),
                     )
                 finally:
                     self._record(call, time.perf_counter() - start)
@@ -243,12 +241,7 @@ class GrpcServer:
 
     async def _send_frames(self, call: Call, request: Any, card: Card) -> None:
         frames = self._service.predictor.stream(
-            card,
-            GrpcExchange(request, call.size, card.result_names),
-            call.request_id,
-            call.caller,
-            policies.policy(_texts(request.parameters)),
-            self._successor(request),
+            self._prediction(call, request, card), GrpcExchange(request, call.size, card.result_names)
         )
         async with aclosing(frames):
             async for frame in frames:
@@ -271,17 +264,13 @@ class GrpcServer:
     async def _predicted(self, call: Call, request: Any, card: Card) -> Any:
         """Return the message of the outputs."""
         return await self._service.predictor.predict(
-            card,
-            GrpcExchange(request, call.size, card.result_names),
-            call.request_id,
-            call.caller,
-            call.seconds,
-            policies.policy(_texts(request.parameters)),
-            self._successor(request),
+            self._prediction(call, request, card), GrpcExchange(request, call.size, card.result_names)
         )
 
-    def _successor(self, request: Any) -> Successor | None:
-        return None if request.model_version else self._service.catalogue.successor
+    def _prediction(self, call: Call, request: Any, card: Card) -> Prediction:
+        successor = None if request.model_version else self._service.catalogue.successor
+        policy = policies.policy(_texts(request.parameters))
+        return Prediction(card, call.request_id, call.caller, policy, call.seconds, successor)
 
 
 def _texts(parameters: Any) -> dict[str, str]:

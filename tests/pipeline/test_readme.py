@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import physics.darcy
-from benchmarks.tables import settings
 from serving.app import create_app
 from serving.settings import Settings
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-USAGE, LAYERS, ROUTES, SETTINGS = (ROOT / "docs" / f"{name}.md" for name in ("usage", "layers", "routes", "settings"))
+USAGE, LAYERS, ROUTES = (ROOT / "docs" / f"{name}.md" for name in ("usage", "layers", "routes"))
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "clients/python/README.md", *(ROOT / "docs").rglob("*.md")]
 MODELS = ("darcy", "burgers", "listops", "memoriser")
 PRINTED = "http://127.0.0.1:8080"
@@ -190,11 +189,6 @@ def is_pressure(folder: Path) -> bool:
     found = np.load(folder / "pressure.npy")
     truth = physics.darcy.solve(np.load(folder / "permeability.npy"))
     return bool(np.linalg.norm(found - truth) < 5e-2 * np.linalg.norm(truth))
-
-
-def test_the_settings_page_lists_every_setting() -> None:
-    for row in settings.rows():
-        assert f"| {' | '.join(row)} |" in SETTINGS.read_text()
 
 
 def test_the_routes_page_lists_every_route(tmp_path: Path) -> None:
