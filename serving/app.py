@@ -21,9 +21,8 @@ from serving.inversion.jobs import Inversions
 from serving.observability.telemetry import NO_TRACES
 from serving.open_inference import routes as open_inference
 from serving.open_inference.grpc_server import GrpcServer
+from serving.protocols import tesseract, umbridge
 from serving.service import Service
-from serving.tesseract import routes as tesseract
-from serving.umbridge import routes as umbridge
 from serving.version import VERSION
 from serving.workers.forwarding import Forwarding
 
@@ -87,7 +86,6 @@ def create_app(settings: Settings, *tritons: InferenceBackend, worker: Worker | 
     app.include_router(open_inference.router)
     app.include_router(tesseract.router)
     app.include_router(inversion.router)
-    app.include_router(umbridge.router)
     static.mount(app)
     app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=service.metrics)
     app.add_middleware(Access, metrics=service.metrics, knows=service.catalogue.knows)
