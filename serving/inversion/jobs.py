@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from serving.errors import Problem
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from serving.inversion.job import Job
     from serving.observability.metrics import Metrics
     from serving.settings import Settings
-    from serving.workers.worker import Worker
 
     Work = Callable[[], tuple[Estimate, Summary]]
 
@@ -42,18 +41,17 @@ class Inversions:
     Args:
         settings: Limits on number and time.
         metrics: Counts jobs.
-        worker: What this process shares with others; the limit of jobs that wait or run holds for all of them.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, worker: Worker | None = None) -> None:
-        self._metrics, self._worker = metrics, worker
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self._metrics = metrics
         self._most = settings.max_inversions
         self._seconds, self._kept_seconds = settings.inversion_seconds, settings.inversion_kept_seconds
         self._drain_seconds = settings.notice_seconds + max(settings.drain_seconds - LAST_SECONDS, 0.0)
         self._jobs: dict[str, Job] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._draining = False
-        metrics.follow(metrics.inversions, lambda: len(self._tasks))
+        metrics.inversions.set_function(lambda: len(self._tasks))
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -66,11 +64,6 @@ class Inversions:
             self.stop()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
             await asyncio.to_thread(self._threads.shutdown)
-
-    @property
-    def prefix(self) -> str:
-        """Start of the id of a job, by which other workers find it; empty where there are none."""
-        return self._worker.prefix if self._worker else ""
 
     def drain(self) -> None:
         """Accept no more jobs, and stop those that run shortly before the connections of their clients are closed."""
@@ -93,7 +86,7 @@ class Inversions:
         """
         if self._draining:
             raise Problem("unavailable", "the service is shutting down")
-        pending = self._worker.table.total("inversions") if self._worker else len(self._tasks)
+        pending = len(self._tasks)
         if pending >= self._most:
             raise Problem(
                 "overloaded", f"{pending} inversions wait or run, which is the limit", retry_after=RETRY_SECONDS
@@ -109,18 +102,11 @@ class Inversions:
         Raises:
             Problem: unavailable: See `check`.
         """
-        with self._worker.table.locked() if self._worker else nullcontext():
-            self.check()
-            self._count(1)
+        self.check()
         self._forget_old()
         self._jobs[job.id] = job
         self._tasks[job.id] = asyncio.create_task(self._run(job, work))
         self._tasks[job.id].add_done_callback(lambda _: self._ended(job))
-
-    def _count(self, change: int) -> None:
-        """Let the other workers know how many jobs wait or run here."""
-        if self._worker:
-            self._worker.table.columns["inversions"][self._worker.slot] += change
 
     def find(self, model: str, name: str, owner: str) -> Job:
         """Return a job.
@@ -176,7 +162,6 @@ class Inversions:
 
     def _ended(self, job: Job) -> None:
         del self._tasks[job.id]
-        self._count(-1)
         self._metrics.ended_inversions.labels(job.state).inc()
 
     def _expire(self, job: Job) -> None:

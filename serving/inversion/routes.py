@@ -80,7 +80,7 @@ async def start(model: str, request: Request, response: Response, service: Servi
     jobs.check()
     wanted = await _read(request, service)
     grid = _grid(wanted, card)
-    job = Job(card.model, card.version, sensing.unknown, caller.name, wanted.iterations, jobs.prefix)
+    job = Job(card.model, card.version, sensing.unknown, caller.name, wanted.iterations)
     forward: Forward
     if wanted.forward == "solver":
         forward, errors = ClassicalModel(sensing.linearise, job.check), card.classical
