@@ -19,9 +19,8 @@ from serving.http.authorisation import Authorisation, describe, requires
 from serving.inversion import routes as inversion
 from serving.inversion.jobs import Inversions
 from serving.observability.telemetry import NO_TRACES
-from serving.open_inference import routes as open_inference
-from serving.open_inference.grpc_server import GrpcServer
-from serving.protocols import tesseract, umbridge
+from serving.protocols import open_inference, tesseract, umbridge
+from serving.protocols.grpc import GrpcServer
 from serving.service import Service
 from serving.version import VERSION
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import base64
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import numpy as np
+import orjson
 import pytest
 
-from tests.toy_fields import NAME, compute, samples
+from serving.catalogue.card import Card
+from serving.errors import Problem
+from serving.inference import checks
+from serving.protocols.tesseract import TesseractBody
+from tests.toy_fields import NAME, _card, compute, samples
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,6 +124,7 @@ REFUSED: list[tuple[str, Any, int, list[Any] | None]] = [
     ("apply", {"inputs": INPUTS | {"density": INPUTS["density"] | {"dtype": "object"}}}, 422, None),
     ("apply", {"inputs": INPUTS | {"density": INPUTS["density"] | {"shape": [9, 9]}}}, 400, None),
     ("apply", {"inputs": INPUTS | {"density": {"data": {"buffer": "a.bin", "encoding": "binref"}}}}, 400, None),
+    ("apply", {"inputs": INPUTS | {"density": INPUTS["density"] | {"shape": [9] * 300_000}}}, 400, None),
     ("apply", {"inputs": []}, 400, None),
     ("apply", {"inputs": INPUTS, "more": 1}, 400, None),
     ("vector_jacobian_product", {"inputs": INPUTS}, 400, None),
@@ -152,3 +159,29 @@ def test_refusals(gateway: Gateway, endpoint: str, body: Any, status: int, locat
 def test_a_model_without_derivatives_is_no_tesseract(gateway: Gateway, endpoint: str) -> None:
     for model in ("blur", "tally", f"{NAME}_vjp", "nowhere"):
         assert post(gateway, endpoint, {"inputs": {}}, model).status_code == 404
+
+
+CARD = Card.model_validate(_card(NAME, None))
+LONG = np.ones(40_000, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "kind"),
+    [
+        ({"density": np.ones((1, 128, 128), np.float32), "velocity": np.ones((LONG.size, 2, 4, 1))}, "wrong-shape"),
+        ({"density": np.ones((1, 32, 32), np.float32), "velocity": np.ones((1, 2, 32, 32)), "time": LONG}, "too-large"),
+        ({"density": np.ones((1, 4, 4), np.float32), "velocity": np.ones((2, 2, 4, 4)), "time": LONG}, "wrong-shape"),
+    ],
+)
+def test_nothing_is_repeated_before_its_shape_is_right(arrays: dict[str, NDArray[Any]], kind: str) -> None:
+    body = orjson.dumps({"inputs": {name: encoded(array.astype(np.float32)) for name, array in arrays.items()}})
+    exchange = TesseractBody(bytearray(body), CARD, "base64")
+    tracemalloc.start()
+    try:
+        with pytest.raises(Problem) as caught:
+            checks.batch(exchange.read(CARD.names, 2**26, CARD.optional), CARD)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.kind.endswith(kind)
+    assert peak < 5 * len(body)
