@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -269,18 +270,17 @@ def broadcast(arrays: Mapping[str, NDArray[Any]], card: Card, max_bytes: int) ->
     """
     arguments, axes = {argument.name: argument for argument in card.arguments}, len(card.grid.axes)
     free = [tensor.name for tensor in card.inputs if tensor.points is None and tensor.name in arrays]
-    batches = {name for name, array in arrays.items() if _is_batch(array.shape, arguments[name])}
-    count = max((len(arrays[name]) for name in batches), default=1)
-    if len({arrays[name].shape[-axes:] for name in free}) > 1:
-        return dict(arrays)  # the checks that follow name the fault, before anything is repeated
+    counts = {name: len(each) for name, each in arrays.items() if _is_batch(each.shape, arguments[name])}
+    count = max(counts.values(), default=1)
     found = dict(arrays)
-    for name in batches:
-        array = arrays[name]
-        if len(array) == 1 < count:
-            if 4 * count * array.size > max_bytes:
-                detail = f"{name}: {count} samples of shape {array.shape[1:]} take more than {max_bytes} bytes"
-                raise Problem("body-too-large", detail)
-            found[name] = np.broadcast_to(array, (count, *array.shape[1:]))
+    if len({arrays[name].shape[-axes:] for name in free}) > 1 or set(counts.values()) - {1, count}:
+        return found  # the checks that follow name the fault, before anything is repeated
+    for name, own in counts.items():
+        if own < count:
+            shape = (count, *arrays[name].shape[1:])
+            if 4 * math.prod(shape) > max_bytes:
+                raise Problem("body-too-large", f"{name}: {count} samples would take more than {max_bytes} bytes")
+            found[name] = np.broadcast_to(arrays[name], shape)
     return found
 
 
