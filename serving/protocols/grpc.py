@@ -32,9 +32,9 @@ from serving.codecs import buffers
 from serving.errors import Problem
 from serving.http import policies
 from serving.http.direct_route import version_number
-from serving.inference.prediction import offload
 from serving.observability.metrics import UNKNOWN
 from serving.observability.request_log import ID_HEADER, Entry, request_id
+from serving.predict import Prediction, offload
 from serving.protocols import open_inference
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from serving.catalogue.card import Card
-    from serving.inference.admission import Ticket
+    from serving.limits import Ticket
     from serving.quality import Quality
     from serving.service import Service
 
@@ -84,7 +84,7 @@ CONTENTS: Mapping[str, tuple[str, type[Any]]] = {
 
 
 class GrpcExchange:
-    """A message and the writer of its response: an `Exchange` of `serving.inference.prediction`.
+    """A message and the writer of its response: an `Exchange` of `serving.predict`.
 
     Args:
         request: The message.
@@ -435,14 +435,8 @@ class GrpcServer:
                 if card.frames is None:
                     await self._send(call, await self._predicted(call, request, card), last=True)
                     continue
-                frames = self._service.predictor.stream(
-                    card,
-                    GrpcExchange(request, call.size, card),
-                    call.request_id,
-                    call.caller,
-                    policies.policy(_texts(request.parameters)),
-                    None if request.model_version else self._service.catalogue.successor,
-                )
+                exchange = GrpcExchange(request, call.size, card)
+                frames = self._service.predictor.stream(self._prediction(call, request, card), exchange)
                 async with aclosing(frames):
                     async for frame in frames:
                         frame.written.parameters["frame"].int64_param = frame.number
@@ -463,14 +457,13 @@ class GrpcServer:
 
     async def _predicted(self, call: Call, request: Any, card: Card) -> Any:
         """Return the message of the outputs."""
-        return await self._service.predictor.predict(
-            card,
-            GrpcExchange(request, call.size, card),
-            call.request_id,
-            call.caller,
-            policy=policies.policy(_texts(request.parameters)),
-            successor=None if request.model_version else self._service.catalogue.successor,
-        )
+        exchange = GrpcExchange(request, call.size, card)
+        return await self._service.predictor.predict(self._prediction(call, request, card), exchange)
+
+    def _prediction(self, call: Call, request: Any, card: Card) -> Prediction:
+        policy = policies.policy(_texts(request.parameters))
+        successor = None if request.model_version else self._service.catalogue.successor
+        return Prediction(card, call.request_id, call.caller, policy, successor=successor)
 
 
 def _texts(parameters: Any) -> dict[str, str]:

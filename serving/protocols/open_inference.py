@@ -32,6 +32,7 @@ from serving.errors import Problem
 from serving.http import body, policies
 from serving.http.authorisation import requires
 from serving.http.direct_route import DirectRoute
+from serving.predict import Prediction
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from serving.catalogue.card import Card, Tensor
     from serving.catalogue.card import Parameter as Number
-    from serving.inference.prediction import Successor
+    from serving.predict import Successor
     from serving.quality import Quality
 
 PREFIX = "/v2"
@@ -345,7 +346,7 @@ class Reply(NamedTuple):
 
 
 class RestExchange:
-    """A request of `/v2` and the writer of its response: an `Exchange` of `serving.inference.prediction`.
+    """A request of `/v2` and the writer of its response: an `Exchange` of `serving.predict`.
 
     Args:
         content: The request's body.
@@ -520,10 +521,8 @@ async def _infer(card: Card, request: Request, service: Service, successor: Succ
         content = await body.read(request, ticket, limit, service.settings.receive_seconds)
         service.metrics.request_bytes.observe(len(content))
         exchange = RestExchange(content, json_bytes, card)
-        work = service.predictor.predict(
-            card, exchange, state.request_id, state.caller, policy=policy, successor=successor
-        )
-        reply = await body.unless_disconnected(request, work)
+        wanted = Prediction(card, state.request_id, state.caller, policy, successor=successor)
+        reply = await body.unless_disconnected(request, service.predictor.predict(wanted, exchange))
     if reply.json_bytes is None:
         return Response(reply.body, media_type=json_arrays.MEDIA_TYPE)
     return Response(reply.body, media_type=BYTES, headers={JSON_BYTES: str(reply.json_bytes)})

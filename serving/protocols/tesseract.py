@@ -38,14 +38,16 @@ from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
 from serving.http import body
 from serving.http.authorisation import requires
 from serving.http.direct_route import DirectRoute
+from serving.predict import Prediction
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from serving.catalogue.card import Card, Kind, Parameter, Tensor
+    from serving.predict import Successor
     from serving.quality import Quality
 
     Shape = tuple[int, ...]
@@ -163,7 +165,7 @@ def _validated(document: type[Any], value: Any, name: str) -> Any:
 
 
 class TesseractBody:
-    """A request to a Tesseract: an `Exchange` of `serving.inference.prediction`.
+    """A request to a Tesseract: an `Exchange` of `serving.predict`.
 
     Args:
         content: The request's body.
@@ -501,9 +503,7 @@ def _card(model: str, service: Service) -> Card:
     return card
 
 
-async def _run(
-    card: Card, request: Request, service: Service, successor: Callable[[Card, float], Awaitable[Card]] | None = None
-) -> Response:
+async def _run(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
     """Read the body, run the model, and stop when the client disconnects.
 
     Args:
@@ -522,7 +522,8 @@ async def _run(
         content = await body.read(request, ticket, limit, settings.receive_seconds)
         service.metrics.request_bytes.observe(len(content))
         exchange = TesseractBody(content, card, encoding)
-        work = service.predictor.predict(card, exchange, state.request_id, state.caller, successor=successor)
+        wanted = Prediction(card, state.request_id, state.caller, successor=successor)
+        work = service.predictor.predict(wanted, exchange)
         written = await body.unless_disconnected(request, work)
     return Response(written, media_type=MEDIA_TYPES[encoding])
 

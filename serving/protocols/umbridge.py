@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -32,9 +32,8 @@ from serving.errors import Problem
 from serving.http import body
 from serving.http.authorisation import requires
 from serving.http.direct_route import DirectRoute
-from serving.inference.policy import Outside, Policy
-from serving.inference.prediction import offload
-from serving.inference.span import Span
+from serving.predict import Prediction, offload
+from serving.quality import Outside, Policy
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
 
     from physics.posterior.composite import Composite, Composition
     from serving.catalogue.card import Kind, Parameter
+    from serving.predict import Successor
 
     Vector = NDArray[Any]  # of real numbers
     Shape = tuple[int, ...]
@@ -86,7 +86,7 @@ class Config(Document):
     @property
     def policy(self) -> Policy:
         """What the caller wants where an output may not be accurate enough."""
-        return Policy(self.tolerance, self.outside, span=Span(self.frames))
+        return Policy(self.tolerance, self.outside, frames=self.frames)
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,8 @@ class FieldModel:
     async def evaluate(self, inputs: Sequence[Vector]) -> list[Vector]:
         """Return the output vectors."""
         successor = self.service.catalogue.successor if self.config.version is None else None
-        arrays, state = Arrays(self._arrays(inputs)), self.state
-        found = await self.service.predictor.predict(
-            self.card, arrays, state.request_id, state.caller, policy=self.config.policy, successor=successor
-        )
+        wanted = self._prediction(self.card, self.config.policy, successor)
+        found = await self.service.predictor.predict(wanted, Arrays(self._arrays(inputs)))
         return [found[tensor.name].reshape(-1) for tensor in self.card.outputs]
 
     async def gradient(self, output: int, by: int, inputs: Sequence[Vector], sensitivity: Vector) -> Vector:
@@ -151,11 +149,13 @@ class FieldModel:
     async def _product(self, inputs: Sequence[Vector], name: str, vector: Vector) -> Mapping[str, Vector]:
         if self.product is None:
             raise Problem("not-differentiable", f'"{self.card.model}" was not configured for derivatives')
-        policy, state = self.config.policy, self.state
+        policy = self.config.policy
         # As many frames as the outputs have: a product has fewer by default.
-        policy = replace(policy, span=policy.span.asking(policy.span.count(self.card)))
-        arrays = Arrays(self._arrays(inputs) | {name: vector})
-        return await self.service.predictor.predict(self.product, arrays, state.request_id, state.caller, policy=policy)
+        wanted = self._prediction(self.product, policy.asking(policy.count(self.card)))
+        return await self.service.predictor.predict(wanted, Arrays(self._arrays(inputs) | {name: vector}))
+
+    def _prediction(self, card: Card, policy: Policy, successor: Successor | None = None) -> Prediction:
+        return Prediction(card, self.state.request_id, self.state.caller, policy, successor=successor)
 
     def _arrays(self, vectors: Sequence[Vector]) -> dict[str, NDArray[Any]]:
         """Return one sample of the model's inputs; what has a default may be missing."""
@@ -170,7 +170,7 @@ class FieldModel:
 
     def _shape(self, argument: Tensor | Parameter) -> Shape:
         """Return the shape of one sample; a parameter is a vector of one number."""
-        found = shape(self.card, argument, self.grid, self.config.policy.span.count(self.card))
+        found = shape(self.card, argument, self.grid, self.config.policy.count(self.card))
         if found is None:
             raise Problem("invalid-parameter", f"the size of {argument.name} is known only once it is computed")
         return found

@@ -11,9 +11,9 @@ import numpy as np
 import orjson
 import pytest
 
+from serving import checks
 from serving.catalogue.card import Card
 from serving.errors import Problem
-from serving.inference import checks
 from serving.protocols.tesseract import TesseractBody
 from tests.toy_fields import NAME, _card, compute, samples
 
