@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -33,9 +33,11 @@ from training.problems.problem import Problem
 from training.problems.registry import with_code
 from training.recipes.closed_form import ClosedFormRecipe
 from training.recipes.own import OwnRecipe
-from training.recipes.recipe import AnyRecipe, Recipe
+from training.recipes.recipe import AnyRecipe, Recipe, faults
+from training.recipes.trajectory import TrajectoryRecipe
 from training.sequences.networks import build as networks
 from training.sequences.sequence_description import SequenceDescription
+from training.sequences.sequence_problem import SEQUENCES
 from training.sequences.sequence_recipe import SequenceRecipe
 from training.software import Software, current
 from training.user_error import UserError
@@ -48,13 +50,42 @@ class CheckpointError(UserError):
     """A folder is no checkpoint: the message names the file, what was expected and what was found."""
 
 
+def kind_of_recipe(document: Any) -> str:
+    """Return which recipe a document is, so that a mistake in it is one of that kind alone."""
+    if not isinstance(document, dict):
+        return type(document).__name__
+    if isinstance(document.get("problem"), dict):
+        fit = document.get("fit")
+        return "TrajectoryRecipe" if isinstance(fit, dict) and "unroll" in fit else "OwnRecipe"
+    if document.get("problem") in SEQUENCES:
+        return "SequenceRecipe"
+    return "Recipe" if "fit" in document else "ClosedFormRecipe"
+
+
+def kind_of_problem(document: Any) -> str:
+    """Return which description a document is."""
+    if not isinstance(document, dict):
+        return type(document).__name__
+    return "SequenceDescription" if "vocabulary" in document else "Description"
+
+
 class Config(BaseModel):
     """What `config.json` holds. `software` is absent in checkpoints of earlier releases."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    recipe: AnyRecipe
-    problem: Description | SequenceDescription
+    recipe: Annotated[
+        Annotated[Recipe, Tag("Recipe")]
+        | Annotated[SequenceRecipe, Tag("SequenceRecipe")]
+        | Annotated[OwnRecipe, Tag("OwnRecipe")]
+        | Annotated[TrajectoryRecipe, Tag("TrajectoryRecipe")]
+        | Annotated[ClosedFormRecipe, Tag("ClosedFormRecipe")],
+        Discriminator(kind_of_recipe),
+    ]
+    problem: Annotated[
+        Annotated[Description, Tag("Description")] | Annotated[SequenceDescription, Tag("SequenceDescription")],
+        Discriminator(kind_of_problem),
+    ]
     software: Software | None = None
 
 
@@ -315,6 +346,8 @@ def read_config(folder: Path) -> Config:
     """
     try:
         return Config.model_validate(read_json(folder / CONFIG))
+    except ValidationError as error:
+        raise CheckpointError(f"{folder / CONFIG}: {faults(error)}") from error
     except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
 

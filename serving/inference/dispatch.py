@@ -7,7 +7,6 @@ waiting calls of one shape run together, as one batch.
 Batches are formed here because Triton merges only neighbours of one shape in its queue: with two alternating shapes its
 mean batch fell from 6.9 to 1.04. Separate requests for Triton to merge would leave the batch to chance, since an idle
 instance starts with the first of them alone, and would cost a message each; one message holds a whole run.
-`python -m benchmarks mixed-grids` has the figures.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from serving.inference import checks
+from serving import checks
+from serving.errors import Problem
 from serving.inference.executor import Executor
-from serving.inference.prediction import offload
 from serving.inference.shape_queue import RUN_BYTES, Call, ShapeQueue
-from serving.problem_details import ModelNotReady, Problem, TritonUnavailable
+from serving.predict import offload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +64,7 @@ class Dispatcher:
             Batches `[B, ...]` by name, in the order of the inputs.
 
         Raises:
-            Failed: One of its kinds; the request's other calls are cancelled.
+            Problem: One of its kinds; the request's other calls are cancelled.
         """
         pieces = list(cut(inputs, samples_per_call(inputs, card.limits.batch)))
         if len(pieces) == 1:
@@ -109,7 +108,7 @@ class Dispatcher:
         """Run calls of one shape as one batch; return their outputs in order.
 
         Raises:
-            Failed: One of its kinds.
+            Problem: One of its kinds.
         """
         inputs = await offload(sum(call.bytes for call in calls), join, [call.inputs for call in calls])
         seconds = max(call.deadline for call in calls) - asyncio.get_running_loop().time()
@@ -124,12 +123,12 @@ class Dispatcher:
         """Run the model, and report what has disappeared where it cannot be run."""
         try:
             return await self._servers.infer(card.model, card.version, inputs, seconds=seconds, request_id=request_id)
-        except TritonUnavailable:
-            if not self._servers.responds:
-                self._availability.lost()
-            raise
         except Problem as problem:
-            if isinstance(problem, ModelNotReady):
+            if problem.kind == "triton-unavailable":
+                if not self._servers.responds:
+                    self._availability.lost()
+                raise
+            if problem.kind == "model-not-ready":
                 self._availability.withdraw(card)
             notes = "\n".join(getattr(problem, "__notes__", ()))
             logger.warning("%s version %d: %s %s", card.model, card.version, problem.detail, notes)

@@ -6,6 +6,7 @@ An unknown key is an error that names the key.
 from __future__ import annotations
 
 import os
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from training.files import read_toml
 from training.operators import OperatorConfig
 from training.problems.registry import PROBLEMS
 from training.recipes.closed_form import ClosedFormRecipe
@@ -31,6 +33,7 @@ from training.sequences.sequence_recipe import SequenceRecipe
 from training.user_error import UserError
 
 RECIPES = Path(__file__).parent
+MOST_FAULTS = 5
 FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -170,10 +173,7 @@ def read(path: Path, overrides: list[str] | None = None) -> FileRecipe:
     Raises:
         RecipeError: The file, a key or a value is wrong.
     """
-    try:
-        document = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{path}: {error}") from error
+    document = read_toml(path)
     if seed := os.environ.get("SEED"):
         document["seed"] = parse(f"seed={seed}")[1]
     for override in overrides or []:
@@ -203,10 +203,19 @@ def validate(document: dict[str, Any], source: str) -> FileRecipe:
     try:
         return kind.model_validate(document)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']} (found {fault['input']!r})" for fault in error.errors()
-        ]
-        raise RecipeError(f"{source}: " + "; ".join(lines)) from error
+        raise RecipeError(f"{source}: {faults(error)}") from error
+
+
+def faults(error: ValidationError) -> str:
+    """Say in one line which keys of a document are wrong, and what was found there."""
+    found = [
+        f"{'.'.join(str(part) for part in fault['loc'] if not str(part)[:1].isupper())}: {fault['msg']} "
+        f"(found {textwrap.shorten(repr(fault['input']), 60)})"  # a union's loc holds the name of the class, too
+        for fault in error.errors()
+    ]
+    return "; ".join(found[:MOST_FAULTS]) + (
+        f"; and {len(found) - MOST_FAULTS} more" if len(found) > MOST_FAULTS else ""
+    )
 
 
 def parse(override: str) -> tuple[str, Any]:
@@ -220,7 +229,7 @@ def parse(override: str) -> tuple[str, Any]:
         raise RecipeError(f"expected an override a.b=c but got {override!r}")
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return key, value
 
 
