@@ -22,7 +22,7 @@ passed: dict[str, None] = {}
 def look(frame: FrameType, event: str, _: Any) -> None:
     """Add a function of the project that is called."""
     name = frame.f_code.co_filename
-    if event == "call" and name.startswith(ROOT) and "<" not in frame.f_code.co_qualname:
+    if event == "call" and name.startswith(ROOT) and not name.startswith(f"{ROOT}."):
         passed.setdefault(f"{name[len(ROOT) :]} {frame.f_code.co_qualname}")
 
 
