@@ -1,7 +1,7 @@
 """One Triton over HTTP: the Open Inference Protocol with binary tensors, and its repository API.
 
 HTTP, since gRPC in Python copies each message on both sides and waits for a thread on its way to the event loop;
-`python -m benchmarks overhead` measures both. Where a backend suffixes the names of tensors (`solution__0`,
+`python -m benchmarks service` measures both. Where a backend suffixes the names of tensors (`solution__0`,
 TorchScript), the suffix ends here.
 """
 
