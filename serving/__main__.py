@@ -30,9 +30,7 @@ console = Console(stderr=True)
 commands = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Host = Annotated[str | None, typer.Option(help="Address to listen on; else PETROV_HOST.", show_default=False)]
 Port = Annotated[int | None, typer.Option(help="Port to listen on; else PETROV_PORT.", show_default=False)]
-Triton = Annotated[
-    str | None, typer.Option(help="HOST:PORT of Triton's HTTP; else PETROV_TRITON.", show_default=False)
-]
+Triton = Annotated[str | None, typer.Option(help="HOST:PORT of Triton's HTTP; else PETROV_TRITON.", show_default=False)]
 Scopes = Annotated[
     list[keys.Scope] | None, typer.Option(help="A scope of the key, repeatable; else infer.", show_default=False)
 ]

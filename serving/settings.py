@@ -39,7 +39,9 @@ class Settings(BaseSettings):
     keys: Path | None = Field(
         None, description="File of hashed API keys, scopes and rates, re-read when it changes; empty: no keys needed."
     )
-    triton: str = Field("", description="HTTP address `HOST:PORT` of a Triton that runs elsewhere; empty: start one here.")
+    triton: str = Field(
+        "", description="HTTP address `HOST:PORT` of a Triton that runs elsewhere; empty: start one here."
+    )
     triton_http_port: Port = Field(8000, description="HTTP port of the local Triton (127.0.0.1 only).")
     triton_grpc_port: Port = Field(8001, description="gRPC port of the local Triton (127.0.0.1 only).")
     triton_metrics_port: Port = Field(8002, description="Metrics port of the local Triton (127.0.0.1 only).")
@@ -47,10 +49,12 @@ class Settings(BaseSettings):
     triton_environment: Path = Field(
         Path(".runtime/triton-env"), description="Python environment of the local Triton; built if it is missing."
     )
-    triton_start_seconds: Seconds = Field(300.0, description="How long the local Triton may take to respond at its start.")
+    triton_start_seconds: Seconds = Field(
+        300.0, description="How long the local Triton may take to respond at its start."
+    )
     companion_idle_seconds: Seconds = Field(
         600.0,
-        description="How long a derivative, a refinement or a further format of a model stays loaded after its last use.",
+        description="How long a derivative, a refinement or a further format stays loaded after its last use.",
     )
     max_body_bytes: Bytes = Field(
         64 * MEBIBYTE, description="Largest request body, counted while it is received (413)."
@@ -96,7 +100,9 @@ class Settings(BaseSettings):
     @classmethod
     def _check(cls, address: str) -> str:
         if "," in address:
-            raise ValueError("expected one HOST:PORT; for several Tritons name a load balancer, such as a Kubernetes service")
+            raise ValueError(
+                "expected one HOST:PORT; for several Tritons name a load balancer, such as a Kubernetes service"
+            )
         host, _, port = address.rpartition(":")
         if address and (not host or not port.isdecimal() or not 0 < int(port) < 65536):
             raise ValueError(f'expected HOST:PORT but got "{address}"')

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
@@ -23,7 +24,6 @@ from tritonclient.utils import np_to_triton_dtype, triton_to_np_dtype
 from yarl import URL
 
 from serving.errors import Problem
-from serving.observability import telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     Buffer = bytes | memoryview
 
 logger = logging.getLogger(__name__)
+#: The trace context that is sent with a call, or None.
+outgoing: ContextVar[Mapping[str, str] | None] = ContextVar("outgoing", default=None)
 Batch = Mapping[str, NDArray[Any]]
 Outputs = dict[str, NDArray[Any]]
 RUN_BYTES = 8 * 2**20  # of one call that is a part of a request: larger ones are no faster and delay other requests
@@ -59,7 +61,6 @@ class Triton:
         address: `HOST:PORT` of its HTTP endpoint.
         message_bytes: The largest output of one request.
         key: Of its restricted APIs; empty where it has none.
-
     """
 
     def __init__(self, address: str, message_bytes: int, key: str = "") -> None:
@@ -156,7 +157,7 @@ class Triton:
             async with asyncio.timeout(seconds):
                 names = (await self._configuration(model, version)).names
                 head = orjson.dumps(_head(names, inputs, seconds, request_id))
-                headers = {SPLIT: str(len(head)), **(telemetry.outgoing.get() or {})}
+                headers = {SPLIT: str(len(head)), **(outgoing.get() or {})}
                 body: list[Buffer] = [head, *map(_bytes, inputs.values())]
                 reply = await self._http.request("POST", f"{path}/infer", headers, body)
         except TimeoutError as error:
@@ -281,3 +282,121 @@ class InvalidReplyError(ConnectionError):
 class Reply:
     """A complete reply.
 
+    Attributes:
+        status: HTTP status.
+        head: The first bytes of the body, as many as the header `SPLIT` says.
+        data: The bytes after them, in memory that is aligned for arrays of any type.
+    """
+
+    status: int
+    head: bytes
+    data: bytes
+
+
+class HttpClient:
+    """Keep-alive connections to one address, as many as there are concurrent requests, by aiohttp.
+
+    A client of our own on `httptools` was 0.2 ms faster per request of 141 x 141 values, at 270 lines.
+
+    Args:
+        address: `HOST:PORT`.
+        max_bytes: The largest body of a reply.
+    """
+
+    def __init__(self, address: str, max_bytes: int) -> None:
+        self.on_retry: Callable[[], object] = lambda: None
+        self._address = address
+        self._max_bytes = max_bytes
+        self._urls: dict[str, URL] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def request(self, method: str, path: str, headers: Mapping[str, str], body: Sequence[Buffer] = ()) -> Reply:
+        """Send a request and read the whole reply; once more if its connection is lost: Triton's calls are repeatable.
+
+        Args:
+            method: HTTP method.
+            path: Path of the URL, already quoted.
+            headers: Headers besides `Host` and `Content-Length`.
+            body: Buffers that make up the body.
+
+        Returns:
+            Status and body.
+
+        Raises:
+            InvalidReplyError: The reply is not HTTP or too large.
+            ConnectionError: The address cannot be reached, or the connection ended before the reply did.
+        """
+        try:
+            try:
+                return await self._send(method, path, headers, body)
+            except aiohttp.ClientConnectorError:
+                raise
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                self.on_retry()
+                return await self._send(method, path, headers, body)
+        except aiohttp.ClientResponseError as error:
+            raise InvalidReplyError(f"the reply is not HTTP: {error.message}") from error
+        except asyncio.IncompleteReadError as error:
+            raise InvalidReplyError(f"header {SPLIT} is larger than the reply") from error
+        except aiohttp.ClientError as error:
+            raise ConnectionError(str(error)) from error
+
+    async def _send(self, method: str, path: str, headers: Mapping[str, str], body: Sequence[Buffer]) -> Reply:
+        session = self._session = self._session or _session()
+        data = _Buffers(body) if body else None
+        url = self._urls.get(path) or self._urls.setdefault(path, URL(f"http://{self._address}{path}", encoded=True))
+        async with session.request(method, url, headers=headers, data=data) as response:
+            head = await response.content.readexactly(self._head_bytes(response))
+            size, blocks = len(head), list[bytes]()
+            while block := await response.content.readany():
+                size += len(block)
+                self._check_size(size)
+                blocks.append(block)
+            return Reply(response.status, head, b"".join(blocks))  # a copy, which is aligned, unlike a slice
+
+    def _head_bytes(self, response: aiohttp.ClientResponse) -> int:
+        try:
+            count, length = int(response.headers.get(SPLIT, 0)), response.content_length
+        except ValueError as error:
+            raise InvalidReplyError(f"header {SPLIT}: {error}") from error
+        if not 0 <= count <= (self._max_bytes if length is None else length):
+            raise InvalidReplyError(f"header {SPLIT} is {count} in a reply of {length} bytes")
+        self._check_size(length or count)
+        return count
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_bytes:
+            raise InvalidReplyError(f"the reply has {size} bytes or more; the limit is {self._max_bytes}")
+
+
+class _Buffers(aiohttp.Payload):
+    """A body of several buffers; aiohttp's own payload of bytes warns above 1 MiB, and would need them joined."""
+
+    def __init__(self, buffers: Sequence[Buffer]) -> None:
+        super().__init__(buffers)
+        self._size = total = sum(map(len, buffers))
+        self._joined = total <= _JOINED_BYTES
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return b"".join(self._value).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        for buffer in [b"".join(self._value)] if self._joined else self._value:
+            await writer.write(buffer)
+
+
+def _session() -> aiohttp.ClientSession:
+    """Return a session without limits of its own: the gateway bounds its requests, their time and their size."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+        auto_decompress=False,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+        read_bufsize=2**22,  # of a body that has arrived: at 64 KiB, reading would pause many times a field
+    )

@@ -21,8 +21,8 @@ import uvicorn
 
 from serving.app import create_app
 from serving.http.connection import configuration
-from serving.settings import Settings
 from serving.local_triton.server import TritonServer
+from serving.settings import Settings
 from serving.triton import Triton
 from tests import distribution, toy_fields, toy_gauges, toy_rollouts, toy_sequences
 

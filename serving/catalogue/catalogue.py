@@ -102,7 +102,7 @@ class Catalogue:
         formats: dict[str, list[str]] = {}
         found = {name: self._versions(name) for name in self.served()}
         cards = {name: versions[max(versions)].card for name, versions in found.items()}
-        for name, card in cards.items():
+        for card in cards.values():
             formats.setdefault(self._base(card), []).append(card.format)
         return [
             ModelSummary(
@@ -164,9 +164,7 @@ class Catalogue:
             self._uses[name] += 1  # so that it is loaded before those that no request is for
             raise Problem("model-not-ready", f'"{name}" is not loaded and warm yet')
         if version is not None and version not in versions:
-            raise Problem(
-                "unknown-version", f'"{name}" has no version {version} loaded; there are {_listed(versions)}'
-            )
+            raise Problem("unknown-version", f'"{name}" has no version {version} loaded; there are {_listed(versions)}')
         return versions[max(versions) if version is None else version]
 
     async def newest(self, name: str, seconds: float = _SUCCESSION_SECONDS) -> Version:
@@ -241,7 +239,9 @@ class Catalogue:
             reason = "the model repository is empty"
         else:
             late = [name for name in sorted(self._served) if self._plain(name) and self._newest_fault(name)]
-            return Readiness(ready=True, reason=f"not served: {', '.join(map(self._with_faults, late))}" if late else None)
+            return Readiness(
+                ready=True, reason=f"not served: {', '.join(map(self._with_faults, late))}" if late else None
+            )
         return Readiness(ready=False, reason=reason, missing=missing)
 
     # What has disappeared, and what is wanted
@@ -453,7 +453,7 @@ class Catalogue:
         try:
             for batch in samples(version.card, self._warm_bytes) if self._is_plain(version.card) else ():
                 await self._triton.infer(name, number, batch, seconds=self._warm_seconds, request_id="warm")
-        except Exception as error:  # noqa: BLE001 - logged; the other models are served
+        except Exception as error:
             if isinstance(error, Problem) and error.kind == "triton-unavailable":
                 raise
             known = isinstance(error, Problem)
@@ -523,7 +523,9 @@ class Catalogue:
 
     def _with_faults(self, name: str) -> str:
         """Return a name with what its versions fail of, if they do."""
-        faults = [f"version {number} {fault}" for (model, number), fault in sorted(self._faults.items()) if model == name]
+        faults = [
+            f"version {number} {fault}" for (model, number), fault in sorted(self._faults.items()) if model == name
+        ]
         return f"{name} ({'; '.join(faults)})" if faults else name
 
     def _require_triton(self) -> None:

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self
 
 from serving.local_triton import environment, supervisor
 from serving.triton import KEY_HEADER
@@ -140,7 +140,7 @@ class TritonServer:
             async with asyncio.timeout(seconds):
                 while not await self.ready() and not self._stopping:
                     if process.returncode is not None:
-                        raise TritonServerError(
+                        raise TritonServerError(  # noqa: TRY301 - the process is ended below, whatever the reason
                             f"Triton ended with status {process.returncode}; its log ends:\n{self._last_lines(start)}"
                         )
                     await asyncio.sleep(0.05)
@@ -188,11 +188,11 @@ class _Process:
     in the middle of a call, those fail (seen) or wait for ever. The standard library's start nothing of ours between.
     """
 
-    def __init__(self, arguments: list[str], log: object, variables: dict[str, str]) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 - ours
+    def __init__(self, arguments: list[str], log: IO[bytes], variables: dict[str, str]) -> None:
+        self._process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603 - ours
             arguments,
             stdin=subprocess.PIPE,
-            stdout=log,  # type: ignore[arg-type]  # a file
+            stdout=log,
             stderr=subprocess.STDOUT,
             env=variables,
             bufsize=0,

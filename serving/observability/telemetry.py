@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
@@ -25,6 +24,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from serving.observability.metrics import Metrics
 from serving.system import StartupError
+from serving.triton import outgoing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Any, Any], Awaitable[bytes | None]]
 
-#: The trace context that is sent to Triton with a call, or None.
-outgoing: ContextVar[Mapping[str, str] | None] = ContextVar("outgoing", default=None)
 NO_TRACES: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 _UNTRACED = ("/health/", "/metrics", "/v2/health/")  # probes and scrapes, every few seconds
 _UNTRACED_CALLS = ("ServerLive", "ServerReady")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from serving.triton.server import TritonServer
+    from serving.local_triton.server import TritonServer
     from tests.conftest import Gateway
 
 

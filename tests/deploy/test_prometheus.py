@@ -20,7 +20,7 @@ from tests.conftest import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from serving.triton.server import TritonServer
+    from serving.local_triton.server import TritonServer
     from tests.conftest import Gateway
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

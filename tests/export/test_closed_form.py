@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from serving.local_triton.server import TritonServer
     from serving.settings import Settings
-    from serving.triton.server import TritonServer
     from tests.conftest import Gateway
 
 ROOT = Path(__file__).parents[2]

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from serving.local_triton.server import TritonServer
     from serving.settings import Settings
-    from serving.triton.server import TritonServer
 
 Published: TypeAlias = "tuple[Path, dict[str, Any]]"
 

@@ -18,8 +18,8 @@ from training.recipes import recipe as config
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from serving.local_triton.server import TritonServer
     from serving.settings import Settings
-    from serving.triton.server import TritonServer
     from tests.conftest import Gateway
 
 ROOT = Path(__file__).parents[2]

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
     from petrov_client import ModelInfo
+    from serving.local_triton.server import TritonServer
     from serving.settings import Settings
-    from serving.triton.server import TritonServer
     from tests.conftest import Gateway
 
 ROOT = Path(__file__).parents[2]

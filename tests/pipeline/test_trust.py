@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from serving.local_triton.server import TritonServer
     from serving.settings import Settings
-    from serving.triton.server import TritonServer
     from tests.conftest import Gateway
 
 pytestmark = pytest.mark.timeout(900)  # a start of Triton, on a busy machine

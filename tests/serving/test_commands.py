@@ -25,8 +25,8 @@ import petrov_client
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from serving.local_triton.server import TritonServer
     from serving.settings import Settings
-    from serving.triton.server import TritonServer
 
 ROOT = Path(__file__).parents[2]
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from export.repository import Publication
+    from serving.local_triton.server import TritonServer
     from serving.settings import Settings
-    from serving.triton.server import TritonServer
     from tests.conftest import Gateway
 
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"

@@ -33,10 +33,10 @@ from serving.auth.guard import OPEN, Guard
 from serving.auth.key_file import KeyFile
 from serving.auth.keys import Scope
 from serving.http.authorisation import Authorisation, declarations, requires
+from serving.local_triton.server import TritonServer
 from serving.observability.metrics import Metrics
 from serving.settings import Settings
-from serving.triton.client import TritonInference
-from serving.triton.server import TritonServer
+from serving.triton import Triton
 from tests.conftest import Gateway, wait_until
 
 FIELD = np.full((9, 8), 5.0, np.float32)
@@ -121,7 +121,7 @@ def wanted(name: str) -> Scope | None:
 @pytest.fixture(scope="module")
 def app(make_settings: Any, toy_repository: Path) -> FastAPI:
     settings = make_settings(toy_repository)
-    return create_app(settings, TritonInference(settings.triton_address, settings.max_body_bytes))
+    return create_app(settings, Triton(settings.triton_address, settings.max_body_bytes))
 
 
 def test_every_route_declares_its_scope(app: FastAPI) -> None:
@@ -134,7 +134,7 @@ def test_every_route_declares_its_scope(app: FastAPI) -> None:
 def test_a_key_file_that_is_not_there_does_not_leave_the_gateway_open(make_settings: Any, toy_repository: Path) -> None:
     settings = make_settings(toy_repository, keys=toy_repository / "keys.toml")
     with pytest.raises(keys.KeysError, match="No such file"):
-        create_app(settings, TritonInference(settings.triton_address, settings.max_body_bytes))
+        create_app(settings, Triton(settings.triton_address, settings.max_body_bytes))
 
 
 FILES = {"/playground": "/style.css", "/static-offline-docs": "/swagger-ui.css"}

@@ -17,7 +17,7 @@ from serving.catalogue.catalogue import Catalogue
 from serving.catalogue.repository import MAX_BYTES, Repository
 from serving.observability.metrics import Metrics
 from serving.service import Service
-from serving.triton.client import TritonInference
+from serving.triton import Triton
 from serving.triton.pool import TritonPool
 from serving.triton.retry_budget import RetryBudget
 from serving.watcher import Watcher
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from serving.triton.server import TritonServer
+    from serving.local_triton.server import TritonServer
 
 INDEX = json.dumps([{"name": name, "version": "1", "state": "READY"} for name in ("good", "bad")])
 METADATA = json.dumps({"inputs": [{"name": "coefficient"}]})
@@ -106,7 +106,7 @@ async def looking(repository: Path, warm_bytes: int = 2**26) -> AsyncIterator[tu
     fake = FakeTriton()
     async with await asyncio.start_server(fake.serve, "127.0.0.1", 0) as listening:
         host, port = listening.sockets[0].getsockname()
-        inference = TritonInference(f"{host}:{port}", 2**20)
+        inference = Triton(f"{host}:{port}", 2**20)
         metrics = Metrics("test")
         async with TritonPool([inference], RetryBudget(0.2, 8), metrics) as pool:
             catalogue = Catalogue(repository, pool, 5.0, warm_bytes, metrics.newest_served)
@@ -346,7 +346,7 @@ async def test_a_failing_watcher_is_a_reason_of_readiness_and_a_metric(
         raise ZeroDivisionError
 
     monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.05)
-    service = Service(settings, [TritonInference(settings.triton_address, 2**20)], "test")
+    service = Service(settings, [Triton(settings.triton_address, 2**20)], "test")
     monkeypatch.setattr(Repository, "read", fail)
     async with service.run():
         await until(lambda: "watcher" in str(service.readiness().reason))

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from serving.local_triton.server import TritonServer
     from serving.settings import Settings
-    from serving.triton.server import TritonServer
     from tests.conftest import Gateway
 
 HEAD = b"GET /health/live HTTP/1.1\r\nHost: petrov\r\n"

@@ -17,14 +17,14 @@ from serving.codecs import json_arrays
 from serving.codecs.arrays import Arrays
 from serving.predict import Prediction
 from serving.service import Service
-from serving.triton.client import TritonInference
+from serving.triton import Triton
 from tests import toy_fields
 from tests.toy_fields import NAME, gradients, samples, tangents
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from serving.triton.server import TritonServer
+    from serving.local_triton.server import TritonServer
     from tests.conftest import Gateway
 
 GRID = (6, 9)
@@ -209,7 +209,7 @@ def test_metrics_have_the_routes_of_derivatives(gateway: Gateway) -> None:
 def test_arrays_in_memory_are_differentiated(triton: TritonServer) -> None:
     """Routes of other protocols compute derivatives by this call."""
     settings = triton.settings
-    servers = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_address]
+    servers = [Triton(address, settings.max_body_bytes) for address in settings.triton_address]
 
     async def several() -> list[Any]:
         service = Service(settings, servers, "0")

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from serving.local_triton.server import TritonServer
     from serving.settings import Settings
-    from serving.triton.server import TritonServer
 
 CLIENTS = 4
 DRAIN = 12.0

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from serving.local_triton.server import TritonServer
     from serving.settings import Settings
-    from serving.triton.server import TritonServer
     from tests.conftest import Gateway
 
 FIELD = np.full((16, 16), 4.25, np.float32)

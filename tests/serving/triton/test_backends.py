@@ -17,12 +17,12 @@ import tritonclient.http
 from onnx import TensorProto, helper, numpy_helper
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from serving.triton.server import TritonServerError
+from serving.local_triton.server import TritonServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from serving.triton.server import TritonServer
+    from serving.local_triton.server import TritonServer
 
 Array = np.ndarray[Any, Any]
 TABLE = np.arange(10, dtype=np.float32) ** 2

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from serving.local_triton.server import TritonServer
     from serving.settings import Settings
-    from serving.triton.server import TritonServer
     from tests.conftest import Gateway
 
 DOCUMENT = {"inputs": {"coefficient": np.ones((8, 8)).tolist()}}

@@ -19,9 +19,9 @@ import tritonclient.grpc.aio
 from tritonclient.grpc import InferInput
 from tritonclient.utils import InferenceServerException
 
+from serving.local_triton.server import TritonServer, TritonServerError
 from serving.system import StartupError
 from serving.triton import server as triton_server
-from serving.triton.server import TritonServer, TritonServerError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -177,7 +177,8 @@ async def test_a_runtime_folder_that_is_lost_for_good_ends_in_a_sentence(
 
 async def test_a_killed_parent_ends_everything(settings: Settings) -> None:
     script = (
-        "import asyncio, sys; from serving.settings import Settings; from serving.triton.server import TritonServer\n"
+        "import asyncio, sys; from serving.settings import Settings\n"
+        "from serving.local_triton.server import TritonServer\n"
         "async def main():\n"
         "    async with TritonServer(Settings.model_validate_json(sys.argv[1])) as triton:\n"
         "        print('up', flush=True); await triton.watch()\n"

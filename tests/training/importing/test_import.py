@@ -20,8 +20,8 @@ from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.repository import publish
 from export.signature import Signature
+from serving.local_triton.server import TritonServer
 from serving.settings import Settings
-from serving.triton.server import TritonServer
 from tests.training.importing.reference_cases import (
     FLOAT32,
     FLOAT64,
