@@ -129,18 +129,19 @@ def make_settings(
 
 
 @pytest.fixture(scope="session")
-def run_triton() -> Callable[[Settings], AbstractContextManager[TritonServer]]:
-    """Return a context in which a Triton runs with every model loaded, watched from a thread of its own."""
+def run_triton() -> Callable[..., AbstractContextManager[TritonServer]]:
+    """Return a context in which a Triton runs, watched from a thread of its own; with every model, unless `empty`."""
 
     @contextmanager
-    def running(settings: Settings) -> Iterator[TritonServer]:
-        loop, triton = asyncio.new_event_loop(), TritonServer(settings)
+    def running(settings: Settings, key: str = "", *, empty: bool = False) -> Iterator[TritonServer]:
+        loop, triton = asyncio.new_event_loop(), TritonServer(settings, key)
         thread = threading.Thread(target=loop.run_forever)
         thread.start()
         try:
             asyncio.run_coroutine_threadsafe(triton.start(), loop).result()
             watching = asyncio.run_coroutine_threadsafe(triton.watch(), loop)
-            load_models(settings)
+            if not empty:
+                load_models(settings)
             yield triton
             asyncio.run_coroutine_threadsafe(triton.stop(), loop).result()
             watching.result()
@@ -165,12 +166,12 @@ def triton(
 
 
 @pytest.fixture(scope="session")
-def run_gateway() -> Callable[[Settings], AbstractContextManager[Gateway]]:
+def run_gateway() -> Callable[..., AbstractContextManager[Gateway]]:
     """Return a context in which a gateway listens, from a thread of its own, in front of the settings' Triton."""
 
     @contextmanager
-    def running(settings: Settings) -> Iterator[Gateway]:
-        app = create_app(settings, Triton(settings.triton_address, settings.max_body_bytes))
+    def running(settings: Settings, key: str = "") -> Iterator[Gateway]:
+        app = create_app(settings, Triton(settings.triton_address, settings.max_body_bytes, key))
         config = configuration(app, settings.model_copy(update={"drain_seconds": 1.0}))
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)

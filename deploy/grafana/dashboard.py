@@ -105,19 +105,17 @@ ROWS: dict[str, list[Panel]] = {
         Panel("Solved by", "ops", {"{{model}} {{by}}": rate("petrov_solved_by_total", "model, by")}, stack=True,
               note="Fields per second by the network and by the classical solver."),
     ],
-    "Phases: parse, queue, triton, encode": [
+    "Phases: parse, triton, encode": [
         *(Panel(f"p{of * 100:.0f} by phase", "s",
                 {"{{model}} {{grid}} {{phase}}": quantile(of, PHASES, "model, grid, phase", AT)})
           for of in (0.5, 0.95, 0.99)),
-        Panel("Queue", "s", quantiles(PHASES, "model, grid", f'{AT}, phase="queue"'),
-              note="Waiting time in the queue of the gateway."),
         Panel("Share of each phase", "percentunit", {"{{model}} {{phase}}":
               f"{rate(f'{PHASES}_sum', 'model, phase', AT)}"
               f" / on (model) group_left () {rate(f'{PHASES}_sum', 'model', AT)}"}, stack=True),
         Panel("Calls of Triton", "s", quantiles("petrov_triton_duration_seconds", "model")),
     ],
     "Triton": [
-        Panel("Queue in Triton", "s", {"{{model}}": per_inference("nv_inference_queue_duration_us")},
+        Panel("Queue", "s", {"{{model}}": per_inference("nv_inference_queue_duration_us")},
               note="Mean per inference; Triton has no histograms."),
         Panel("Computing", "s", {"{{model}}": per_inference("nv_inference_compute_infer_duration_us")},
               note="Mean per inference."),
@@ -127,7 +125,7 @@ ROWS: dict[str, list[Panel]] = {
               "failed {{model}} {{reason}}": rate("nv_inference_request_failure", "model, reason")}),
         Panel("Pending", "short", {"{{model}}": f"sum by (model) (nv_inference_pending_request_count{{{OF}}})"}),
         Panel("Retries", "ops", {"after {{endpoint}}": rate("petrov_retries_total", "endpoint", "")},
-              note="Calls that were sent to another Triton server."),
+              note="Calls that were repeated after their connection was lost."),
     ],
     "Process": [
         Panel("Memory", "bytes", {"{{instance}}": 'process_resident_memory_bytes{job="petrov"}'}),

@@ -44,6 +44,7 @@ _LOOK_SECONDS, _LOOK_SECONDS_DOWN = 1.0, 0.25  # between two looks; nothing is s
 _SUCCESSION_SECONDS, _SUCCESSION_PAUSE = 5.0, 0.02  # a look and the warming of a version
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # between two attempts to load and warm a model
 _AT_ONCE = max(1, (os.cpu_count() or 1) // 2)  # models: each has two instances, which Triton starts side by side
+_SLOW_SECONDS = 5.0  # after which a model that is being loaded or warmed delays no other one
 COMPANION_SECONDS = 25.0  # that a request waits at most until a companion is loaded
 RETRY_SECONDS = 5
 _DTYPES = {"FP32": np.float32, "INT32": np.int32}
@@ -79,6 +80,7 @@ class Catalogue:
         self._served: Versions = {}
         self._loads = True  # whether this Triton loads models on request
         self._loading: dict[str, asyncio.Task[None]] = {}
+        self._began: dict[str, float] = {}  # when they were started
         self._stamps: dict[str, Stamp] = {}  # of the files that a model was loaded from
         self._ours = set[str]()  # models that were loaded on our request, and may be unloaded
         self._attempts: dict[str, tuple[float, float]] = {}  # of models that failed: when to try again, the pause then
@@ -314,13 +316,20 @@ class Catalogue:
         waiting = [name for name in self._present if name not in self._loading and self._has_news(name, ready)]
         # Plain models first, the most used of them first.
         waiting.sort(key=lambda name: (not self._plain(name), -self._uses[name], name))
-        for name in waiting[: max(0, _AT_ONCE - len(self._loading))]:
-            self._begin(name)
-        if self._loading:
-            await asyncio.wait(self._loading.values(), timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        self._reap()
+        end = time.monotonic() + _LOOK_SECONDS
+        while (waiting or self._loading) and (left := end - time.monotonic()) > 0:
+            slow = time.monotonic() - _SLOW_SECONDS
+            for name in waiting[: max(0, _AT_ONCE - sum(self._began[each] > slow for each in self._loading))]:
+                waiting.remove(name)
+                self._begin(name)
+            if self._loading:
+                await asyncio.wait(
+                    self._loading.values(), timeout=min(left, _SLOW_SECONDS), return_when=asyncio.FIRST_COMPLETED
+                )
+            self._reap()
+            self._record()
         self._record()
-        return 0.0 if waiting else _LOOK_SECONDS
+        return 0.0 if waiting or self._loading else _LOOK_SECONDS
 
     async def close(self) -> None:
         """Stop loading and warming."""
@@ -388,6 +397,7 @@ class Catalogue:
         task = self._loading.get(name)
         if task is None or task.done():
             task = self._loading[name] = asyncio.create_task(self._load_and_warm(name))
+            self._began[name] = time.monotonic()
         return task
 
     def _reap(self) -> None:

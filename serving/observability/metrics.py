@@ -68,7 +68,7 @@ class Metrics:
         )
         self.phase_seconds = Histogram(
             "petrov_phase_duration_seconds",
-            "Parts of a prediction: parse, queue, triton, encode.",
+            "Parts of a prediction: parse, triton, encode.",
             ("model", "grid", "phase"),
             buckets=_SECONDS,
             registry=registry,

@@ -2,7 +2,6 @@
 
     POST /v1/models/{model}/predict     below the client's span, if it sent a `traceparent`
     ├─ parse
-    ├─ queue
     ├─ triton                           Triton is sent this one's `traceparent`: if it makes spans, they go below
     └─ encode
 

@@ -15,9 +15,9 @@ import typer
 
 from serving import __main__ as program
 from serving.app import create_app
+from serving.local_triton import environment as triton_environment
+from serving.local_triton import server as triton_server
 from serving.settings import Settings
-from serving.triton import environment as triton_environment
-from serving.triton import runtime as triton_runtime
 from serving.version import VERSION
 from tests.conftest import ENVIRONMENT
 from tests.deploy.manifests import DEPLOY, DEPLOYMENTS, ROOT, Pair, image_environment, pair
@@ -41,7 +41,7 @@ def deployed(request: pytest.FixtureRequest) -> Pair:
 @pytest.fixture(scope="module")
 def wheel() -> Path:
     triton_environment.build(ENVIRONMENT)
-    folder = triton_runtime.installation(ENVIRONMENT)
+    folder = triton_environment.installation(ENVIRONMENT)
     assert folder is not None
     return folder
 
@@ -49,7 +49,7 @@ def wheel() -> Path:
 @pytest.fixture(scope="module")
 def embedded(wheel: Path, make_settings: Callable[..., Settings]) -> dict[str, str]:
     """Return the options with which the service starts the embedded Triton."""
-    command = triton_runtime.command(wheel, make_settings(Path("models")), every_model=False)
+    command = triton_server.command(wheel, Path("backends"), make_settings(Path("models")), "key")
     given = (argument[2:].partition("=") for argument in command if argument.startswith("--"))
     return {name: value for name, _, value in given}
 
@@ -72,7 +72,7 @@ def test_the_variables_of_the_gateway_are_valid_settings(deployed: Pair) -> None
 
 
 def test_the_gateway_finds_its_triton(deployed: Pair) -> None:
-    [address] = settings(deployed).triton
+    address = settings(deployed).triton
     assert address in deployed.triton.addresses
     assert address.endswith(f":{Settings.model_fields['triton_http_port'].default}")
 
@@ -90,15 +90,14 @@ def test_a_key_file_is_mounted(deployed: Pair) -> None:
 
 
 def test_triton_has_the_options_of_the_embedded_one(deployed: Pair, embedded: dict[str, str]) -> None:
-    differ = DIFFERENT | ({"model-control-mode"} if deployed.triton.options["model-control-mode"] == "none" else set())
-    there = {name: value for name, value in deployed.triton.options.items() if name not in differ}
-    assert there == {name: value for name, value in embedded.items() if name not in differ | EMBEDDED}
+    there = {name: value for name, value in deployed.triton.options.items() if name not in DIFFERENT}
+    assert there == {name: value for name, value in embedded.items() if name not in DIFFERENT | EMBEDDED}
 
 
 def test_triton_accepts_its_options(deployed: Pair, wheel: Path) -> None:
     done = subprocess.run(
         [wheel / "bin/tritonserver", "--help"],
-        env=triton_runtime.environment(wheel),
+        env=triton_server.variables(wheel),
         capture_output=True,
         text=True,
         check=False,
@@ -108,7 +107,7 @@ def test_triton_accepts_its_options(deployed: Pair, wheel: Path) -> None:
 
 
 def test_probes_use_existing_routes_and_ports(deployed: Pair, tmp_path: Path) -> None:
-    routes = create_app(Settings(repository=tmp_path)).openapi()["paths"].keys()
+    routes = create_app(Settings(repository=tmp_path), Triton("127.0.0.1:8000", 1)).openapi()["paths"].keys()
     for probes, port in ((deployed.gateway.probes, 8080), (deployed.triton.probes, 8000)):
         targets = {found for probe in probes for found in re.findall(r"http://127\.0\.0\.1:(\d+)(/[a-z0-9/]+)", probe)}
         assert {int(found) for found, _ in targets} == {port}
@@ -163,7 +162,9 @@ def test_the_gateway_runs_without_the_packages_missing_in_its_image(tmp_path: Pa
         "from serving import __main__\n"
         "from serving.app import create_app\n"
         "from serving.settings import Settings\n"
-        f"create_app(Settings(repository={str(tmp_path)!r}, traces='http://127.0.0.1:4318/v1/traces')).openapi()\n"
+        "from serving.triton import Triton\n"
+        f"settings = Settings(repository={str(tmp_path)!r}, traces='http://127.0.0.1:4318/v1/traces')\n"
+        "create_app(settings, Triton(settings.triton_address, 1)).openapi()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ import pytest
 from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from physics.numerics.norms import relative_l2
 from serving.catalogue.card import Card
-from serving.catalogue.classical import ClassicalSolvers
+from serving.classical import ClassicalSolvers
 from tests.refusals import refused
 
 if TYPE_CHECKING:

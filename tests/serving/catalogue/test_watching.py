@@ -13,13 +13,12 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from serving import watcher
+from serving.catalogue import catalogue as catalogue_module
 from serving.catalogue.catalogue import Catalogue
 from serving.catalogue.repository import MAX_BYTES, Repository
 from serving.observability.metrics import Metrics
 from serving.service import Service
 from serving.triton import Triton
-from serving.triton.pool import TritonPool
-from serving.triton.retry_budget import RetryBudget
 from serving.watcher import Watcher
 from tests.serving.http.test_gateway import sample
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from serving.local_triton.server import TritonServer
 
 INDEX = json.dumps([{"name": name, "version": "1", "state": "READY"} for name in ("good", "bad")])
-METADATA = json.dumps({"inputs": [{"name": "coefficient"}]})
+CONFIGURATION = json.dumps({"input": [{"name": "coefficient"}]})
 OUTPUT = json.dumps({"outputs": []})
 
 
@@ -71,7 +70,7 @@ class FakeTriton:
             return self.index
         if path.endswith("infer"):
             return self.wrong if "/bad/" in path else reply(OUTPUT)
-        return reply(METADATA, tensors=False)
+        return reply(CONFIGURATION, tensors=False)
 
 
 def reply(text: str, *, tensors: bool = True, status: str = "200 OK") -> bytes:
@@ -108,8 +107,15 @@ async def looking(repository: Path, warm_bytes: int = 2**26) -> AsyncIterator[tu
         host, port = listening.sockets[0].getsockname()
         inference = Triton(f"{host}:{port}", 2**20)
         metrics = Metrics("test")
-        async with TritonPool([inference], RetryBudget(0.2, 8), metrics) as pool:
-            catalogue = Catalogue(repository, pool, 5.0, warm_bytes, metrics.newest_served)
+        async with inference:
+            catalogue = Catalogue(
+                repository,
+                inference,
+                warm_seconds=5.0,
+                warm_bytes=warm_bytes,
+                idle_seconds=60.0,
+                newest_served=metrics.newest_served,
+            )
             yield catalogue, fake
             await catalogue.close()
 
@@ -141,7 +147,9 @@ async def test_a_wrong_reply_to_a_warming_call_concerns_one_version_until_it_is_
         readiness = catalogue.readiness()
         assert served(catalogue) == ["good"]
         assert (readiness.ready, readiness.missing) == (False, ("bad",))
-        assert 'bad (version 1: the inference server\'s reply for "bad" version 1' in str(readiness.reason)
+        assert 'bad (version 1 cannot be warmed: the inference server\'s reply for "bad" version 1' in str(
+            readiness.reason
+        )
         assert caplog.text.count("bad version 1 cannot be warmed") == 1
         fake.wrong = reply(OUTPUT)
         await look_until(catalogue, lambda: served(catalogue) == ["bad", "good"])
@@ -170,7 +178,7 @@ async def test_a_version_that_cannot_be_warmed_for_an_unexpected_reason_is_logge
     async with looking(repository, warm_bytes=2**60) as (catalogue, _):
         await catalogue.look()
         assert served(catalogue) == ["good"]
-        assert catalogue.readiness().reason == "not loaded and warm: bad (version 1: MemoryError)"
+        assert catalogue.readiness().reason == "not loaded and warm: bad (version 1 cannot be warmed: MemoryError)"
         assert "Traceback" in caplog.text
 
 
@@ -196,7 +204,8 @@ async def test_a_warning_of_triton_s_error_is_logged_once_and_again_when_it_chan
     assert caplog.text.count("no memory") == caplog.text.count("no node") == 1
 
 
-async def test_a_version_that_hangs_delays_no_other_model(repository: Path) -> None:
+async def test_a_version_that_hangs_delays_no_other_model(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue_module, "_SLOW_SECONDS", 0.1)
     async with looking(repository) as (catalogue, fake):
         fake.hangs = True
         await catalogue.look()
@@ -346,7 +355,7 @@ async def test_a_failing_watcher_is_a_reason_of_readiness_and_a_metric(
         raise ZeroDivisionError
 
     monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.05)
-    service = Service(settings, [Triton(settings.triton_address, 2**20)], "test")
+    service = Service(settings, Triton(settings.triton_address, 2**20), "test")
     monkeypatch.setattr(Repository, "read", fail)
     async with service.run():
         await until(lambda: "watcher" in str(service.readiness().reason))

@@ -209,10 +209,10 @@ def test_metrics_have_the_routes_of_derivatives(gateway: Gateway) -> None:
 def test_arrays_in_memory_are_differentiated(triton: TritonServer) -> None:
     """Routes of other protocols compute derivatives by this call."""
     settings = triton.settings
-    servers = [Triton(address, settings.max_body_bytes) for address in settings.triton_address]
+    server = Triton(settings.triton_address, settings.max_body_bytes)
 
     async def several() -> list[Any]:
-        service = Service(settings, servers, "0")
+        service = Service(settings, server, "0")
         async with service.run():
             while not service.readiness().ready:  # noqa: ASYNC110 - readiness has no event
                 await asyncio.sleep(0.05)

@@ -261,7 +261,7 @@ def test_metrics_count_what_happened(http: httpx2.Client, path: str, toy: Toy) -
     assert grown("petrov_batch_fields_sum", model=toy.name) == 4
     assert grown("petrov_rejected_total", reason="unreadable-body") == 1
     assert grown("petrov_request_bytes_count") == 3
-    for phase in ("parse", "queue", "triton", "encode"):
+    for phase in ("parse", "triton", "encode"):
         assert grown("petrov_phase_duration_seconds_count", model=toy.name, grid=grid, phase=phase) == 1
     assert sample(after, "petrov_inflight_requests") == 1  # this request itself
     assert sample(after, "petrov_build_info") == 1

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from serving import checks
+from serving import checks, dispatch
 from serving.catalogue.card import Card, Parameter
 from serving.errors import Problem, Where
-from serving.inference import dispatch
 from tests.refusals import refused
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from physics import darcy
 from serving.auth.guard import ANYONE
 from serving.catalogue.card import Card
-from serving.catalogue.classical import ClassicalSolvers
+from serving.classical import ClassicalSolvers
 from serving.codecs.arrays import Arrays
 from serving.observability.metrics import Metrics
 from serving.predict import Prediction, Predictor

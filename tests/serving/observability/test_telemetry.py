@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 FIELD = np.full((16, 16), 4.25, np.float32)
 GATEWAY, TRITON = "petrov-gateway", "triton"
-PHASES = ["encode", "parse", "queue", "triton"]
+PHASES = ["encode", "parse", "triton"]
 ROUTE = "POST /v1/models/{model}/predict"
 INFER = "inference.GRPCInferenceService/ModelInfer"
 

@@ -218,6 +218,27 @@ def test_a_new_version_is_served_without_a_restart(tight_gateway: Gateway, http:
     assert (gone.status_code, kind(gone)) == (404, "unknown-version")
 
 
+def test_an_update_costs_no_response(tight_gateway: Gateway, http: httpx2.Client) -> None:
+    repository, found, stop = tight_gateway.settings.repository, list[tuple[int, str]](), threading.Event()
+
+    def load() -> None:
+        with httpx2.Client(base_url=tight_gateway.url, timeout=30) as client:
+            while not stop.is_set():
+                response = predict(client)
+                found.append((response.status_code, response.headers.get("petrov-version", response.text)))
+
+    with ThreadPoolExecutor(2) as pool:
+        loading = [pool.submit(load) for _ in range(2)]
+        publish(repository, MODEL, 2, hidden=repository.parent)
+        wait_until(lambda: found.count((200, "2")) > 20)
+        stop.set()
+        for each in loading:
+            each.result()
+    shutil.rmtree(repository / MODEL / "2")
+    wait_until(lambda: predict(http).headers.get("petrov-version") == "1")
+    assert set(found) == {(200, "1"), (200, "2")}
+
+
 def test_a_new_model_is_served_without_a_restart(tight_gateway: Gateway, http: httpx2.Client) -> None:
     repository = tight_gateway.settings.repository
     add(repository, "second")

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.triton import Triton
-from serving.triton.http_client import HttpClient, InvalidReplyError
+from serving.triton import SPLIT, HttpClient, InvalidReplyError, Triton
 from tests.refusals import refused
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     Behaviour = Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-SPLIT = "head-bytes"
 MAX_BYTES = 2**20
 REPLY = b"HTTP/1.1 200 OK\r\nHead-Bytes: 5\r\nContent-Length: 13\r\n\r\nwhat:12345678"
 
@@ -68,7 +66,7 @@ async def serving(behave: Behaviour) -> AsyncIterator[tuple[Server, HttpClient]]
     server = Server(behave)
     async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
         host, port = listening.sockets[0].getsockname()
-        client = HttpClient(f"{host}:{port}", SPLIT, MAX_BYTES)
+        client = HttpClient(f"{host}:{port}", MAX_BYTES)
         try:
             yield server, client
         finally:
@@ -229,7 +227,7 @@ async def test_a_head_that_is_longer_than_a_chunked_body_is_refused() -> None:
 @pytest.mark.parametrize("count", ["14", "-1", "x"])
 async def test_a_head_that_does_not_fit_the_body_is_refused(count: str) -> None:
     async with serving(always(REPLY.replace(b"-Bytes: 5", b"-Bytes: " + count.encode()))) as (_, client):
-        with pytest.raises(InvalidReplyError, match="header head-bytes"):
+        with pytest.raises(InvalidReplyError, match=f"header {SPLIT}"):
             await client.request("GET", "/", {})
 
 
@@ -268,5 +266,5 @@ async def test_grpc_in_place_of_http_is_named(triton: TritonServer, caplog: pyte
     async with Triton(f"127.0.0.1:{triton.settings.triton_grpc_port}", MAX_BYTES) as inference:
         for _ in range(2):
             with refused("triton-unavailable", match="is not Triton's HTTP endpoint"):
-                await inference.loaded()
+                await inference.ready_versions()
     assert caplog.text.count("is not Triton's HTTP endpoint") == 1

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from serving import system
+from serving.local_triton import environment as triton_environment
+from serving.local_triton import server as triton_server
 from serving.system import StartupError
-from serving.triton import environment as triton_environment
-from serving.triton import preflight
-from serving.triton import runtime as triton_runtime
 from tests.conftest import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -29,14 +28,14 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_a_machine_with_everything_passes(toy_repository: Path, make_settings: Callable[..., Settings]) -> None:
-    assert (preflight.check(make_settings(toy_repository)) / "bin" / "tritonserver").exists()
+    assert (triton_environment.prepare(make_settings(toy_repository)) / "bin" / "tritonserver").exists()
 
 
 def test_a_platform_without_the_wheel_is_referred_to_a_remote_triton(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preflight, "machine", lambda: "aarch64")
-    wheel, (fault,) = preflight.install(tmp_path)
+    monkeypatch.setattr(triton_environment, "machine", lambda: "aarch64")
+    wheel, (fault,) = triton_environment.install(tmp_path)
     assert wheel is None
     assert "nvidia-pytriton" in fault
     assert "--triton HOST:PORT" in fault
@@ -44,7 +43,7 @@ def test_a_platform_without_the_wheel_is_referred_to_a_remote_triton(
 
 def test_a_package_that_cannot_be_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_environment, "PACKAGES", ("petrov-no-such-package==0",))
-    wheel, (fault,) = preflight.install(tmp_path / "triton-env")
+    wheel, (fault,) = triton_environment.install(tmp_path / "triton-env")
     assert wheel is None
     assert "petrov-no-such-package==0" in fault
     assert not triton_environment.is_built(tmp_path / "triton-env")
@@ -53,8 +52,8 @@ def test_a_package_that_cannot_be_installed_is_named(tmp_path: Path, monkeypatch
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 def test_an_environment_of_another_user_is_used_and_none_is_built_there(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from serving.triton import preflight\n"
-        "print(*preflight.install(Path(sys.argv[1]))[1], sep='')"
+        "import sys; from pathlib import Path; from serving.local_triton import environment\n"
+        "print(*environment.install(Path(sys.argv[1]))[1], sep='')"
     )
     # It may read everything, as one that belongs to the group of the files, and write nothing.
     capabilities = ("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search")
@@ -70,30 +69,36 @@ def test_an_environment_of_another_user_is_used_and_none_is_built_there(tmp_path
 
 
 def test_a_python_without_a_stub_is_named(tmp_path: Path) -> None:
-    faults = list(preflight.platform(tmp_path))
+    faults = list(triton_environment.platform(tmp_path))
     assert f"no stub for Python {triton_environment.PYTHON}" in faults[0]
 
 
 def test_a_missing_libpython_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "PYTHON", "3.99")
-    faults = " ".join(preflight.platform(_wheel()))
+    monkeypatch.setattr(triton_environment, "PYTHON", "3.99")
+    faults = " ".join(triton_environment.platform(_wheel()))
     assert "libpython3.99.so.1.0 is missing: apt-get install libpython3.99" in faults
 
 
 def test_an_old_c_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "GLIBC", (99, 0))
-    assert any("glibc 99.0 or newer is needed but this is 2." in fault for fault in preflight.platform(_wheel()))
+    assert any(
+        "glibc 99.0 or newer is needed but this is 2." in fault for fault in triton_environment.platform(_wheel())
+    )
 
 
-def test_an_empty_repository_is_reported_with_its_remedy(tmp_path: Path) -> None:
-    (fault,) = preflight.repository(tmp_path / "none")
+def test_an_empty_repository_is_reported_with_its_remedy(
+    tmp_path: Path, make_settings: Callable[..., Settings]
+) -> None:
+    (fault,) = triton_environment.choices(make_settings(tmp_path / "none"))
     assert "holds no model: make export" in fault
 
 
-def test_a_model_without_a_version_is_reported_with_its_remedy(tmp_path: Path) -> None:
+def test_a_model_without_a_version_is_reported_with_its_remedy(
+    tmp_path: Path, make_settings: Callable[..., Settings]
+) -> None:
     (tmp_path / "darcy").mkdir()
     (tmp_path / "darcy" / "config.pbtxt").touch()
-    (fault,) = preflight.repository(tmp_path)
+    (fault,) = triton_environment.choices(make_settings(tmp_path))
     assert '"darcy" has no version' in fault
 
 
@@ -103,11 +108,11 @@ def test_everything_that_is_missing_is_named_at_once(tmp_path: Path, make_settin
         taken.bind(("127.0.0.1", settings.triton_metrics_port))
         taken.listen()
         with pytest.raises(StartupError, match=r"holds no model(.|\n)*TRITON_METRICS_PORT"):
-            preflight.check(settings)
+            triton_environment.prepare(settings)
 
 
 def test_the_backend_directory_is_built_once_and_without_bytecode(tmp_path: Path) -> None:
-    first, second = (triton_runtime.backend_directory(_wheel(), tmp_path / "runtime") for _ in range(2))
+    first, second = (triton_server.backend_directory(_wheel(), tmp_path / "runtime") for _ in range(2))
     assert first == second
     assert [folder.name for folder in (tmp_path / "runtime").iterdir()] == [first.name]
     files = {str(file.relative_to(first)) for file in first.rglob("*") if file.is_file()}
@@ -124,7 +129,7 @@ def test_a_backend_directory_that_cannot_be_filled_leaves_nothing(
 
     monkeypatch.setattr(shutil, "copy2", full)
     with pytest.raises(OSError, match="No space left"):
-        triton_runtime.backend_directory(_wheel(), tmp_path)
+        triton_server.backend_directory(_wheel(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -143,5 +148,5 @@ def test_freed_fields_are_reused_without_new_pages() -> None:
 
 def _wheel() -> Path:
     triton_environment.build(ENVIRONMENT)
-    wheel: Any = triton_runtime.installation(ENVIRONMENT)
+    wheel: Any = triton_environment.installation(ENVIRONMENT)
     return Path(wheel)

@@ -1,4 +1,4 @@
-"""A real Triton is started, killed, drained and given new models; nothing of it may be left behind."""
+"""A real Triton is started, killed and drained; nothing of it may be left behind."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ import tritonclient.grpc.aio
 from tritonclient.grpc import InferInput
 from tritonclient.utils import InferenceServerException
 
+from serving.local_triton import server as triton_server
 from serving.local_triton.server import TritonServer, TritonServerError
 from serving.system import StartupError
-from serving.triton import server as triton_server
+from tests.conftest import load_models
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -44,6 +45,7 @@ def settings(toy_repository: Path, tmp_path: Path, make_settings: Any) -> Settin
 @pytest.fixture
 async def watched(settings: Settings) -> AsyncIterator[TritonServer]:
     async with TritonServer(settings) as triton:
+        await asyncio.to_thread(load_models, settings)
         watching = asyncio.create_task(triton.watch())
         yield triton
     await watching
@@ -68,6 +70,17 @@ async def responds(settings: Settings, model: str = "blur", version: str = "") -
         return (await infer(settings, model, version)).shape == FIELD.shape
     except InferenceServerException:
         return False
+
+
+async def comes_back(triton: TritonServer, gone: psutil.Process, seconds: float = 30.0) -> None:
+    """Wait until another server responds, and check that it runs a model."""
+
+    async def restarted() -> bool:
+        return not gone.is_running() and await triton.ready()
+
+    await until(restarted, seconds)
+    await asyncio.to_thread(load_models, triton.settings)
+    assert await responds(triton.settings)
 
 
 def processes(settings: Settings) -> list[psutil.Process]:
@@ -108,6 +121,7 @@ def regions(beginning: str) -> list[Path]:
 async def test_stopping_leaves_no_process_and_no_shared_memory(settings: Settings) -> None:
     async with TritonServer(settings) as triton:
         assert await triton.ready()
+        await asyncio.to_thread(load_models, settings)
         beginning = prefix(settings)
         assert regions(beginning), "no region carries the prefix, so finding none later would mean nothing"
         assert len(processes(settings)) >= 3
@@ -120,32 +134,16 @@ async def test_a_killed_triton_is_restarted_and_leaves_no_shared_memory(watched:
     settings = watched.settings
     beginning, killed = prefix(settings), server(settings)
     killed.kill()
-    await until(lambda: responds(settings))
-    assert server(settings).pid != killed.pid
+    await comes_back(watched, killed)
     assert regions(beginning) == []
-
-
-async def test_a_crashed_start_is_repeated(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
-    async def up() -> bool:
-        return any(_name(process) == "tritonserver" for process in processes(settings))
-
-    triton = TritonServer(settings)
-    starting = asyncio.create_task(triton.start())
-    await until(up)
-    crashed = server(settings)
-    crashed.send_signal(signal.SIGABRT)
-    await starting
-    assert await responds(settings)
-    assert server(settings).pid != crashed.pid
-    assert f"ended with status {128 + signal.SIGABRT}" in caplog.text
-    await triton.stop()
 
 
 async def test_a_killed_instance_is_replaced(watched: TritonServer) -> None:
     settings = watched.settings
     stubs = [process for process in processes(settings) if _name(process) == "triton_python_backend_stub"]
+    ended = server(settings)
     stubs[0].kill()
-    await until(lambda: responds(settings))
+    await comes_back(watched, ended)
 
 
 async def test_a_frozen_triton_is_ended_and_one_without_its_folder_is_restarted(
@@ -157,8 +155,7 @@ async def test_a_frozen_triton_is_ended_and_one_without_its_folder_is_restarted(
     frozen = server(settings)
     shutil.rmtree(settings.triton_runtime)  # with the log and the backends, as a cleaner of old files does
     frozen.suspend()
-    await until(lambda: responds(settings), seconds=60)
-    assert server(settings).pid != frozen.pid
+    await comes_back(watched, frozen, seconds=60)
 
 
 async def test_a_runtime_folder_that_is_lost_for_good_ends_in_a_sentence(
@@ -178,7 +175,8 @@ async def test_a_runtime_folder_that_is_lost_for_good_ends_in_a_sentence(
 async def test_a_killed_parent_ends_everything(settings: Settings) -> None:
     script = (
         "import asyncio, sys; from serving.settings import Settings\n"
-        "from serving.local_triton.server import TritonServer\n"
+        "from serving.local_triton import server as triton_server
+from serving.local_triton.server import TritonServer\n"
         "async def main():\n"
         "    async with TritonServer(Settings.model_validate_json(sys.argv[1])) as triton:\n"
         "        print('up', flush=True); await triton.watch()\n"
@@ -215,64 +213,6 @@ async def test_a_killed_supervisor_ends_the_server_and_its_instances(settings: S
         region.unlink()
 
 
-async def test_a_new_version_is_served_beside_the_old_one_without_an_interruption(watched: TritonServer) -> None:
-    settings = watched.settings
-    model = settings.repository / "blur"
-    failures, loading = [], True
-
-    async def keep_requesting() -> None:
-        while loading:
-            if not await responds(settings):
-                failures.append(True)
-
-    requesting = asyncio.create_task(keep_requesting())
-    shutil.copytree(model / "1", model / ".2")
-    (model / ".2").rename(model / "2")
-    await until(lambda: responds(settings, version="2"))
-    loading = False
-    await requesting
-    assert not failures
-    assert await responds(settings, version="1")
-
-
-async def test_a_new_model_is_served_without_a_restart(watched: TritonServer, toy_repository: Path) -> None:
-    settings = watched.settings
-    hidden = settings.repository.with_name("hidden")
-    shutil.copytree(toy_repository / "blur", hidden)
-    config = hidden / "config.pbtxt"
-    config.write_text(config.read_text().replace('"blur"', '"blur_quick"'))
-    hidden.rename(settings.repository / "blur_quick")
-    await until(lambda: responds(settings, "blur_quick"))
-
-
-async def test_a_broken_new_version_harms_no_other_model_even_after_a_crash(watched: TritonServer) -> None:
-    settings = watched.settings
-    shutil.copytree(settings.repository / "blur", settings.repository.with_name("other"))
-    config = settings.repository.with_name("other") / "config.pbtxt"
-    config.write_text(config.read_text().replace('"blur"', '"other"'))
-    settings.repository.with_name("other").rename(settings.repository / "other")
-    broken = settings.repository.with_name("hidden")
-    shutil.copytree(settings.repository / "blur" / "1", broken)
-    (broken / "model.onnx").write_bytes(b"no graph")
-    broken.rename(settings.repository / "blur" / "2")
-
-    async def refused() -> bool:
-        return b"failed to load 'blur' version 2" in watched.log.read_bytes()
-
-    await until(refused)
-    assert await responds(settings, "blur", version="1")
-    await until(lambda: responds(settings, "other"))
-    server(settings).kill()
-    await until(lambda: responds(settings, "other"))
-
-
-async def test_a_broken_model_fails_the_start_and_is_named(settings: Settings) -> None:
-    (settings.repository / "blur" / "1" / "model.onnx").write_bytes(b"no graph")
-    with pytest.raises(TritonServerError, match=r"failed to load 'blur' version 1"):
-        await TritonServer(settings).start()
-    assert processes(settings) == []
-
-
 async def test_a_triton_that_is_not_ready_in_time_is_ended(settings: Settings) -> None:
     hasty = settings.model_copy(update={"triton_start_seconds": 0.1})
     with pytest.raises(TritonServerError, match=r"not ready in 0\.1 s \(PETROV_TRITON_START_SECONDS\)"):
@@ -294,9 +234,9 @@ async def test_a_crash_loop_ends_with_an_error(settings: Settings, monkeypatch: 
         watching = asyncio.create_task(triton.watch())
 
         async def responds_or_ended() -> bool:
-            return watching.done() or await responds(settings)
+            return watching.done() or await triton.ready()
 
-        while not watching.done():  # a crash during a start is repeated, and not counted
+        while not watching.done():
             await until(responds_or_ended)
             if not watching.done():
                 server(settings).kill()
@@ -311,7 +251,9 @@ async def test_two_servers_start_side_by_side_on_one_runtime_folder(
     both = [make_settings(settings.repository, triton_runtime=runtime, drain_seconds=1) for _ in range(2)]
     servers = [TritonServer(each) for each in both]
     await asyncio.gather(*(each.start() for each in servers))
-    assert all(await asyncio.gather(*(responds(each) for each in both)))
+    for each in both:
+        await asyncio.to_thread(load_models, each)
+        assert await responds(each)
     await asyncio.gather(*(each.stop() for each in servers))
     assert [folder.name for folder in runtime.iterdir() if folder.name.startswith(".")] == []
 
@@ -321,6 +263,7 @@ async def test_requests_in_flight_are_finished_when_triton_stops(settings: Setti
     waiting = "dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 1500000 }"
     config.write_text(config.read_text().replace("dynamic_batching { }", waiting))
     async with TritonServer(settings.model_copy(update={"drain_seconds": 10.0})):
+        await asyncio.to_thread(load_models, settings)
         requesting = asyncio.create_task(infer(settings))
         await asyncio.sleep(0.3)  # it is in Triton's queue now
         assert not requesting.done()
@@ -328,7 +271,7 @@ async def test_requests_in_flight_are_finished_when_triton_stops(settings: Setti
 
 
 def test_the_supervisor_passes_on_exit_status_and_signals(tmp_path: Path) -> None:
-    supervisor = [sys.executable, "-I", str(ROOT / "serving" / "triton" / "supervisor.py"), "petrov-test-"]
+    supervisor = [sys.executable, "-I", str(ROOT / "serving" / "local_triton" / "supervisor.py"), "petrov-test-"]
     with subprocess.Popen([*supervisor, "sh", "-c", "exit 7"], stdin=subprocess.PIPE) as ends:
         assert ends.wait(10) == 7
     obedient = f"trap 'exit 5' TERM; touch {tmp_path}/up; while :; do sleep 0.05; done"
@@ -343,7 +286,7 @@ def test_the_supervisor_ends_a_server_whose_instance_is_stopped(tmp_path: Path) 
     quick = (
         "import supervisor as s; s.SCAN_SECONDS, s.STOPPED_SECONDS = 0.05, 0.2; s.main('petrov-test-', sys.argv[1:])"
     )
-    script = f"import sys; sys.path.insert(0, {str(ROOT / 'serving' / 'triton')!r}); {quick}"
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'serving' / 'local_triton')!r}); {quick}"
     parent = f"sleep 600 & echo $! > {tmp_path}/pid; touch {tmp_path}/up; wait"
     with subprocess.Popen(
         [sys.executable, "-I", "-c", script, "sh", "-c", parent], stdin=subprocess.PIPE, stderr=subprocess.PIPE

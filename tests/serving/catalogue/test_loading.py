@@ -1,0 +1,213 @@
+"""The gateway loads and unloads models of a real Triton that starts without any."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+import tritonclient.grpc
+from tritonclient.utils import InferenceServerException
+
+from serving.local_triton import server as triton_server
+from serving.triton import KEY_HEADER
+from tests.conftest import wait_until
+from tests.serving.http.test_gateway import sample
+from tests.serving.triton.test_faults import add, publish, stubs, tritons
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from serving.settings import Settings
+    from tests.conftest import Gateway
+
+KEY = "0123456789abcdef"
+FIELD = {"inputs": {"coefficient": [[1.0] * 16] * 16}}
+
+
+@pytest.fixture
+def repository(toy_repository: Path, tmp_path: Path) -> Path:
+    """Return a repository of `blur`, its TorchScript twin and `drift` with its derivatives."""
+    folder = tmp_path / "repository"
+    for model in ("blur", "blur_torchscript", "drift", "drift_vjp", "drift_jvp"):
+        shutil.copytree(toy_repository / model, folder / model)
+    return folder
+
+
+def loaded(settings: Settings) -> set[str]:
+    """Return the models that Triton has loaded."""
+    url = f"http://127.0.0.1:{settings.triton_http_port}/v2/repository/index"
+    index = httpx2.post(url, headers={KEY_HEADER: KEY}).json()
+    return {each["name"] for each in index if each.get("state") == "READY"}
+
+
+def example(gateway: Gateway, model: str) -> dict[str, Any]:
+    """Return a request for a derivative."""
+    card = httpx2.get(f"{gateway.url}/v1/models/{model}").json()["card"]
+
+    def ones(tensor: dict[str, Any]) -> Any:
+        sizes = dict.fromkeys(card["grid"]["axes"], 8) | {"component": len(tensor.get("components") or ())}
+        value: Any = 1.0
+        for axis in reversed(tensor["axes"][1:]):
+            value = [value] * sizes[axis]
+        return value
+
+    return {
+        "inputs": {each["name"]: ones(each) for each in card["inputs"]} | {p["name"]: 1.0 for p in card["parameters"]},
+        "cotangents": {each["name"]: ones(each) for each in card["outputs"]},
+    }
+
+
+def test_a_companion_is_loaded_at_its_first_use_and_unloaded_when_it_is_idle(
+    repository: Path, make_settings: Callable[..., Settings], run_triton: Any, run_gateway: Any
+) -> None:
+    settings = make_settings(repository, companion_idle_seconds=2.0)
+    with run_triton(settings, KEY, empty=True), run_gateway(settings, KEY) as gateway:
+        assert loaded(settings) == {"blur", "drift"}
+        assert httpx2.get(f"{gateway.url}/health/ready").json() == {"ready": True, "reason": None, "missing": []}
+        card = httpx2.get(f"{gateway.url}/v1/models/drift").json()["card"]
+        assert card["differentiable"] == ["vjp", "jvp"]
+        document = example(gateway, "drift")
+        with ThreadPoolExecutor(4) as pool:
+            post = [
+                pool.submit(httpx2.post, f"{gateway.url}/v1/models/drift/vjp", json=document, timeout=60)
+                for _ in range(4)
+            ]
+            assert {each.result().status_code for each in post} == {200}, post[0].result().text
+        twin = httpx2.post(f"{gateway.url}/v1/models/blur_torchscript/predict", json=FIELD, timeout=60)
+        assert twin.status_code == 200
+        assert "drift_vjp" in loaded(settings) <= {"blur", "drift", "drift_vjp", "blur_torchscript"}
+        wait_until(lambda: loaded(settings) == {"blur", "drift"})
+        again = httpx2.post(f"{gateway.url}/v1/models/drift/vjp", json=document, timeout=60)
+        assert again.status_code == 200
+
+
+def test_a_companion_that_does_not_load_is_refused_and_its_model_is_served(
+    repository: Path, make_settings: Callable[..., Settings], run_triton: Any, run_gateway: Any
+) -> None:
+    (repository / "drift_vjp" / "1" / "model.onnx").write_bytes(b"no graph")
+    settings = make_settings(repository)
+    with run_triton(settings, KEY, empty=True), run_gateway(settings, KEY) as gateway:
+        found = httpx2.post(f"{gateway.url}/v1/models/drift/vjp", json=example(gateway, "drift"), timeout=60)
+        assert (found.status_code, found.json()["type"]) == (503, "urn:petrov:problem:model-not-ready")
+        assert int(found.headers["retry-after"]) >= 1
+        assert "cannot be loaded by Triton" in found.json()["detail"]
+        assert httpx2.get(f"{gateway.url}/health/ready").status_code == 200
+
+
+def test_a_newest_version_that_does_not_load_leaves_the_one_before_it_even_after_a_kill(
+    repository: Path,
+    make_settings: Callable[..., Settings],
+    run_triton: Any,
+    run_gateway: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    publish(repository, "blur", 2, hidden=repository.parent)
+    graph = repository / "blur" / "2" / "model.onnx"
+    graph.write_bytes(graph.read_bytes()[:100])
+    settings = make_settings(repository)
+    with run_triton(settings, KEY, empty=True), run_gateway(settings, KEY) as gateway:
+
+        def version() -> str:
+            response = httpx2.post(f"{gateway.url}/v1/models/blur/predict", json=FIELD, timeout=60)
+            return str(response.headers.get("petrov-version")) if response.status_code == 200 else response.text
+
+        assert version() == "1"
+        assert "blur version 2 cannot be loaded by Triton" in caplog.text
+        ready = httpx2.get(f"{gateway.url}/health/ready").json()
+        assert (ready["ready"], ready["reason"]) == (True, "not served: blur (version 2 cannot be loaded by Triton)")
+        metrics = httpx2.get(f"{gateway.url}/metrics").text
+        assert sample(metrics, "petrov_newest_version_served", model="blur") == 0
+        for process in tritons(settings):
+            process.send_signal(signal.SIGKILL)
+        wait_until(lambda: httpx2.get(f"{gateway.url}/health/ready").status_code == 503)
+        wait_until(lambda: version() == "1")
+        shutil.copy(repository / "blur" / "1" / "model.onnx", graph)  # mended in place
+        wait_until(lambda: version() == "2")
+        assert httpx2.get(f"{gateway.url}/health/ready").json()["reason"] is None
+
+
+def test_the_most_used_model_is_loaded_first_after_a_kill(
+    repository: Path, make_settings: Callable[..., Settings], run_triton: Any, run_gateway: Any
+) -> None:
+    for name in ("a", "b", "z"):
+        add(repository, name)
+    settings = make_settings(repository)
+    with run_triton(settings, KEY, empty=True), run_gateway(settings, KEY) as gateway:
+        for _ in range(3):
+            assert httpx2.post(f"{gateway.url}/v1/models/z/predict", json=FIELD).status_code == 200
+        for process in tritons(settings):
+            process.send_signal(signal.SIGKILL)
+        catalogue, first = gateway.service.catalogue, set[str]()
+        wait_until(lambda: not catalogue.responds)
+
+        def some() -> bool:
+            first.update(catalogue._served)
+            return bool(first)
+
+        wait_until(some)
+        assert "z" in first
+        assert len(first) < 5
+        wait_until(lambda: httpx2.get(f"{gateway.url}/health/ready").status_code == 200)
+
+
+def test_only_the_gateway_may_change_what_is_loaded(
+    repository: Path, make_settings: Callable[..., Settings], run_triton: Any, run_gateway: Any
+) -> None:
+    settings = make_settings(repository)
+    with run_triton(settings, KEY, empty=True), run_gateway(settings, KEY):
+        url = f"http://127.0.0.1:{settings.triton_http_port}/v2"
+        for path in (
+            "repository/models/blur/unload",
+            "repository/models/blur/load",
+            "repository/index",
+            "systemsharedmemory/region/x/register",
+            "cudasharedmemory/region/x/register",
+        ):
+            body = {"key": "/x", "byte_size": 1, "offset": 0}
+            assert httpx2.post(f"{url}/{path}", json=body).status_code == 403, path
+        for path in ("trace/setting", "logging"):
+            assert httpx2.post(f"{url}/{path}", json={}).status_code == 403, path
+        with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{settings.triton_grpc_port}") as client:
+            calls: tuple[Callable[[], object], ...] = (
+                lambda: client.unload_model("blur"),
+                client.get_model_repository_index,
+                lambda: client.register_system_shared_memory("x", "/x", 1),
+                lambda: client.update_log_settings({"log_info": True}),
+            )
+            for call in calls:
+                with pytest.raises(InferenceServerException, match="restricted"):
+                    call()
+            assert client.is_model_ready("blur")
+        assert len([stub for each in tritons(settings) for stub in stubs(each)]) == 2
+
+
+@pytest.mark.parametrize("mode", ["poll", "none"])
+def test_a_triton_that_loads_its_models_itself_is_served(
+    repository: Path,
+    make_settings: Callable[..., Settings],
+    run_triton: Any,
+    run_gateway: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    command = triton_server.command
+
+    def other(*arguments: Any) -> list[str]:
+        given = [each.replace("control-mode=explicit", f"control-mode={mode}") for each in command(*arguments)]
+        return [*given, "--repository-poll-secs=1"] if mode == "poll" else given
+
+    monkeypatch.setattr(triton_server, "command", other)
+    settings = make_settings(repository)
+    with run_triton(settings, empty=True), run_gateway(settings) as gateway:
+        found = httpx2.post(f"{gateway.url}/v1/models/drift/vjp", json=example(gateway, "drift"), timeout=60)
+        assert found.status_code == 200, found.text
+        if mode == "poll":
+            publish(repository, "blur", 2, hidden=repository.parent)
+            wait_until(lambda: gateway.service.catalogue.find("blur").card.version == 2)
+        assert json.loads(httpx2.get(f"{gateway.url}/health/ready").text)["ready"]

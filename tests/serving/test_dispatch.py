@@ -1,0 +1,79 @@
+"""Batches are cut into calls that a model takes, and what exceeds Triton's queue is refused."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.dispatch import cut, samples_per_call
+from serving.triton import RUN_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from serving.local_triton.server import TritonServer
+    from serving.settings import Settings
+    from tests.conftest import Gateway
+
+PATH = "/v1/models/blur/predict"
+NPY = {"Content-Type": "application/x-npy", "Accept": "application/x-npy"}
+
+
+@given(st.integers(1, 200), st.integers(1, 64), st.integers(1, 400))
+def test_a_call_holds_at_most_a_batch_and_a_bounded_number_of_bytes(count: int, batch: int, points: int) -> None:
+    inputs = {"a": np.broadcast_to(np.float32(1), (count, points, points)), "b": np.arange(count)}
+    size = samples_per_call(inputs, batch)
+    pieces = list(cut(inputs, size))
+    assert 1 <= size <= batch
+    assert size == 1 or size * (4 * points * points + 8) <= RUN_BYTES
+    assert all(len(piece["a"]) == len(piece["b"]) <= size for piece in pieces)
+    np.testing.assert_array_equal(np.concatenate([piece["b"] for piece in pieces]), inputs["b"])
+
+
+def npy(array: NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def test_a_large_batch_comes_back_in_order(gateway: Gateway, blur: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+    fields = np.random.default_rng(0).random((50, 9, 9)).astype(np.float32) + 1  # the model takes 8
+    response = httpx2.post(gateway.url + PATH, content=npy(fields), headers=NPY, timeout=60)
+    assert response.status_code == 200, response.text
+    np.testing.assert_allclose(np.load(io.BytesIO(response.content)), blur(fields), rtol=1e-5)
+
+
+def test_calls_beyond_the_queue_of_a_model_are_refused(
+    toy_repository: Path,
+    tmp_path: Path,
+    make_settings: Callable[..., Settings],
+    run_triton: Callable[..., AbstractContextManager[TritonServer]],
+    run_gateway: Callable[..., AbstractContextManager[Gateway]],
+) -> None:
+    shutil.copytree(toy_repository / "blur", tmp_path / "blur")
+    config = tmp_path / "blur" / "config.pbtxt"
+    waiting = (
+        "dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 1000000 "
+        "default_queue_policy { max_queue_size: 2 } }"
+    )
+    config.write_text(config.read_text().replace("dynamic_batching { }", waiting))
+    settings = make_settings(tmp_path)
+    with run_triton(settings), run_gateway(settings) as gateway, ThreadPoolExecutor(6) as pool:
+        body = npy(np.ones((9, 9), np.float32))
+        pending = [pool.submit(httpx2.post, gateway.url + PATH, content=body, headers=NPY) for _ in range(6)]
+        found = [each.result() for each in pending]
+    refused = [each for each in found if each.status_code != 200]
+    assert 200 in {each.status_code for each in found}
+    assert {(each.status_code, each.json()["type"]) for each in refused} == {(503, "urn:petrov:problem:overloaded")}
+    assert all(int(each.headers["retry-after"]) >= 1 for each in refused)
