@@ -18,6 +18,7 @@ from serving.app import create_app
 from serving.local_triton import environment as triton_environment
 from serving.local_triton import server as triton_server
 from serving.settings import Settings
+from serving.triton import Triton
 from serving.version import VERSION
 from tests.conftest import ENVIRONMENT
 from tests.deploy.manifests import DEPLOY, DEPLOYMENTS, ROOT, Pair, image_environment, pair

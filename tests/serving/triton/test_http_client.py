@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Behaviour = Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 MAX_BYTES = 2**20
-REPLY = b"HTTP/1.1 200 OK\r\nHead-Bytes: 5\r\nContent-Length: 13\r\n\r\nwhat:12345678"
+REPLY = b"HTTP/1.1 200 OK\r\nInference-Header-Content-Length: 5\r\nContent-Length: 13\r\n\r\nwhat:12345678"
 
 
 class Server:
@@ -124,14 +124,14 @@ async def test_buffers_arrive_one_after_another(values: int) -> None:
     async def behave(_: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         assert lines[0] == "POST /path HTTP/1.1"
-        assert {f"Content-Length: {len(sent)}", "Head-Bytes: 4"} <= set(lines)
+        assert {f"Content-Length: {len(sent)}", "Inference-Header-Content-Length: 4"} <= set(lines)
         echo = await reader.readexactly(len(sent))
         writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(echo)}\r\n\r\n".encode() + echo)
         await writer.drain()
         await reader.read()
 
     async with serving(behave) as (_, client):
-        assert (await client.request("POST", "/path", {"Head-Bytes": "4"}, buffers)).data == sent
+        assert (await client.request("POST", "/path", {"Inference-Header-Content-Length": "4"}, buffers)).data == sent
 
 
 async def test_connections_are_kept_and_as_many_as_there_are_concurrent_requests() -> None:
@@ -218,7 +218,7 @@ async def test_a_connection_that_does_not_carry_http_is_closed() -> None:
 
 
 async def test_a_head_that_is_longer_than_a_chunked_body_is_refused() -> None:
-    short = b"HTTP/1.1 200 OK\r\nHead-Bytes: 5\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nwh\r\n0\r\n\r\n"
+    short = b"HTTP/1.1 200 OK\r\nInference-Header-Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nwh\r\n0\r\n\r\n"
     async with serving(always(short)) as (_, client):
         with pytest.raises(InvalidReplyError, match="larger than the reply"):
             await client.request("GET", "/", {})
@@ -226,7 +226,7 @@ async def test_a_head_that_is_longer_than_a_chunked_body_is_refused() -> None:
 
 @pytest.mark.parametrize("count", ["14", "-1", "x"])
 async def test_a_head_that_does_not_fit_the_body_is_refused(count: str) -> None:
-    async with serving(always(REPLY.replace(b"-Bytes: 5", b"-Bytes: " + count.encode()))) as (_, client):
+    async with serving(always(REPLY.replace(b"-Length: 5", b"-Length: " + count.encode()))) as (_, client):
         with pytest.raises(InvalidReplyError, match=f"header {SPLIT}"):
             await client.request("GET", "/", {})
 

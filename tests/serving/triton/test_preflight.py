@@ -74,8 +74,9 @@ def test_a_python_without_a_stub_is_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_libpython_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = _wheel()
     monkeypatch.setattr(triton_environment, "PYTHON", "3.99")
-    faults = " ".join(triton_environment.platform(_wheel()))
+    faults = " ".join(triton_environment.platform(wheel))
     assert "libpython3.99.so.1.0 is missing: apt-get install libpython3.99" in faults
 
 

@@ -175,8 +175,7 @@ async def test_a_runtime_folder_that_is_lost_for_good_ends_in_a_sentence(
 async def test_a_killed_parent_ends_everything(settings: Settings) -> None:
     script = (
         "import asyncio, sys; from serving.settings import Settings\n"
-        "from serving.local_triton import server as triton_server
-from serving.local_triton.server import TritonServer\n"
+        "from serving.local_triton.server import TritonServer\n"
         "async def main():\n"
         "    async with TritonServer(Settings.model_validate_json(sys.argv[1])) as triton:\n"
         "        print('up', flush=True); await triton.watch()\n"
