@@ -12,11 +12,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, model_validator
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -31,12 +32,12 @@ from training.operators.certified_operator import certified
 from training.problems.description import Description
 from training.problems.problem import Problem
 from training.problems.registry import with_code
+from training.problems.sequence_description import SequenceDescription
 from training.recipes.closed_form import ClosedFormRecipe
+from training.recipes.kinds import AddedRecipe, BaseRecipe, kind_of
 from training.recipes.own import OwnRecipe
-from training.recipes.recipe import AnyRecipe, Recipe
-from training.sequences.networks import build as networks
-from training.sequences.sequence_description import SequenceDescription
-from training.sequences.sequence_recipe import SequenceRecipe
+from training.recipes.recipe import Recipe
+from training.recipes.trajectory import TrajectoryRecipe
 from training.software import Software, current
 from training.user_error import UserError
 
@@ -48,14 +49,41 @@ class CheckpointError(UserError):
     """A folder is no checkpoint: the message names the file, what was expected and what was found."""
 
 
+def parse_recipe(document: Any) -> Any:
+    """Return the recipe that a table describes, of the class that its keys decide; recipes are kept as they are.
+
+    Raises:
+        UnknownNameError: It names a kind that no package adds.
+        ValidationError: The recipe of that kind refuses a key or a value.
+    """
+    if not isinstance(document, Mapping):
+        return document
+    if "kind" in document:
+        return kind_of(str(document["kind"])).recipe.model_validate(document)
+    fit = document.get("fit")
+    if isinstance(document.get("problem"), Mapping):
+        own = TrajectoryRecipe if isinstance(fit, Mapping) and "unroll" in fit else OwnRecipe
+        return own.model_validate(document)
+    return (Recipe if "fit" in document else ClosedFormRecipe).model_validate(document)
+
+
 class Config(BaseModel):
     """What `config.json` holds. `software` is absent in checkpoints of earlier releases."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    recipe: AnyRecipe
+    recipe: Annotated[SerializeAsAny[BaseRecipe], BeforeValidator(parse_recipe)]
     problem: Description | SequenceDescription
     software: Software | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def name_the_kind(cls, document: Any) -> Any:
+        """Name the kind of recipes of sequences, which those of earlier releases do not."""
+        match document:
+            case {"recipe": {**recipe}, "problem": {"vocabulary": _}} if "kind" not in recipe:
+                return document | {"recipe": {"kind": "sequences", **recipe}}
+        return document
 
 
 @dataclass(frozen=True)
@@ -73,8 +101,8 @@ class Checkpoint:
         calibration: What is known about the network's errors, if it was calibrated.
     """
 
-    operator: Operator | networks.Network
-    recipe: AnyRecipe
+    operator: nn.Module
+    recipe: BaseRecipe
     problem: Problem | SequenceDescription
     card: dict[str, Any]
     digest: str
@@ -84,10 +112,10 @@ class Checkpoint:
     @property
     def formats(self) -> tuple[str, ...]:
         """The formats that the network is exported in."""
-        return ("onnx",)
+        return self.recipe.formats
 
     @property
-    def deployed(self) -> Operator | networks.Network:
+    def deployed(self) -> nn.Module:
         """The network that is exported, with a bound on its errors if the equation gives one, and its calibration."""
         return self._deployed(self.operator) if isinstance(self.operator, Operator) else self.operator
 
@@ -117,11 +145,6 @@ class OperatorCheckpoint(Checkpoint):
     recipe: Recipe
     problem: Problem
 
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """The formats of the recipe."""
-        return self.recipe.formats
-
 
 @dataclass(frozen=True)
 class OwnCheckpoint(Checkpoint):
@@ -130,11 +153,6 @@ class OwnCheckpoint(Checkpoint):
     operator: Operator
     recipe: OwnRecipe
     problem: Problem
-
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """The formats of the recipe."""
-        return self.recipe.formats
 
 
 @dataclass(frozen=True)
@@ -150,13 +168,12 @@ class ClosedFormCheckpoint(Checkpoint):
 class SequenceCheckpoint(Checkpoint):
     """A checkpoint of a network that labels sequences."""
 
-    operator: networks.Network
-    recipe: SequenceRecipe
+    recipe: AddedRecipe
     problem: SequenceDescription
 
 
 def save(
-    folder: Path, operator: nn.Module, recipe: AnyRecipe, problem: Problem | SequenceDescription, card: dict[str, Any]
+    folder: Path, operator: nn.Module, recipe: BaseRecipe, problem: Problem | SequenceDescription, card: dict[str, Any]
 ) -> None:
     """Write a checkpoint; a reader of the folder sees the old or the new state of every file, never half of one.
 
@@ -177,7 +194,7 @@ def save(
     write_json(folder / CARD, card)
 
 
-def write_recipe(folder: Path, recipe: AnyRecipe) -> None:
+def write_recipe(folder: Path, recipe: BaseRecipe) -> None:
     """Replace the recipe in a checkpoint's config, as when its card is measured on another number of test fields.
 
     Raises:
@@ -215,8 +232,8 @@ def load(
     config = read_config(folder)
     recipe, problem = config.recipe, config.problem
     stored = stored_examples(folder)
-    if isinstance(recipe, SequenceRecipe) and isinstance(problem, SequenceDescription):
-        network = networks.build(recipe.operator, problem)
+    if isinstance(recipe, AddedRecipe) and isinstance(problem, SequenceDescription):
+        network = kind_of(recipe.kind).build(recipe.operator, problem)
         restore(network, folder / WEIGHTS)
         return SequenceCheckpoint(network.eval(), recipe, problem, read_json(folder / CARD), digest(folder), stored)
     if isinstance(recipe, (Recipe, OwnRecipe, ClosedFormRecipe)) and isinstance(problem, Description):

@@ -1,13 +1,13 @@
-"""The tables of docs/memorisation.md, from the results of `python -m training memorise` in docs/memorisation/."""
+"""The tables of docs/memorisation.md, from the results of `python -m research memorise` in docs/memorisation/."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from benchmarks.report import markdown
-from training.memorisation.cells import Cells, cells
-from training.memorisation.experiments import EXPERIMENTS
-from training.memorisation.record import Record
+from research.memorisation.cells import Cells, cells
+from research.memorisation.experiments import EXPERIMENTS
+from research.memorisation.record import Record
 
 PAGE, FOLDER = Path("docs/memorisation.md"), Path("docs/memorisation")
 

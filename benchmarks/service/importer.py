@@ -23,15 +23,15 @@ from benchmarks.baselines.process import Baseline
 from benchmarks.service.running import running
 from export.repository import publish
 from physics.numerics.norms import relative_l2
+from research.importing import reference
 from training.data import generate, store
-from training.importing import reference
 from training.problems.registry import PROBLEMS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from benchmarks.report.page import Table
-    from training.importing.arguments import Example
+    from research.importing.arguments import Example
 
 ENVIRONMENT, SUBJECT = "reference", "benchmarks.baselines.subjects.reference_training:Training"
 WEIGHTS = "model.pt"

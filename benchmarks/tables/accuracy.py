@@ -9,7 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from benchmarks.report import markdown
-from training import ablation, checkpoint
+from research import ablation
+from training import checkpoint
 from training.evaluation import table
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import torch
 
 from training.fit import run
 from training.recipes import recipe as recipes
-from training.sequences.sequence_recipe import SequenceRecipe
+from training.recipes.kinds import AddedRecipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +116,7 @@ def measure(data: Path, subjects: tuple[Subject, ...]) -> Iterator[Duration]:
 
 def steps(recipe: FileRecipe) -> int:
     """Return the steps of a recipe's whole training."""
-    per_epoch = recipe.fit.steps if isinstance(recipe, SequenceRecipe) else recipe.data.train // recipe.fit.batch
+    per_epoch = recipe.fit.steps if isinstance(recipe, AddedRecipe) else recipe.data.train // recipe.fit.batch
     return recipe.fit.epochs * per_epoch
 
 

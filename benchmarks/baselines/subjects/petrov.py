@@ -16,9 +16,9 @@ from benchmarks.repository import feed
 from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable
 from export.signature import Signature
+from research.importing.reference import restore
+from research.importing.state_file import read_state
 from training.fit.loop.allocator import keep_freed_memory
-from training.importing.reference import restore
-from training.importing.state_file import read_state
 from training.losses import LineLoss, PlaneLoss, training_loss
 from training.operators import PlaneTransformer, build
 from training.problems.registry import PROBLEMS

@@ -15,7 +15,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.recipes.recipe import AnyRecipe, RecipeError
+from training.recipes.kinds import BaseRecipe
+from training.recipes.recipe import RecipeError
 from training.user_error import UserError
 
 STATES = 3  # saved states at once: the two newest, and the one that is being written
@@ -53,7 +54,7 @@ class RunFolder:
         """The recipe of a run that has not ended."""
         return self.path / "recipe.json"
 
-    def open(self, recipe: AnyRecipe, *, resume: bool) -> Path | None:
+    def open(self, recipe: BaseRecipe, *, resume: bool) -> Path | None:
         """Return the newest saved state to resume from, or remove old states and return None.
 
         Raises:
