@@ -23,7 +23,7 @@ from benchmarks.own_data import trainings as own_data_trainings
 from benchmarks.profiling.command import profile, split
 from benchmarks.profiling.plot import draw as draw_profile
 from benchmarks.report import markdown, memorisation, page, pictures, research
-from benchmarks.service import fairness, importer, latency, malformed, mixed_grids, overhead, soak, throughput, workers
+from benchmarks.service import fairness, importer, latency, malformed, mixed_grids, overhead, soak, throughput
 from benchmarks.tables import accuracy, attention, charts, durations, forward, products, settings, steps, targets
 from benchmarks.tables.classical import breakeven, pareto, solvers, summary
 from benchmarks.tables.quality import bounds, calibrations, certified, outside, tolerance
@@ -70,7 +70,6 @@ def everything(context: typer.Context, repository: Repository = MODELS, quick: Q
         measure_latency(repository)
         measure_overhead()
         measure_mixed_grids(repository)
-        measure_workers()
     with TemporaryDirectory() as folder:
         write_forward(repository, Path(folder), quick=quick)
         measure_steps(quick)
@@ -185,13 +184,6 @@ def measure_fairness(repository: Repository = MODELS, quick: Quick = False) -> N
     """Measure short predictions beside a long rollout of the same model; into docs/benchmarks.md."""
     document = fairness.measure(repository, quick=quick)
     put("fairness", document, {"fairness": (fairness.HEADER, fairness.rows(document))}, quick=quick)
-
-
-@app.command("workers")
-def measure_workers(quick: Quick = False) -> None:
-    """Load one gateway process, two, and Triton alone; into docs/benchmarks.md."""
-    found = workers.measure(workers.QUICK if quick else workers.FULL)
-    put("workers", workers.document(found), workers.tables(found), quick=quick)
 
 
 @app.command("soak")

@@ -12,12 +12,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    SerializeAsAny,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -36,7 +44,7 @@ from training.problems.sequence_description import SequenceDescription
 from training.recipes.closed_form import ClosedFormRecipe
 from training.recipes.kinds import AddedRecipe, BaseRecipe, kind_of
 from training.recipes.own import OwnRecipe
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import Recipe, faults
 from training.recipes.trajectory import TrajectoryRecipe
 from training.software import Software, current
 from training.user_error import UserError
@@ -49,22 +57,34 @@ class CheckpointError(UserError):
     """A folder is no checkpoint: the message names the file, what was expected and what was found."""
 
 
-def parse_recipe(document: Any) -> Any:
-    """Return the recipe that a table describes, of the class that its keys decide; recipes are kept as they are.
-
-    Raises:
-        UnknownNameError: It names a kind that no package adds.
-        ValidationError: The recipe of that kind refuses a key or a value.
-    """
-    if not isinstance(document, Mapping):
-        return document
+def kind_of_recipe(document: Any) -> str:
+    """Return which recipe a document is, so that a mistake in it is one of that kind alone."""
+    if not isinstance(document, dict):
+        return "AddedRecipe" if isinstance(document, AddedRecipe) else type(document).__name__
     if "kind" in document:
-        return kind_of(str(document["kind"])).recipe.model_validate(document)
-    fit = document.get("fit")
-    if isinstance(document.get("problem"), Mapping):
-        own = TrajectoryRecipe if isinstance(fit, Mapping) and "unroll" in fit else OwnRecipe
-        return own.model_validate(document)
-    return (Recipe if "fit" in document else ClosedFormRecipe).model_validate(document)
+        return "AddedRecipe"
+    if isinstance(document.get("problem"), dict):
+        fit = document.get("fit")
+        return "TrajectoryRecipe" if isinstance(fit, dict) and "unroll" in fit else "OwnRecipe"
+    return "Recipe" if "fit" in document else "ClosedFormRecipe"
+
+
+def added_recipe(document: Any) -> Any:
+    """Return the recipe of the kind that a document names."""
+    if not isinstance(document, dict):
+        return document
+    kind = kind_of(str(document["kind"]))
+    try:
+        return kind.recipe.model_validate(document)
+    except ValidationError as error:
+        raise ValueError(faults(error)) from error
+
+
+def kind_of_problem(document: Any) -> str:
+    """Return which description a document is."""
+    if not isinstance(document, dict):
+        return type(document).__name__
+    return "SequenceDescription" if "vocabulary" in document else "Description"
 
 
 class Config(BaseModel):
@@ -72,8 +92,18 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    recipe: Annotated[SerializeAsAny[BaseRecipe], BeforeValidator(parse_recipe)]
-    problem: Description | SequenceDescription
+    recipe: Annotated[
+        Annotated[Recipe, Tag("Recipe")]
+        | Annotated[OwnRecipe, Tag("OwnRecipe")]
+        | Annotated[TrajectoryRecipe, Tag("TrajectoryRecipe")]
+        | Annotated[ClosedFormRecipe, Tag("ClosedFormRecipe")]
+        | Annotated[SerializeAsAny[AddedRecipe], BeforeValidator(added_recipe), Tag("AddedRecipe")],
+        Discriminator(kind_of_recipe),
+    ]
+    problem: Annotated[
+        Annotated[Description, Tag("Description")] | Annotated[SequenceDescription, Tag("SequenceDescription")],
+        Discriminator(kind_of_problem),
+    ]
     software: Software | None = None
 
     @model_validator(mode="before")
@@ -189,7 +219,9 @@ def save(
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in operator.state_dict().items()}
     with replacing(folder / WEIGHTS) as aside:
         save_file(state, aside)
-    config = Config(recipe=recipe, problem=describe_for(operator, problem), software=current())
+    config = Config.model_validate(
+        {"recipe": recipe, "problem": describe_for(operator, problem), "software": current()}
+    )
     write_json(folder / CONFIG, config.model_dump(mode="json"))
     write_json(folder / CARD, card)
 
@@ -332,6 +364,8 @@ def read_config(folder: Path) -> Config:
     """
     try:
         return Config.model_validate(read_json(folder / CONFIG))
+    except ValidationError as error:
+        raise CheckpointError(f"{folder / CONFIG}: {faults(error)}") from error
     except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
 

@@ -74,6 +74,10 @@ def fit(
     """
     with processes.joined():
         chosen, to = processes.from_first(lambda: begun(recipe, preset, overrides or [], out, data, resume=resume))
+        if resume and RunFolder(to).finished(chosen):
+            console.print(f"{to}: finished; `rm -r {to}`, or the command without --resume, trains anew", soft_wrap=True)
+            typer.echo(to)
+            return
         if devices > 1 and processes.count() == 1:
             processes.launch(devices)
         else:
@@ -180,6 +184,11 @@ def data(
     """
     own = own_run.own(recipe, "quick", [], folder)
     if own is not None:
+        if overrides or ray:
+            raise typer.BadParameter(
+                "the data of a problem file have no recipe, and are read rather than computed",
+                param_hint="--set" if overrides else "--ray",
+            )
         typer.echo(own.samples().path)
         return
     work = run.workload(config.read(config.find(recipe), overrides), folder)

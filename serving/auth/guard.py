@@ -17,7 +17,9 @@ import time
 from typing import TYPE_CHECKING
 
 from serving.auth.rate import Bucket
-from serving.problem_details import Forbidden, RateLimited, Unauthenticated
+from serving.errors import Problem
+
+_BEARER = 'Bearer realm="petrov"'
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +66,7 @@ class Caller:
         """Check, before a body is read, that the rate admits at least one sample.
 
         Raises:
-            RateLimited: The rate is used up.
+            Problem: rate-limited: The rate is used up.
         """
         if self._bucket:
             self._allow(self._bucket.wait(1, self._clock()))
@@ -73,7 +75,7 @@ class Caller:
         """Take the samples of a request from the rate, before they are computed.
 
         Raises:
-            RateLimited: The rate does not admit them yet; none was taken.
+            Problem: rate-limited: The rate does not admit them yet; none was taken.
         """
         if self._bucket:
             self._allow(self._bucket.take(count, self._clock()))
@@ -82,7 +84,9 @@ class Caller:
     def _allow(self, seconds: float) -> None:
         if seconds:
             wait = math.ceil(seconds)
-            raise RateLimited(f'the key "{self.name}" is over its rate; retry in {wait} s', retry_after=wait)
+            raise Problem(
+                "rate-limited", f'the key "{self.name}" is over its rate; retry in {wait} s', retry_after=wait
+            )
 
 
 ANYONE = Caller()
@@ -116,21 +120,23 @@ class Guard:
             authorization: The header, empty if there is none.
 
         Raises:
-            Unauthenticated: There is no key, or an unknown one.
-            Forbidden: The key lacks the scope.
+            Problem: unauthenticated: There is no key, or an unknown one.
+            Problem: forbidden: The key lacks the scope.
         """
         if self._keys is None or scope is OPEN:
             return ANYONE
         key = self._authenticate(self._keys, authorization)
         if not key.may(scope):
-            raise Forbidden(f'the key "{key.name}" is for {" and ".join(key.scopes)}, not for {scope}', scope=scope)
+            detail = f'the key "{key.name}" is for {" and ".join(key.scopes)}, not for {scope}'
+            challenge = f'{_BEARER}, error="insufficient_scope", scope="{scope}"'
+            raise Problem("forbidden", detail, headers={"WWW-Authenticate": challenge})
         return self._caller(key)
 
     def reject_unknown(self, authorization: str) -> None:
         """Refuse a caller without a valid key, so that it does not learn which paths exist.
 
         Raises:
-            Unauthenticated: There is no key, or an unknown one.
+            Problem: unauthenticated: There is no key, or an unknown one.
         """
         if self._keys is not None:
             self._authenticate(self._keys, authorization)
@@ -140,16 +146,17 @@ class Guard:
         """Return the key of a header `Authorization: Bearer KEY`, or of one with the key as password.
 
         Raises:
-            Unauthenticated: There is no key, or an unknown one.
+            Problem: unauthenticated: There is no key, or an unknown one.
         """
         scheme, _, presented = authorization.partition(" ")
         found = {"bearer": presented.strip(), "basic": _password(presented)}.get(scheme.lower())
         if not found:
-            raise Unauthenticated("expected an API key: send the header Authorization: Bearer KEY")
+            detail = "expected an API key: send the header Authorization: Bearer KEY"
+            raise Problem("unauthenticated", detail, headers={"WWW-Authenticate": _BEARER})
         key = file.keys.find(found)
         if key is None:
-            error = "invalid_token" if scheme.lower() == "bearer" else ""
-            raise Unauthenticated("the API key is unknown", error=error)
+            challenge = _BEARER + (', error="invalid_token"' if scheme.lower() == "bearer" else "")
+            raise Problem("unauthenticated", "the API key is unknown", headers={"WWW-Authenticate": challenge})
         return key
 
     def _caller(self, key: Key) -> Caller:

@@ -18,14 +18,7 @@ from serving.catalogue.card import KINDS, REFINED
 from serving.catalogue.repository import Repository, only_loaded
 from serving.catalogue.summary import Model, ModelSummary, Readiness
 from serving.catalogue.warming import samples
-from serving.problem_details import (
-    ModelNotReady,
-    NotDifferentiable,
-    Problem,
-    TritonUnavailable,
-    UnknownModel,
-    UnknownVersion,
-)
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +69,7 @@ class Catalogue:
         """Return the served models by name; `MODEL_FORMAT` is a further format of `MODEL` where both are served.
 
         Raises:
-            TritonUnavailable: The inference server does not respond.
+            Problem: triton-unavailable: The inference server does not respond.
         """
         formats: dict[str, list[str]] = {}
         for name in self.served():
@@ -87,7 +80,7 @@ class Catalogue:
         """Return the served versions of every name that Triton knows, without the graphs that belong to others.
 
         Raises:
-            TritonUnavailable: The inference server does not respond.
+            Problem: triton-unavailable: The inference server does not respond.
         """
         self._require_triton()
         names = (name for name in sorted(self._served) if self._newest(name).product is None)
@@ -97,9 +90,9 @@ class Catalogue:
         """Return a served model with the card of its newest version.
 
         Raises:
-            UnknownModel: Not in the repository.
-            ModelNotReady: In the repository and not served yet.
-            TritonUnavailable: The inference server does not respond.
+            Problem: unknown-model: Not in the repository.
+            Problem: model-not-ready: In the repository and not served yet.
+            Problem: triton-unavailable: The inference server does not respond.
         """
         newest = self.find(name)
         versions = tuple(sorted(self._served[name]))
@@ -115,19 +108,19 @@ class Catalogue:
         """Return a served version, the newest by default.
 
         Raises:
-            UnknownModel: Not in the repository.
-            UnknownVersion: The model is served and that version is not.
-            ModelNotReady: In the repository and not served yet.
-            TritonUnavailable: The inference server does not respond.
+            Problem: unknown-model: Not in the repository.
+            Problem: unknown-version: The model is served and that version is not.
+            Problem: model-not-ready: In the repository and not served yet.
+            Problem: triton-unavailable: The inference server does not respond.
         """
         if name not in self._present:
-            raise UnknownModel(f'no model "{name[:64]}"; there are {_listed(self._present)}')
+            raise Problem("unknown-model", f'no model "{name[:64]}"; there are {_listed(self._present)}')
         self._require_triton()
         versions = self._served.get(name, {})
         if not versions and (version is None or version in self._present[name]):
-            raise ModelNotReady(f'"{name}" is not loaded and warm yet')
+            raise Problem("model-not-ready", f'"{name}" is not loaded and warm yet')
         if version is not None and version not in versions:
-            raise UnknownVersion(f'"{name}" has no version {version} loaded; there are {_listed(versions)}')
+            raise Problem("unknown-version", f'"{name}" has no version {version} loaded; there are {_listed(versions)}')
         return versions[max(versions) if version is None else version]
 
     async def newest(self, name: str, seconds: float = _SUCCESSION_SECONDS) -> Version:
@@ -163,13 +156,15 @@ class Catalogue:
         """Return the derivative of a served model, by default of the newest version that has one.
 
         Raises:
-            NotDifferentiable: The model has no such derivative.
+            Problem: not-differentiable: The model has no such derivative.
             Problem: As `find`.
         """
         product = f"{name}_{kind}"
         if self.find(name, version).card.product or product not in self._present:
             known = ", ".join(sorted(each for each in self._served if self._derivatives(each)))
-            raise NotDifferentiable(f'"{name}" has no {kind}; the models with derivatives are {known or "none"}')
+            raise Problem(
+                "not-differentiable", f'"{name}" has no {kind}; the models with derivatives are {known or "none"}'
+            )
         if version is None:
             both = self._served[name].keys() & self._served.get(product, {}).keys()
             version = max(both, default=None)
@@ -221,7 +216,9 @@ class Catalogue:
         self._present = await asyncio.to_thread(self._repository.read)
         try:
             loaded = await self._servers.loaded()
-        except TritonUnavailable:
+        except Problem as problem:
+            if problem.kind != "triton-unavailable":
+                raise
             self.lost()
         else:
             self._reachable = True
@@ -239,7 +236,7 @@ class Catalogue:
 
     def _require_triton(self) -> None:
         if not self._reachable:
-            raise TritonUnavailable("the inference server does not respond; try again in a moment")
+            raise Problem("triton-unavailable", "the inference server does not respond; try again in a moment")
 
     def _note_withdrawals(self, loaded: frozenset[tuple[str, int]]) -> None:
         """Note the models of which Triton has unloaded every version that is served."""
@@ -264,7 +261,9 @@ class Catalogue:
             for number in sorted(versions, reverse=True):
                 if self._retry_at.get((name, number), 0.0) <= time.monotonic():
                     await self._admit(name, number, versions[number])
-        except TritonUnavailable:
+        except Problem as problem:
+            if problem.kind != "triton-unavailable":
+                raise
             self.lost()
 
     async def _admit(self, name: str, number: int, version: Version) -> None:
@@ -273,9 +272,9 @@ class Catalogue:
         inputs = partial(samples, version.card, self._warm_bytes)
         try:
             await self._servers.warm(name, number, inputs, self._warm_seconds)
-        except TritonUnavailable:
-            raise
-        except Exception as error:  # noqa: BLE001 - logged; the other models are served
+        except Exception as error:
+            if isinstance(error, Problem) and error.kind == "triton-unavailable":
+                raise
             self._report(name, number, error)
             now = time.monotonic()
             self._retry_at[name, number] = now + (now - start) - _LOOK_SECONDS  # a slow failure is rarer

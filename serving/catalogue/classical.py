@@ -19,7 +19,7 @@ import numpy as np
 
 from physics import registry
 from serving.catalogue.card import FRAME
-from serving.problem_details import BodyTooLarge, InvalidParameter, NoExample, NoReference, Overloaded, Unsolvable
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,10 +55,12 @@ class Worker:
         """Call a function in the thread.
 
         Raises:
-            Overloaded: Too many requests wait.
+            Problem: overloaded: Too many requests wait.
         """
         if self._waiting >= MAX_WAITING:
-            raise Overloaded(f"{self._waiting} requests wait for the classical solver", retry_after=RETRY_SECONDS)
+            raise Problem(
+                "overloaded", f"{self._waiting} requests wait for the classical solver", retry_after=RETRY_SECONDS
+            )
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
@@ -102,17 +104,18 @@ class ClassicalSolvers:
             The field by input name.
 
         Raises:
-            NoExample: The problem has no sampler.
-            InvalidParameter: The grid is outside the card's limits.
-            Overloaded: Too many requests wait.
+            Problem: no-example: The problem has no sampler.
+            Problem: invalid-parameter: The grid is outside the card's limits.
+            Problem: overloaded: Too many requests wait.
         """
         sampler = registry.problem(card.problem).example if self.knows(card) else None
         if sampler is None:
             sampled = ", ".join(sorted(name for name, problem in registry.problems().items() if problem.example))
-            raise NoExample(f"{_what(card)} has no sampler; there are samplers for {sampled}")
+            raise Problem("no-example", f"{_what(card)} has no sampler; there are samplers for {sampled}")
         if not card.grid.minimum <= points <= card.grid.maximum:
-            raise InvalidParameter(
-                f"grid is {points}; the model takes {card.grid.minimum} to {card.grid.maximum} points"
+            raise Problem(
+                "invalid-parameter",
+                f"grid is {points}; the model takes {card.grid.minimum} to {card.grid.maximum} points",
             )
         field = await self._quick.run(sampler, points, seed)
         return {card.inputs[0].name: field.astype(np.float32)}
@@ -132,15 +135,17 @@ class ClassicalSolvers:
             Batches [B, *grid], of trajectories [B, frame, *grid], by output name.
 
         Raises:
-            NoReference: The problem has no classical solver.
-            BodyTooLarge: There are more points than are solved in one call.
-            Unsolvable: The solver does not accept the input, or does not converge.
-            Overloaded: Too many requests wait.
+            Problem: no-reference: The problem has no classical solver.
+            Problem: body-too-large: There are more points than are solved in one call.
+            Problem: unsolvable: The solver does not accept the input, or does not converge.
+            Problem: overloaded: Too many requests wait.
         """
         del deadline, request_id
         if not self.knows(card):
-            raise NoReference(
-                f"{_what(card)} has no classical solver; there are solvers for {', '.join(sorted(registry.problems()))}"
+            raise Problem(
+                "no-reference",
+                f"{_what(card)} has no classical solver; there are solvers for"
+                f" {', '.join(sorted(registry.problems()))}",
             )
         return await self._solve(card, inputs, self._slow if registry.problem(card.problem).slow else self._quick)
 
@@ -158,13 +163,14 @@ class ClassicalSolvers:
             time = {"frames": inputs[FRAME].shape[1], "interval": card.frames.step}
         if batch.size * time.get("frames", 1) > largest:
             every = f" in each of {time['frames']} frames" if time else ""
-            raise BodyTooLarge(
-                f"{math.prod(batch.shape)} points{every}; the classical solver takes at most {largest} in one call"
+            raise Problem(
+                "body-too-large",
+                f"{math.prod(batch.shape)} points{every}; the classical solver takes at most {largest} in one call",
             )
         try:
             fields = await worker.run(_solve_each, problem, _samples(card, inputs), card.outputs[0].points, time)
         except (ArithmeticError, ValueError) as error:
-            raise Unsolvable(f"the classical solver failed: {error}") from error
+            raise Problem("unsolvable", f"the classical solver failed: {error}") from error
         return {card.outputs[0].name: fields}
 
     async def bounds(
@@ -181,7 +187,7 @@ class ClassicalSolvers:
             The bounds [B]; NaN where the problem has none.
 
         Raises:
-            Overloaded: Too many requests wait.
+            Problem: overloaded: Too many requests wait.
         """
         fields, bound = outputs[card.outputs[0].name], registry.problem(card.problem).bound
         if bound is None:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 
 from serving import regular_file
-from serving.problem_details import InvalidParameter, NoExample
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,17 +51,17 @@ def load(repository: Path, card: Card, index: int) -> Example:
         index: Which of its samples.
 
     Raises:
-        NoExample: The version has no stored examples, or none that fits its card.
-        InvalidParameter: It has fewer samples.
+        Problem: no-example: The version has no stored examples, or none that fits its card.
+        Problem: invalid-parameter: It has fewer samples.
     """
     try:
         samples = load_tensors(regular_file.read(_path(repository, card), MAX_BYTES))
         inputs = {name: samples.pop(name) for name in card.names if name in samples or name not in card.optional}
     except (OSError, ValueError, SafetensorError, KeyError) as error:
-        raise NoExample(f'"{card.model}" version {card.version} has no stored examples') from error
+        raise Problem("no-example", f'"{card.model}" version {card.version} has no stored examples') from error
     count = min(len(array) for array in (*inputs.values(), *samples.values()))
     if index >= count:
-        raise InvalidParameter(f"index is {index}; the model has {count} stored examples, counted from 0")
+        raise Problem("invalid-parameter", f"index is {index}; the model has {count} stored examples, counted from 0")
     return Example(
         {name: array[index] for name, array in inputs.items()},
         {name: array[index] for name, array in samples.items()},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from serving.problem_details import BodyTooLarge, UnreadableBody, WrongShape
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,18 +45,22 @@ def view(
         A view of `data` with that dtype and shape.
 
     Raises:
-        WrongShape: There are more than `MAX_RANK` axes, or sizes that no array has.
-        UnreadableBody: The shape takes more or fewer bytes than there are.
-        BodyTooLarge: The array is small in its own type and too large as float32.
+        Problem: wrong-shape: There are more than `MAX_RANK` axes, or sizes that no array has.
+        Problem: unreadable-body: The shape takes more or fewer bytes than there are.
+        Problem: body-too-large: The array is small in its own type and too large as float32.
     """
     values = math.prod(shape)
     if values * dtype.itemsize != len(data):
-        raise UnreadableBody(
+        raise Problem(
+            "unreadable-body",
             f"{name}: shape {_sizes(shape)} of {dtype.name} takes {_digits(values * dtype.itemsize)} bytes, "
-            f"but {holder} holds {len(data)}"
+            f"but {holder} holds {len(data)}",
         )
     if values * 4 > max_bytes:
-        raise BodyTooLarge(f"{name}: shape {list(shape)} takes {values * 4} bytes as float32; the limit is {max_bytes}")
+        raise Problem(
+            "body-too-large",
+            f"{name}: shape {list(shape)} takes {values * 4} bytes as float32; the limit is {max_bytes}",
+        )
     return shaped(np.frombuffer(data, dtype), shape, name, order)
 
 
@@ -70,14 +74,14 @@ def shaped(values: NDArray[Any], shape: Sequence[int], name: str, order: Order =
         order: Memory order of the values.
 
     Raises:
-        WrongShape: There are more than `MAX_RANK` axes, or sizes that no array has.
+        Problem: wrong-shape: There are more than `MAX_RANK` axes, or sizes that no array has.
     """
     try:
         if len(shape) <= MAX_RANK and min(shape, default=0) >= 0:
             return values.reshape(shape, order=order)
     except ValueError:  # sizes beyond any address, beside one that is zero
         pass
-    raise WrongShape(f"{name}: shape {_sizes(shape)} is not the shape of a field", array=name)
+    raise Problem("wrong-shape", f"{name}: shape {_sizes(shape)} is not the shape of a field", array=name)
 
 
 def _sizes(shape: Sequence[int]) -> str:

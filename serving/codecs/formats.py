@@ -13,7 +13,7 @@ import orjson
 
 from serving.codecs import json_arrays, npy, safetensors
 from serving.codecs.names import check_names
-from serving.problem_details import NotAcceptable, UnsupportedMediaType
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -93,9 +93,9 @@ def read(
         optional: The names that a body may leave out.
 
     Raises:
-        UnreadableBody: The body is not what its media type says.
-        InvalidArray: The body does not hold the inputs of the model.
-        BodyTooLarge: An array would be too large as float32.
+        Problem: unreadable-body: The body is not what its media type says.
+        Problem: wrong-input, wrong-dtype or wrong-shape: The body does not hold the inputs of the model.
+        Problem: body-too-large: An array would be too large as float32.
     """
     if media_type == json_arrays.MEDIA_TYPE:
         found = json_arrays.read(body, names, max_bytes, optional)
@@ -121,7 +121,7 @@ def write(
         quality: What is known about them; .npy has no room for it.
 
     Raises:
-        NotAcceptable: The model has several outputs, which one .npy file cannot hold.
+        Problem: not-acceptable: The model has several outputs, which one .npy file cannot hold.
     """
     if coding.media_type == json_arrays.MEDIA_TYPE:
         known = {"quality": quality.document()} if quality.known else {}
@@ -143,7 +143,7 @@ def write_example(
         media_type: One of `negotiation.MEDIA_TYPES`.
 
     Raises:
-        NotAcceptable: The model has several inputs, which one .npy file cannot hold.
+        Problem: not-acceptable: The model has several inputs, which one .npy file cannot hold.
     """
     if media_type == json_arrays.MEDIA_TYPE:
         return _json({"inputs": dict(inputs)} | ({} if outputs is None else {"outputs": dict(outputs)}))
@@ -156,8 +156,9 @@ def _only_name(names: Sequence[str], optional: Collection[str]) -> str:
     """Return the name of the array in an .npy body: the only one that is required, or the only one at all."""
     required = [name for name in names if name not in optional] or list(names)
     if len(required) != 1:
-        raise UnsupportedMediaType(
-            f"the model takes {', '.join(required)}: one .npy file cannot hold them, send {' or '.join(_SEVERAL)}"
+        raise Problem(
+            "unsupported-media-type",
+            f"the model takes {', '.join(required)}: one .npy file cannot hold them, send {' or '.join(_SEVERAL)}",
         )
     return required[0]
 
@@ -178,8 +179,10 @@ def _json(document: dict[str, Any]) -> bytes:
 
 def _only_npy(named: Mapping[str, NDArray[Any]], role: str) -> bytes:
     if len(named) != 1:
-        raise NotAcceptable(
-            f"the model's {role} are {', '.join(named)}: one .npy file cannot hold them, accept {' or '.join(_SEVERAL)}"
+        raise Problem(
+            "not-acceptable",
+            f"the model's {role} are {', '.join(named)}: one .npy file cannot hold them,"
+            f" accept {' or '.join(_SEVERAL)}",
         )
     [array] = named.values()
     return npy.write(array)

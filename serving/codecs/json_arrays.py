@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 from serving.codecs import buffers
 from serving.codecs.names import check_names
-from serving.problem_details import UnreadableBody, WrongDtype, WrongShape
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -66,9 +66,9 @@ def read(body: bytes | bytearray, names: Sequence[str], max_bytes: int, optional
         optional: The names that a body may leave out.
 
     Raises:
-        UnreadableBody: The body is not such a document.
-        InvalidArray: An array is missing, unknown, or not numeric.
-        BodyTooLarge: An array would be too large as float32.
+        Problem: unreadable-body: The body is not such a document.
+        Problem: wrong-input, wrong-dtype or wrong-shape: An array is missing, unknown, or not numeric.
+        Problem: body-too-large: An array would be too large as float32.
     """
     inputs, frames = _members(body, names, optional)
     arrays = {
@@ -90,14 +90,18 @@ def nested(value: Any, name: str) -> NDArray[Any]:
     A number is an array without axes.
 
     Raises:
-        InvalidArray: A value is no number, or a list is longer or shorter than those before it; the first is named.
-        UnreadableBody: No float64 holds one of the numbers.
+        Problem: wrong-input, wrong-dtype or wrong-shape: A value is no number, or a list is longer or shorter than
+            those before it; the first
+            is named.
+        Problem: unreadable-body: No float64 holds one of the numbers.
     """
     if type(value) in {int, float}:
         return np.array(value)
     if not isinstance(value, list):
-        raise WrongShape(
-            f"{name}: expected nested lists of numbers, a number or base64 but got {_kind(value)}", array=name
+        raise Problem(
+            "wrong-shape",
+            f"{name}: expected nested lists of numbers, a number or base64 but got {_kind(value)}",
+            array=name,
         )
     kinds = _kinds(value)
     if not kinds <= {int, float}:
@@ -106,7 +110,7 @@ def nested(value: Any, name: str) -> NDArray[Any]:
         return np.array(value, None if kinds == {int} else np.float64)
     except (ValueError, TypeError, OverflowError):
         _raise_for_first_fault(value, name)
-        raise UnreadableBody(f"{_path(name)}: nested lists of numbers of equal length expected") from None
+        raise Problem("unreadable-body", f"{_path(name)}: nested lists of numbers of equal length expected") from None
 
 
 def _members(
@@ -117,14 +121,16 @@ def _members(
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         hint = "; JSON has no NaN and no Infinity" if b"NaN" in body or b"Infinity" in body else ""
-        raise UnreadableBody(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}{hint}") from error
+        raise Problem(
+            "unreadable-body", f"not JSON: {error.msg} at line {error.lineno} column {error.colno}{hint}"
+        ) from error
     roles = dict.fromkeys(name.rpartition(".")[0] for name in names)  # "" for the inputs of the model itself
     members = {role or "inputs": role for role in roles}
     objects = isinstance(document, dict) and all(isinstance(document.get(key), dict) for key in members)
     if not objects or set(document) - {"frames"} != set(members):
         firsts = {role: next(name for name in names if name.rpartition(".")[0] == role) for role in roles}
         shown = ", ".join(f'"{key}": {{"{firsts[role].rpartition(".")[2]}": <array>}}' for key, role in members.items())
-        raise UnreadableBody(f"expected {{{shown}}} as the JSON body")
+        raise Problem("unreadable-body", f"expected {{{shown}}} as the JSON body")
     inputs = {_joined(role, name): value for key, role in members.items() for name, value in document[key].items()}
     check_names(inputs, names, optional)
     return inputs, _frames(document.get("frames"))
@@ -133,7 +139,7 @@ def _members(
 def _frames(value: Any) -> int | None:
     if value is None or (type(value) is int and 0 < value < _MOST_FRAMES):
         return value
-    raise UnreadableBody("frames: expected a positive whole number")
+    raise Problem("unreadable-body", "frames: expected a positive whole number")
 
 
 def _joined(role: str, name: str) -> str:
@@ -148,18 +154,22 @@ def _path(name: str) -> str:
 def _decode(value: dict[str, Any], name: str, max_bytes: int) -> NDArray[Any]:
     """Return the array of `{"shape", "dtype", "base64"}`, a view of the decoded bytes."""
     if len(value) > _MAX_KEYS:  # pydantic would describe an error per key
-        raise UnreadableBody(f'{_path(name)} has {len(value)} keys; expected "shape", "dtype", "base64"')
+        raise Problem("unreadable-body", f'{_path(name)} has {len(value)} keys; expected "shape", "dtype", "base64"')
     try:
         coded = Base64Array.model_validate(value)
         data = base64.b64decode(coded.base64, validate=True)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part)[:32] for part in first["loc"])
-        raise UnreadableBody(f'{_path(name)}.{key}: {first["msg"]}; expected "shape", "dtype", "base64"') from error
+        raise Problem(
+            "unreadable-body", f'{_path(name)}.{key}: {first["msg"]}; expected "shape", "dtype", "base64"'
+        ) from error
     except (binascii.Error, ValueError) as error:
-        raise UnreadableBody(f"{_path(name)}.base64: {error}") from error
+        raise Problem("unreadable-body", f"{_path(name)}.base64: {error}") from error
     if coded.dtype not in DTYPES:
-        raise WrongDtype(f'{name}: dtype "{coded.dtype[:32]}" is not read; use one such as "float32"', array=name)
+        raise Problem(
+            "wrong-dtype", f'{name}: dtype "{coded.dtype[:32]}" is not read; use one such as "float32"', array=name
+        )
     dtype = np.dtype(coded.dtype).newbyteorder("<")
     return buffers.view(data, dtype, coded.shape, name, max_bytes, "base64")
 
@@ -183,7 +193,7 @@ def _raise_for_first_fault(value: list[Any], name: str) -> None:
         shape.append(len(first))
         first = first[0] if first else 0.0
     if len(shape) > buffers.MAX_RANK:
-        raise WrongShape(f"{name}: lists nested deeper than {buffers.MAX_RANK}", array=name)
+        raise Problem("wrong-shape", f"{name}: lists nested deeper than {buffers.MAX_RANK}", array=name)
     _visit(value, shape, (), name)
 
 
@@ -191,16 +201,21 @@ def _visit(value: Any, shape: list[int], index: tuple[int, ...], name: str) -> N
     location = f"{name}[{','.join(map(str, index))}]" if index else name
     if len(index) == len(shape):
         if isinstance(value, list):
-            raise WrongShape(f"{location} is a list; expected a number as in the rows before", array=name, index=index)
+            raise Problem(
+                "wrong-shape", f"{location} is a list; expected a number as in the rows before", array=name, index=index
+            )
         if value is not None and not isinstance(value, int | float):
-            raise WrongDtype(f"{location} is {_kind(value)}; expected a number", array=name, index=index)
+            raise Problem("wrong-dtype", f"{location} is {_kind(value)}; expected a number", array=name, index=index)
         return
     if not isinstance(value, list):
         expected = f"expected a list of {shape[len(index)]}"
-        raise WrongShape(f"{location} is {_kind(value)}; {expected}", array=name, index=index)
+        raise Problem("wrong-shape", f"{location} is {_kind(value)}; {expected}", array=name, index=index)
     if len(value) != shape[len(index)]:
-        raise WrongShape(
-            f"{location} has {len(value)} entries; the ones before have {shape[len(index)]}", array=name, index=index
+        raise Problem(
+            "wrong-shape",
+            f"{location} has {len(value)} entries; the ones before have {shape[len(index)]}",
+            array=name,
+            index=index,
         )
     for position, item in enumerate(value):
         _visit(item, shape, (*index, position), name)

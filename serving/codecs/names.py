@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from serving.problem_details import WrongInput
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -19,14 +19,16 @@ def check_names(sent: Mapping[str, Any] | Sequence[str], names: Sequence[str], o
         optional: Those that a request may leave out.
 
     Raises:
-        WrongInput: One is missing, or the model does not have one.
+        Problem: wrong-input: One is missing, or the model does not have one.
     """
     for name in names:
         if name not in sent and name not in optional:
-            raise WrongInput(f'input "{name}" is missing; got {_quoted(sent)}', array=name)
+            raise Problem("wrong-input", f'input "{name}" is missing; got {_quoted(sent)}', array=name)
     for name in sent:
         if name not in names:
-            raise WrongInput(f'there is no input "{name[:64]}"; the model takes {_quoted(names)}', array=name[:64])
+            raise Problem(
+                "wrong-input", f'there is no input "{name[:64]}"; the model takes {_quoted(names)}', array=name[:64]
+            )
 
 
 def _quoted(names: Mapping[str, Any] | Sequence[str]) -> str:

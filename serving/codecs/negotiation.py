@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from serving.codecs import json_arrays, npy, safetensors
-from serving.problem_details import NotAcceptable, UnsupportedMediaType
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
@@ -18,12 +18,13 @@ def request_type(headers: Headers) -> str:
     """Return the media type of the body.
 
     Raises:
-        UnsupportedMediaType: The media type is none of `MEDIA_TYPES`, or the body is compressed.
+        Problem: unsupported-media-type: The media type is none of `MEDIA_TYPES`, or the body is compressed.
     """
     check_uncompressed(headers)
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in MEDIA_TYPES:
-        raise UnsupportedMediaType(
+        raise Problem(
+            "unsupported-media-type",
             f'expected Content-Type {" or ".join(MEDIA_TYPES)} but got "{media_type[:64]}"',
             headers={"Accept-Post": ", ".join(MEDIA_TYPES)},
         )
@@ -34,18 +35,20 @@ def check_uncompressed(headers: Headers) -> None:
     """Refuse compressed bodies: arrays of floats hardly shrink, and the size is unknown before decompression.
 
     Raises:
-        UnsupportedMediaType: The request has a `Content-Encoding`.
+        Problem: unsupported-media-type: The request has a `Content-Encoding`.
     """
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
-        raise UnsupportedMediaType(f'Content-Encoding "{encoding[:32]}" is not read; send the body uncompressed')
+        raise Problem(
+            "unsupported-media-type", f'Content-Encoding "{encoding[:32]}" is not read; send the body uncompressed'
+        )
 
 
 def response_type(headers: Headers, default: str) -> str:
     """Return the media type that `Accept` prefers, or the default where it leaves the choice.
 
     Raises:
-        NotAcceptable: `Accept` lists none of `MEDIA_TYPES`.
+        Problem: not-acceptable: `Accept` lists none of `MEDIA_TYPES`.
     """
     accept = headers.get("accept", "*/*")
     if accept in {"*/*", default}:
@@ -55,7 +58,7 @@ def response_type(headers: Headers, default: str) -> str:
     quality = {known: weights.get(known, weights.get("application/*", weights.get("*/*", 0.0))) for known in order}
     best = max(order, key=lambda known: quality[known])
     if quality[best] <= 0:
-        raise NotAcceptable(f'responses are {" or ".join(MEDIA_TYPES)}, not "{accept[:64]}"')
+        raise Problem("not-acceptable", f'responses are {" or ".join(MEDIA_TYPES)}, not "{accept[:64]}"')
     return best
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from serving.codecs import buffers
-from serving.problem_details import UnreadableBody, WrongDtype
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,16 +50,18 @@ def read(body: bytes | bytearray, name: str, max_bytes: int) -> NDArray[Any]:
         A view of `body` with the file's dtype, shape and memory order.
 
     Raises:
-        UnreadableBody: The body is no .npy file, or its header and its length disagree.
-        WrongDtype: The values are objects, records, strings or complex numbers.
-        WrongShape: There are more axes than any field has, or sizes that no array has.
-        BodyTooLarge: The array is small in its own type and too large as float32.
+        Problem: unreadable-body: The body is no .npy file, or its header and its length disagree.
+        Problem: wrong-dtype: The values are objects, records, strings or complex numbers.
+        Problem: wrong-shape: There are more axes than any field has, or sizes that no array has.
+        Problem: body-too-large: The array is small in its own type and too large as float32.
     """
     start = _start_of_data(body)
     shape, fortran, dtype = _header(bytes(body[:start]), name)
     if dtype.str[1:] not in _NUMBERS:
         kind = _REFUSED_KINDS.get(dtype.kind, "floating-point numbers of a size that is not portable")
-        raise WrongDtype(f'{name}: dtype "{dtype.str}" means {kind}; send plain numbers such as "<f4"', array=name)
+        raise Problem(
+            "wrong-dtype", f'{name}: dtype "{dtype.str}" means {kind}; send plain numbers such as "<f4"', array=name
+        )
     data = memoryview(body)[start:]
     return buffers.view(data, dtype, shape, name, max_bytes, "the .npy file", "F" if fortran else "C")
 
@@ -83,13 +85,15 @@ def _header(text: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any
     try:
         version = npy_format.read_magic(file)
         if version not in {(1, 0), (2, 0), (3, 0)}:
-            raise UnreadableBody(f"{name}: .npy format version {version}; expected (1, 0), (2, 0) or (3, 0)")
+            raise Problem(
+                "unreadable-body", f"{name}: .npy format version {version}; expected (1, 0), (2, 0) or (3, 0)"
+            )
         # Version 3 differs from 2 in the names of records, which are refused.
         parse = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
         return parse(file, MAX_HEADER)
     except (*_MALFORMED, *_EXHAUSTED) as error:
-        raise UnreadableBody(
-            f"{name}: not an .npy file of at most {MAX_HEADER} header bytes: {_short(error)}"
+        raise Problem(
+            "unreadable-body", f"{name}: not an .npy file of at most {MAX_HEADER} header bytes: {_short(error)}"
         ) from error
 
 

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from serving.codecs import buffers
-from serving.problem_details import UnreadableBody, WrongDtype
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,18 +39,20 @@ def read(body: bytes | bytearray, max_bytes: int) -> dict[str, NDArray[Any]]:
         max_bytes: The most bytes that one tensor may take as float32.
 
     Raises:
-        UnreadableBody: The body is no safetensors file, or its header and its bytes disagree.
-        WrongDtype: A type that is none of `DTYPES`.
-        WrongShape: There are more axes than any field has.
-        BodyTooLarge: A tensor is small in its own type and too large as float32.
+        Problem: unreadable-body: The body is no safetensors file, or its header and its bytes disagree.
+        Problem: wrong-dtype: A type that is none of `DTYPES`.
+        Problem: wrong-shape: There are more axes than any field has.
+        Problem: body-too-large: A tensor is small in its own type and too large as float32.
     """
     length = int.from_bytes(body[:_PREFIX], "little")
     if length > MAX_HEADER:
-        raise UnreadableBody(f"the safetensors header says it is {length} bytes long; the limit is {MAX_HEADER}")
+        raise Problem(
+            "unreadable-body", f"the safetensors header says it is {length} bytes long; the limit is {MAX_HEADER}"
+        )
     try:
         entries = deserialize(bytes(body))  # type: ignore[no-untyped-call]  # its stub is not annotated
     except SafetensorError as error:
-        raise UnreadableBody(f"not a safetensors file: {str(error)[:160]}") from error
+        raise Problem("unreadable-body", f"not a safetensors file: {str(error)[:160]}") from error
     return {name: _tensor(entry, name[:64], max_bytes) for name, entry in sorted(entries, key=lambda item: item[0])}
 
 
@@ -61,5 +63,5 @@ def write(named: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> byt
 
 def _tensor(entry: dict[str, Any], name: str, max_bytes: int) -> NDArray[Any]:
     if entry["dtype"] not in DTYPES:
-        raise WrongDtype(f'{name}: dtype "{entry["dtype"]}" is not read; use one such as "F32"', array=name)
+        raise Problem("wrong-dtype", f'{name}: dtype "{entry["dtype"]}" is not read; use one such as "F32"', array=name)
     return buffers.view(entry["data"], DTYPES[entry["dtype"]], entry["shape"], name, max_bytes, "the safetensors file")

@@ -13,10 +13,10 @@ from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 
+from serving.errors import Problem
 from serving.http.rendering import CLIENT_CLOSED, problem_response
 from serving.observability.metrics import UNKNOWN
 from serving.observability.request_log import ID_HEADER, Entry, request_id
-from serving.problem_details import InternalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +72,7 @@ class Access:
                 logger.exception("%s %s id=%s", scope["method"], quote(scope["path"][:128]), name)
                 if status != CLIENT_CLOSED:
                     raise  # a response has begun: the server closes the connection
-                problem = InternalError(f"an internal error; the log has it under the id {name}")
+                problem = Problem("internal-error", f"an internal error; the log has it under the id {name}")
                 await problem_response(problem, scope["path"])(scope, receive, sending)
             finally:
                 self._record(scope, status, time.perf_counter() - start, (read, written))

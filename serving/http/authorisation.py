@@ -19,8 +19,8 @@ from starlette.datastructures import Headers
 from starlette.routing import Mount
 
 from serving.auth.guard import ANYONE, OPEN
+from serving.errors import Problem
 from serving.http.rendering import refusal
-from serving.problem_details import Problem, UnknownRoute
 
 if TYPE_CHECKING:
     import re
@@ -108,9 +108,9 @@ class Authorisation:
         """Return the caller of a path.
 
         Raises:
-            Unauthenticated: There is no key, or an unknown one.
-            UnknownRoute: No route with a declaration has the path.
-            Forbidden: The key lacks the scope.
+            Problem: unauthenticated: There is no key, or an unknown one.
+            Problem: unknown-route: No route with a declaration has the path.
+            Problem: forbidden: The key lacks the scope.
         """
         if not self._guard.keyed:
             return ANYONE
@@ -118,7 +118,7 @@ class Authorisation:
             if route.pattern.match(path):
                 return self._guard.admit(route.scope, authorization)
         self._guard.reject_unknown(authorization)
-        raise UnknownRoute(f"there is nothing at {path[:128]}; /docs lists what there is")
+        raise Problem("unknown-route", f"there is nothing at {path[:128]}; /docs lists what there is")
 
     @cached_property
     def _declared(self) -> list[Declared]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from starlette.requests import ClientDisconnect, Request
 
-from serving.problem_details import BodyTooLarge, SlowBody
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -32,25 +32,29 @@ async def read(request: Request, ticket: Ticket, max_bytes: int, seconds: float)
         seconds: How long the whole body may take.
 
     Raises:
-        BodyTooLarge: More bytes than the limit were announced or sent.
-        SlowBody: The body was not complete in time.
-        Overloaded: The bodies of all requests in flight take too many bytes.
+        Problem: body-too-large: More bytes than the limit were announced or sent.
+        Problem: slow-body: The body was not complete in time.
+        Problem: overloaded: The bodies of all requests in flight take too many bytes.
         ClientDisconnect: The client left first.
     """
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and (len(announced) > 18 or int(announced) > max_bytes):
-        raise BodyTooLarge(f"Content-Length is {announced[:32]}; the limit is {max_bytes} bytes", headers=_CLOSE)
+        raise Problem(
+            "body-too-large", f"Content-Length is {announced[:32]}; the limit is {max_bytes} bytes", headers=_CLOSE
+        )
     body = bytearray()
     try:
         async with asyncio.timeout(seconds):
             async for chunk in request.stream():
                 if len(body) + len(chunk) > max_bytes:
-                    raise BodyTooLarge(f"the body is longer than the limit of {max_bytes} bytes", headers=_CLOSE)
+                    raise Problem(
+                        "body-too-large", f"the body is longer than the limit of {max_bytes} bytes", headers=_CLOSE
+                    )
                 ticket.hold(len(chunk))
                 body += chunk
     except TimeoutError as error:
         detail = f"{len(body)} bytes arrived within {seconds:g} s, and the body was not complete"
-        raise SlowBody(detail, headers=_CLOSE) from error
+        raise Problem("slow-body", detail, headers=_CLOSE) from error
     return body
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from serving.codecs.formats import Body, Written
-from serving.problem_details import WrongInput
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -42,14 +42,14 @@ class DerivativeBody(Body):
         """Return the arrays of the body.
 
         Raises:
-            WrongInput: There is no cotangent or tangent, beside what `Body.read` refuses.
+            Problem: wrong-input: There is no cotangent or tangent, beside what `Body.read` refuses.
         """
         found = super().read(names, max_bytes, optional)
         product = self._card.product
         role = VECTORS[product.kind] if product else ""
         if not any(name.startswith(f"{role}.") for name in found):
             expected = [name for name in names if name.startswith(f"{role}.")]
-            raise WrongInput(f"expected {' or '.join(expected)} but got none", array=expected[0])
+            raise Problem("wrong-input", f"expected {' or '.join(expected)} but got none", array=expected[0])
         self._sent = frozenset(found)
         return found
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fastapi.routing import APIRoute
 
-from serving.problem_details import InvalidParameter
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -39,8 +39,8 @@ def version_number(text: str) -> int:
     """Return the number of a model version.
 
     Raises:
-        InvalidParameter: The text is no number of at most nine digits.
+        Problem: invalid-parameter: The text is no number of at most nine digits.
     """
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise InvalidParameter(f'expected a number as model version but got "{text[:32]}"')
+        raise Problem("invalid-parameter", f'expected a number as model version but got "{text[:32]}"')
     return int(text)

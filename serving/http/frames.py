@@ -25,11 +25,11 @@ import orjson
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from serving import problem_details
+from serving import errors
 from serving.codecs.negotiation import MULTIPART
+from serving.errors import Problem
 from serving.http import body
 from serving.http.connection import BREAK_OFF
-from serving.problem_details import Problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -95,9 +95,7 @@ class FrameStream(Response):
             self._metrics.rejected.labels(problem.kind).inc()
             logger.warning("a rollout ends after frame %d: %s", number, problem.detail)
             document = orjson.dumps(problem.details().model_dump(exclude_none=True))
-            await write(
-                self._delimited(document, problem_details.MEDIA_TYPE, {NUMBER: str(number + 1), **problem.headers})
-            )
+            await write(self._delimited(document, errors.MEDIA_TYPE, {NUMBER: str(number + 1), **problem.headers}))
             scope["extensions"][BREAK_OFF]["call"]()
             return
         await write(f"--{self._boundary}--\r\n".encode(), more=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, get_args
 
+from serving.errors import Problem
 from serving.inference.policy import ANY, Outside, Policy
 from serving.inference.span import Span
-from serving.problem_details import InvalidParameter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +58,7 @@ def policy(query: Mapping[str, str]) -> Policy:
     """Return the policy that query parameters describe.
 
     Raises:
-        InvalidParameter: The tolerance is no positive number, or another parameter is none of its values.
+        Problem: invalid-parameter: The tolerance is no positive number, or another parameter is none of its values.
     """
     if not query:
         return ANY
@@ -79,7 +79,7 @@ def _tolerance(text: str | None) -> float | None:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise InvalidParameter(f'tolerance: expected a positive number but got "{text[:32]}"')
+        raise Problem("invalid-parameter", f'tolerance: expected a positive number but got "{text[:32]}"')
     return value
 
 
@@ -88,18 +88,18 @@ def _outside(text: str) -> Outside:
         if text == known:
             found: Outside = known
             return found
-    raise InvalidParameter(f'outside: expected {" or ".join(get_args(Outside))} but got "{text[:32]}"')
+    raise Problem("invalid-parameter", f'outside: expected {" or ".join(get_args(Outside))} but got "{text[:32]}"')
 
 
 def _count(name: str, text: str | None, least: int) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) >= least):
-        raise InvalidParameter(f'{name}: expected a whole number from {least} but got "{text[:32]}"')
+        raise Problem("invalid-parameter", f'{name}: expected a whole number from {least} but got "{text[:32]}"')
     return int(text)
 
 
 def _boolean(name: str, text: str) -> bool:
     if text.lower() not in {"true", "false"}:
-        raise InvalidParameter(f'{name}: expected true or false but got "{text[:32]}"')
+        raise Problem("invalid-parameter", f'{name}: expected true or false but got "{text[:32]}"')
     return text.lower() == "true"

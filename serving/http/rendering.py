@@ -8,18 +8,8 @@ import orjson
 from fastapi.routing import iter_route_contexts
 from starlette.responses import Response
 
-from serving import problem_details
-from serving.problem_details import (
-    InvalidParameter,
-    MethodNotAllowed,
-    ModelFailed,
-    NotDifferentiable,
-    Problem,
-    UnknownModel,
-    UnknownRoute,
-    UnknownVersion,
-    UnreadableBody,
-)
+from serving import errors
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -50,23 +40,24 @@ def problem_response(problem: Problem, path: str) -> Response:
             document = {"error": problem.detail}
         case ["umbridge"]:
             status, document = _umbridge(problem)
-        case ["tesseract"] if status == InvalidParameter.status:
+        case ["tesseract"] if status == 422:
             document = _tesseract(problem)
         case _:
-            document, media_type = problem.details().model_dump(exclude_none=True), problem_details.MEDIA_TYPE
+            document, media_type = problem.details().model_dump(exclude_none=True), errors.MEDIA_TYPE
     return Response(orjson.dumps(document), status_code=status, headers=problem.headers, media_type=media_type)
 
 
 def _umbridge(problem: Problem) -> tuple[int, dict[str, Any]]:
     """Return status and error document of UM-Bridge, which has 400 and 500 and four types."""
-    name, status = type(problem).__name__, problem.status
-    if isinstance(problem, UnknownModel | UnknownVersion):
+    status = problem.status
+    name = "".join(part.capitalize() for part in problem.kind.split("-"))
+    if problem.kind in {"unknown-model", "unknown-version"}:
         name, status = "ModelNotFound", 400
-    elif isinstance(problem, NotDifferentiable):
+    elif problem.kind == "not-differentiable":
         name, status = "UnsupportedFeature", 400
-    elif isinstance(problem, ModelFailed):
+    elif status == 502:
         name, status = "InvalidOutput", 500
-    elif status in {UnreadableBody.status, InvalidParameter.status}:
+    elif status in {400, 422}:
         name, status = "InvalidInput", 400
     return status, {"error": {"type": name, "message": problem.detail}}
 
@@ -83,10 +74,12 @@ def _tesseract(problem: Problem) -> dict[str, Any]:
 def from_router(request: Request, error: HTTPException) -> Problem:
     """Return the problem for an unknown path or a wrong method, which the router refuses by itself."""
     path = request.url.path[:128]
-    if error.status_code == MethodNotAllowed.status:
+    if error.status_code == 405:
         allowed = _methods(request) or "GET, HEAD"  # files are only read
-        return MethodNotAllowed(f"{path} takes {allowed}, not {request.method[:16]}", headers={"Allow": allowed})
-    return UnknownRoute(f"there is nothing at {path}; /docs lists what there is")
+        return Problem(
+            "method-not-allowed", f"{path} takes {allowed}, not {request.method[:16]}", headers={"Allow": allowed}
+        )
+    return Problem("unknown-route", f"there is nothing at {path}; /docs lists what there is")
 
 
 def _methods(request: Request) -> str:
@@ -102,4 +95,4 @@ def from_validation(error: RequestValidationError) -> Problem:
     """Return the problem for the first path or query parameter that is out of its range."""
     first = error.errors()[0]
     parameter = " ".join(str(part)[:64] for part in first["loc"])
-    return InvalidParameter(f"{parameter}: {first['msg']}; got {str(first.get('input'))[:64]!r}")
+    return Problem("invalid-parameter", f"{parameter}: {first['msg']}; got {str(first.get('input'))[:64]!r}")

@@ -17,6 +17,7 @@ from serving.catalogue import examples
 from serving.catalogue.summary import Model, Readiness
 from serving.codecs import json_arrays, negotiation, npy, safetensors
 from serving.codecs.formats import Body, origin, write_example
+from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
 from serving.http import body, frames, policies
 from serving.http.authorisation import requires
 from serving.http.derivatives import DerivativeBody
@@ -32,7 +33,6 @@ from serving.http.schemas import (
     VjpRequest,
     VjpResponse,
 )
-from serving.problem_details import MEDIA_TYPE, InvalidParameter, ProblemDetails
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ def _terms(card: Card, request: Request, choose: Callable[[Headers, str], str]) 
         choose: Chooses the media type of the response by the headers and the media type of the body.
 
     Raises:
-        Refused: A media type or a parameter is not known, or the caller has to wait.
+        Problem: A media type or a parameter is not known, or the caller has to wait.
     """
     sent = negotiation.request_type(request.headers)
     terms = Terms(sent, choose(request.headers, sent), policies.policy(request.query_params))
@@ -338,7 +338,9 @@ async def _example(
 ) -> examples.Example:
     repository, sampled = service.settings.repository, seed is not None or grid is not None
     if index is not None and sampled:
-        raise InvalidParameter("index is a stored sample, seed and grid make a new one: send one or the other")
+        raise Problem(
+            "invalid-parameter", "index is a stored sample, seed and grid make a new one: send one or the other"
+        )
     if index is not None or (not sampled and not service.classical.samples(card)):
         return await asyncio.to_thread(examples.load, repository, card, index or 0)
     points = card.grid.declared[0] if grid is None else grid

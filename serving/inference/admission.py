@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from serving.problem_details import Overloaded
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ class Admission:
         """Count one request as long as the context lasts, and all of its bytes.
 
         Raises:
-            Overloaded: The limit of requests is reached.
+            Problem: overloaded: The limit of requests is reached.
         """
         self.begin()
         ticket = Ticket(self)
@@ -49,10 +49,10 @@ class Admission:
         """Count one request.
 
         Raises:
-            Overloaded: The limit of requests is reached.
+            Problem: overloaded: The limit of requests is reached.
         """
         if self._requests >= self._max_requests:
-            raise Overloaded(f"{self._requests} requests are in flight, which is the limit")
+            raise Problem("overloaded", f"{self._requests} requests are in flight, which is the limit")
         self._requests += 1
 
     def end(self, held: int) -> None:
@@ -64,10 +64,10 @@ class Admission:
         """Count further bytes.
 
         Raises:
-            Overloaded: The limit of bytes is reached.
+            Problem: overloaded: The limit of bytes is reached.
         """
         if self.bytes + count > self._max_bytes:
-            raise Overloaded(f"{self.bytes} bytes of requests are in flight, of at most {self._max_bytes}")
+            raise Problem("overloaded", f"{self.bytes} bytes of requests are in flight, of at most {self._max_bytes}")
         self.bytes += count
 
 
@@ -82,7 +82,7 @@ class Ticket:
         """Count bytes that have arrived.
 
         Raises:
-            Overloaded: The limit of bytes is reached.
+            Problem: overloaded: The limit of bytes is reached.
         """
         self._admission.hold(count)
         self.held += count

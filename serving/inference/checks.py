@@ -12,18 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from serving.catalogue.card import FRAME
+from serving.errors import Problem
 from serving.inference import tokens
 from serving.inference.location import first
-from serving.problem_details import (
-    GridOutOfLimits,
-    InvalidParameter,
-    NonFinite,
-    NonFiniteOutput,
-    NonPositive,
-    OutOfRange,
-    WrongInput,
-    WrongShape,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,21 +38,24 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
         sample.
 
     Raises:
-        WrongInput: No input is there, so that the grid is unknown.
-        WrongShape: A rank that is neither a sample's nor a batch's, another number of components, an empty batch, or
+        Problem: wrong-input: No input is there, so that the grid is unknown.
+        Problem: wrong-shape: A rank that is neither a sample's nor a batch's, another number of components, an empty
+            batch, or
             inputs of different shapes.
-        GridOutOfLimits: An axis outside the card's limits.
-        NonFinite: NaN, infinity, or a value beyond float32.
-        NonPositive: A value at or below zero where the card says positive.
-        OutOfRange: A parameter outside the card's limits.
-        WrongDtype: Floating-point numbers where the card says integers.
-        WrongToken: An integer outside the vocabulary, or padding elsewhere than behind the tokens.
+        Problem: grid-out-of-limits: An axis outside the card's limits.
+        Problem: non-finite: NaN, infinity, or a value beyond float32.
+        Problem: non-positive: A value at or below zero where the card says positive.
+        Problem: out-of-range: A parameter outside the card's limits.
+        Problem: wrong-dtype: Floating-point numbers where the card says integers.
+        Problem: wrong-token: An integer outside the vocabulary, or padding elsewhere than behind the tokens.
     """
     sent = [tensor for tensor in card.inputs if tensor.name in arrays]
     lead = next((tensor for tensor in sent if tensor.points is None), None)
     if lead is None:
         names = [tensor.name for tensor in card.inputs if tensor.points is None]
-        raise WrongInput(f"no input was sent, so the grid is unknown; send {' or '.join(names)}", array=names[0])
+        raise Problem(
+            "wrong-input", f"no input was sent, so the grid is unknown; send {' or '.join(names)}", array=names[0]
+        )
     found = {tensor.name: _batch(arrays[tensor.name], tensor, card) for tensor in sent}
     for tensor in sent:
         _check_same_shape(arrays, tensor, lead)
@@ -82,12 +76,12 @@ def sent_frames(arrays: Mapping[str, NDArray[Any]], card: Card) -> int | None:
         card: The model's card.
 
     Raises:
-        WrongShape: Two have different frames.
+        Problem: wrong-shape: Two have different frames.
     """
     found = [(name, arrays[name].shape[1]) for name in _with_frames(card) if name in arrays]
     for name, count in found[1:]:
         if count != found[0][1]:
-            raise WrongShape(f"{name} has {count} frames and {found[0][0]} {found[0][1]}", array=name)
+            raise Problem("wrong-shape", f"{name} has {count} frames and {found[0][0]} {found[0][1]}", array=name)
     return found[0][1] if found else None
 
 
@@ -105,18 +99,19 @@ def frames(arrays: Mapping[str, NDArray[Any]], count: int, card: Card, max_bytes
         max_bytes: The most bytes of all frames of one output.
 
     Raises:
-        InvalidParameter: The frames of all samples take more.
-        WrongShape: Cotangents have other frames.
+        Problem: invalid-parameter: The frames of all samples take more.
+        Problem: wrong-shape: Cotangents have other frames.
     """
     sent = sent_frames(arrays, card)
     if sent not in {None, count}:
         name = _with_frames(card)[0]
-        raise WrongShape(f"{name} has {sent} frames; expected {count}, as frames says", array=name)
+        raise Problem("wrong-shape", f"{name} has {sent} frames; expected {count}, as frames says", array=name)
     samples, points = len(next(iter(arrays.values()))), math.prod(card.grid_of(arrays))
     most = max_bytes // (4 * samples * points * max(math.prod(tensor.vector) for tensor in card.outputs))
     if count > most:
-        raise InvalidParameter(
-            f"frames: expected at most {most} of {samples} samples with {points} points but got {count}"
+        raise Problem(
+            "invalid-parameter",
+            f"frames: expected at most {most} of {samples} samples with {points} points but got {count}",
         )
     return np.zeros((samples, count), np.int32)
 
@@ -131,7 +126,7 @@ def not_finite(outputs: Mapping[str, NDArray[np.float32]]) -> NDArray[np.bool_]:
 
 def output_fault(
     outputs: Mapping[str, NDArray[np.float32]], failed: NDArray[np.bool_], card: Card, *, single: bool
-) -> NonFiniteOutput:
+) -> Problem:
     """Return the error about samples that a model failed on.
 
     Args:
@@ -148,7 +143,8 @@ def output_fault(
     if not failed.all():
         others = f"; {int(failed.sum())} of {len(failed)} samples fail, and partial=true returns the others"
     which = f" for {'this' if single else f'sample {sample} of'} {', '.join(tensor.name for tensor in card.inputs)}"
-    return NonFiniteOutput(
+    return Problem(
+        "non-finite-output",
         f"{model}{which} is not finite ({location} is {value}){others}",
         array=card.inputs[0].name,
         index=None if single else [sample],
@@ -169,7 +165,8 @@ def _check_same_shape(arrays: Mapping[str, NDArray[Any]], tensor: Tensor, lead: 
     if tensor.points is not None:
         own, other = own[:-axes], other[:-axes]
     if own != other:
-        raise WrongShape(
+        raise Problem(
+            "wrong-shape",
             f"{tensor.name} has shape {arrays[tensor.name].shape} and {lead.name} {arrays[lead.name].shape}; "
             "expected the same samples and grid",
             array=tensor.name,
@@ -196,7 +193,8 @@ def _numbers(array: NDArray[Any] | None, parameter: Parameter, count: int) -> ND
     if array is None:
         return np.full(count, parameter.default, np.float32)
     if array.shape not in {(), (count,)}:
-        raise WrongShape(
+        raise Problem(
+            "wrong-shape",
             f"{parameter.name} has shape {array.shape}; expected one number, or one per sample ({count},)",
             array=parameter.name,
         )
@@ -215,7 +213,8 @@ def _check_range(cast: NDArray[np.float32], values: NDArray[Any], parameter: Par
     outside = (cast < low) | (cast > high)
     if outside.any():
         location = first(outside, parameter.name)
-        raise OutOfRange(
+        raise Problem(
+            "out-of-range",
             f"{location} is {values[location.index]}; expected {low:g} to {high:g}",
             array=parameter.name,
             index=location.shown,
@@ -242,21 +241,28 @@ def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
     """Return the array as a batch, after checks of its rank and grid."""
     values = _ranked(array, tensor)
     if len(values) == 0:
-        raise WrongShape(
-            f'expected at least one field but got shape {array.shape} for "{tensor.name}"', array=tensor.name
+        raise Problem(
+            "wrong-shape",
+            f'expected at least one field but got shape {array.shape} for "{tensor.name}"',
+            array=tensor.name,
         )
     count = len(tensor.leading)
     for size, expected in zip(values.shape[1 : 1 + count], tensor.leading, strict=True):
         if size != expected and expected is not None:
             names = f" ({', '.join(tensor.components)})" if tensor.components else ""
-            raise WrongShape(f"{tensor.name} has {size} components; expected {expected}{names}", array=tensor.name)
+            raise Problem(
+                "wrong-shape", f"{tensor.name} has {size} components; expected {expected}{names}", array=tensor.name
+            )
         if size == 0:
-            raise WrongShape(f"{tensor.name} has no frames", array=tensor.name)
+            raise Problem("wrong-shape", f"{tensor.name} has no frames", array=tensor.name)
     for axis, fixed, size in zip(grid.axes, tensor.sizes[1 + count :], values.shape[1 + count :], strict=True):
         if fixed is not None and size != fixed:
-            raise WrongShape(f'{tensor.name} has {size} points along "{axis}"; expected {fixed}', array=tensor.name)
+            raise Problem(
+                "wrong-shape", f'{tensor.name} has {size} points along "{axis}"; expected {fixed}', array=tensor.name
+            )
         if fixed is None and not grid.minimum <= size <= grid.maximum:
-            raise GridOutOfLimits(
+            raise Problem(
+                "grid-out-of-limits",
                 f'{tensor.name} has {size} points along "{axis}"; the model takes {grid.minimum} to {grid.maximum}',
                 array=tensor.name,
             )
@@ -266,7 +272,8 @@ def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
 def _ranked(array: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
     rank = len(tensor.axes)
     if array.ndim not in {rank - 1, rank}:
-        raise WrongShape(
+        raise Problem(
+            "wrong-shape",
             f"expected ({', '.join(tensor.axes)}) or ({', '.join(tensor.axes[1:])}) but got shape {array.shape} "
             f'for "{tensor.name}"',
             array=tensor.name,
@@ -280,7 +287,7 @@ def _check_finite(cast: NDArray[np.float32], values: NDArray[Any], name: str, *,
         location = first(~finite, name, single=single)
         value = values[location.index]
         reason = ", beyond the range of float32" if np.isfinite(value) else "; values must be finite"
-        raise NonFinite(f"{location} is {value}{reason}", array=name, index=location.shown)
+        raise Problem("non-finite", f"{location} is {value}{reason}", array=name, index=location.shown)
 
 
 def _check_positive(cast: NDArray[np.float32], values: NDArray[Any], tensor: Tensor, *, single: bool) -> None:
@@ -291,7 +298,8 @@ def _check_positive(cast: NDArray[np.float32], values: NDArray[Any], tensor: Ten
         location = first(~positive, tensor.name, single=single)
         value = values[location.index]
         zero = " (zero in float32)" if value > 0 else ""
-        raise NonPositive(
+        raise Problem(
+            "non-positive",
             f"{location} is {value}{zero}; {_article(tensor.meaning)} must be positive",
             array=tensor.name,
             index=location.shown,

@@ -20,11 +20,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from serving.errors import Problem
 from serving.inference import checks
 from serving.inference.executor import Executor
 from serving.inference.prediction import offload
 from serving.inference.shape_queue import RUN_BYTES, Call, ShapeQueue
-from serving.problem_details import ModelNotReady, Problem, TritonUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +65,7 @@ class Dispatcher:
             Batches `[B, ...]` by name, in the order of the inputs.
 
         Raises:
-            Failed: One of its kinds; the request's other calls are cancelled.
+            Problem: One of its kinds; the request's other calls are cancelled.
         """
         pieces = list(cut(inputs, samples_per_call(inputs, card.limits.batch)))
         if len(pieces) == 1:
@@ -109,7 +109,7 @@ class Dispatcher:
         """Run calls of one shape as one batch; return their outputs in order.
 
         Raises:
-            Failed: One of its kinds.
+            Problem: One of its kinds.
         """
         inputs = await offload(sum(call.bytes for call in calls), join, [call.inputs for call in calls])
         seconds = max(call.deadline for call in calls) - asyncio.get_running_loop().time()
@@ -124,12 +124,12 @@ class Dispatcher:
         """Run the model, and report what has disappeared where it cannot be run."""
         try:
             return await self._servers.infer(card.model, card.version, inputs, seconds=seconds, request_id=request_id)
-        except TritonUnavailable:
-            if not self._servers.responds:
-                self._availability.lost()
-            raise
         except Problem as problem:
-            if isinstance(problem, ModelNotReady):
+            if problem.kind == "triton-unavailable":
+                if not self._servers.responds:
+                    self._availability.lost()
+                raise
+            if problem.kind == "model-not-ready":
                 self._availability.withdraw(card)
             notes = "\n".join(getattr(problem, "__notes__", ()))
             logger.warning("%s version %d: %s %s", card.model, card.version, problem.detail, notes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from serving.problem_details import ModelFailed
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -42,7 +42,7 @@ class Executor:
         """Queue a call, and start it if there is capacity.
 
         Raises:
-            Overloaded: The queue is full.
+            Problem: overloaded: The queue is full.
         """
         self._queue.add(call)
         self._start()
@@ -76,7 +76,7 @@ class Executor:
         try:
             outputs = await self._run(calls)
         except Exception as error:  # noqa: BLE001 - the callers raise it
-            if isinstance(error, ModelFailed) and len(calls) > 1:
+            if isinstance(error, Problem) and error.kind == "model-failed" and len(calls) > 1:
                 for call in calls:
                     await self._execute([call])
                 return

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from serving.errors import Problem
 from serving.inference.span import Span
-from serving.problem_details import InvalidParameter, OutsideTraining, ToleranceUnmet
 from serving.quality import ERROR_BOUND, NOVELTY
 
 if TYPE_CHECKING:
@@ -59,19 +59,23 @@ class Policy:
         """Refuse what a model cannot do, before it runs.
 
         Raises:
-            ToleranceUnmet: A tolerance for a model without error bounds and without a solver.
-            InvalidParameter: The treatment of inputs outside depends on a novelty that the model does not report, or
+            Problem: tolerance-unmet: A tolerance for a model without error bounds and without a solver.
+            Problem: invalid-parameter: The treatment of inputs outside depends on a novelty that the model does not
+                report, or
                 the frames are not its own; see `Span.count`.
         """
         card = case.card
         self.span.count(card)
         if self.bypasses(card) and not case.solver:
-            raise ToleranceUnmet(
+            raise Problem(
+                "tolerance-unmet",
                 f'"{card.model}" reports no {ERROR_BOUND}, and no classical solver solves its problem '
-                f'"{card.problem}", so no tolerance can be met'
+                f'"{card.problem}", so no tolerance can be met',
             )
         if self.outside != "answer" and NOVELTY not in card.quality:
-            raise InvalidParameter(f'outside={self.outside} needs a {NOVELTY}, which "{card.model}" does not report')
+            raise Problem(
+                "invalid-parameter", f'outside={self.outside} needs a {NOVELTY}, which "{card.model}" does not report'
+            )
 
     @property
     def demands(self) -> bool:
@@ -98,8 +102,8 @@ class Policy:
         """Return which samples `[B]` have to be solved classically.
 
         Raises:
-            OutsideTraining: An input is outside and is to be refused, or cannot be solved.
-            ToleranceUnmet: An error bound is too large, and there is no solver.
+            Problem: outside-training: An input is outside and is to be refused, or cannot be solved.
+            Problem: tolerance-unmet: An error bound is too large, and there is no solver.
         """
         quality = quality.worst
         loose, outside = self._loose(quality), np.zeros_like(quality.solved)
@@ -115,7 +119,7 @@ class Policy:
         """Refuse classical solutions whose bounds are too large.
 
         Raises:
-            ToleranceUnmet: One is.
+            Problem: tolerance-unmet: One is.
         """
         quality = quality.worst
         loose = self._loose(quality)
@@ -129,9 +133,10 @@ class Policy:
         bounds = quality.numbers[ERROR_BOUND]
         return ~(bounds <= self.tolerance) & ~(quality.solved & np.isnan(bounds))
 
-    def _unmet(self, case: Case, quality: Quality, sample: int) -> ToleranceUnmet:
+    def _unmet(self, case: Case, quality: Quality, sample: int) -> Problem:
         bound = quality.numbers[ERROR_BOUND][sample]
-        return ToleranceUnmet(
+        return Problem(
+            "tolerance-unmet",
             f"sample {sample} has an {ERROR_BOUND} of {bound:.3g}; expected at most {self.tolerance:g}",
             **case.where(sample),
         )
@@ -141,9 +146,10 @@ class Policy:
 ANY = Policy()
 
 
-def _outside(case: Case, quality: Quality, sample: int) -> OutsideTraining:
+def _outside(case: Case, quality: Quality, sample: int) -> Problem:
     reason = "" if case.solver else f', and no classical solver solves its problem "{case.card.problem}"'
-    return OutsideTraining(
+    return Problem(
+        "outside-training",
         f"sample {sample} has a {NOVELTY} of {quality.numbers[NOVELTY][sample]:.2g}: it is unlike the training data of "
         f'"{case.card.model}"{reason}',
         **case.where(sample),

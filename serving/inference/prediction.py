@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from serving.catalogue.card import FRAME
+from serving.errors import Problem
 from serving.inference import checks
 from serving.inference.policy import ANY, Policy
 from serving.inference.producer import ModelInput, Run
-from serving.problem_details import DeadlineExceeded, ModelFailed, ModelNotReady, NonFiniteOutput
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -61,7 +61,7 @@ class Exchange(Protocol[Written_co]):
             optional: The names that a request may leave out.
 
         Raises:
-            Refused: One of its kinds.
+            Problem: One of its kinds.
         """
         ...
 
@@ -77,7 +77,7 @@ class Exchange(Protocol[Written_co]):
             quality: What is known about them, `[B]` also for a single sample.
 
         Raises:
-            Refused: The outputs cannot be written in the requested format.
+            Problem: The outputs cannot be written in the requested format.
         """
         ...
 
@@ -89,7 +89,7 @@ class Payer(Protocol):
         """Pay for so many samples.
 
         Raises:
-            RateLimited: The rate is exceeded.
+            Problem: rate-limited: The rate is exceeded.
         """
         ...
 
@@ -152,9 +152,10 @@ class Predictor:
             async with asyncio.timeout_at(deadline):
                 yield deadline
         except TimeoutError as error:
-            raise DeadlineExceeded(f"no response within {seconds:g} s") from error
-        except ModelFailed as error:
-            self._metrics.model_failures.labels(card.model, card.version, error.kind).inc()
+            raise Problem("deadline-exceeded", f"no response within {seconds:g} s") from error
+        except Problem as error:
+            if error.status == 502:
+                self._metrics.model_failures.labels(card.model, card.version, error.kind).inc()
             raise
 
     async def _predict(self, run: Run, exchange: Exchange[Result], caller: Payer) -> Result:
@@ -169,7 +170,7 @@ class Predictor:
             size = sum(array.nbytes for array in outputs.values())
             outputs, quality = await offload(size, check, run, outputs, quality, inputs.single)
             if quality.failed is not None and quality.failed.any():
-                self._metrics.model_failures.labels(card.model, card.version, NonFiniteOutput.kind).inc()
+                self._metrics.model_failures.labels(card.model, card.version, "non-finite-output").inc()
             return await offload(size, encode, card, exchange, outputs, quality, inputs.single)
 
     async def _parse(self, run: Run, exchange: Exchange[Any], frame_bytes: int) -> ModelInput:
@@ -192,8 +193,8 @@ async def or_successor(run: Run, successor: Successor | None, work: Callable[[Ru
     """
     try:
         return await work(run)
-    except ModelNotReady:
-        if successor is None:
+    except Problem as problem:
+        if problem.kind != "model-not-ready" or successor is None:
             raise
         left = run.deadline - asyncio.get_running_loop().time()
         return await work(replace(run, card=await successor(run.card, left / 2)))  # the rest of the time is the work's
@@ -212,7 +213,7 @@ def parse(run: Run, exchange: Exchange[Any], max_bytes: int, frame_bytes: int) -
         The checked inputs.
 
     Raises:
-        Refused: One of its kinds.
+        Problem: One of its kinds.
     """
     card = run.card
     arrays, single = checks.batch(exchange.read(card.names, max_bytes, card.optional), card)
@@ -235,7 +236,7 @@ def check(run: Run, outputs: Outputs, quality: Quality, single: bool) -> tuple[O
         Outputs and quality; those of samples that failed are NaN.
 
     Raises:
-        NonFiniteOutput: The model's output for a sample is not finite, or for all of them.
+        Problem: non-finite-output: The model's output for a sample is not finite, or for all of them.
     """
     failed = checks.not_finite(outputs)
     if failed.all() or (failed.any() and not run.policy.partial):

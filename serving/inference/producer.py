@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from serving.catalogue.card import FRAME
+from serving.errors import Problem
 from serving.inference import checks
 from serving.inference.policy import Case
-from serving.problem_details import ModelNotReady
 from serving.quality import Quality, split
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Producer:
         """Refuse a policy that the model cannot meet, before anything is computed.
 
         Raises:
-            Refused: One of its kinds.
+            Problem: One of its kinds.
         """
         run.policy.check(Case(run.card, self._classical.solves(run.card)))
 
@@ -158,7 +158,9 @@ class Producer:
         some = {name: array[coarse] for name, array in inputs.arrays.items()}
         try:
             results = await self._solver.predict(card, some, run.deadline, run.request_id)
-        except ModelNotReady:  # it has just gone
+        except Problem as problem:
+            if problem.kind != "model-not-ready":  # it has just gone
+                raise
             return outputs, quality
         refined, known = split(results, run.card.quality, trajectories=run.card.frames is not None)
         return replaced(outputs, coarse, refined), quality.refine(coarse, known)

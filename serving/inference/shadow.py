@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from serving.problem_details import Problem
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from serving.catalogue.card import Card

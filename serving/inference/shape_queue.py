@@ -12,7 +12,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from serving.problem_details import Overloaded
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from serving.inference.backend import Batch, Outputs
@@ -80,10 +80,10 @@ class ShapeQueue:
         """Queue a call behind those of its shape; a new shape is served after all others.
 
         Raises:
-            Overloaded: `MAX_WAITING` calls wait.
+            Problem: overloaded: `MAX_WAITING` calls wait.
         """
         if self.waiting >= MAX_WAITING:
-            raise Overloaded(f'{self.waiting} calls of "{self._model}" wait, the maximum')
+            raise Problem("overloaded", f'{self.waiting} calls of "{self._model}" wait, the maximum')
         self._calls.setdefault(call.shape, deque()).append(call)
         self.waiting += 1
 

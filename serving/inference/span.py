@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from serving.problem_details import InvalidParameter
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from serving.catalogue.card import Card
@@ -31,13 +31,13 @@ class Span:
         """Return the frames that a model of trajectories computes; None for any other model.
 
         Raises:
-            InvalidParameter: More than the model's limit, or any for a model of single fields.
+            Problem: invalid-parameter: More than the model's limit, or any for a model of single fields.
         """
         if card.frames is None:
             if self.frames is not None:
-                raise InvalidParameter(f'frames: "{card.model}" computes no trajectories')
+                raise Problem("invalid-parameter", f'frames: "{card.model}" computes no trajectories')
             return None
         found = card.frames.trained if self.frames is None else self.frames
         if found > card.frames.maximum:
-            raise InvalidParameter(f"frames: expected at most {card.frames.maximum} but got {found}")
+            raise Problem("invalid-parameter", f"frames: expected at most {card.frames.maximum} but got {found}")
         return found

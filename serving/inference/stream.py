@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from serving.errors import Problem
 from serving.inference.policy import ANY, Case
 from serving.inference.prediction import Predictor, check, encode, offload, or_successor
 from serving.inference.producer import Run
 from serving.inference.rollout import Rollout
-from serving.problem_details import InvalidParameter, ModelFailed, Problem, Unavailable
 from serving.quality import split
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Progress:
         """Return the results of a call, with what is known about the frames.
 
         Raises:
-            OutsideTraining: A trajectory is outside, and is not to go on.
+            Problem: outside-training: A trajectory is outside, and is not to go on.
         """
         outputs, quality = split(results, self.run.card.quality, trajectories=True)
         piece = Piece(outputs, quality)
@@ -196,11 +196,13 @@ class StreamPredictor(Predictor):
         """Return the frames of the next call of the model.
 
         Raises:
-            Unavailable: The service is shutting down.
+            Problem: unavailable: The service is shutting down.
         """
         run = progress.run
         if asyncio.get_running_loop().time() > self.until:
-            raise Unavailable(f"the service is shutting down; {progress.computed} frames are computed", retry_after=1)
+            raise Problem(
+                "unavailable", f"the service is shutting down; {progress.computed} frames are computed", retry_after=1
+            )
         async with self._limited(run.card, self._seconds) as deadline:
             return progress.piece(await self._rollouts.proceed(progress.rollout, deadline, run.request_id))
 
@@ -208,7 +210,7 @@ class StreamPredictor(Predictor):
         """Return the next frame as the exchange writes it.
 
         Raises:
-            NonFiniteOutput: The frame of a sample is not finite.
+            Problem: non-finite-output: The frame of a sample is not finite.
         """
         run, single = progress.run, progress.inputs.single
         outputs = {name: array[:, index].copy() for name, array in piece.outputs.items()}
@@ -222,8 +224,9 @@ class StreamPredictor(Predictor):
         size = sum(array.nbytes for array in outputs.values())
         try:
             outputs, quality = await offload(size, check, run, outputs, quality, single)
-        except ModelFailed as error:
-            self._metrics.model_failures.labels(run.card.model, run.card.version, error.kind).inc()
+        except Problem as error:
+            if error.status == 502:
+                self._metrics.model_failures.labels(run.card.model, run.card.version, error.kind).inc()
             raise
         if quality.failed is not None:
             progress.failed = quality.failed
@@ -236,10 +239,10 @@ def streamable(run: Run) -> Frames:
     """Return the time axis of a model, if a network's trajectories are requested.
 
     Raises:
-        InvalidParameter: The model computes no trajectories, or classical solutions are requested.
+        Problem: invalid-parameter: The model computes no trajectories, or classical solutions are requested.
     """
     if run.card.frames is None:
-        raise InvalidParameter(f'"{run.card.model}" computes no trajectories: use predict')
+        raise Problem("invalid-parameter", f'"{run.card.model}" computes no trajectories: use predict')
     if run.policy.tolerance is not None or run.policy.outside == "solve":
-        raise InvalidParameter("tolerance and outside=solve replace whole trajectories: use predict")
+        raise Problem("invalid-parameter", "tolerance and outside=solve replace whole trajectories: use predict")
     return run.card.frames

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from serving.errors import Problem
 from serving.inference.location import first
-from serving.problem_details import WrongDtype, WrongToken
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,12 +32,15 @@ def checked(values: NDArray[Any], tensor: Tensor, vocabulary: Vocabulary, *, sin
         The batch `[B, L]`, C-contiguous.
 
     Raises:
-        WrongDtype: Floating-point numbers or booleans, even where they are whole.
-        WrongToken: A number outside the vocabulary, a sequence without a token, or padding in front of a token.
+        Problem: wrong-dtype: Floating-point numbers or booleans, even where they are whole.
+        Problem: wrong-token: A number outside the vocabulary, a sequence without a token, or padding in front of a
+            token.
     """
     if values.dtype.kind not in "iu":
-        raise WrongDtype(
-            f"{tensor.name} holds {values.dtype.name}; expected integers, the numbers of words", array=tensor.name
+        raise Problem(
+            "wrong-dtype",
+            f"{tensor.name} holds {values.dtype.name}; expected integers, the numbers of words",
+            array=tensor.name,
         )
     _check_range(values, tensor, len(vocabulary.words), single=single)
     _check_padding(values, tensor, single=single)
@@ -48,7 +51,8 @@ def _check_range(values: NDArray[Any], tensor: Tensor, size: int, *, single: boo
     unknown = (values < 0) | (values >= size)
     if unknown.any():
         location = first(unknown, tensor.name, single=single)
-        raise WrongToken(
+        raise Problem(
+            "wrong-token",
             f"{location} is {values[location.index]}; the vocabulary has {size} words",
             array=tensor.name,
             index=location.shown,
@@ -61,7 +65,8 @@ def _check_padding(values: NDArray[Any], tensor: Tensor, *, single: bool) -> Non
     misplaced[:, 0] |= padding[:, 0]
     if misplaced.any():
         location = first(misplaced, tensor.name, single=single)
-        raise WrongToken(
+        raise Problem(
+            "wrong-token",
             f"{location} is 0, which is padding and belongs behind the words",
             array=tensor.name,
             index=location.shown,

@@ -15,8 +15,8 @@ from serving.inversion.estimate import Progress
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from serving.errors import Problem
     from serving.inversion.estimate import Estimate, Summary
-    from serving.problem_details import Problem
 
 Result = TypeVar("Result")
 
@@ -44,7 +44,6 @@ class Job:
         unknown: The input that is inferred.
         owner: Name of the key that may see the job.
         most_iterations: Limit of the steps.
-        prefix: Start of the id.
 
     Attributes:
         id: Random, so that it cannot be guessed.
@@ -54,10 +53,8 @@ class Job:
         ended: On the clock of `time.monotonic`; None before.
     """
 
-    def __init__(
-        self, model: str, version: int, unknown: str, owner: str, most_iterations: int, prefix: str = ""
-    ) -> None:
-        self.id = prefix + secrets.token_urlsafe(16)
+    def __init__(self, model: str, version: int, unknown: str, owner: str, most_iterations: int) -> None:
+        self.id = secrets.token_urlsafe(16)
         self.model, self.version, self.unknown, self.owner = model, version, unknown, owner
         self.most_iterations = most_iterations
         self.state = State.QUEUED

@@ -10,19 +10,11 @@ import asyncio
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from serving.errors import Problem
 from serving.inversion.job import State, Stopped
-from serving.problem_details import (
-    DeadlineExceeded,
-    InternalError,
-    Overloaded,
-    Problem,
-    Unavailable,
-    UnknownInversion,
-    Unsolvable,
-)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -31,7 +23,6 @@ if TYPE_CHECKING:
     from serving.inversion.job import Job
     from serving.observability.metrics import Metrics
     from serving.settings import Settings
-    from serving.workers.worker import Worker
 
     Work = Callable[[], tuple[Estimate, Summary]]
 
@@ -50,18 +41,17 @@ class Inversions:
     Args:
         settings: Limits on number and time.
         metrics: Counts jobs.
-        worker: What this process shares with others; the limit of jobs that wait or run holds for all of them.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, worker: Worker | None = None) -> None:
-        self._metrics, self._worker = metrics, worker
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self._metrics = metrics
         self._most = settings.max_inversions
         self._seconds, self._kept_seconds = settings.inversion_seconds, settings.inversion_kept_seconds
         self._drain_seconds = settings.notice_seconds + max(settings.drain_seconds - LAST_SECONDS, 0.0)
         self._jobs: dict[str, Job] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._draining = False
-        metrics.follow(metrics.inversions, lambda: len(self._tasks))
+        metrics.inversions.set_function(lambda: len(self._tasks))
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -75,11 +65,6 @@ class Inversions:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
             await asyncio.to_thread(self._threads.shutdown)
 
-    @property
-    def prefix(self) -> str:
-        """Start of the id of a job, by which other workers find it; empty where there are none."""
-        return self._worker.prefix if self._worker else ""
-
     def drain(self) -> None:
         """Accept no more jobs, and stop those that run shortly before the connections of their clients are closed."""
         self._draining = True
@@ -90,20 +75,22 @@ class Inversions:
         for job in self._jobs.values():
             if not job.final:
                 logger.warning("inversion %s of %s is stopped: the service shuts down", job.id, job.model)
-                job.end(State.FAILED, Unavailable("the service is shutting down; send the inversion again"))
+                job.end(State.FAILED, Problem("unavailable", "the service is shutting down; send the inversion again"))
 
     def check(self) -> None:
         """Check that a job can be accepted.
 
         Raises:
-            Unavailable: The gateway is shutting down.
-            Overloaded: Too many jobs wait or run.
+            Problem: unavailable: The gateway is shutting down.
+            Problem: overloaded: Too many jobs wait or run.
         """
         if self._draining:
-            raise Unavailable("the service is shutting down")
-        pending = self._worker.table.total("inversions") if self._worker else len(self._tasks)
+            raise Problem("unavailable", "the service is shutting down")
+        pending = len(self._tasks)
         if pending >= self._most:
-            raise Overloaded(f"{pending} inversions wait or run, which is the limit", retry_after=RETRY_SECONDS)
+            raise Problem(
+                "overloaded", f"{pending} inversions wait or run, which is the limit", retry_after=RETRY_SECONDS
+            )
 
     def submit(self, job: Job, work: Work) -> None:
         """Run a job as soon as a thread is free.
@@ -113,20 +100,13 @@ class Inversions:
             work: Called in a thread; it raises `Stopped` soon after the job has been stopped.
 
         Raises:
-            Unavailable: See `check`.
+            Problem: unavailable: See `check`.
         """
-        with self._worker.table.locked() if self._worker else nullcontext():
-            self.check()
-            self._count(1)
+        self.check()
         self._forget_old()
         self._jobs[job.id] = job
         self._tasks[job.id] = asyncio.create_task(self._run(job, work))
         self._tasks[job.id].add_done_callback(lambda _: self._ended(job))
-
-    def _count(self, change: int) -> None:
-        """Let the other workers know how many jobs wait or run here."""
-        if self._worker:
-            self._worker.table.columns["inversions"][self._worker.slot] += change
 
     def find(self, model: str, name: str, owner: str) -> Job:
         """Return a job.
@@ -137,14 +117,15 @@ class Inversions:
             owner: Name of the key of the request; a job of another key does not exist for it.
 
         Raises:
-            UnknownInversion: There is no such job, or no longer.
+            Problem: unknown-inversion: There is no such job, or no longer.
         """
         self._forget_old()
         job = self._jobs.get(name)
         if job is None or (job.model, job.owner) != (model, owner):
-            raise UnknownInversion(
+            raise Problem(
+                "unknown-inversion",
                 f'no inversion "{name[:64]}" of "{model[:64]}"; results are kept for a while only, '
-                "and not beyond the end of the process that computed them"
+                "and not beyond the end of the process that computed them",
             )
         return job
 
@@ -172,20 +153,19 @@ class Inversions:
             except Problem as problem:
                 job.end(State.FAILED, problem)
             except (ArithmeticError, ValueError) as error:  # of the linear algebra, LinAlgError included
-                job.end(State.FAILED, Unsolvable(f"the inversion failed: {error}"))
+                job.end(State.FAILED, Problem("unsolvable", f"the inversion failed: {error}"))
             except Exception:
                 logger.exception("inversion %s of %s", job.id, job.model)
-                job.end(State.FAILED, InternalError(f"an internal error; the log has it under {job.id}"))
+                job.end(State.FAILED, Problem("internal-error", f"an internal error; the log has it under {job.id}"))
             finally:
                 late.cancel()
 
     def _ended(self, job: Job) -> None:
         del self._tasks[job.id]
-        self._count(-1)
         self._metrics.ended_inversions.labels(job.state).inc()
 
     def _expire(self, job: Job) -> None:
-        job.end(State.FAILED, DeadlineExceeded(f"the inversion did not end within {self._seconds:g} s"))
+        job.end(State.FAILED, Problem("deadline-exceeded", f"the inversion did not end within {self._seconds:g} s"))
 
     def _forget_old(self) -> None:
         """Forget results that are too old, and the oldest beyond the limit."""

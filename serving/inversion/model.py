@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from serving.codecs.arrays import Arrays
-from serving.problem_details import RateLimited, Unavailable
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,5 +81,7 @@ class ServedModel:
         while True:
             try:
                 return await self.predictor.predict(card, arrays, self.job.id, self.caller)
-            except (Unavailable, RateLimited) as problem:
+            except Problem as problem:
+                if problem.status not in {429, 503}:
+                    raise
                 await asyncio.sleep(float(problem.headers["Retry-After"]))

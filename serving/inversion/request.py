@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from physics.posterior.karhunen_loeve import MODES
 from physics.posterior.materials import LogNormal, Material, TwoMaterials
 from serving.document import Document
+from serving.errors import ProblemDetails  # noqa: TC001  pydantic reads annotations at run time
 from serving.inversion.job import State  # noqa: TC001  as above
-from serving.problem_details import ProblemDetails  # noqa: TC001  as above
 
 MOST_SENSORS, MOST_MODES, MOST_SAMPLES = 1024, 256, 1000
 

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from serving.codecs import json_arrays, safetensors
-from serving.problem_details import NotAcceptable
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from serving.inversion.job import Job
@@ -23,10 +23,10 @@ def write(job: Job, media_type: str) -> bytes:
         media_type: One of `negotiation.MEDIA_TYPES`.
 
     Raises:
-        NotAcceptable: The media type has no room for several arrays.
+        Problem: not-acceptable: The media type has no room for several arrays.
     """
     if job.result is None or media_type not in {json_arrays.MEDIA_TYPE, safetensors.MEDIA_TYPE}:
-        raise NotAcceptable(f"a result is {json_arrays.MEDIA_TYPE} or {safetensors.MEDIA_TYPE}")
+        raise Problem("not-acceptable", f"a result is {json_arrays.MEDIA_TYPE} or {safetensors.MEDIA_TYPE}")
     found, summary = job.result
     arrays: dict[str, Any] = {
         field.name: getattr(summary, field.name) for field in fields(summary) if field.name != "optimum"

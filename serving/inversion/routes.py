@@ -18,6 +18,7 @@ from serving.auth.keys import Scope
 from serving.catalogue.card import KINDS
 from serving.codecs import json_arrays, negotiation, safetensors
 from serving.document import inlined_schema
+from serving.errors import MEDIA_TYPE, Problem, ProblemDetails, Where
 from serving.http import body
 from serving.http.authorisation import requires
 from serving.inversion.classical import ClassicalModel
@@ -28,18 +29,11 @@ from serving.inversion.model import Cards, ServedModel
 from serving.inversion.posterior import Coordinates, Posterior
 from serving.inversion.request import Inversion, InversionRequest, InversionResult
 from serving.inversion.result import write
-from serving.problem_details import (
-    MEDIA_TYPE,
-    InvalidInversion,
-    NotInvertible,
-    ProblemDetails,
-    Unfinished,
-    UnreadableBody,
-    UnsupportedMediaType,
-)
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from physics.sensing import Sensing
     from serving.catalogue.card import Card
     from serving.inversion.estimate import Estimate, Summary
@@ -86,7 +80,7 @@ async def start(model: str, request: Request, response: Response, service: Servi
     jobs.check()
     wanted = await _read(request, service)
     grid = _grid(wanted, card)
-    job = Job(card.model, card.version, sensing.unknown, caller.name, wanted.iterations, jobs.prefix)
+    job = Job(card.model, card.version, sensing.unknown, caller.name, wanted.iterations)
     forward: Forward
     if wanted.forward == "solver":
         forward, errors = ClassicalModel(sensing.linearise, job.check), card.classical
@@ -139,7 +133,7 @@ async def result(model: str, inversion: str, request: Request, jobs: Jobs) -> Re
     if job.problem is not None:
         raise job.problem
     if job.result is None:
-        raise Unfinished(f"the inversion is {job.state}; wait until it has succeeded")
+        raise Problem("unfinished", f"the inversion is {job.state}; wait until it has succeeded")
     media_type = negotiation.response_type(request.headers, json_arrays.MEDIA_TYPE)
     return Response(await asyncio.to_thread(write, job, media_type), media_type=media_type)
 
@@ -155,13 +149,13 @@ def _invertible(model: str, service: Service) -> tuple[Card, Sensing]:
     """Return a model's card, and what is inferred from what.
 
     Raises:
-        NotInvertible: Its problem has no prior for an input.
+        Problem: not-invertible: Its problem has no prior for an input.
     """
     known, card = registry.problems(), service.catalogue.find(model).card
     sensing = known[card.problem].sensing if card.problem in known else None
     if sensing is None or card.product is not None:
         names = ", ".join(name for name, problem in known.items() if problem.sensing)
-        raise NotInvertible(f'there is no prior for an input of "{card.problem}"; there is one for {names}')
+        raise Problem("not-invertible", f'there is no prior for an input of "{card.problem}"; there is one for {names}')
     return card, sensing
 
 
@@ -169,7 +163,7 @@ def _with_derivatives(card: Card, service: Service) -> Cards:
     """Return the cards of a version and its derivatives.
 
     Raises:
-        NotDifferentiable: It is served without derivatives.
+        Problem: not-differentiable: It is served without derivatives.
     """
     vjp, jvp = (service.catalogue.derivative(card.model, kind, card.version).card for kind in KINDS)
     return Cards(card, vjp, jvp)
@@ -182,7 +176,7 @@ async def _read(request: Request, service: Service) -> InversionRequest:
         UnsupportedMediaType, UnreadableBody, InvalidInversion: It is no inversion.
     """
     if negotiation.request_type(request.headers) != json_arrays.MEDIA_TYPE:
-        raise UnsupportedMediaType(f"expected Content-Type {json_arrays.MEDIA_TYPE}")
+        raise Problem("unsupported-media-type", f"expected Content-Type {json_arrays.MEDIA_TYPE}")
     with service.admission.admit() as ticket:
         limit = min(LARGEST_BODY, service.settings.max_body_bytes)
         content = await body.read(request, ticket, limit, service.settings.receive_seconds)
@@ -192,8 +186,17 @@ async def _read(request: Request, service: Service) -> InversionRequest:
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             if first["type"] == "json_invalid":
-                raise UnreadableBody(f"the body is not JSON: {first['msg']}") from error
-            raise InvalidInversion(first["msg"].removeprefix("Value error, "), location=_names(first["loc"])) from error
+                raise Problem("unreadable-body", f"the body is not JSON: {first['msg']}") from error
+            raise _invalid(first["msg"].removeprefix("Value error, "), _names(first["loc"])) from error
+
+
+def _invalid(detail: str, location: Sequence[str | int]) -> Problem:
+    """Return the error about the member to which names and indices lead."""
+    names = [part for part in location if isinstance(part, str)]
+    index = [part for part in location if isinstance(part, int)]
+    shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
+    where = Where(array=".".join(names), index=index or None, inputs=False) if names else None
+    return Problem("invalid-inversion", f"{shown}: {detail}" if shown else detail, where=where)
 
 
 def _names(location: tuple[str | int, ...]) -> list[str | int]:
@@ -207,9 +210,7 @@ def _grid(wanted: InversionRequest, card: Card) -> tuple[int, int]:
     grid = wanted.grid or (limits.declared[0], limits.declared[0])
     for axis, points in enumerate(grid):
         if not limits.minimum <= points <= limits.maximum:
-            raise InvalidInversion(
-                f"{points} points; the model takes {limits.minimum} to {limits.maximum}", location=("grid", axis)
-            )
+            raise _invalid(f"{points} points; the model takes {limits.minimum} to {limits.maximum}", ["grid", axis])
     return grid
 
 

@@ -12,10 +12,10 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from serving.auth.guard import ANYONE
+from serving.errors import Problem
 from serving.inference.prediction import offload
 from serving.observability.metrics import UNKNOWN
 from serving.observability.request_log import ID_HEADER, request_id
-from serving.problem_details import DeadlineExceeded, Problem, SlowBody, UnreadableBody
 
 CANCELLED = "CANCELLED"
 TYPE_HEADER = "petrov-problem-type"
@@ -80,12 +80,12 @@ class Call:
             receive_seconds: How long it may take to arrive.
 
         Raises:
-            UnreadableBody: There is no message, or none of that class.
-            SlowBody: The message was not complete in time.
+            Problem: unreadable-body: There is no message, or none of that class.
+            Problem: slow-body: The message was not complete in time.
         """
         found = await self.read_next(message, receive_seconds)
         if found is None:
-            raise UnreadableBody(f"expected a {message.DESCRIPTOR.name} but got nothing")
+            raise Problem("unreadable-body", f"expected a {message.DESCRIPTOR.name} but got nothing")
         return found
 
     async def read_next(self, message: Any, receive_seconds: float) -> Any:
@@ -94,7 +94,7 @@ class Call:
             async with asyncio.timeout(receive_seconds):
                 body = await self._context.read()
         except TimeoutError as error:
-            raise SlowBody(f"no complete message arrived within {receive_seconds:g} s") from error
+            raise Problem("slow-body", f"no complete message arrived within {receive_seconds:g} s") from error
         if body is grpc.aio.EOF:
             return None
         self.size = len(body)
@@ -104,13 +104,13 @@ class Call:
         """Send one response of a stream; wait while the client does not read.
 
         Raises:
-            DeadlineExceeded: The client has read nothing for so long.
+            Problem: deadline-exceeded: The client has read nothing for so long.
         """
         try:
             async with asyncio.timeout(seconds):
                 await self._context.write(response)
         except TimeoutError as error:
-            raise DeadlineExceeded(f"the client has read nothing for {seconds:g} s") from error
+            raise Problem("deadline-exceeded", f"the client has read nothing for {seconds:g} s") from error
         self.sent += len(response)
 
     async def abort(self, problem: Problem) -> None:
@@ -132,4 +132,4 @@ def _parsed(message: Any, body: bytes) -> Any:
     try:
         return message.FromString(body)
     except DecodeError as error:
-        raise UnreadableBody(f"not a {message.DESCRIPTOR.name}: {error}") from error
+        raise Problem("unreadable-body", f"not a {message.DESCRIPTOR.name}: {error}") from error

@@ -9,8 +9,8 @@ import numpy as np
 from tritonclient.grpc import service_pb2
 
 from serving.codecs import buffers
+from serving.errors import Problem
 from serving.open_inference import tensors
-from serving.problem_details import BodyTooLarge, UnreadableBody, WrongShape
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -50,7 +50,7 @@ class GrpcExchange:
         """Return the arrays of the message: its raw contents, or else its typed ones.
 
         Raises:
-            Refused: The message does not hold the inputs of the model.
+            Problem: The message does not hold the inputs of the model.
         """
         request = self._request
         tensors.check_inputs([tensor.name for tensor in request.inputs], names, optional)
@@ -61,7 +61,7 @@ class GrpcExchange:
         if not contents:
             return {tensor.name: _typed(tensor, max_bytes) for tensor in request.inputs}
         if len(contents) != len(request.inputs):
-            raise UnreadableBody(f"{len(contents)} raw_input_contents for {len(request.inputs)} inputs")
+            raise Problem("unreadable-body", f"{len(contents)} raw_input_contents for {len(request.inputs)} inputs")
         return {
             tensor.name: _raw(tensor, data, max_bytes) for tensor, data in zip(request.inputs, contents, strict=True)
         }
@@ -85,7 +85,7 @@ class GrpcExchange:
 def _raw(tensor: Any, data: bytes, max_bytes: int) -> NDArray[Any]:
     dtype = tensors.dtype(tensor.datatype, tensor.name)
     if tensor.HasField("contents"):
-        raise UnreadableBody(f"{tensor.name}: contents beside raw_input_contents")
+        raise Problem("unreadable-body", f"{tensor.name}: contents beside raw_input_contents")
     return buffers.view(data, dtype, tensor.shape, tensor.name, max_bytes, "raw_input_contents")
 
 
@@ -94,9 +94,12 @@ def _typed(tensor: Any, max_bytes: int) -> NDArray[Any]:
     field, dtype = _CONTENTS[tensor.datatype]
     values = getattr(tensor.contents, field)
     if len(values) * 4 > max_bytes:
-        raise BodyTooLarge(f"{tensor.name}: {len(values)} numbers take more than {max_bytes} bytes as float32")
+        raise Problem(
+            "body-too-large", f"{tensor.name}: {len(values)} numbers take more than {max_bytes} bytes as float32"
+        )
     if len(values) != math.prod(tensor.shape):
-        raise WrongShape(
+        raise Problem(
+            "wrong-shape",
             f"{tensor.name}: {field} has {len(values)} numbers, not those of shape {str(list(tensor.shape))[:256]}",
             array=tensor.name,
         )

@@ -27,6 +27,7 @@ from tritonclient.grpc import service_pb2
 
 from serving.auth.guard import OPEN
 from serving.auth.keys import Scope
+from serving.errors import Problem
 from serving.http import policies
 from serving.http.direct_route import version_number
 from serving.observability.metrics import UNKNOWN
@@ -34,7 +35,6 @@ from serving.observability.request_log import Entry
 from serving.open_inference import metadata
 from serving.open_inference.grpc_call import Call
 from serving.open_inference.grpc_exchange import GrpcExchange
-from serving.problem_details import InternalError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -57,18 +57,16 @@ class GrpcServer:
 
     Args:
         service: The gateway's parts; its settings say where to listen.
-        shared: Whether other processes listen on the port, too; then `run` leaves it to `listen`.
     """
 
-    def __init__(self, service: Service, *, shared: bool = False) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._shared = shared
         self._settings = settings = service.settings
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", settings.max_body_bytes + _ENVELOPE_BYTES),
                 ("grpc.max_send_message_length", -1),
-                ("grpc.so_reuseport", int(shared)),  # else a port in use is an error
+                ("grpc.so_reuseport", 0),  # else a port in use is an error
             ],
             # Predictions have a limit of their own; calls about models need no admission.
             maximum_concurrent_rpcs=2 * settings.max_requests_in_flight,
@@ -95,8 +93,7 @@ class GrpcServer:
         Raises:
             RuntimeError: The port is in use.
         """
-        if not self._shared:
-            await self.listen()
+        await self.listen()
         try:
             yield
         finally:
@@ -142,7 +139,8 @@ class GrpcServer:
                 except Exception:
                     logger.exception("%s id=%s", name, call.request_id)
                     await self._refuse(
-                        call, InternalError(f"an internal error; the log has it under the id {call.request_id}")
+                        call,
+                        Problem("internal-error", f"an internal error; the log has it under the id {call.request_id}"),
                     )
                 finally:
                     self._record(call, time.perf_counter() - start)

@@ -16,8 +16,8 @@ import orjson
 from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 from serving.codecs import buffers, json_arrays
+from serving.errors import Problem
 from serving.open_inference import tensors
-from serving.problem_details import BodyTooLarge, InvalidParameter, UnreadableBody, WrongShape
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -119,7 +119,7 @@ class RestExchange:
         """Return the arrays of the body.
 
         Raises:
-            Refused: The body does not hold the inputs of the model.
+            Problem: The body does not hold the inputs of the model.
         """
         self._request = request = _parsed(self._content, self._json_bytes)
         self.frames = _frames(request.parameters.get("frames"))
@@ -152,26 +152,30 @@ class RestExchange:
 
 def _parsed(content: bytearray, json_bytes: int) -> InferenceRequest:
     if json_bytes > len(content):
-        raise UnreadableBody(f"Inference-Header-Content-Length is {json_bytes}, but the body has {len(content)} bytes")
+        raise Problem(
+            "unreadable-body", f"Inference-Header-Content-Length is {json_bytes}, but the body has {len(content)} bytes"
+        )
     try:
         return InferenceRequest.model_validate(orjson.loads(memoryview(content)[:json_bytes]))
     except orjson.JSONDecodeError as error:
-        raise UnreadableBody(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from error
+        raise Problem(
+            "unreadable-body", f"not JSON: {error.msg} at line {error.lineno} column {error.colno}"
+        ) from error
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         location = ".".join(str(key)[:32] for key in first["loc"]) or "the JSON body"
-        raise UnreadableBody(f"{location}: {first['msg']}") from error
+        raise Problem("unreadable-body", f"{location}: {first['msg']}") from error
 
 
 def _frames(value: Any) -> int | None:
     """Return the parameter `frames`.
 
     Raises:
-        InvalidParameter: It is no number of frames.
+        Problem: invalid-parameter: It is no number of frames.
     """
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
         return value
-    raise InvalidParameter(f"frames: expected a whole number from 1 but got {str(value)[:32]}")
+    raise Problem("invalid-parameter", f"frames: expected a whole number from 1 but got {str(value)[:32]}")
 
 
 def _arrays(inputs: Sequence[InputTensor], tail: memoryview, max_bytes: int) -> dict[str, NDArray[Any]]:
@@ -188,14 +192,16 @@ def _arrays(inputs: Sequence[InputTensor], tail: memoryview, max_bytes: int) -> 
         found[tensor.name] = buffers.view(data, dtype, tensor.shape, tensor.name, max_bytes, "binary_data_size")
         position += size
     if position != len(tail):
-        raise UnreadableBody(f"{len(tail) - position} bytes follow the last tensor")
+        raise Problem("unreadable-body", f"{len(tail) - position} bytes follow the last tensor")
     return found
 
 
 def _binary_size(tensor: InputTensor, left: int) -> int:
     size = tensor.parameters["binary_data_size"]
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= left:
-        raise UnreadableBody(f"{tensor.name}: binary_data_size is {str(size)[:32]}, but {left} bytes follow the JSON")
+        raise Problem(
+            "unreadable-body", f"{tensor.name}: binary_data_size is {str(size)[:32]}, but {left} bytes follow the JSON"
+        )
     return size
 
 
@@ -205,10 +211,13 @@ def _listed(tensor: InputTensor, max_bytes: int) -> NDArray[Any]:
     values = json_arrays.nested(tensor.data, tensor.name)
     values = values if dtype.kind in "iu" else values.astype(np.float64, copy=False)
     if values.size != math.prod(tensor.shape):
-        raise WrongShape(
+        raise Problem(
+            "wrong-shape",
             f"{tensor.name}: data has {values.size} numbers, not those of shape {str(list(tensor.shape))[:256]}",
             array=tensor.name,
         )
     if values.size * 4 > max_bytes:
-        raise BodyTooLarge(f"{tensor.name}: {values.size} numbers take more than {max_bytes} bytes as float32")
+        raise Problem(
+            "body-too-large", f"{tensor.name}: {values.size} numbers take more than {max_bytes} bytes as float32"
+        )
     return buffers.shaped(values, tensor.shape, tensor.name)

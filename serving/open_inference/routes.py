@@ -12,6 +12,7 @@ from serving.auth.guard import OPEN
 from serving.auth.keys import Scope
 from serving.codecs import json_arrays, negotiation
 from serving.document import inlined_schema
+from serving.errors import Problem
 from serving.http import body, policies
 from serving.http.authorisation import requires
 from serving.http.direct_route import DirectRoute
@@ -26,7 +27,6 @@ from serving.open_inference.metadata import (
     ServerReady,
 )
 from serving.open_inference.rest_exchange import InferenceRequest, InferenceResponse, RestExchange
-from serving.problem_details import BodyTooLarge, UnreadableBody
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _limits(headers: Headers, max_bytes: int) -> tuple[int | None, int]:
     if announced is None:
         return None, largest
     if not (announced.isascii() and announced.isdigit()):
-        raise UnreadableBody(f'{JSON_BYTES} is "{announced[:32]}"; expected a number of bytes')
+        raise Problem("unreadable-body", f'{JSON_BYTES} is "{announced[:32]}"; expected a number of bytes')
     if len(announced) > 18 or int(announced) > largest:
-        raise BodyTooLarge(f"{JSON_BYTES} is {announced[:32]}; the limit is {largest} bytes")
+        raise Problem("body-too-large", f"{JSON_BYTES} is {announced[:32]}; the limit is {largest} bytes")
     return int(announced), max_bytes

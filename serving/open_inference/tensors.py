@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from serving.codecs.names import check_names
-from serving.problem_details import InvalidParameter, WrongDtype, WrongInput
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -30,11 +30,13 @@ def dtype(datatype: str, name: str) -> np.dtype[Any]:
     """Return the NumPy type of a datatype.
 
     Raises:
-        WrongDtype: The datatype is none of `DATATYPES`.
+        Problem: wrong-dtype: The datatype is none of `DATATYPES`.
     """
     if datatype not in DATATYPES:
-        raise WrongDtype(
-            f'{name}: datatype "{datatype[:32]}" is not read; send {" or ".join(DATATYPES)}', array=name[:64]
+        raise Problem(
+            "wrong-dtype",
+            f'{name}: datatype "{datatype[:32]}" is not read; send {" or ".join(DATATYPES)}',
+            array=name[:64],
         )
     return DATATYPES[datatype]
 
@@ -48,11 +50,11 @@ def check_inputs(sent: Sequence[str], names: Sequence[str], optional: Collection
         optional: Those that a request may leave out.
 
     Raises:
-        WrongInput: One is missing, unknown or sent twice.
+        Problem: wrong-input: One is missing, unknown or sent twice.
     """
     check_names(sent, names, optional)
     if repeated := [name for name in names if sent.count(name) > 1]:
-        raise WrongInput(f'the input "{repeated[0]}" is sent twice', array=repeated[0])
+        raise Problem("wrong-input", f'the input "{repeated[0]}" is sent twice', array=repeated[0])
 
 
 def results(outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> dict[str, NDArray[np.float32]]:
@@ -70,22 +72,24 @@ def check_outputs(requested: Sequence[str], names: Sequence[str]) -> None:
     """Check that a request names only outputs of the model, each once.
 
     Raises:
-        InvalidParameter: One is unknown or named twice.
+        Problem: invalid-parameter: One is unknown or named twice.
     """
     for name in requested:
         if name not in names:
-            raise InvalidParameter(f'there is no output "{name[:64]}"; the model has {", ".join(names)}')
+            raise Problem("invalid-parameter", f'there is no output "{name[:64]}"; the model has {", ".join(names)}')
     if len(set(requested)) < len(requested):
-        raise InvalidParameter("an output is requested twice")
+        raise Problem("invalid-parameter", "an output is requested twice")
 
 
 def check_parameters(parameters: Collection[str], name: str) -> None:
     """Refuse parameters that would need Triton's own ports or another kind of model.
 
     Raises:
-        InvalidParameter: Shared memory or classification is requested.
+        Problem: invalid-parameter: Shared memory or classification is requested.
     """
     if _SHARED_MEMORY in parameters:
-        raise InvalidParameter(f"{name[:64]}: shared memory is not offered here; send the data themselves")
+        raise Problem("invalid-parameter", f"{name[:64]}: shared memory is not offered here; send the data themselves")
     if "classification" in parameters:
-        raise InvalidParameter(f"{name[:64]}: the outputs have no classes; send no parameter classification")
+        raise Problem(
+            "invalid-parameter", f"{name[:64]}: the outputs have no classes; send no parameter classification"
+        )

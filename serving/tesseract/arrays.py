@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
 
 from serving.codecs import buffers, json_arrays
-from serving.problem_details import UnreadableBody, WrongDtype, WrongShape
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,22 +53,25 @@ def decode(value: Any, name: str, max_bytes: int) -> NDArray[Any]:
         max_bytes: The most bytes that it may take as float32.
 
     Raises:
-        UnreadableBody: The document is none of an array, or its bytes do not fit its shape.
-        InvalidArray: The values are no numbers, or of another shape than the document says.
-        BodyTooLarge: The array would be too large as float32.
+        Problem: unreadable-body: The document is none of an array, or its bytes do not fit its shape.
+        Problem: wrong-input, wrong-dtype or wrong-shape: The values are no numbers, or of another shape than the
+            document says.
+        Problem: body-too-large: The array would be too large as float32.
     """
     if not isinstance(value, dict):
         return json_arrays.nested(value, name)
     if len(value) > _MAX_KEYS:  # pydantic would describe an error per key
-        raise UnreadableBody(f'{name} has {len(value)} keys; expected "shape", "dtype", "data"')
+        raise Problem("unreadable-body", f'{name} has {len(value)} keys; expected "shape", "dtype", "data"')
     try:
         document = ArrayDocument.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         location = ".".join(str(part)[:32] for part in (name, *first["loc"]))
-        raise UnreadableBody(f"{location}: {first['msg']}") from error
+        raise Problem("unreadable-body", f"{location}: {first['msg']}") from error
     if document.dtype not in json_arrays.DTYPES:
-        raise WrongDtype(f'{name}: dtype "{document.dtype[:32]}" is not read; use one such as "float32"', array=name)
+        raise Problem(
+            "wrong-dtype", f'{name}: dtype "{document.dtype[:32]}" is not read; use one such as "float32"', array=name
+        )
     return _from_raw(document, name) if document.data.encoding == "raw" else _from_bytes(document, name, max_bytes)
 
 
@@ -91,11 +94,11 @@ def _from_bytes(document: ArrayDocument, name: str, max_bytes: int) -> NDArray[A
     """Return the array as a view of its decoded bytes."""
     buffer = document.data.buffer
     if not isinstance(buffer, str):
-        raise UnreadableBody(f"{name}.data.buffer: expected a string in base64")
+        raise Problem("unreadable-body", f"{name}.data.buffer: expected a string in base64")
     try:
         data = base64.b64decode(buffer, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise UnreadableBody(f"{name}.data.buffer: {error}") from error
+        raise Problem("unreadable-body", f"{name}.data.buffer: {error}") from error
     dtype = np.dtype(document.dtype).newbyteorder("<")
     return buffers.view(data, dtype, document.shape, name, max_bytes, "data.buffer")
 
@@ -104,5 +107,7 @@ def _from_raw(document: ArrayDocument, name: str) -> NDArray[Any]:
     """Return the array of nested lists; one without values has the shape of the document."""
     array = json_arrays.nested(document.data.buffer, name)
     if array.shape != document.shape:
-        raise WrongShape(f"{name} has shape {array.shape}, but its document says {document.shape[:8]}", array=name)
+        raise Problem(
+            "wrong-shape", f"{name} has shape {array.shape}, but its document says {document.shape[:8]}", array=name
+        )
     return array

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from serving.codecs.names import check_names
-from serving.problem_details import UnreadableBody, WrongInput
+from serving.errors import Problem
 from serving.tesseract.arrays import decode, encode
 from serving.tesseract.signature import broadcast, fitted
 
@@ -80,9 +80,11 @@ class TesseractBody:
         """Return the arrays of the body.
 
         Raises:
-            UnreadableBody: The body is not such a document.
-            InvalidArray: An array is missing, unknown or not numeric, or a list names another than those that are sent.
-            BodyTooLarge: An array would be too large as float32.
+            Problem: unreadable-body: The body is not such a document.
+            Problem: wrong-input, wrong-dtype or wrong-shape: An array is missing, unknown or not numeric, or a list
+                names another than those
+                that are sent.
+            Problem: body-too-large: An array would be too large as float32.
         """
         document, vector = self._document(), self._vector
         arrays = dict(document["inputs"])
@@ -108,27 +110,37 @@ class TesseractBody:
         try:
             document = orjson.loads(self._content)
         except orjson.JSONDecodeError as error:
-            raise UnreadableBody(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from error
+            raise Problem(
+                "unreadable-body", f"not JSON: {error.msg} at line {error.lineno} column {error.colno}"
+            ) from error
         vector = self._vector
         types: dict[str, type] = {"inputs": dict}
         if vector is not None:
             types |= {vector.named: list, vector.wanted: list, vector.member: dict}
         if not isinstance(document, dict) or document.keys() != types.keys():
-            raise UnreadableBody(f"expected a JSON object with {', '.join(types)}")
+            raise Problem("unreadable-body", f"expected a JSON object with {', '.join(types)}")
         for name, kind in types.items():
             if not isinstance(document[name], kind):
-                raise UnreadableBody(f"{name}: expected {'an object' if kind is dict else 'a list of names'}")
+                raise Problem(
+                    "unreadable-body", f"{name}: expected {'an object' if kind is dict else 'a list of names'}"
+                )
         return document
 
     def _check_results(self, vector: Vector) -> None:
         prefix = f"{vector.results}."
         known = [each.name.removeprefix(prefix) for each in self._card.outputs if each.name.startswith(prefix)]
         if not self._wanted:
-            raise WrongInput(f"{vector.wanted} is empty; expected some of {', '.join(known)}", array=known[0])
+            raise Problem(
+                "wrong-input", f"{vector.wanted} is empty; expected some of {', '.join(known)}", array=known[0]
+            )
         for name in self._wanted:
             if name not in known:
                 shown = str(name)[:64]
-                raise WrongInput(f'{vector.wanted}: expected some of {", ".join(known)} but got "{shown}"', array=shown)
+                raise Problem(
+                    "wrong-input",
+                    f'{vector.wanted}: expected some of {", ".join(known)} but got "{shown}"',
+                    array=shown,
+                )
 
     def _products(self, outputs: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[Any]]:
         """Return the requested results; a gradient has shape and type of the input that was sent."""
@@ -150,8 +162,12 @@ class TesseractBody:
 def _check_same(listed: list[Any], sent: dict[str, Any], vector: Vector) -> None:
     """Refuse a vector whose names are not those that the request lists."""
     if not sent:
-        raise WrongInput(f"{vector.member} is empty; expected the arrays of {vector.named}", array=vector.member)
+        raise Problem(
+            "wrong-input", f"{vector.member} is empty; expected the arrays of {vector.named}", array=vector.member
+        )
     if len(listed) != len(sent) or not all(isinstance(name, str) and name in sent for name in listed):
-        raise WrongInput(
-            f"{vector.named} and the names of {vector.member} differ; expected the same", array=vector.member
+        raise Problem(
+            "wrong-input",
+            f"{vector.named} and the names of {vector.member} differ; expected the same",
+            array=vector.member,
         )

@@ -17,10 +17,10 @@ from serving.auth.keys import Scope
 from serving.codecs import negotiation
 from serving.codecs.json_arrays import MEMORY_FACTOR
 from serving.document import Document
+from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
 from serving.http import body
 from serving.http.authorisation import requires
 from serving.http.direct_route import DirectRoute
-from serving.problem_details import MEDIA_TYPE, NotAcceptable, NotDifferentiable, ProblemDetails, UnreadableBody
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 from serving.tesseract import schema, signature
 from serving.tesseract.exchange import TesseractBody
@@ -135,7 +135,7 @@ async def abstract_eval(model: str, request: Request, service: Serving) -> Respo
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         location = ".".join(str(key)[:32] for key in first["loc"]) or "the JSON body"
-        raise UnreadableBody(f"{location}: {first['msg']}") from error
+        raise Problem("unreadable-body", f"{location}: {first['msg']}") from error
     shapes = {name: value.shape if isinstance(value, Abstract) else () for name, value in sent.items()}
     found = signature.results(card, shapes)
     return JSONResponse({name: {"shape": shape, "dtype": schema.DTYPE} for name, shape in found.items()})
@@ -145,16 +145,21 @@ def _card(model: str, service: Service) -> Card:
     """Return the card of a model with derivatives.
 
     Raises:
-        NotDifferentiable: The model has none, or is one of trajectories: the protocol has no number of frames.
+        Problem: not-differentiable: The model has none, or is one of trajectories: the protocol has no number of
+            frames.
         Problem: As `Catalogue.find`.
     """
     card = service.catalogue.model(model).card
     if card.frames is not None:
-        raise NotDifferentiable(
-            f'"{model[:64]}" computes trajectories, and a Tesseract has no number of frames; use /v1 or /v2'
+        raise Problem(
+            "not-differentiable",
+            f'"{model[:64]}" computes trajectories, and a Tesseract has no number of frames; use /v1 or /v2',
         )
     if not card.differentiable:
-        raise NotDifferentiable(f'"{model[:64]}" has no derivative, so it is no Tesseract; /v1 and /v2 predict with it')
+        raise Problem(
+            "not-differentiable",
+            f'"{model[:64]}" has no derivative, so it is no Tesseract; /v1 and /v2 predict with it',
+        )
     return card
 
 
@@ -187,7 +192,7 @@ def accepted(accept: str) -> Encoding:
     """Return the encoding of arrays that a header `Accept` leaves, base64 where it leaves the choice.
 
     Raises:
-        NotAcceptable: It wants files, GPU memory or compressed buffers.
+        Problem: not-acceptable: It wants files, GPU memory or compressed buffers.
     """
     for part in accept.split(",")[:_MAX_RANGES]:
         media, *parameters = (piece.strip().lower() for piece in part.split(";"))
@@ -198,4 +203,4 @@ def accepted(accept: str) -> Encoding:
             return "base64"
         if media == MEDIA_TYPES["raw"]:
             return "raw"
-    raise NotAcceptable(f'responses are {" or ".join(MEDIA_TYPES.values())}, not "{accept[:64]}"')
+    raise Problem("not-acceptable", f'responses are {" or ".join(MEDIA_TYPES.values())}, not "{accept[:64]}"')

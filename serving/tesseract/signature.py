@@ -8,7 +8,7 @@ import numpy as np
 
 from serving.codecs import buffers
 from serving.codecs.names import check_names
-from serving.problem_details import WrongInput, WrongShape
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,14 +67,16 @@ def results(card: Card, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
         shapes: The shapes of the inputs and parameters that are sent.
 
     Raises:
-        WrongInput: An input is missing, or the model does not have one, or none says the grid.
-        WrongShape: A rank is neither a sample's nor a batch's, or an output's shape does not follow from the inputs.
+        Problem: wrong-input: An input is missing, or the model does not have one, or none says the grid.
+        Problem: wrong-shape: A rank is neither a sample's nor a batch's, or an output's shape does not follow from
+            the inputs.
     """
     check_names(shapes, card.names, card.optional)
     arguments = {argument.name: argument for argument in card.arguments}
     for name, shape in shapes.items():
         if len(shape) > buffers.MAX_RANK or len(arguments[name].axes) - len(shape) not in {0, 1}:
-            raise WrongShape(
+            raise Problem(
+                "wrong-shape",
                 f"{name}: expected axes ({', '.join(arguments[name].axes)}), with or without the batch, but got "
                 f"shape {list(shape[:8])}",
                 array=name,
@@ -83,7 +85,9 @@ def results(card: Card, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
     free = [tensor.name for tensor in card.inputs if tensor.points is None]
     lead = next((name for name in free if name in shapes), None)
     if lead is None:
-        raise WrongInput(f"no input was sent, so the grid is unknown; send {' or '.join(free)}", array=free[0])
+        raise Problem(
+            "wrong-input", f"no input was sent, so the grid is unknown; send {' or '.join(free)}", array=free[0]
+        )
     points = dict(zip(card.grid.axes, shapes[lead][-len(card.grid.axes) :], strict=True))
     batch = (max(counts),) if counts and is_batch(shapes[lead], arguments[lead]) else ()
     found = {tensor.name: (*batch, *_sizes(tensor, points)) for tensor in card.outputs}
@@ -94,5 +98,5 @@ def _sizes(tensor: Tensor, points: Mapping[str, int]) -> Shape:
     """Return the shape of one sample of an output."""
     sizes = [points.get(axis) if size is None else size for axis, size in zip(tensor.axes, tensor.sizes, strict=True)]
     if None in sizes[1:]:
-        raise WrongShape(f"the shape of {tensor.name} is known only once it is computed", array=tensor.name)
+        raise Problem("wrong-shape", f"the shape of {tensor.name} is known only once it is computed", array=tensor.name)
     return tuple(size for size in sizes[1:] if size is not None)

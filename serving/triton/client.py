@@ -19,16 +19,9 @@ import orjson
 from numpy.typing import NDArray
 from tritonclient.utils import np_to_triton_dtype, triton_to_np_dtype
 
+from serving.errors import Problem
 from serving.inference.shape_queue import RUN_BYTES
 from serving.observability import telemetry
-from serving.problem_details import (
-    DeadlineExceeded,
-    ModelFailed,
-    ModelNotReady,
-    Overloaded,
-    Problem,
-    TritonUnavailable,
-)
 from serving.triton.http_client import HttpClient, InvalidReplyError
 
 if TYPE_CHECKING:
@@ -72,9 +65,9 @@ class TritonInference:
                 reply = await self._http.request("POST", "/v2/repository/index", {})
             loaded = _ready(reply)
         except (InvalidReplyError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise TritonUnavailable(self._warn_of_address()) from error
+            raise Problem("triton-unavailable", self._warn_of_address()) from error
         except (OSError, TimeoutError) as error:
-            raise TritonUnavailable(f"Triton at {self.address} does not respond") from error
+            raise Problem("triton-unavailable", f"Triton at {self.address} does not respond") from error
         self._warned = False
         self._names = {key: names for key, names in self._names.items() if key in loaded}
         return loaded
@@ -91,10 +84,12 @@ class TritonInference:
                 body: list[Buffer] = [head, *map(_bytes, inputs.values())]
                 reply = await self._http.request("POST", f"{path}/infer", headers, body)
         except TimeoutError as error:
-            raise DeadlineExceeded(f'"{model}" version {version} did not respond in time') from error
+            raise Problem("deadline-exceeded", f'"{model}" version {version} did not respond in time') from error
         except OSError as error:
             logger.warning("triton at %s: %s version %d: %s", self.address, model, version, error)
-            raise TritonUnavailable("the connection to the inference server ended; try again in a moment") from error
+            raise Problem(
+                "triton-unavailable", "the connection to the inference server ended; try again in a moment"
+            ) from error
         _check(reply, model, version)
         try:
             return _outputs(reply)
@@ -125,12 +120,12 @@ def _ready(reply: Reply) -> frozenset[tuple[str, int]]:
     """Return the versions of Triton's index that are ready.
 
     Raises:
-        TritonUnavailable: Triton responded with an error.
+        Problem: triton-unavailable: Triton responded with an error.
         ValueError, TypeError, KeyError, AttributeError: The reply is no index.
     """
     index = orjson.loads(reply.data)
     if reply.status != 200:
-        raise TritonUnavailable(f"Triton's index of models: {reply.status}: {index['error'][:200]}")
+        raise Problem("triton-unavailable", f"Triton's index of models: {reply.status}: {index['error'][:200]}")
     return frozenset((entry["name"], int(entry["version"])) for entry in index if entry.get("state") == "READY")
 
 
@@ -168,9 +163,9 @@ def _outputs(reply: Reply) -> dict[str, NDArray[Any]]:
     return outputs
 
 
-def _unreadable(model: str, version: int, reply: Reply, error: Exception) -> ModelFailed:
+def _unreadable(model: str, version: int, reply: Reply, error: Exception) -> Problem:
     """Return the problem for the caller, with a note for the log of what was found instead of the protocol's JSON."""
-    problem = ModelFailed(f'the inference server\'s reply for "{model}" version {version} cannot be read')
+    problem = Problem("model-failed", f'the inference server\'s reply for "{model}" version {version} cannot be read')
     problem.add_note(f"reply cannot be read ({error!r}): {(reply.head or reply.data)[:80]!r}")
     return problem
 
@@ -196,13 +191,13 @@ def _check(reply: Reply, model: str, version: int) -> None:
 
 def _problem(status: int, message: str, model: str, version: int) -> Problem:
     if "timeout expired" in message:
-        return DeadlineExceeded(f'"{model}" version {version} did not respond in time')
+        return Problem("deadline-exceeded", f'"{model}" version {version} did not respond in time')
     if "maximum queue size" in message:
-        return Overloaded(f'the queue of "{model}" is full')
+        return Problem("overloaded", f'the queue of "{model}" is full')
     missing = "not at ready state" in message or "unknown model" in message
     ended = "stub process" in message and "is not healthy" in message  # of an instance, which Triton or we start anew
     if status == 404 or missing or ended:
-        return ModelNotReady(f'"{model}" version {version} is not loaded')
+        return Problem("model-not-ready", f'"{model}" version {version} is not loaded')
     if status in {499, 503}:
-        return TritonUnavailable("the inference server is shutting down; try again in a moment")
-    return ModelFailed(f'the inference server could not run "{model}" version {version}')
+        return Problem("triton-unavailable", "the inference server is shutting down; try again in a moment")
+    return Problem("model-failed", f'the inference server could not run "{model}" version {version}')

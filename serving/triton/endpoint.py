@@ -15,7 +15,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from serving.problem_details import ModelNotReady, TritonUnavailable
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,9 @@ class Endpoint:
         """Request what it has loaded; `responds` says whether that succeeded."""
         try:
             self.loaded = await self.triton.loaded()
-        except TritonUnavailable:
+        except Problem as problem:
+            if problem.kind != "triton-unavailable":
+                raise
             self.eject()
         else:
             self.responds = True
@@ -78,13 +80,13 @@ class Endpoint:
                 self._pending[timeout] = model, version
                 outputs = await self.triton.infer(model, version, inputs, seconds=seconds, request_id=request_id)
         except TimeoutError as error:
-            raise TritonUnavailable(f"Triton at {self.triton.address} does not respond any more") from error
-        except TritonUnavailable:
-            self.eject()
-            raise
-        except ModelNotReady:
-            self.loaded -= {(model, version)}
-            self.warm -= {(model, version)}
+            raise Problem("triton-unavailable", f"Triton at {self.triton.address} does not respond any more") from error
+        except Problem as problem:
+            if problem.kind == "triton-unavailable":
+                self.eject()
+            elif problem.kind == "model-not-ready":
+                self.loaded -= {(model, version)}
+                self.warm -= {(model, version)}
             raise
         finally:
             self._pending.pop(timeout, None)

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from serving.problem_details import ModelNotReady, Problem, TritonUnavailable
+from serving.errors import Problem
 from serving.triton.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class TritonPool:
         self._metrics = metrics
         self._exits = AsyncExitStack()
         for endpoint in self._endpoints:
-            metrics.follow(metrics.endpoint_up.labels(endpoint.triton.address), partial(getattr, endpoint, "up"))
+            metrics.endpoint_up.labels(endpoint.triton.address).set_function(partial(getattr, endpoint, "up"))
 
     async def __aenter__(self) -> Self:
         for endpoint in self._endpoints:
@@ -69,14 +69,14 @@ class TritonPool:
         """Return what any server has loaded; calls that hang in one that does not respond are repeated on others.
 
         Raises:
-            TritonUnavailable: No server responds.
+            Problem: triton-unavailable: No server responds.
         """
         await asyncio.gather(*(endpoint.probe() for endpoint in self._endpoints))
         for endpoint in self._endpoints:
             if not endpoint.responds:
                 endpoint.abandon(lambda model, version: any(other.up for other in self._with(model, version)))
         if not self.responds:
-            raise TritonUnavailable("no inference server responds")
+            raise Problem("triton-unavailable", "no inference server responds")
         return frozenset().union(*(endpoint.loaded for endpoint in self._endpoints))
 
     async def warm(self, model: str, version: int, inputs: Samples, seconds: float) -> None:
@@ -104,7 +104,7 @@ class TritonPool:
         """Run a model once, as `InferenceBackend.infer`.
 
         Raises:
-            Failed: One of its kinds; `TritonUnavailable` after every server, or when the retries are spent.
+            Problem: One of its kinds; `triton-unavailable` after every server, or when the retries are spent.
         """
         clock, tried = asyncio.get_running_loop(), set[Endpoint]()
         end = clock.time() + seconds
@@ -114,7 +114,9 @@ class TritonPool:
             try:
                 left = end - clock.time()
                 return await endpoint.infer(model, version, inputs, seconds=left, request_id=request_id)
-            except (TritonUnavailable, ModelNotReady):
+            except Problem as problem:
+                if problem.kind not in {"triton-unavailable", "model-not-ready"}:
+                    raise
                 tried.add(endpoint)
                 if not set(self._with(model, version)) - tried or not self._retries.spend():
                     raise
@@ -128,9 +130,9 @@ class TritonPool:
         """Return the least busy of the servers that are up or, if none is, of all that have the version."""
         candidates = [endpoint for endpoint in self._with(model, version) if endpoint not in tried]
         if not self.responds:
-            raise TritonUnavailable("no inference server responds; try again in a moment")
+            raise Problem("triton-unavailable", "no inference server responds; try again in a moment")
         if not candidates:
-            raise ModelNotReady(f'"{model}" version {version} is not loaded')
+            raise Problem("model-not-ready", f'"{model}" version {version} is not loaded')
         up = [endpoint for endpoint in candidates if endpoint.up]
         return min(up or candidates, key=lambda endpoint: (endpoint.load, endpoint.calls))
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from serving.errors import Problem
 from serving.inference.prediction import offload
-from serving.problem_details import InvalidParameter
 from serving.umbridge.field_model import FieldModel
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class CompositeModel:
         """Return the function for a configuration: grid and version of the served model, and the composite's options.
 
         Raises:
-            InvalidParameter: The configuration is none of the composite.
+            Problem: invalid-parameter: The configuration is none of the composite.
             Problem: As `FieldModel.configured`.
         """
         composite = self.composite
@@ -61,7 +61,7 @@ class CompositeModel:
             # A composite may have to solve once, for measurements that are simulated.
             made = await asyncio.to_thread(composite.on, model.layout.grid, **options)
         except ValueError as error:
-            raise InvalidParameter(f"config.{error}") from error
+            raise Problem("invalid-parameter", f"config.{error}") from error
         return CompositeFunction(composite, made, model)
 
     @property
@@ -149,13 +149,14 @@ def _option(composite: Composite, name: str, value: Any) -> Any:
     """Return the value of an option: a number, or a list of as many as the composite declares."""
     if name not in composite.options:
         known = ", ".join(sorted({*FIELD_OPTIONS, *composite.options}))
-        raise InvalidParameter(f'config: there is no "{name[:64]}"; there are {known}')
+        raise Problem("invalid-parameter", f'config: there is no "{name[:64]}"; there are {known}')
     count = composite.options[name].count
     values = [value] if count is None else value
     numbers = isinstance(values, list) and all(type(each) in {int, float} for each in values)
     if not numbers or len(values) != (count or 1):
-        raise InvalidParameter(
-            f"config.{name}: expected {'a number' if count is None else f'a list of {count} numbers'}"
+        raise Problem(
+            "invalid-parameter",
+            f"config.{name}: expected {'a number' if count is None else f'a list of {count} numbers'}",
         )
     return value
 

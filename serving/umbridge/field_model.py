@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from serving.codecs.arrays import Arrays
-from serving.problem_details import BodyTooLarge, NotDifferentiable
+from serving.errors import Problem
 from serving.umbridge.layout import Layout, default_grid, field_config, shape
 from serving.umbridge.model import APPLY_JACOBIAN, EVALUATE, GRADIENT
 
@@ -51,8 +51,8 @@ class FieldModel:
         """Return the function for a configuration.
 
         Raises:
-            InvalidParameter: The configuration is none of the model.
-            BodyTooLarge: The arrays would take more bytes than a request may.
+            Problem: invalid-parameter: The configuration is none of the model.
+            Problem: body-too-large: The arrays would take more bytes than a request may.
             Problem: As `Catalogue.find`.
         """
         chosen, catalogue = field_config(config), self.service.catalogue
@@ -66,7 +66,7 @@ class FieldModel:
         function = FieldFunction(self.service, Layout(base, chosen), product)
         largest = max(*function.input_sizes, *function.output_sizes, math.prod(function.layout.grid))
         if 4 * largest > self.service.settings.max_body_bytes:
-            raise BodyTooLarge(f"config: a field of {largest} numbers takes more than a request may")
+            raise Problem("body-too-large", f"config: a field of {largest} numbers takes more than a request may")
         return function
 
 
@@ -132,7 +132,7 @@ class FieldFunction:
     ) -> Mapping[str, Vector]:
         """Run the derivative."""
         if self.product is None:
-            raise NotDifferentiable(f'"{self.layout.card.model}" was not configured for derivatives')
+            raise Problem("not-differentiable", f'"{self.layout.card.model}" was not configured for derivatives')
         arrays, policy = Arrays(self.layout.arrays(inputs) | vector), self.layout.config.policy
         # As many frames as the outputs have: a product has fewer by default.
         policy = replace(policy, span=policy.span.asking(policy.span.count(self.layout.card)))

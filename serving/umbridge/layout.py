@@ -12,9 +12,9 @@ from pydantic import Field, ValidationError
 
 from serving.catalogue.card import FRAME, Card, Tensor
 from serving.document import Document
+from serving.errors import Problem
 from serving.inference.policy import Outside, Policy
 from serving.inference.span import Span
-from serving.problem_details import GridOutOfLimits, InvalidParameter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ def field_config(config: Mapping[str, Any]) -> FieldConfig:
     """Return the configuration of a request.
 
     Raises:
-        InvalidParameter: A key is unknown, or its value is none.
+        Problem: invalid-parameter: A key is unknown, or its value is none.
     """
     try:
         return FieldConfig.model_validate(config)
@@ -70,10 +70,10 @@ def field_config(config: Mapping[str, Any]) -> FieldConfig:
         raise refused(error) from error
 
 
-def refused(error: ValidationError) -> InvalidParameter:
+def refused(error: ValidationError) -> Problem:
     """Return the problem for the first fault of a configuration."""
     first = error.errors(include_input=False)[0]
-    return InvalidParameter(f"config.{'.'.join(str(key)[:64] for key in first['loc'])}: {first['msg']}")
+    return Problem("invalid-parameter", f"config.{'.'.join(str(key)[:64] for key in first['loc'])}: {first['msg']}")
 
 
 @dataclass(frozen=True)
@@ -93,18 +93,21 @@ class Layout:
         """Points per axis.
 
         Raises:
-            InvalidParameter: The configuration has a number for another count of axes.
-            GridOutOfLimits: An axis is shorter or longer than the card allows.
+            Problem: invalid-parameter: The configuration has a number for another count of axes.
+            Problem: grid-out-of-limits: An axis is shorter or longer than the card allows.
         """
         limits, found = self.card.grid, self.config.grid
         if found is None:
             return default_grid(self.card)
         points = (found,) * len(limits.axes) if isinstance(found, int) else found
         if len(points) != len(limits.axes):
-            raise InvalidParameter(f"config.grid: expected one number, or one for each of {', '.join(limits.axes)}")
+            raise Problem(
+                "invalid-parameter", f"config.grid: expected one number, or one for each of {', '.join(limits.axes)}"
+            )
         for axis, size in zip(limits.axes, points, strict=True):
             if not limits.minimum <= size <= limits.maximum:
-                raise GridOutOfLimits(
+                raise Problem(
+                    "grid-out-of-limits",
                     f'config.grid has {size} points along "{axis}"; the model takes {limits.minimum} to '
                     f"{limits.maximum}",
                     array="grid",
@@ -116,7 +119,8 @@ class Layout:
         """The inputs and parameters that are vectors.
 
         Raises:
-            InvalidParameter: The configuration names an unknown one, or one twice, or leaves one without a value.
+            Problem: invalid-parameter: The configuration names an unknown one, or one twice, or leaves one without a
+                value.
         """
         known, config = {argument.name: argument for argument in self.card.arguments}, self.config
         fixed = config.parameters
@@ -124,13 +128,17 @@ class Layout:
         names = default if config.inputs is None else config.inputs
         for name in (*names, *fixed):
             if name not in known:
-                raise InvalidParameter(f'config: "{name[:64]}" is no input of the model; there are {", ".join(known)}')
+                raise Problem(
+                    "invalid-parameter", f'config: "{name[:64]}" is no input of the model; there are {", ".join(known)}'
+                )
         if len({*names, *fixed}) != len(names) + len(fixed):
-            raise InvalidParameter("config: expected every input once, in inputs or in parameters")
+            raise Problem("invalid-parameter", "config: expected every input once, in inputs or in parameters")
         if missing := [name for name in known if name not in {*names, *fixed, *self.card.optional}]:
-            raise InvalidParameter(f"config: expected {missing[0]} in inputs, or a number for it in parameters")
+            raise Problem(
+                "invalid-parameter", f"config: expected {missing[0]} in inputs, or a number for it in parameters"
+            )
         if not names:
-            raise InvalidParameter("config: expected at least one input that is a vector")
+            raise Problem("invalid-parameter", "config: expected at least one input that is a vector")
         return tuple(known[name] for name in names)
 
     @cached_property
@@ -163,7 +171,7 @@ class Layout:
         """Return the shape of one sample; a parameter is a vector of one number."""
         found = shape(self.card, argument, self.grid, self.config.policy.span.count(self.card))
         if found is None:
-            raise InvalidParameter(f"the size of {argument.name} is known only once it is computed")
+            raise Problem("invalid-parameter", f"the size of {argument.name} is known only once it is computed")
         return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from serving.codecs.json_arrays import nested
-from serving.problem_details import UnknownModel, UnreadableBody, WrongShape
+from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,11 +36,11 @@ class Message:
         """The name of the model.
 
         Raises:
-            UnknownModel: There is none.
+            Problem: unknown-model: There is none.
         """
         name = self.members.get("name")
         if not isinstance(name, str):
-            raise UnknownModel('expected the name of a model as "name"; GET Info lists the models')
+            raise Problem("unknown-model", 'expected the name of a model as "name"; GET Info lists the models')
         return name
 
     @property
@@ -48,11 +48,11 @@ class Message:
         """The configuration, empty by default.
 
         Raises:
-            UnreadableBody: It is no object.
+            Problem: unreadable-body: It is no object.
         """
         config = self.members.get("config", {})
         if not isinstance(config, dict):
-            raise UnreadableBody("config: expected an object")
+            raise Problem("unreadable-body", "config: expected an object")
         return config
 
     def inputs(self, sizes: Sequence[int]) -> list[Vector]:
@@ -62,14 +62,14 @@ class Message:
             sizes: The size of each vector.
 
         Raises:
-            UnreadableBody: `input` is no list.
-            InvalidArray: The vectors are not as many, or not of these sizes.
+            Problem: unreadable-body: `input` is no list.
+            Problem: wrong-input, wrong-dtype or wrong-shape: The vectors are not as many, or not of these sizes.
         """
         found = self.members.get("input")
         if not isinstance(found, list):
-            raise UnreadableBody("input: expected a list of lists of numbers")
+            raise Problem("unreadable-body", "input: expected a list of lists of numbers")
         if len(found) != len(sizes):
-            raise WrongShape(f"input has {len(found)} vectors; expected {len(sizes)}", array="input")
+            raise Problem("wrong-shape", f"input has {len(found)} vectors; expected {len(sizes)}", array="input")
         return [_vector(each, f"input[{index}]", sizes[index]) for index, each in enumerate(found)]
 
     def vector(self, name: str, size: int) -> Vector:
@@ -80,7 +80,7 @@ class Message:
             size: The size of the vector.
 
         Raises:
-            InvalidArray: It is no vector of that size.
+            Problem: wrong-input, wrong-dtype or wrong-shape: It is no vector of that size.
         """
         return _vector(self.members.get(name), name, size)
 
@@ -92,11 +92,11 @@ class Message:
             count: How many there are.
 
         Raises:
-            UnreadableBody: It is none of their indices.
+            Problem: unreadable-body: It is none of their indices.
         """
         index = self.members.get(name)
         if type(index) is not int or not 0 <= index < count:
-            raise UnreadableBody(f"{name}: expected an index from 0 to {count - 1}")
+            raise Problem("unreadable-body", f"{name}: expected an index from 0 to {count - 1}")
         return index
 
 
@@ -104,25 +104,27 @@ def parse(content: bytes | bytearray) -> Message:
     """Return the message of a body; an empty body is a message without members.
 
     Raises:
-        UnreadableBody: The body is no JSON object.
+        Problem: unreadable-body: The body is no JSON object.
     """
     if not content:
         return Message({})
     try:
         document = orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        raise UnreadableBody(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from error
+        raise Problem(
+            "unreadable-body", f"not JSON: {error.msg} at line {error.lineno} column {error.colno}"
+        ) from error
     if not isinstance(document, dict):
-        raise UnreadableBody("expected a JSON object")
+        raise Problem("unreadable-body", "expected a JSON object")
     return Message(document, len(content))
 
 
 def _vector(value: Any, name: str, size: int) -> Vector:
     if not isinstance(value, list):
-        raise UnreadableBody(f"{name}: expected a list of {size} numbers")
+        raise Problem("unreadable-body", f"{name}: expected a list of {size} numbers")
     if len(value) != size:
-        raise WrongShape(f"{name} has {len(value)} numbers; expected {size}", array=name)
+        raise Problem("wrong-shape", f"{name} has {len(value)} numbers; expected {size}", array=name)
     found = nested(value, name)
     if found.ndim != 1:
-        raise WrongShape(f"{name}: expected a list of numbers, not of lists", array=name)
+        raise Problem("wrong-shape", f"{name}: expected a list of numbers, not of lists", array=name)
     return found.astype("f8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from physics.posterior.composite import composites
-from serving.problem_details import UnknownModel
+from serving.errors import Problem
 from serving.umbridge.composite_model import CompositeModel
 from serving.umbridge.field_model import FieldModel, fits
 
@@ -19,7 +19,7 @@ def names(service: Service) -> list[str]:
     """Return the names of all models.
 
     Raises:
-        TritonUnavailable: The inference server does not respond.
+        Problem: triton-unavailable: The inference server does not respond.
     """
     catalogue = service.catalogue
     fields = {model.name for model in catalogue.models() if fits(catalogue.find(model.name).card)}
@@ -30,15 +30,15 @@ def find(service: Service, name: str) -> Model:
     """Return the model of a name; one of the repository comes before a composite.
 
     Raises:
-        UnknownModel: There is none.
-        ModelNotReady: It is not loaded and warm yet.
-        TritonUnavailable: The inference server does not respond.
+        Problem: unknown-model: There is none.
+        Problem: model-not-ready: It is not loaded and warm yet.
+        Problem: triton-unavailable: The inference server does not respond.
     """
     catalogue, composite = service.catalogue, composites().get(name)
     if composite is not None and not catalogue.knows(name) and _possible(composite, service):
         return CompositeModel(composite, service)
     if not catalogue.knows(name) or not fits(catalogue.find(name).card):
-        raise UnknownModel(f'there is no model "{name[:64]}"; there are {", ".join(names(service))}')
+        raise Problem("unknown-model", f'there is no model "{name[:64]}"; there are {", ".join(names(service))}')
     return FieldModel(name, service)
 
 

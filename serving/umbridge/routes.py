@@ -16,11 +16,11 @@ from fastapi import APIRouter, Request, Response
 from serving.auth.keys import Scope
 from serving.codecs import json_arrays, negotiation
 from serving.document import Document
+from serving.errors import Problem
 from serving.http import body
 from serving.http.authorisation import requires
 from serving.http.direct_route import DirectRoute
 from serving.inference.prediction import offload
-from serving.problem_details import NonFiniteOutput, NotDifferentiable
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 from serving.umbridge import models
 from serving.umbridge.message import Message, parse
@@ -191,7 +191,7 @@ async def apply_jacobian(request: Request, service: Serving) -> Response:
 async def apply_hessian(request: Request, service: Serving) -> Response:
     """Say that no model has second derivatives."""
     await _model(request, service)
-    raise NotDifferentiable(f"no model supports {APPLY_HESSIAN}")
+    raise Problem("not-differentiable", f"no model supports {APPLY_HESSIAN}")
 
 
 def _indices(function: Function, message: Message) -> tuple[int, int]:
@@ -237,7 +237,7 @@ async def _compute(request: Request, service: Service, feature: str, compute: Co
         model = models.find(service, message.name)
         state.model = model.served
         if feature not in model.features:
-            raise NotDifferentiable(f'"{message.name}" does not support {feature}')
+            raise Problem("not-differentiable", f'"{message.name}" does not support {feature}')
         function = await model.configured(message.config, feature)
         work = compute(function, message, Call(state.request_id, state.caller))
         found = await body.unless_disconnected(request, work)
@@ -248,7 +248,7 @@ def _written(found: Result, model: Model) -> Response:
     """Return the response with what was computed, if JSON can hold it."""
     if all(np.isfinite(vector).all() for vector in _vectors(found)):
         return _json({"output": found})
-    raise NonFiniteOutput(f'a result of "{model.served}" is not finite', array="input")
+    raise Problem("non-finite-output", f'a result of "{model.served}" is not finite', array="input")
 
 
 def _vectors(found: Result) -> Sequence[Vector]:

@@ -22,7 +22,7 @@ from training.fit.loop import processes
 from training.fit.loop.allocator import keep_freed_memory
 from training.fit.own.workload import OwnWorkload
 from training.fit.record import log
-from training.fit.record.folder import RunError, RunFolder, expect_room, state_bytes
+from training.fit.record.folder import RunError, RunFolder, StateIO, expect_room, state_bytes
 from training.fit.record.progress import progress
 from training.fit.task import Task
 from training.fit.trajectories.workload import TrajectoryWorkload
@@ -194,6 +194,7 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
             *savers(work, run),
             *([log.RunLog(run.metrics, work.metric.name), progress(run.metrics)] if processes.first() else []),
         ],
+        plugins=[StateIO()],
         logger=False,
         enable_model_summary=False,
         enable_progress_bar=False,

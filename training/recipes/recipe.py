@@ -6,6 +6,7 @@ An unknown key is an error that names the key.
 from __future__ import annotations
 
 import os
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +25,8 @@ from training.operators import OperatorConfig
 from training.problems.registry import PROBLEMS
 from training.recipes.kinds import FROZEN, AddedRecipe, BaseRecipe, folders, kind_of
 from training.user_error import UserError
+
+MOST_FAULTS = 5
 
 
 class RecipeError(UserError):
@@ -186,10 +189,19 @@ def validate(document: dict[str, Any], source: str) -> FileRecipe:
     try:
         return expected.model_validate(document)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']} (found {fault['input']!r})" for fault in error.errors()
-        ]
-        raise RecipeError(f"{source}: " + "; ".join(lines)) from error
+        raise RecipeError(f"{source}: {faults(error)}") from error
+
+
+def faults(error: ValidationError) -> str:
+    """Say in one line which keys of a document are wrong, and what was found there."""
+    found = [
+        f"{'.'.join(str(part) for part in fault['loc'] if not str(part)[:1].isupper())}: {fault['msg']} "
+        f"(found {textwrap.shorten(repr(fault['input']), 60)})"  # a union's loc holds the name of the class, too
+        for fault in error.errors()
+    ]
+    return "; ".join(found[:MOST_FAULTS]) + (
+        f"; and {len(found) - MOST_FAULTS} more" if len(found) > MOST_FAULTS else ""
+    )
 
 
 def parse(override: str) -> tuple[str, Any]:

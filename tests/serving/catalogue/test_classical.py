@@ -11,7 +11,7 @@ from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from physics.numerics.norms import relative_l2
 from serving.catalogue.card import Card
 from serving.catalogue.classical import ClassicalSolvers
-from serving.problem_details import BodyTooLarge, NoReference, Unsolvable
+from tests.refusals import refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,15 +82,13 @@ async def test_trajectories_are_solved_with_the_step_of_the_card(
     found = await solvers.predict(card, inputs, 0, "")
     module = {"kuramoto_sivashinsky": kuramoto_sivashinsky, "navier_stokes": navier_stokes}[problem]
     np.testing.assert_allclose(found["u"], module.solve(initial, 3, 0.5, numbers), rtol=1e-5, atol=1e-6)
-    with pytest.raises(BodyTooLarge, match="in each of 9000 frames"):
+    with refused("body-too-large", match="in each of 9000 frames"):
         await solvers.predict(card, {**inputs, "frame": np.zeros((2, 9000), np.int32)}, 0, "")
 
 
 async def test_what_the_solver_does_not_solve_is_refused_with_the_reason(solvers: ClassicalSolvers, card: Card) -> None:
     initial = 1e6 * burgers.example(512, 7)[None].astype(np.float32)
-    with pytest.raises(
-        Unsolvable, match="the classical solver failed: 2048 points do not resolve the solution"
-    ) as caught:
+    with refused("unsolvable", match="the classical solver failed: 2048 points do not resolve the solution") as caught:
         await solvers.predict(card, {"initial": initial}, 0, "")
     assert (caught.value.status, caught.value.kind) == (422, "unsolvable")
 
@@ -99,7 +97,5 @@ async def test_the_solver_of_a_derivative_is_not_that_of_its_problem(solvers: Cl
     product = Card.model_validate(
         card.model_dump() | {"model": "burgers_vjp", "product": {"of": "burgers", "kind": "vjp"}}
     )
-    with pytest.raises(
-        NoReference, match=r'^the derivative "burgers_vjp" has no classical solver; there are solvers for'
-    ):
+    with refused("no-reference", match=r'^the derivative "burgers_vjp" has no classical solver; there are solvers for'):
         await solvers.predict(product, {"initial": np.ones((1, 64), np.float32)}, 0, "")

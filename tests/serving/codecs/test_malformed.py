@@ -18,8 +18,8 @@ from benchmarks.service import malformed
 from benchmarks.service.malformed import GROWTH, SECONDS
 from serving.codecs.formats import Body
 from serving.codecs.json_arrays import MEDIA_TYPE as JSON
+from serving.errors import Problem
 from serving.open_inference.rest_exchange import RestExchange
-from serving.problem_details import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def test_json_costs_no_more_than_its_values(kind: str) -> None:
     exchange = RestExchange(bytearray(body), None, ["solution"]) if path == V2 else Body(bytearray(body), JSON, JSON)
     tracemalloc.start()
     try:
-        with suppress(Refused):  # or it is an array, and no model takes it
+        with suppress(Problem):  # or it is an array, and no model takes it
             exchange.read(["coefficient"], 2**20)
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -16,7 +16,8 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from serving.codecs import npy
-from serving.problem_details import BodyTooLarge, Refused, UnreadableBody, WrongDtype, WrongShape
+from serving.errors import Problem
+from tests.refusals import refused
 
 LIMIT = 2**20
 numbers = st.sampled_from([f"{order}{kind}" for order in "<>" for kind in ("f2", "f4", "f8", "i2", "i8", "u4")])
@@ -51,7 +52,7 @@ def test_is_a_view_of_the_body() -> None:
 
 @given(st.binary(max_size=200))
 def test_noise_is_refused(noise: bytes) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(Problem):
         npy.read(noise, "a", LIMIT)
 
 
@@ -59,7 +60,7 @@ def test_noise_is_refused(noise: bytes) -> None:
 def test_a_damaged_file_is_read_or_refused(position: int, damage: bytes) -> None:
     body = bytearray(saved(np.ones((3, 4), "<f4")))
     body[position : position + len(damage)] = damage
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(Problem):
         npy.read(body, "a", LIMIT)
 
 
@@ -67,19 +68,19 @@ def test_a_damaged_file_is_read_or_refused(position: int, damage: bytes) -> None
 def test_a_strange_header_is_refused(text: str) -> None:
     header = text.encode()
     body = npy_format.MAGIC_PREFIX + b"\x01\x00" + len(header).to_bytes(2, "little") + header
-    with pytest.raises(Refused):
+    with pytest.raises(Problem):
         npy.read(body, "a", LIMIT)
 
 
 def test_truncated_at_any_offset_is_unreadable() -> None:
     body = saved(np.ones((3, 4), "<f4"))
     for end in range(len(body)):
-        with pytest.raises(UnreadableBody, match="a: "):
+        with refused("unreadable-body", match="a: "):
             npy.read(body[:end], "a", LIMIT)
 
 
 def test_trailing_bytes_are_unreadable() -> None:
-    with pytest.raises(UnreadableBody, match=r"shape \[3, 4\] of float32 takes 48 bytes, but the \.npy file holds 49"):
+    with refused("unreadable-body", match=r"shape \[3, 4\] of float32 takes 48 bytes, but the \.npy file holds 49"):
         npy.read(saved(np.ones((3, 4), "<f4")) + b"x", "a", LIMIT)
 
 
@@ -98,12 +99,12 @@ def test_trailing_bytes_are_unreadable() -> None:
 )
 @pytest.mark.filterwarnings("ignore:.*metadata")
 def test_other_types_are_refused_by_name(array: NDArray[Any], kind: str) -> None:
-    with pytest.raises(WrongDtype, match=kind):
+    with refused("wrong-dtype", match=kind):
         npy.read(saved(array), "a", LIMIT)
 
 
 def test_a_pickle_is_not_opened() -> None:
-    with pytest.raises(UnreadableBody, match="the magic string is not correct"):
+    with refused("unreadable-body", match="the magic string is not correct"):
         npy.read(pickle.dumps(np.ones(3)), "a", LIMIT)
 
 
@@ -127,25 +128,25 @@ def header(text: str) -> bytes:
     ],
 )
 def test_a_shape_that_is_none_is_unreadable(shape: Any) -> None:
-    with pytest.raises(UnreadableBody):
+    with refused("unreadable-body"):
         npy.read(header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}"), "a", LIMIT)
 
 
 def test_a_shape_allocates_nothing() -> None:
     text = "{'descr': '<f4', 'fortran_order': False, 'shape': (999999999999, 999999999999)}"
-    with pytest.raises(UnreadableBody, match=r"takes more than 10\^18 bytes, but the \.npy file holds 0"):
+    with refused("unreadable-body", match=r"takes more than 10\^18 bytes, but the \.npy file holds 0"):
         npy.read(header(text), "a", LIMIT)
 
 
 def test_ranks_are_bounded() -> None:
     text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'1, ' * 9})}}"
-    with pytest.raises(WrongShape, match=r"1, 1\] is not the shape of a field"):
+    with refused("wrong-shape", match=r"1, 1\] is not the shape of a field"):
         npy.read(header(text) + bytes(4), "a", LIMIT)
 
 
 def test_a_long_header_is_refused_before_it_is_read() -> None:
     body = npy_format.MAGIC_PREFIX + b"\x02\x00" + (2**31).to_bytes(4, "little")
-    with pytest.raises(UnreadableBody, match=r"not an \.npy file of at most 10000 header bytes: EOF"):
+    with refused("unreadable-body", match=r"not an \.npy file of at most 10000 header bytes: EOF"):
         npy.read(body, "a", LIMIT)
 
 
@@ -153,10 +154,10 @@ def test_a_long_header_is_refused_before_it_is_read() -> None:
 @pytest.mark.parametrize("filling", [" ", "1 ", "1,", "(", "[", "]", "] ", "'", "'a': ", "'a': 1, "])
 def test_no_header_takes_long(filling: str) -> None:
     for opening in ("{'shape': (1", "{'descr': [", "{", "{'shape': ("):
-        with pytest.raises(Refused):
+        with pytest.raises(Problem):
             npy.read(header((opening + filling * 10_000)[:9_990] + "x}"), "a", LIMIT)
 
 
 def test_the_limit_is_on_float32() -> None:
-    with pytest.raises(BodyTooLarge, match="4004 bytes as float32"):
+    with refused("body-too-large", match="4004 bytes as float32"):
         npy.read(saved(np.ones(1001, "u1")), "a", 4000)

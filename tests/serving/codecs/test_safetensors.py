@@ -17,8 +17,9 @@ from safetensors.numpy import load, save
 from serving.codecs import safetensors
 from serving.codecs.formats import Body
 from serving.codecs.json_arrays import MEDIA_TYPE as JSON
-from serving.problem_details import BodyTooLarge, Refused, UnreadableBody, WrongDtype, WrongInput, WrongShape
+from serving.errors import Problem
 from serving.quality import Quality
+from tests.refusals import refused
 
 if TYPE_CHECKING:
     from tests.conftest import Gateway
@@ -65,52 +66,52 @@ def test_noise_is_refused(noise: bytes) -> None:
     for body in (noise, file(noise)):
         try:
             assert safetensors.read(body, LIMIT) == {}
-        except Refused:
+        except Problem:
             continue
 
 
 def test_truncated_at_any_offset_is_unreadable() -> None:
     body = save({"a": np.ones((3, 4), np.float32), "b": np.ones(5)})
     for end in range(len(body)):
-        with pytest.raises(UnreadableBody):
+        with refused("unreadable-body"):
             safetensors.read(body[:end], LIMIT)
 
 
 @pytest.mark.parametrize(
     ("body", "problem", "pattern"),
     [
-        (b"", UnreadableBody, "header too small"),
-        (file({}, length=2**63), UnreadableBody, "9223372036854775808 bytes long; the limit is 65536"),
-        (file(b" " * 70_000), UnreadableBody, "70000 bytes long"),
-        (file({}, length=99), UnreadableBody, "invalid header length"),
-        (file(b"[" * 65_536), UnreadableBody, "invalid JSON in header"),
-        (file([1]), UnreadableBody, "invalid type: sequence"),
-        (file({"a": 1}), UnreadableBody, "invalid type: integer `1`, expected struct TensorInfo"),
-        (file({"a": {"dtype": "F32", "shape": [1]}}), UnreadableBody, "missing field `data_offsets`"),
-        (file({"a": entry(0, 4, ["1"])}, bytes(4)), UnreadableBody, 'invalid type: string "1"'),
-        (file({"a": entry(0, 4, [-1])}, bytes(4)), UnreadableBody, "invalid value: integer `-1`"),
-        (file({"a": entry(0, 4, [True])}, bytes(4)), UnreadableBody, "invalid type: boolean"),
-        (file({"a": entry(0, 4, [1.0])}, bytes(4)), UnreadableBody, "invalid type: floating point"),
-        (file({"a": entry(0, 4, [2**64])}, bytes(4)), UnreadableBody, "expected usize"),
-        (file({"a": entry(0, 4, [2**62, 2**62])}, bytes(4)), UnreadableBody, "overflow"),
-        (file({"a": entry(0, 4, [2])}, bytes(4)), UnreadableBody, "invalid shape, data type, or offset"),
-        (file({"a": entry(0, 8)}, bytes(4)), UnreadableBody, "not fully covered"),
-        (file({"a": entry(4, 0, [])}, bytes(4)), UnreadableBody, "invalid offset for tensor `a`"),
-        (file({"a": entry(4, 8)}, bytes(8)), UnreadableBody, "invalid offset for tensor `a`"),
-        (file({"a": entry(0, 8), "b": entry(4, 12)}, bytes(12)), UnreadableBody, "invalid offset for tensor `b`"),
-        (file({"a": entry(0, 4), "b": entry(8, 12)}, bytes(12)), UnreadableBody, "invalid offset for tensor `b`"),
-        (file({"a": entry(0, 4), "b": entry(0, 4)}, bytes(4)), UnreadableBody, "invalid offset for tensor"),
-        (file({"a": entry(0, 4)}, bytes(9)), UnreadableBody, "not fully covered"),
-        (file({"a": entry(0, 4, [1] * 9)}, bytes(4)), WrongShape, "not the shape of a field"),
-        (file({"a": entry(0, 0, [0, 2**63])}), WrongShape, "not the shape of a field"),
-        (file({"a": entry(0, 4, [2], "BF16")}, bytes(4)), WrongDtype, 'a: dtype "BF16" is not read'),
-        (file({"a": entry(0, 4, [4], "F8_E4M3")}, bytes(4)), WrongDtype, '"F8_E4M3" is not read'),
-        (file({"a": entry(0, 1, [2], "F4")}, bytes(1)), WrongDtype, '"F4" is not read'),
-        (file({"a": entry(0, 1001, [1001], "U8")}, bytes(1001)), BodyTooLarge, "4004 bytes as float32"),
+        (b"", "unreadable-body", "header too small"),
+        (file({}, length=2**63), "unreadable-body", "9223372036854775808 bytes long; the limit is 65536"),
+        (file(b" " * 70_000), "unreadable-body", "70000 bytes long"),
+        (file({}, length=99), "unreadable-body", "invalid header length"),
+        (file(b"[" * 65_536), "unreadable-body", "invalid JSON in header"),
+        (file([1]), "unreadable-body", "invalid type: sequence"),
+        (file({"a": 1}), "unreadable-body", "invalid type: integer `1`, expected struct TensorInfo"),
+        (file({"a": {"dtype": "F32", "shape": [1]}}), "unreadable-body", "missing field `data_offsets`"),
+        (file({"a": entry(0, 4, ["1"])}, bytes(4)), "unreadable-body", 'invalid type: string "1"'),
+        (file({"a": entry(0, 4, [-1])}, bytes(4)), "unreadable-body", "invalid value: integer `-1`"),
+        (file({"a": entry(0, 4, [True])}, bytes(4)), "unreadable-body", "invalid type: boolean"),
+        (file({"a": entry(0, 4, [1.0])}, bytes(4)), "unreadable-body", "invalid type: floating point"),
+        (file({"a": entry(0, 4, [2**64])}, bytes(4)), "unreadable-body", "expected usize"),
+        (file({"a": entry(0, 4, [2**62, 2**62])}, bytes(4)), "unreadable-body", "overflow"),
+        (file({"a": entry(0, 4, [2])}, bytes(4)), "unreadable-body", "invalid shape, data type, or offset"),
+        (file({"a": entry(0, 8)}, bytes(4)), "unreadable-body", "not fully covered"),
+        (file({"a": entry(4, 0, [])}, bytes(4)), "unreadable-body", "invalid offset for tensor `a`"),
+        (file({"a": entry(4, 8)}, bytes(8)), "unreadable-body", "invalid offset for tensor `a`"),
+        (file({"a": entry(0, 8), "b": entry(4, 12)}, bytes(12)), "unreadable-body", "invalid offset for tensor `b`"),
+        (file({"a": entry(0, 4), "b": entry(8, 12)}, bytes(12)), "unreadable-body", "invalid offset for tensor `b`"),
+        (file({"a": entry(0, 4), "b": entry(0, 4)}, bytes(4)), "unreadable-body", "invalid offset for tensor"),
+        (file({"a": entry(0, 4)}, bytes(9)), "unreadable-body", "not fully covered"),
+        (file({"a": entry(0, 4, [1] * 9)}, bytes(4)), "wrong-shape", "not the shape of a field"),
+        (file({"a": entry(0, 0, [0, 2**63])}), "wrong-shape", "not the shape of a field"),
+        (file({"a": entry(0, 4, [2], "BF16")}, bytes(4)), "wrong-dtype", 'a: dtype "BF16" is not read'),
+        (file({"a": entry(0, 4, [4], "F8_E4M3")}, bytes(4)), "wrong-dtype", '"F8_E4M3" is not read'),
+        (file({"a": entry(0, 1, [2], "F4")}, bytes(1)), "wrong-dtype", '"F4" is not read'),
+        (file({"a": entry(0, 1001, [1001], "U8")}, bytes(1001)), "body-too-large", "4004 bytes as float32"),
     ],
 )
-def test_a_malformed_header_is_refused_by_name(body: bytes, problem: type[Refused], pattern: str) -> None:
-    with pytest.raises(problem, match=pattern):
+def test_a_malformed_header_is_refused_by_name(body: bytes, problem: str, pattern: str) -> None:
+    with refused(problem, match=pattern):
         safetensors.read(body, 4000)
 
 
@@ -123,9 +124,9 @@ def test_several_inputs_and_outputs_go_in_one_file() -> None:
     outputs = {"u": np.ones(2, np.float32), "v": np.zeros(3, np.float32)}
     written = load(exchange.write("m", 3, outputs, Quality({}, np.zeros(1, np.bool_))).body)
     assert {name: array.shape for name, array in written.items()} == {"u": (2,), "v": (3,)}
-    with pytest.raises(WrongInput, match='"c" is missing; got "a", "b"'):
+    with refused("wrong-input", match='"c" is missing; got "a", "b"'):
         exchange.read(["a", "b", "c"], LIMIT)
-    with pytest.raises(WrongInput, match='no input "b"'):
+    with refused("wrong-input", match='no input "b"'):
         exchange.read(["a"], LIMIT)
 
 

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.errors import Problem
 from serving.inference import shape_queue
 from serving.inference.dispatch import join, split
 from serving.inference.executor import Executor
 from serving.inference.shape_queue import RUN_BYTES, Call, ShapeQueue
-from serving.problem_details import ModelFailed, Overloaded
 from serving.triton.retry_budget import RetryBudget
+from tests.refusals import refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +46,7 @@ class Model:
             self.cancelled += 1
             raise
         if any((each.inputs["a"] < 0).any() for each in calls):
-            raise ModelFailed("a value is negative")
+            raise Problem("model-failed", "a value is negative")
         return [{"b": 2 * each.inputs["a"]} for each in calls]
 
 
@@ -124,7 +125,7 @@ async def test_beyond_the_limit_calls_are_refused(monkeypatch: pytest.MonkeyPatc
     executor = executor_of(model)
     for _ in range(3):
         executor.add(call())
-    with pytest.raises(Overloaded, match='2 calls of "m" wait, the maximum') as caught:
+    with refused("overloaded", match='2 calls of "m" wait, the maximum') as caught:
         executor.add(call())
     assert int(caught.value.headers["Retry-After"]) >= 1
 
@@ -168,7 +169,12 @@ async def test_a_failure_concerns_the_call_that_causes_it() -> None:
         executor.add(each)
     model.released.set()
     results = await asyncio.gather(*(each.outputs for each in calls), return_exceptions=True)
-    assert [isinstance(result, ModelFailed) for result in results] == [False, False, True, False]
+    assert [getattr(result, "kind", None) == "model-failed" for result in results] == [
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6))

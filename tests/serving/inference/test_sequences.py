@@ -20,8 +20,8 @@ from pydantic import ValidationError
 from serving.catalogue.card import Card
 from serving.codecs import safetensors
 from serving.inference import checks
-from serving.problem_details import WrongDtype, WrongToken
 from tests import toy_sequences
+from tests.refusals import refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ def test_integers_of_any_size_become_int32(card: Card, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["<f4", "<f8", "<f2", "?"])
 def test_whole_numbers_of_another_type_are_refused_by_name(card: Card, dtype: str) -> None:
     name = np.dtype(dtype).name
-    with pytest.raises(WrongDtype, match=f"^tokens holds {name}; expected integers, the numbers of words$"):
+    with refused("wrong-dtype", match=f"^tokens holds {name}; expected integers, the numbers of words$"):
         checked(card, SENTENCES.astype(dtype))
 
 
@@ -83,7 +83,7 @@ def test_the_first_token_outside_the_vocabulary_is_located(card: Card, data: st.
     value = data.draw(st.sampled_from([4, 99, -1, -(2**63), 2**32 + 1, 2**63 - 1]))
     array.flat[indices] = value
     index = [int(i) for i in np.unravel_index(min(indices), array.shape)]
-    with pytest.raises(WrongToken) as caught:
+    with refused("wrong-token") as caught:
         checked(card, array)
     assert caught.value.detail == f"tokens[{','.join(map(str, index))}] is {value}; the vocabulary has 4 words"
     assert caught.value.where is not None
@@ -96,7 +96,7 @@ def test_the_first_token_outside_the_vocabulary_is_located(card: Card, data: st.
     ids=["in front", "alone", "between", "one alone", "between in one"],
 )
 def test_padding_belongs_behind_the_words(card: Card, array: Any, index: str) -> None:
-    with pytest.raises(WrongToken, match=rf"^tokens\[{index}\] is 0, which is padding and belongs behind the words$"):
+    with refused("wrong-token", match=rf"^tokens\[{index}\] is 0, which is padding and belongs behind the words$"):
         checked(card, array)
 
 

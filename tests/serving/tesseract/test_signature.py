@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from serving.catalogue.card import Card
-from serving.problem_details import WrongInput, WrongShape
 from serving.tesseract import signature
 from tests import toy_fields
+from tests.refusals import refused
 
 CARD = Card.model_validate(toy_fields._card("drift", 1.0) | {"quality": ["novelty"]})
 EVERY_DEFAULT = CARD.model_copy(
@@ -22,12 +20,12 @@ def test_a_batch_has_a_number_about_its_quality_per_sample() -> None:
 
 
 def test_without_an_input_the_grid_is_unknown() -> None:
-    with pytest.raises(WrongInput, match="the grid is unknown; send density or velocity"):
+    with refused("wrong-input", match="the grid is unknown; send density or velocity"):
         signature.results(EVERY_DEFAULT, {"time": ()})
 
 
 def test_an_output_on_a_grid_of_its_own_has_no_shape_yet() -> None:
     moved, *others = CARD.outputs
     apart = CARD.model_copy(update={"outputs": (moved.model_copy(update={"axes": ("batch", "y", "x")}), *others)})
-    with pytest.raises(WrongShape, match="known only once it is computed"):
+    with refused("wrong-shape", match="known only once it is computed"):
         signature.results(apart, {"density": (6, 9)})

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.problem_details import TritonUnavailable
 from serving.triton.client import TritonInference
 from serving.triton.http_client import HttpClient, InvalidReplyError
+from tests.refusals import refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -267,6 +267,6 @@ async def test_a_reply_is_freed_with_its_last_reference() -> None:
 async def test_grpc_in_place_of_http_is_named(triton: TritonServer, caplog: pytest.LogCaptureFixture) -> None:
     async with TritonInference(f"127.0.0.1:{triton.settings.triton_grpc_port}", MAX_BYTES) as inference:
         for _ in range(2):
-            with pytest.raises(TritonUnavailable, match="is not Triton's HTTP endpoint"):
+            with refused("triton-unavailable", match="is not Triton's HTTP endpoint"):
                 await inference.loaded()
     assert caplog.text.count("is not Triton's HTTP endpoint") == 1

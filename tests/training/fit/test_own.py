@@ -178,6 +178,12 @@ def test_a_data_file_is_described_trained_and_resumed_by_commands(samples: OwnSa
     found = checkpoint.load(tmp_path / "run")
     assert found.recipe.fit.epochs == 2
     assert found.recipe.operator.attention == "fourier"
+    again = command("fit", *own, "--resume")  # a preset would choose other epochs
+    assert again.exit_code == 0, again.output
+    assert "finished" in again.stderr
+    assert checkpoint.load(tmp_path / "run").digest == found.digest
+    refused = command("data", tmp_path / "heat.toml", "--data", samples.path.parent, "--set", "data.train=3")
+    assert "no recipe" in refused.stderr
 
 
 def test_an_interrupted_run_keeps_the_epochs_that_it_began_with(samples: OwnSamples, tmp_path: Path) -> None:

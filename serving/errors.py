@@ -1,0 +1,159 @@
+"""The errors of the gateway: one exception, and one table of its kinds.
+
+A `Problem` is raised anywhere below a route and ends the request as `application/problem+json` (RFC 9457):
+
+    {"type": "urn:petrov:problem:non-positive", "title": "Value is not positive", "status": 422,
+     "detail": "coefficient[0,17,3] is -2.0; a permeability must be positive",
+     "where": {"array": "coefficient", "index": [0, 17, 3], "pointer": "/inputs/coefficient/0/17/3"}}
+
+`where` is present for faults of an array: the array's name, the index of the first bad value in the caller's own array
+when one value is to blame, and both as JSON pointer (RFC 6901) into the body of a JSON request. `type` is stable:
+programs switch on it, never on `detail`. Errors that a later attempt may not meet carry the header `Retry-After` (whole
+seconds). A status of 4xx says that the caller can mend the request; 5xx, that it can only try again or report it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic.json_schema import SkipJsonSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MEDIA_TYPE = "application/problem+json"
+PREFIX = "urn:petrov:problem:"
+VECTORS = frozenset({"cotangents", "tangents"})  # members of a request beside `inputs`, for derivatives
+
+
+class Kind(NamedTuple):
+    """What is the same for all errors of one kind: the status and title of the response, and when it is raised."""
+
+    status: int
+    title: str
+    meaning: str
+
+
+KINDS = {
+    "unreadable-body": Kind(400, "Body cannot be read", "not what its Content-Type says, or truncated"),
+    "unauthenticated": Kind(401, "Not authenticated", "no API key, or an unknown one; WWW-Authenticate (RFC 6750)"),
+    "forbidden": Kind(403, "Not allowed", "the API key lacks the scope"),
+    "unknown-route": Kind(404, "No such route", "there is nothing at the path"),
+    "unknown-model": Kind(404, "No such model", "the repository has no model of that name"),
+    "unknown-version": Kind(404, "No such version", "the model has no such version loaded"),
+    "no-example": Kind(404, "No example", "neither stored examples nor a sampler of the model's problem"),
+    "no-reference": Kind(404, "No classical solver", "no classical solver for the model's problem"),
+    "not-differentiable": Kind(404, "No derivative", "the model was exported without this derivative"),
+    "not-invertible": Kind(404, "No inversion", "no prior for an input of the model's problem"),
+    "unknown-inversion": Kind(404, "No such inversion", "no such inversion, or its result has been forgotten"),
+    "method-not-allowed": Kind(405, "Method not allowed", "the header Allow lists the methods of the path"),
+    "not-acceptable": Kind(406, "No acceptable media type", "no media type of Accept can be written"),
+    "slow-body": Kind(408, "Body arrived too slowly", "the body took longer than its deadline"),
+    "unfinished": Kind(409, "Inversion has not ended", "the inversion has no result yet"),
+    "body-too-large": Kind(413, "Body too large", "more bytes, samples or work than one request may hold"),
+    "unsupported-media-type": Kind(415, "Unsupported media type", "no such media type is read; any Content-Encoding"),
+    "invalid-parameter": Kind(422, "Invalid parameter", "a path or query parameter is outside its range"),
+    "invalid-inversion": Kind(422, "Invalid inversion", "a member of a request for an inversion is wrong"),
+    "tolerance-unmet": Kind(422, "Tolerance cannot be met", "no error bound, or one above the requested tolerance"),
+    "unsolvable": Kind(422, "Input cannot be solved", "the classical solver refuses the input or does not converge"),
+    "rate-limited": Kind(429, "Over the key's rate", "the API key has used up its rate; Retry-After"),
+    "wrong-input": Kind(422, "Wrong input", "an input is missing, or the model has no such input"),
+    "wrong-dtype": Kind(422, "Wrong data type", "not numbers of a kind that fits the card's type"),
+    "wrong-shape": Kind(422, "Wrong shape", "the rank does not fit, rows differ in length, or the batch is empty"),
+    "wrong-token": Kind(422, "Not a token of the vocabulary", "outside the vocabulary, or padding before a token"),
+    "grid-out-of-limits": Kind(
+        422, "Grid outside the model's limits", "an axis shorter or longer than the card allows"
+    ),
+    "out-of-range": Kind(422, "Value out of range", "a parameter outside the card's limits"),
+    "outside-training": Kind(422, "Input outside of the training distribution", "outside, and outside=refuse"),
+    "non-finite": Kind(422, "Value is not finite", "NaN or infinite, before or after the cast to float32"),
+    "non-positive": Kind(
+        422, "Value is not positive", "zero or negative where the quantity is positive by its meaning"
+    ),
+    "internal-error": Kind(500, "Internal error", "a fault of the gateway; the log has it under the request's id"),
+    "model-failed": Kind(502, "Model failed", "Triton refused or failed the inference"),
+    "non-finite-output": Kind(502, "Model output is not finite", "NaN or infinite for a valid input"),
+    "unavailable": Kind(503, "Unavailable", "not now; Retry-After says when to try again"),
+    "overloaded": Kind(503, "Overloaded", "too many requests or bytes in flight; Retry-After"),
+    "model-not-ready": Kind(503, "Model not ready", "in the repository, not loaded and warm yet; Retry-After"),
+    "triton-unavailable": Kind(503, "Inference server unavailable", "it cannot be reached, or went away; Retry-After"),
+    "deadline-exceeded": Kind(504, "Deadline exceeded", "no response within the request's deadline"),
+}
+
+
+class Where(BaseModel):
+    """The location of a fault in the caller's arrays."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    array: str
+    index: list[int] | None = None
+    inputs: SkipJsonSchema[bool] = Field(default=True, exclude=True)  # whether the array is an input of a model
+
+    @computed_field(description="JSON pointer (RFC 6901) into the body of a request in JSON.")  # type: ignore[prop-decorator]  # pydantic's own order
+    @property
+    def pointer(self) -> str:
+        """Where a request in JSON has the value: `cotangents.solution` is the member `solution` of `cotangents`."""
+        if not self.inputs:
+            return "/".join(["", *self.array.split("."), *map(str, self.index or ())])
+        member, _, name = self.array.partition(".")
+        if member not in VECTORS:
+            member, name = "inputs", self.array
+        name = name.replace("~", "~0").replace("/", "~1")
+        return "/".join([f"/{member}", name, *map(str, self.index or ())])
+
+
+class ProblemDetails(BaseModel):
+    """The body of every error (RFC 9457), `application/problem+json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: str = Field(examples=["urn:petrov:problem:non-positive"])
+    title: str
+    status: int
+    detail: str = Field(examples=["coefficient[0,17,3] is -2.0; a permeability must be positive"])
+    where: Where | None = None
+
+
+class Problem(Exception):  # noqa: N818  the term of RFC 9457
+    """An error that ends a request.
+
+    Args:
+        kind: A key of `KINDS`, which has its status and title.
+        detail: What happened and where, what was expected and what was found, in one sentence.
+        array: Name of the array at fault.
+        index: Index of the first bad value in the caller's array, when one value is to blame.
+        where: The location, where `array` and `index` do not say it.
+        headers: Extra response headers.
+        retry_after: Whole seconds of the header `Retry-After`; 1 by default for a status of 503.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        detail: str,
+        *,
+        array: str | None = None,
+        index: Sequence[int] | None = None,
+        where: Where | None = None,
+        headers: Mapping[str, str] | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.kind, self.detail = kind, detail
+        self.status, self.title, _ = KINDS[kind]
+        self.where = where
+        if array is not None:
+            self.where = Where(array=array, index=None if index is None else [int(i) for i in index])
+        self.headers = dict(headers or {})
+        if self.status == 503 and retry_after is None:
+            retry_after = 1
+        if retry_after is not None:
+            self.headers["Retry-After"] = str(retry_after)
+
+    def details(self) -> ProblemDetails:
+        """Return the body of the response."""
+        return ProblemDetails(
+            type=PREFIX + self.kind, title=self.title, status=self.status, detail=self.detail, where=self.where
+        )
