@@ -73,7 +73,8 @@ def draw(
 
 def numbers(batch: int, parameter: ParameterSpec, seed: int = 0) -> NDArray[np.float32]:
     """Draw the values `[batch]` of a parameter between its bounds, within 2 of the only one, or near its default."""
-    middle = 0.0 if parameter.default is None else parameter.default
+    highest = np.inf if parameter.maximum is None else parameter.maximum
+    middle = min(0.0, highest) if parameter.default is None else parameter.default
     low = middle - 1 if parameter.minimum is None else parameter.minimum
     above = low + 2 if parameter.minimum is not None else middle + 1
     high = above if parameter.maximum is None else parameter.maximum

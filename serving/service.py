@@ -12,15 +12,11 @@ from serving.auth.guard import Guard, own_bucket
 from serving.auth.key_file import KeyFile
 from serving.catalogue.catalogue import Catalogue
 from serving.catalogue.classical import ClassicalSolvers
-from serving.inference.admission import Admission
 from serving.inference.dispatch import Dispatcher
-from serving.inference.prediction import Predictor
-from serving.inference.producer import Producer
-from serving.inference.rollout import Rollouts
-from serving.inference.shadow import Shadow
-from serving.inference.stream import StreamPredictor
+from serving.limits import Admission
 from serving.observability.metrics import Metrics
 from serving.observability.telemetry import TracedMetrics, Traces
+from serving.predict import Predictor
 from serving.triton.pool import TritonPool
 from serving.triton.retry_budget import RetryBudget
 from serving.watcher import Watcher
@@ -71,19 +67,17 @@ class Service:
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
         dispatcher = Dispatcher(self._tritons, self.catalogue, self.metrics)
         self.classical = ClassicalSolvers()
-        limits = (settings.max_body_bytes, settings.request_seconds)
-        self._shadow = shadow = Shadow(self.classical, self.metrics, settings.shadow_share)
-        rollouts = Rollouts(dispatcher)
-        self.predictor = StreamPredictor(
-            Producer(rollouts, self.classical, self.catalogue.refinement),
-            rollouts,
-            shadow,
+        self.predictor = Predictor(
+            dispatcher.predict,
+            self.classical,
+            self.catalogue.refinement,
             self.metrics,
-            *limits,
-            settings.max_rollout_bytes,
+            max_bytes=settings.max_body_bytes,
+            max_rollout_bytes=settings.max_rollout_bytes,
+            seconds=settings.request_seconds,
+            shadow_share=settings.shadow_share,
         )
         self.on_drain: list[Callable[[], None]] = []
-        self.reference = Predictor(Producer(self.classical, self.classical), shadow, self.metrics, *limits)
 
     def _make_watchers(self) -> Iterator[Watcher]:
         restarts = self.metrics.watcher_restarts
@@ -104,7 +98,7 @@ class Service:
                     with suppress(asyncio.CancelledError):
                         await task
                 await self.catalogue.close()
-                self._shadow.close()
+                self.predictor.close()
                 self.classical.close()
                 if self.traces:
                     await self.traces.close()

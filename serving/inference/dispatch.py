@@ -20,11 +20,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from serving import checks
 from serving.errors import Problem
-from serving.inference import checks
 from serving.inference.executor import Executor
-from serving.inference.prediction import offload
 from serving.inference.shape_queue import RUN_BYTES, Call, ShapeQueue
+from serving.predict import offload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

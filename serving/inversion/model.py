@@ -10,6 +10,7 @@ import numpy as np
 
 from serving.codecs.arrays import Arrays
 from serving.errors import Problem
+from serving.predict import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
     from physics.sensing import Sensing
     from serving.catalogue.card import Card
-    from serving.inference.prediction import Payer, Predictor
     from serving.inversion.job import Job
+    from serving.predict import Payer, Predictor
 
     Fields = NDArray[np.float64]
 
@@ -80,7 +81,7 @@ class ServedModel:
         """Predict; wait where the service is busy or the key is over its rate, as the job's time limit allows."""
         while True:
             try:
-                return await self.predictor.predict(card, arrays, self.job.id, self.caller)
+                return await self.predictor.predict(Prediction(card, self.job.id, self.caller), arrays)
             except Problem as problem:
                 if problem.status not in {429, 503}:
                     raise

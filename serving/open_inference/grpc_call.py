@@ -13,9 +13,9 @@ from grpc import StatusCode
 
 from serving.auth.guard import ANYONE
 from serving.errors import Problem
-from serving.inference.prediction import offload
 from serving.observability.metrics import UNKNOWN
 from serving.observability.request_log import ID_HEADER, request_id
+from serving.predict import offload
 
 CANCELLED = "CANCELLED"
 TYPE_HEADER = "petrov-problem-type"

@@ -31,7 +31,7 @@ _CONTENTS: Mapping[str, tuple[str, type[Any]]] = {
 
 
 class GrpcExchange:
-    """A request over gRPC and the writer of its response: an `Exchange` of `serving.inference.prediction`.
+    """A request over gRPC and the writer of its response: an `Exchange` of `serving.predict`.
 
     Args:
         request: The message.

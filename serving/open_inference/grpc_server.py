@@ -35,14 +35,14 @@ from serving.observability.request_log import Entry
 from serving.open_inference import metadata
 from serving.open_inference.grpc_call import Call
 from serving.open_inference.grpc_exchange import GrpcExchange
+from serving.predict import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from serving.catalogue.card import Card
     from serving.catalogue.repository import Version
-    from serving.inference.admission import Ticket
-    from serving.inference.prediction import Successor
+    from serving.limits import Ticket
     from serving.service import Service
 
     Method = Callable[[Call], Awaitable[bytes | None]]
@@ -241,12 +241,7 @@ class GrpcServer:
 
     async def _send_frames(self, call: Call, request: Any, card: Card) -> None:
         frames = self._service.predictor.stream(
-            card,
-            GrpcExchange(request, call.size, card.result_names),
-            call.request_id,
-            call.caller,
-            policies.policy(_texts(request.parameters)),
-            self._successor(request),
+            self._prediction(call, request, card), GrpcExchange(request, call.size, card.result_names)
         )
         async with aclosing(frames):
             async for frame in frames:
@@ -269,17 +264,13 @@ class GrpcServer:
     async def _predicted(self, call: Call, request: Any, card: Card) -> Any:
         """Return the message of the outputs."""
         return await self._service.predictor.predict(
-            card,
-            GrpcExchange(request, call.size, card.result_names),
-            call.request_id,
-            call.caller,
-            call.seconds,
-            policies.policy(_texts(request.parameters)),
-            self._successor(request),
+            self._prediction(call, request, card), GrpcExchange(request, call.size, card.result_names)
         )
 
-    def _successor(self, request: Any) -> Successor | None:
-        return None if request.model_version else self._service.catalogue.successor
+    def _prediction(self, call: Call, request: Any, card: Card) -> Prediction:
+        successor = None if request.model_version else self._service.catalogue.successor
+        policy = policies.policy(_texts(request.parameters))
+        return Prediction(card, call.request_id, call.caller, policy, call.seconds, successor)
 
 
 def _texts(parameters: Any) -> dict[str, str]:

@@ -97,7 +97,7 @@ class Reply:
 
 
 class RestExchange:
-    """A request of `/v2` and the writer of its response: an `Exchange` of `serving.inference.prediction`.
+    """A request of `/v2` and the writer of its response: an `Exchange` of `serving.predict`.
 
     Args:
         content: The request's body.

@@ -27,13 +27,14 @@ from serving.open_inference.metadata import (
     ServerReady,
 )
 from serving.open_inference.rest_exchange import InferenceRequest, InferenceResponse, RestExchange
+from serving.predict import Prediction
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
     from serving.catalogue.card import Card
-    from serving.inference.prediction import Successor
+    from serving.predict import Successor
 
 PREFIX = "/v2"
 JSON_BYTES = "Inference-Header-Content-Length"
@@ -140,7 +141,7 @@ async def _infer(card: Card, request: Request, service: Service, successor: Succ
         service.metrics.request_bytes.observe(len(content))
         exchange = RestExchange(content, json_bytes, card.result_names)
         work = service.predictor.predict(
-            card, exchange, state.request_id, state.caller, policy=policy, successor=successor
+            Prediction(card, state.request_id, state.caller, policy, successor=successor), exchange
         )
         reply = await body.unless_disconnected(request, work)
     if reply.json_bytes is None:

@@ -57,7 +57,7 @@ VECTORS = {
 
 
 class TesseractBody:
-    """A request to a Tesseract: an `Exchange` of `serving.inference.prediction`.
+    """A request to a Tesseract: an `Exchange` of `serving.predict`.
 
     Args:
         content: The request's body.

@@ -21,6 +21,7 @@ from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
 from serving.http import body
 from serving.http.authorisation import requires
 from serving.http.direct_route import DirectRoute
+from serving.predict import Prediction
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 from serving.tesseract import schema, signature
 from serving.tesseract.exchange import TesseractBody
@@ -183,7 +184,9 @@ async def _run(
         content = await body.read(request, ticket, settings.max_body_bytes // MEMORY_FACTOR, settings.receive_seconds)
         service.metrics.request_bytes.observe(len(content))
         exchange = TesseractBody(content, card, encoding)
-        work = service.predictor.predict(card, exchange, state.request_id, state.caller, successor=successor)
+        work = service.predictor.predict(
+            Prediction(card, state.request_id, state.caller, successor=successor), exchange
+        )
         written = await body.unless_disconnected(request, work)
     return Response(written, media_type=MEDIA_TYPES[encoding])
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from serving.errors import Problem
-from serving.inference.prediction import offload
+from serving.predict import offload
 from serving.umbridge.field_model import FieldModel
 
 if TYPE_CHECKING:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from serving.codecs.arrays import Arrays
 from serving.errors import Problem
+from serving.predict import Prediction
 from serving.umbridge.layout import Layout, default_grid, field_config, shape
 from serving.umbridge.model import APPLY_JACOBIAN, EVALUATE, GRADIENT
 
@@ -98,12 +99,14 @@ class FieldFunction:
         """Return the outputs, each as a vector in C order."""
         card, config = self.layout.card, self.layout.config
         found = await self.service.predictor.predict(
-            card,
+            Prediction(
+                card,
+                call.request_id,
+                call.caller,
+                config.policy,
+                successor=self.service.catalogue.successor if config.version is None else None,
+            ),
             Arrays(self.layout.arrays(inputs)),
-            call.request_id,
-            call.caller,
-            policy=config.policy,
-            successor=self.service.catalogue.successor if config.version is None else None,
         )
         return [found[tensor.name].reshape(-1) for tensor in card.outputs]
 
@@ -135,8 +138,10 @@ class FieldFunction:
             raise Problem("not-differentiable", f'"{self.layout.card.model}" was not configured for derivatives')
         arrays, policy = Arrays(self.layout.arrays(inputs) | vector), self.layout.config.policy
         # As many frames as the outputs have: a product has fewer by default.
-        policy = replace(policy, span=policy.span.asking(policy.span.count(self.layout.card)))
-        return await self.service.predictor.predict(self.product, arrays, call.request_id, call.caller, policy=policy)
+        policy = policy.asking(policy.count(self.layout.card))
+        return await self.service.predictor.predict(
+            Prediction(self.product, call.request_id, call.caller, policy), arrays
+        )
 
 
 def fits(card: Card) -> bool:

@@ -13,8 +13,7 @@ from pydantic import Field, ValidationError
 from serving.catalogue.card import FRAME, Card, Tensor
 from serving.document import Document
 from serving.errors import Problem
-from serving.inference.policy import Outside, Policy
-from serving.inference.span import Span
+from serving.quality import Outside, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +54,7 @@ class FieldConfig(Document):
     @property
     def policy(self) -> Policy:
         """What the caller wants where an output may not be accurate enough."""
-        return Policy(self.tolerance, self.outside, span=Span(self.frames))
+        return Policy(self.tolerance, self.outside, frames=self.frames)
 
 
 def field_config(config: Mapping[str, Any]) -> FieldConfig:
@@ -169,7 +168,7 @@ class Layout:
 
     def _shape(self, argument: Tensor | Parameter) -> Shape:
         """Return the shape of one sample; a parameter is a vector of one number."""
-        found = shape(self.card, argument, self.grid, self.config.policy.span.count(self.card))
+        found = shape(self.card, argument, self.grid, self.config.policy.count(self.card))
         if found is None:
             raise Problem("invalid-parameter", f"the size of {argument.name} is known only once it is computed")
         return found

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from serving.inference.prediction import Payer
+    from serving.predict import Payer
 
     Vector = NDArray[Any]  # of real numbers
 

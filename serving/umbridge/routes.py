@@ -20,7 +20,7 @@ from serving.errors import Problem
 from serving.http import body
 from serving.http.authorisation import requires
 from serving.http.direct_route import DirectRoute
-from serving.inference.prediction import offload
+from serving.predict import offload
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 from serving.umbridge import models
 from serving.umbridge.message import Message, parse

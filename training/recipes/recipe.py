@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from training.files import read_toml
 from training.operators import OperatorConfig
 from training.problems.registry import PROBLEMS
 from training.recipes.kinds import FROZEN, AddedRecipe, BaseRecipe, folders, kind_of
@@ -156,10 +157,7 @@ def read(path: Path, overrides: list[str] | None = None) -> FileRecipe:
     Raises:
         RecipeError: The file, a key or a value is wrong.
     """
-    try:
-        document = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{path}: {error}") from error
+    document = read_toml(path)
     if seed := os.environ.get("SEED"):
         document["seed"] = parse(f"seed={seed}")[1]
     for override in overrides or []:
@@ -215,7 +213,7 @@ def parse(override: str) -> tuple[str, Any]:
         raise RecipeError(f"expected an override a.b=c but got {override!r}")
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return key, value
 
 

@@ -227,6 +227,16 @@ def test_workers_read_the_batches_that_the_training_process_would(samples: OwnSa
     assert [(row["loss"], row["relative_l2"]) for row in first] == [(row["loss"], row["relative_l2"]) for row in second]
 
 
+@pytest.mark.parametrize("option", [("--set", "fit.epochs=2"), ("--ray",)])
+def test_options_that_change_nothing_of_a_user_s_samples_are_refused(
+    option: tuple[str, ...], samples: OwnSamples, tmp_path: Path
+) -> None:
+    (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5").stdout)
+    refused = command("data", tmp_path / "heat.toml", "--data", samples.path.parent, *option)
+    assert refused.exit_code == 2
+    assert f"Invalid value for {option[0]}" in refused.output
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -19,6 +19,8 @@ from training.fit.trajectories.band import working_grid
 from training.fit.trajectories.measures import measured
 from training.fit.trajectories.rollout import Rollout, as_rollout, first_rollout, frame_errors, horizon
 from training.fit.trajectories.task import TrajectoryTask
+from training.fit.trajectories.workload import TrajectoryWorkload
+from training.fit.workload import ScopeError
 from training.operators import build
 from training.operators.trajectory import TrajectoryOperator
 from training.problems.own.columns import DataError
@@ -262,6 +264,13 @@ def test_frames_have_conformal_estimates_where_the_held_trajectories_suffice(
     assert [row["error_estimate"] for row in rows] == pytest.approx([10.0 * frame for frame in range(1, FRAMES - 1)])
     assert {row["coverage"] for row in rows} <= {0.0, 1.0}  # one test trajectory
     assert "error_estimate" not in found.summary(0.5, held[:8])["rollout"][0]
+
+
+def test_new_samples_for_a_calibration_are_refused(samples: TrajectorySamples, operator: TrajectoryOperator) -> None:
+    work = TrajectoryWorkload(trajectory_preset.recipe(samples, "tiny"), samples.path.parent)
+    assert work.calibration_samples(operator) is not None
+    with pytest.raises(ScopeError, match="waves-tiny: trajectories are calibrated by those of the run"):
+        work.calibration_samples(operator, 500)
 
 
 FAULTS = {

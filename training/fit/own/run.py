@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from training import checkpoint
 from training.data.own_samples import OwnSamples, prepare
 from training.data.trajectory_samples import TrajectorySamples
+from training.files import read_toml
 from training.fit.own.preset import PRESETS, recipe
 from training.fit.own.workload import generate
 from training.fit.record.folder import RunFolder
@@ -27,10 +27,7 @@ RECIPES: TypeAdapter[OwnRecipe] = TypeAdapter(TrajectoryRecipe | OwnRecipe)
 
 def is_problem_file(path: Path) -> bool:
     """Return whether a file is a problem file and not a recipe: a TOML document that names outputs."""
-    try:
-        return path.suffix == ".toml" and path.is_file() and "outputs" in tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError:
-        return False
+    return path.suffix == ".toml" and path.is_file() and "outputs" in read_toml(path)
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,51 @@
 """Check arrays against a model's card and convert them to the batches that the model takes.
 
-The card alone decides: rank, type, components, grid limits, and whether the quantity is positive. What a request leaves
-out has the card's default. `serving.inference.tokens` has the rules for sequences of tokens.
+The card alone decides: rank, type, components, grid limits, whether the quantity is positive and, of sequences, the
+vocabulary. What a request leaves out has the card's default. A fault names the first value, by its index in the
+caller's own array.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from serving.catalogue.card import FRAME
 from serving.errors import Problem
-from serving.inference import tokens
-from serving.inference.location import first
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from serving.catalogue.card import Card, Grid, Parameter, Tensor
+    from serving.catalogue.card import Card, Grid, Parameter, Tensor, Vocabulary
 
-OTHER = "other"
+OTHER = "other"  # the label of grids that the card does not declare
+
+
+@dataclass(frozen=True)
+class Location:
+    """A value of a named array, by its index in the batch, and in the caller's array, which may be a single sample."""
+
+    array: str
+    index: tuple[int, ...]
+    shown: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.array}[{','.join(map(str, self.shown))}]" if self.shown else self.array
+
+    def problem(self, kind: str, fault: str) -> Problem:
+        """Return the error about the value."""
+        return Problem(kind, f"{self} {fault}", array=self.array, index=self.shown)
+
+
+def first(mask: NDArray[np.bool_], array: str, *, single: bool = False) -> Location:
+    """Return the location of the first true value, in C order, of a mask over a batch with at least one."""
+    index = tuple(int(i) for i in np.unravel_index(int(mask.argmax()), mask.shape))
+    return Location(array, index, index[1:] if single else index)
 
 
 def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDArray[Any]], bool]:
@@ -213,33 +235,31 @@ def _check_range(cast: NDArray[np.float32], values: NDArray[Any], parameter: Par
     outside = (cast < low) | (cast > high)
     if outside.any():
         location = first(outside, parameter.name)
-        raise Problem(
-            "out-of-range",
-            f"{location} is {values[location.index]}; expected {low:g} to {high:g}",
-            array=parameter.name,
-            index=location.shown,
-        )
+        raise location.problem("out-of-range", f"is {values[location.index]}; expected {low:g} to {high:g}")
 
 
 def _batch(array: NDArray[Any], tensor: Tensor, card: Card) -> NDArray[Any]:
     values, single = _shaped(array, tensor, card.grid), array.ndim < len(tensor.axes)
     if card.vocabulary is not None:
-        return tokens.checked(values, tensor, card.vocabulary, single=single)
-    cast = np.ascontiguousarray(values) if values.dtype == np.float32 else _to_float32(values)
+        return tokens(values, tensor, card.vocabulary, single=single)
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes inf, which the next check reports
+        cast = np.ascontiguousarray(values, np.float32)
     _check_finite(cast, values, tensor.name, single=single)
     _check_positive(cast, values, tensor, single=single)
     return cast
 
 
-def _to_float32(values: NDArray[Any]) -> NDArray[np.float32]:
-    """Return the values as float32; an overflow becomes inf, which the next check reports."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.ascontiguousarray(values, np.float32)
-
-
 def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
     """Return the array as a batch, after checks of its rank and grid."""
-    values = _ranked(array, tensor)
+    rank = len(tensor.axes)
+    if array.ndim not in {rank - 1, rank}:
+        raise Problem(
+            "wrong-shape",
+            f"expected ({', '.join(tensor.axes)}) or ({', '.join(tensor.axes[1:])}) but got shape {array.shape} "
+            f'for "{tensor.name}"',
+            array=tensor.name,
+        )
+    values = array if array.ndim == rank else array[np.newaxis]
     if len(values) == 0:
         raise Problem(
             "wrong-shape",
@@ -269,25 +289,13 @@ def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
     return values
 
 
-def _ranked(array: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
-    rank = len(tensor.axes)
-    if array.ndim not in {rank - 1, rank}:
-        raise Problem(
-            "wrong-shape",
-            f"expected ({', '.join(tensor.axes)}) or ({', '.join(tensor.axes[1:])}) but got shape {array.shape} "
-            f'for "{tensor.name}"',
-            array=tensor.name,
-        )
-    return array if array.ndim == rank else array[np.newaxis]
-
-
 def _check_finite(cast: NDArray[np.float32], values: NDArray[Any], name: str, *, single: bool) -> None:
     finite = np.isfinite(cast)
     if not finite.all():
         location = first(~finite, name, single=single)
         value = values[location.index]
         reason = ", beyond the range of float32" if np.isfinite(value) else "; values must be finite"
-        raise Problem("non-finite", f"{location} is {value}{reason}", array=name, index=location.shown)
+        raise location.problem("non-finite", f"is {value}{reason}")
 
 
 def _check_positive(cast: NDArray[np.float32], values: NDArray[Any], tensor: Tensor, *, single: bool) -> None:
@@ -298,13 +306,34 @@ def _check_positive(cast: NDArray[np.float32], values: NDArray[Any], tensor: Ten
         location = first(~positive, tensor.name, single=single)
         value = values[location.index]
         zero = " (zero in float32)" if value > 0 else ""
+        article = "an" if tensor.meaning[:1].lower() in "aeiou" else "a"
+        raise location.problem("non-positive", f"is {value}{zero}; {article} {tensor.meaning} must be positive")
+
+
+def tokens(values: NDArray[Any], tensor: Tensor, vocabulary: Vocabulary, *, single: bool) -> NDArray[np.int32]:
+    """Return sequences `[B, L]` of integers of any size as int32.
+
+    0 is padding, which belongs behind the tokens: the model ignores it there, and would read it anywhere else.
+
+    Raises:
+        Problem: wrong-dtype: Floating-point numbers or booleans, even where they are whole.
+        Problem: wrong-token: A number outside the vocabulary, a sequence without a token, or padding before a token.
+    """
+    if values.dtype.kind not in "iu":
         raise Problem(
-            "non-positive",
-            f"{location} is {value}{zero}; {_article(tensor.meaning)} must be positive",
+            "wrong-dtype",
+            f"{tensor.name} holds {values.dtype.name}; expected integers, the numbers of words",
             array=tensor.name,
-            index=location.shown,
         )
-
-
-def _article(noun: str) -> str:
-    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+    size = len(vocabulary.words)
+    unknown = (values < 0) | (values >= size)
+    if unknown.any():
+        location = first(unknown, tensor.name, single=single)
+        raise location.problem("wrong-token", f"is {values[location.index]}; the vocabulary has {size} words")
+    padding = values == 0
+    misplaced = padding & np.logical_or.accumulate(~padding[:, ::-1], axis=1)[:, ::-1]
+    misplaced[:, 0] |= padding[:, 0]
+    if misplaced.any():
+        location = first(misplaced, tensor.name, single=single)
+        raise location.problem("wrong-token", "is 0, which is padding and belongs behind the words")
+    return np.ascontiguousarray(values, np.int32)
