@@ -20,7 +20,7 @@ from benchmarks.trajectories.resumable import train
 from benchmarks.trajectories.step_network import Shape, StepNetwork
 
 LOST = 1e3
-"""The relative error of a rollout that overflows, as in `training.evaluation.rollouts`."""
+"""The relative error of a rollout that overflows, as in `training.evaluation.norms`."""
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:

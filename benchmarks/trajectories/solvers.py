@@ -29,7 +29,7 @@ from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from training import checkpoint
 from training.data.own_samples import prepare
 from training.data.trajectory_samples import TrajectorySamples
-from training.evaluation import rollouts
+from training.evaluation import norms
 from training.operators.navier_stokes import NavierStokesOperator
 from training.operators.trajectory import TrajectoryOperator
 from training.problems.generated import GENERATED
@@ -240,7 +240,7 @@ def carried(fields: Array, points: int, axes: int | None = None) -> Array:
 def row(method: str, found: Solution, truth: Array) -> Row:
     """Return what is kept of one method."""
     frames, seconds = found
-    errors = rollouts.bounded(rollouts.relative_l2(frames, truth[:, 1:]))
+    errors = norms.bounded(norms.frames_l2(frames, truth[:, 1:]))
     spread = errors.std(axis=0, ddof=1) / np.sqrt(len(errors)) if len(errors) > 1 else np.zeros(errors.shape[1])
     return {
         "method": method,
