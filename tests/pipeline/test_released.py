@@ -16,12 +16,12 @@ import physics.darcy
 from physics.numerics.averages import coarsen
 from physics.numerics.grid import WALL
 from physics.numerics.norms import relative_l2
+from research.sequences.corpora import grammar
+from research.sequences.corpora import load as corpora
+from research.sequences.samples import UNLABELLED
 from training import checkpoint
 from training.data.noise import add_noise
 from training.recipes.trajectory import TrajectoryRecipe
-from training.sequences.corpora import grammar
-from training.sequences.corpora import load as corpora
-from training.sequences.samples import UNLABELLED
 
 RELEASED = Path(__file__).parents[2] / "checkpoints"
 FIELDS, SEED = 8, 2**31  # of new fields; the seeds are of no training, validation, test or calibration sample

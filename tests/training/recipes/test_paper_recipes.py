@@ -13,6 +13,7 @@ from training.fit.record import log as runlog
 from training.fit.run import train, workload
 from training.operators import Operator, build
 from training.recipes import recipe as config
+from training.recipes.kinds import folders
 
 PARAMETERS = {
     "burgers-paper": 530_305,
@@ -46,7 +47,8 @@ def test_the_network_has_the_published_size(name: str) -> None:
 
 
 def test_every_published_recipe_is_tested() -> None:
-    published = {f"{path.parent.name}-{path.stem}": config.read(path) for path in config.RECIPES.glob("*/paper*.toml")}
+    files = [path for folder in folders() for path in folder.glob("*/paper*.toml")]
+    published = {f"{path.parent.name}-{path.stem}": config.read(path) for path in files}
     assert {name for name, recipe in published.items() if isinstance(recipe, config.Recipe)} == set(PARAMETERS)
 
 
