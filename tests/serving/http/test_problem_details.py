@@ -9,7 +9,6 @@ from pathlib import Path
 import serving
 from serving.errors import KINDS, Problem
 
-
 SOURCES = [path for path in Path(serving.__path__[0]).rglob("*.py") if path.name != "errors.py"]
 
 
