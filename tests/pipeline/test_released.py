@@ -59,10 +59,11 @@ def on_card(model: str, sides: tuple[int, ...], noise: float = 0.0) -> float:
     )
 
 
+@pytest.mark.parametrize("model", ["darcy", "darcy_galerkin"])
 @pytest.mark.parametrize("points", [85, 141, 211, 421])
-def test_darcy_keeps_the_error_of_its_card(darcy_fields: tuple[Fields, Fields], points: int) -> None:
+def test_darcy_keeps_the_error_of_its_card(darcy_fields: tuple[Fields, Fields], model: str, points: int) -> None:
     inputs, truth = (physics.darcy.restrict(fields, points) for fields in darcy_fields)
-    assert error("darcy", inputs, truth) < MARGIN * on_card("darcy", (points, points))
+    assert error(model, inputs, truth) < MARGIN * on_card(model, (points, points))
 
 
 @pytest.mark.parametrize("points", [85, 141, 421])
