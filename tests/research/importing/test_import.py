@@ -26,8 +26,8 @@ from research.importing.entries import expected_entries
 from research.importing.errors import ReferenceImportError
 from research.importing.provenance import imported_problem
 from research.importing.reference import Request, import_reference, save
-from serving.settings import Settings
 from serving.local_triton.server import TritonServer
+from serving.settings import Settings
 from tests.research.importing.reference_cases import (
     FLOAT32,
     FLOAT64,
