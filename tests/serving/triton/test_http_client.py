@@ -218,7 +218,8 @@ async def test_a_connection_that_does_not_carry_http_is_closed() -> None:
 
 
 async def test_a_head_that_is_longer_than_a_chunked_body_is_refused() -> None:
-    short = b"HTTP/1.1 200 OK\r\nInference-Header-Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nwh\r\n0\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\nInference-Header-Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+    short = head + b"2\r\nwh\r\n0\r\n\r\n"
     async with serving(always(short)) as (_, client):
         with pytest.raises(InvalidReplyError, match="larger than the reply"):
             await client.request("GET", "/", {})
