@@ -35,6 +35,8 @@ RESTRICTED = "model-repository,shared-memory,trace,logging"
 
 STABLE_SECONDS = 60.0  # after that long a start counts as good, and the next crash is the first of a new series
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 15.0
+MAX_STARTS = 3  # Triton 2.51 crashes occasionally as it starts
+SIGNALLED = 128  # higher exit statuses mean a signal
 MAX_CRASHES = 8  # in one series, about a minute; then the service ends, for its own supervisor to see
 PROBE_SECONDS = 5.0  # between two looks whether a running Triton responds
 MAX_SILENT_PROBES = 12  # about a minute, longer than a busy machine delays a response; then it is ended
@@ -44,6 +46,10 @@ NOISE = "CudaDriverHelper has not been initialized"  # logged at every start wit
 
 class TritonServerError(RuntimeError):
     """The local Triton could not start or keeps crashing; the message quotes its log."""
+
+
+class TritonCrashError(TritonServerError):
+    """A signal ended the local Triton before it responded: the start may be repeated."""
 
 
 class TritonServer:
@@ -75,12 +81,17 @@ class TritonServer:
 
         Raises:
             StartupError: The machine or the repository lacks something.
-            TritonServerError: Triton ended, or did not respond in time.
+            TritonServerError: Triton ended, or did not respond in time; or it crashed `MAX_STARTS` times.
         """
         self._wheel = await asyncio.to_thread(environment.prepare, self.settings)
         with contextlib.suppress(OSError):  # a full disk does not keep an old log from being emptied
             self.log.write_bytes(b"")
-        await self._launch()
+        for start in range(1, MAX_STARTS):
+            try:
+                return await self._launch()
+            except TritonCrashError as crash:
+                logger.warning("%s\nTriton is started again (%d of %d)", crash, start, MAX_STARTS - 1)
+        return await self._launch()
 
     async def ready(self) -> bool:
         """Return whether Triton responds."""
@@ -140,7 +151,8 @@ class TritonServer:
             async with asyncio.timeout(seconds):
                 while not await self.ready() and not self._stopping:
                     if process.returncode is not None:
-                        raise TritonServerError(  # noqa: TRY301 - the process is ended below, whatever the reason
+                        kind = TritonCrashError if process.returncode > SIGNALLED else TritonServerError
+                        raise kind(  # noqa: TRY301 - the process is ended below, whatever the reason
                             f"Triton ended with status {process.returncode}; its log ends:\n{self._last_lines(start)}"
                         )
                     await asyncio.sleep(0.05)

@@ -391,7 +391,7 @@ def test_an_idle_connection_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(grpc_chapter, "IDLE_SECONDS", 0.5)
-    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_addresses)
+    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_address)
     states: list[grpc.ChannelConnectivity] = []
     with run_gateway(settings), grpc.insecure_channel(f"127.0.0.1:{settings.grpc_port}") as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)

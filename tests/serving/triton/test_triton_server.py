@@ -138,6 +138,22 @@ async def test_a_killed_triton_is_restarted_and_leaves_no_shared_memory(watched:
     assert regions(beginning) == []
 
 
+async def test_a_crashed_start_is_repeated(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    async def up() -> bool:
+        return any(_name(process) == "tritonserver" for process in processes(settings))
+
+    triton = TritonServer(settings)
+    starting = asyncio.create_task(triton.start())
+    await until(up)
+    crashed = server(settings)
+    crashed.send_signal(signal.SIGABRT)
+    await starting
+    assert await triton.ready()
+    assert server(settings).pid != crashed.pid
+    assert f"ended with status {128 + signal.SIGABRT}" in caplog.text
+    await triton.stop()
+
+
 async def test_a_killed_instance_is_replaced(watched: TritonServer) -> None:
     settings = watched.settings
     stubs = [process for process in processes(settings) if _name(process) == "triton_python_backend_stub"]
