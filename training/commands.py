@@ -29,8 +29,7 @@ from training.importing import provenance, reference
 from training.importing.arguments import Example
 from training.importing.summary import summary
 from training.memorisation.command import memorise
-from training.problems.own.draft import draft
-from training.problems.own.draft_text import toml
+from training.problems.draft import draft
 from training.recipes import recipe as config
 from training.recipes.own import OwnRecipe
 from training.sequences.accuracy import rich_table as label_table
@@ -171,7 +170,7 @@ def describe(
         for array in file.arrays.values():
             table.add_row(array.name, " x ".join(map(str, array.shape)), str(array.dtype), array.units)
         console.print(table)
-        typer.echo(toml(draft(file, files)), nl=False)
+        typer.echo(draft(file, files).toml(), nl=False)
 
 
 @app.command()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from physics import burgers
-from training.problems.description import Axis, Description, GridLimits, Parameter, Quantity
 from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
+from training.problems.schema import Axis, Description, GridLimits, Parameter, Quantity
 from training.published.benchmark_files import MatlabFiles
 
 DESCRIPTION = Description(

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from physics import darcy
 from training.problems.darcy import DESCRIPTION as DARCY
-from training.problems.description import Axis, Description, GridLimits, Quantity
 from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
+from training.problems.schema import Axis, Description, GridLimits, Quantity
 from training.published.neuralop import NeuralopWheel
 
 POINTS = "x_i = (512 i/n + 1/2)/512 per axis: cell centres of a 512-cell mesh, strided; none at the far wall"
