@@ -138,7 +138,7 @@ def numbers(batch: int, parameter: ParameterSpec, seed: int = 0, like: Spread | 
     if like is not None:
         low, high = float(like.low.min()), float(like.high.max())
     elif parameter.minimum is None and parameter.maximum is not None:
-        low, high = min(middle - 1, parameter.maximum - 2), parameter.maximum
+        low, high = min(middle, parameter.maximum) - 1, parameter.maximum
     else:
         low = middle - 1 if parameter.minimum is None else parameter.minimum
         high = low + 2 if parameter.minimum is not None else middle + 1

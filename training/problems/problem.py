@@ -15,7 +15,7 @@ from torch import Tensor
 from training.files import replacing
 from training.problems import symmetries
 from training.problems.schema import Description, Parameter, Quantity
-from training.published.published import Published
+from training.problems.published import Published
 
 if TYPE_CHECKING:
     from training.operators.trajectory import TrajectoryConfig

@@ -1,4 +1,4 @@
-"""Recipes: a TOML file and `a.b=c` overrides become one frozen `Recipe`, of fields or of sequences.
+"""Recipes: a TOML file and `a.b=c` overrides become one frozen recipe, of fields or of the kind that it names.
 
 An unknown key is an error that names the key.
 """
@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -25,16 +24,10 @@ from pydantic import (
 from training.files import read_toml
 from training.operators import OperatorConfig
 from training.problems.registry import PROBLEMS
-from training.recipes.closed_form import ClosedFormRecipe
-from training.recipes.own import OwnRecipe
-from training.recipes.trajectory import TrajectoryRecipe
-from training.sequences.sequence_problem import SEQUENCES
-from training.sequences.sequence_recipe import SequenceRecipe
+from training.recipes.kinds import FROZEN, AddedRecipe, BaseRecipe, folders, kind_of
 from training.user_error import UserError
 
-RECIPES = Path(__file__).parent
 MOST_FAULTS = 5
-FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
 class RecipeError(UserError):
@@ -102,19 +95,14 @@ class FitConfig(BaseModel):
         return self
 
 
-class Recipe(BaseModel):
+class Recipe(BaseRecipe):
     """Everything that decides a training run; saved inside the checkpoint as it was used."""
 
-    model_config = FROZEN
-
-    model: str
-    preset: str
     problem: str
     seed: int = 1127802
     data: DataConfig
     operator: OperatorConfig
     fit: FitConfig
-    formats: tuple[Literal["onnx", "torchscript"], ...] = ("onnx",)  # that the network is exported in
 
     @model_validator(mode="after")
     def require_onnx(self) -> Recipe:
@@ -144,14 +132,8 @@ class Recipe(BaseModel):
             raise ValueError(f"outputs of {problem.name} have no gradient on its output grid: set fit.gamma = 0")
         return self
 
-    @property
-    def name(self) -> str:
-        """The run's name, also of its folder under `runs/`."""
-        return f"{self.model}-{self.preset}"
 
-
-FileRecipe = Recipe | SequenceRecipe
-AnyRecipe = FileRecipe | OwnRecipe | TrajectoryRecipe | ClosedFormRecipe
+FileRecipe = Recipe | AddedRecipe
 
 
 def find(recipe: str) -> Path:
@@ -160,10 +142,12 @@ def find(recipe: str) -> Path:
     Raises:
         RecipeError: There is none; the message lists the known recipes.
     """
-    for path in (Path(recipe), RECIPES / f"{recipe.replace('-', '/')}.toml"):
+    searched = folders()
+    for path in (Path(recipe), *(folder / f"{recipe.replace('-', '/')}.toml" for folder in searched)):
         if path.is_file():
             return path
-    known = ", ".join(sorted(f"{path.parent.name}-{path.stem}" for path in RECIPES.glob("*/*.toml")))
+    files = (path for folder in searched for path in folder.glob("*/*.toml"))
+    known = ", ".join(sorted(f"{path.parent.name}-{path.stem}" for path in files))
     raise RecipeError(f"no recipe {recipe!r}: expected a TOML file or one of {known}")
 
 
@@ -185,23 +169,23 @@ def read_fields(path: Path, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe for fields.
 
     Raises:
-        RecipeError: As `read`, or the recipe is for sequences.
+        RecipeError: As `read`, or the recipe is of another kind.
     """
     recipe = read(path, overrides)
-    if isinstance(recipe, SequenceRecipe):
+    if not isinstance(recipe, Recipe):
         raise RecipeError(f"{path}: expected a problem among {', '.join(PROBLEMS)} but found {recipe.problem!r}")
     return recipe
 
 
 def validate(document: dict[str, Any], source: str) -> FileRecipe:
-    """Turn a document into the recipe of its problem.
+    """Turn a document into a recipe of fields, or of the kind that it names.
 
     Raises:
         RecipeError: Keys or values are wrong; the message starts with `source` and names them.
     """
-    kind = SequenceRecipe if document.get("problem") in SEQUENCES else Recipe
+    expected = kind_of(str(document["kind"])).recipe if "kind" in document else Recipe
     try:
-        return kind.model_validate(document)
+        return expected.model_validate(document)
     except ValidationError as error:
         raise RecipeError(f"{source}: {faults(error)}") from error
 

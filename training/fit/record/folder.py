@@ -23,7 +23,8 @@ from lightning.fabric.plugins import TorchCheckpointIO
 
 from training import checkpoint
 from training.files import replacing
-from training.recipes.recipe import AnyRecipe, RecipeError
+from training.recipes.kinds import BaseRecipe
+from training.recipes.recipe import RecipeError
 from training.user_error import UserError
 
 STATES = 3  # saved states at once: the two newest, and the one that is being written
@@ -61,7 +62,7 @@ class RunFolder:
         """The recipe of a run that has not ended."""
         return self.path / "recipe.json"
 
-    def open(self, recipe: AnyRecipe, *, resume: bool) -> Path | None:
+    def open(self, recipe: BaseRecipe, *, resume: bool) -> Path | None:
         """Return the newest whole state to resume from, or remove old states and return None.
 
         Raises:
@@ -79,7 +80,7 @@ class RunFolder:
         self.recipe.write_text(recipe.model_dump_json())
         return None
 
-    def finished(self, recipe: AnyRecipe) -> bool:
+    def finished(self, recipe: BaseRecipe) -> bool:
         """Return whether the folder holds the finished run of a recipe.
 
         Raises:
