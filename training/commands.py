@@ -25,7 +25,6 @@ from training.fit.own import run as own_run
 from training.fit.record.folder import RunFolder
 from training.fit.workload import Scope, ScopeError
 from training.problems.draft import draft
-from training.problems.draft_text import toml
 from training.recipes import recipe as config
 from training.recipes.kinds import BaseRecipe
 from training.recipes.own import OwnRecipe

@@ -6,8 +6,8 @@ import numpy as np
 
 from physics import burgers
 from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
-from training.problems.schema import Axis, Description, GridLimits, Parameter, Quantity
 from training.problems.published import MatlabFiles
+from training.problems.schema import Axis, Description, GridLimits, Parameter, Quantity
 
 DESCRIPTION = Description(
     name="burgers",

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from training.files import replacing
 from training.problems import symmetries
-from training.problems.schema import Description, Parameter, Quantity
 from training.problems.published import Published
+from training.problems.schema import Description, Parameter, Quantity
 
 if TYPE_CHECKING:
     from training.operators.trajectory import TrajectoryConfig
