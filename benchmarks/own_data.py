@@ -22,7 +22,7 @@ from training.data.own_samples import OwnSamples
 from training.fit.own.preset import PRESETS, fitting
 from training.fit.own.preset import network as preset_network
 from training.operators.field import FieldOperator
-from training.problems.own.problem_file import read_problem_file
+from training.problems.problem_file import read_problem_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

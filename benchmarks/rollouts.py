@@ -28,7 +28,7 @@ from training.data.trajectory_samples import TrajectorySamples
 from training.evaluation import norms
 from training.operators.navier_stokes import NavierStokesOperator
 from training.operators.trajectory import TrajectoryOperator
-from training.problems.generated import GENERATED
+from training.problems import registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +125,7 @@ def measure(name: str, checkpoints: Path, data: Path, kept: list[Row], seconds: 
 
 def trajectories(name: str, data: Path, split: str) -> tuple[Array, Array]:
     """Return trajectories `[trajectory, frame, *grid]` of a built-in problem, and their parameter `[trajectory]`."""
-    generated = GENERATED[name]
+    generated = registry.TRAJECTORIES[name]
     generated.write(data)
     samples = TrajectorySamples(prepare(generated.file, data, data), generated.file)
     start = samples.split(split).start
@@ -208,7 +208,7 @@ def short(value: float) -> float:
 
 def fno_request(name: str, data: Path, seconds: float) -> dict[str, Any]:
     """Return the request of FNO's training on a built-in problem; see `networks.main`."""
-    file, setting = GENERATED[name].file, SETTINGS[name]
+    file, setting = registry.TRAJECTORIES[name].file, SETTINGS[name]
     [state], [parameter] = (each.key for each in file.inputs.values()), file.parameters
     return {
         "network": "fno",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from training.checkpoint import Checkpoint
-    from training.problems.description import Description
+    from training.problems.schema import Description
 
 #: What was measured of operators and of networks of sequences, and is copied to the card.
 MEASURED = ("training", "errors", "classical")

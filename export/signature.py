@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from export.layout import FRAME
-from training.problems.description import Frames
+from training.problems.schema import Frames
 from training.problems.sequence_description import SequenceDescription
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from training.checkpoint import Checkpoint
-    from training.problems.description import Description, Parameter, Quantity
+    from training.problems.schema import Description, Parameter, Quantity
 
 #: Fields in one Triton batch. Beyond it a processor gains nothing, and 64 fields of 421 x 421 are 45 MB each way.
 BATCH = 64

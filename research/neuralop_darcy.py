@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from physics import darcy
 from training.problems.darcy import DESCRIPTION as DARCY
-from training.problems.description import Axis, Description, GridLimits, Quantity
 from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
 from training.problems.published import Array, Stream, data_folder
+from training.problems.schema import Axis, Description, GridLimits, Quantity
 from training.user_error import UserError
 
 WHEEL = "neuraloperator-0.3.0-*.whl"

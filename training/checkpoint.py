@@ -37,9 +37,9 @@ from training.digest import digest
 from training.files import replacing, write_json
 from training.operators import Operator, build
 from training.operators.certified_operator import certified
-from training.problems.description import Description
 from training.problems.problem import Problem
 from training.problems.registry import with_code
+from training.problems.schema import Description
 from training.problems.sequence_description import SequenceDescription
 from training.recipes.closed_form import ClosedFormRecipe
 from training.recipes.kinds import AddedRecipe, BaseRecipe, kind_of

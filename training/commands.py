@@ -24,8 +24,7 @@ from training.fit.loop import processes
 from training.fit.own import run as own_run
 from training.fit.record.folder import RunFolder
 from training.fit.workload import Scope, ScopeError
-from training.problems.own.draft import draft
-from training.problems.own.draft_text import toml
+from training.problems.draft import draft
 from training.recipes import recipe as config
 from training.recipes.kinds import BaseRecipe
 from training.recipes.own import OwnRecipe
@@ -163,7 +162,7 @@ def describe(
         for array in file.arrays.values():
             table.add_row(array.name, " x ".join(map(str, array.shape)), str(array.dtype), array.units)
         console.print(table)
-        typer.echo(toml(draft(file, files)), nl=False)
+        typer.echo(draft(file, files).toml(), nl=False)
 
 
 @app.command()

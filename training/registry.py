@@ -45,6 +45,7 @@ class Registry(Generic[Item]):
         package: The package whose modules are searched. Modules without `attribute` are skipped.
         attribute: The module variable that holds the object. Its own attribute `name` is the name it is found by.
         group: The entry point group that other packages use.
+        others: Classes of further objects in the same modules and group, which another registry finds.
     """
 
     noun: str
@@ -52,6 +53,7 @@ class Registry(Generic[Item]):
     package: str
     attribute: str
     group: str
+    others: tuple[type, ...] = ()
 
     def __getitem__(self, name: str) -> Item:
         """Return the object of that name.
@@ -80,6 +82,8 @@ class Registry(Generic[Item]):
         """
         found: dict[str, Item] = {}
         for source, item in (*self._built_in(), *self._installed()):
+            if isinstance(item, self.others):
+                continue
             if not isinstance(item, self.kind):
                 raise TypeError(f"{source}: expected a {self.kind.__name__} but found {type(item).__name__}")
             name = str(getattr(item, "name"))  # noqa: B009 -- a protocol of one attribute would say no more

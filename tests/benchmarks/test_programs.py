@@ -26,7 +26,7 @@ from serving.inversion.posterior import ClassicalModel
 from training import checkpoint
 from training.data import own_samples
 from training.data.own_samples import OwnSamples
-from training.problems.own.problem_file import read_problem_file
+from training.problems.problem_file import read_problem_file
 from training.recipes import recipe as config
 
 DARCY = Path("checkpoints/darcy")

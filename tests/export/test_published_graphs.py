@@ -15,7 +15,7 @@ from export.versions import FORMATS
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
 from training.nn.encoder import EncoderConfig
 from training.operators import GridTransformerConfig, LineTransformerConfig, PlaneTransformerConfig, build
-from training.problems.description import Quantity
+from training.problems.schema import Quantity
 
 SMALL = {"layers": 1, "channels": 12, "heads": 2, "feedforward": 16, "norm": "none", "activation": "relu"}
 DECODER = SpectralDecoderConfig(channels=6, modes=4, hidden=8)

@@ -16,7 +16,7 @@ from export.graphs.deployable import Deployable
 from export.probes import shapes
 from export.signature import Signature
 from training.operators import Operator
-from training.problems.description import Description
+from training.problems.schema import Description
 
 HEAT: dict[str, Any] = {
     "name": "heat",

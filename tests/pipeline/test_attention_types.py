@@ -19,8 +19,8 @@ from training.fit.run import train
 from training.losses import relative_l2
 from training.nn.attention import ATTENTION
 from training.nn.encoder import EncoderConfig
-from training.problems.description import GridLimits
 from training.problems.registry import PROBLEMS
+from training.problems.schema import GridLimits
 from training.recipes import recipe as config
 
 DATA = {"train": 40, "test": 16}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PROBLEM = '''
 import numpy as np
-from training.problems.description import Axis, Description, GridLimits, Quantity
+from training.problems.schema import Axis, Description, GridLimits, Quantity
 from training.problems.problem import Baseline, Problem
 
 def solve(inputs, conditions):

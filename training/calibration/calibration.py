@@ -20,7 +20,7 @@ from training.calibration.statistics import InputStatistics
 from training.digest import CALIBRATION
 from training.files import replacing
 from training.operators.operator import Operator
-from training.problems.description import Description, Parameter
+from training.problems.schema import Description, Parameter
 from training.user_error import UserError
 
 FILE = CALIBRATION

@@ -13,7 +13,7 @@ from torch.nn import functional
 from training.calibration.calibration import Calibration, Measured, calibrate
 from training.calibration.novelty import OUTSIDE
 from training.operators.operator import Operator
-from training.problems.description import Description
+from training.problems.schema import Description
 
 MOST_FITTED = 512  # samples that are fitted, and as many further inputs: enough for means and covariances
 FOREIGN_SAMPLES = 50  # of each foreign family

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from training.data.contents import checksum
 from training.files import replacing
-from training.problems.own.checks import check, remarks
-from training.problems.own.columns import Column, names, open_columns
-from training.problems.own.problem_file import ProblemFile, data_files
+from training.problems.checks import Column, check, open_columns, remarks
+from training.problems.problem_file import ProblemFile, data_files
 
 STATISTICS = ("minimum", "maximum", "mean", "deviation")
 
@@ -46,27 +45,12 @@ def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
     known = data / f"own-{problem.name}.json"
     with FileLock(f"{known}.lock"):
         contents = checksum(paths, known)
-        path = data / f"own-{problem.name}-{digest(problem, contents)}.h5"
+        digest = hashlib.sha256(problem.identity() + contents.encode()).hexdigest()[:12]
+        path = data / f"own-{problem.name}-{digest}.h5"
         if not path.exists():
             with replacing(path) as aside, open_columns(problem, paths) as columns:
                 write(problem, columns, aside)
     return path
-
-
-def digest(problem: ProblemFile, contents: str) -> str:
-    """Return what tells one set of samples from another.
-
-    Args:
-        problem: The problem file.
-        contents: The checksum of the data files.
-    """
-    return hashlib.sha256(f"{tensors(problem)}{contents}".encode()).hexdigest()[:12]
-
-
-def tensors(problem: ProblemFile) -> str:
-    """Return what a problem file says of the data that are read, as JSON."""
-    sections = {"inputs", "parameters", "outputs", "axes", "time"}
-    return problem.model_dump_json(include={"data": {"format", "validation", "test"}, **dict.fromkeys(sections, True)})
 
 
 def write(problem: ProblemFile, columns: dict[str, Column], path: Path) -> None:
@@ -82,7 +66,7 @@ def write(problem: ProblemFile, columns: dict[str, Column], path: Path) -> None:
         found = check(problem, columns, sink)
         for name, summary in found.items():
             file[name].attrs.update({key: getattr(summary, key) for key in STATISTICS})
-        file.attrs["remarks"] = "\n".join(remarks(problem, columns, found))
+        file.attrs["remarks"] = "\n".join(remarks(columns, found))
 
 
 def chunk(problem: ProblemFile, column: Column) -> tuple[int, ...] | None:
@@ -121,7 +105,7 @@ class OwnSamples:
     @property
     def count(self) -> int:
         """The number of all samples."""
-        return len(self.file[names(self.problem)[0]])
+        return len(self.file[next(iter(self.problem.stored))])
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -137,7 +121,7 @@ class OwnSamples:
     @property
     def sample_bytes(self) -> int:
         """The size of one sample, all tensors together."""
-        return sum(4 * int(np.prod(self.file[name].shape[1:])) for name in names(self.problem))
+        return sum(4 * int(np.prod(self.file[name].shape[1:])) for name in self.problem.stored)
 
     def statistic(self, name: str, key: str) -> float:
         """Return the minimum, maximum, mean or deviation of all values of a tensor."""
@@ -146,8 +130,8 @@ class OwnSamples:
     def read(self, rows: NDArray[Any] | slice) -> dict[str, NDArray[np.float32]]:
         """Read samples by their numbers, in any order and as often as named, or a slice of them."""
         if isinstance(rows, slice):
-            return {name: self.file[name][rows] for name in names(self.problem)}
-        return {name: self.pick(name, rows) for name in names(self.problem)}
+            return {name: self.file[name][rows] for name in self.problem.stored}
+        return {name: self.pick(name, rows) for name in self.problem.stored}
 
     def pick(self, name: str, rows: NDArray[Any]) -> NDArray[np.float32]:
         """Read a tensor of samples by their numbers, in any order and as often as named."""

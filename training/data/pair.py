@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from training.problems.description import Description, Quantity
+from training.problems.schema import Description, Quantity
 
 
 class Pair(NamedTuple):

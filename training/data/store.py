@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from physics.numerics.averages import block_mean, common_grid
 from training.data import derivatives
 from training.data.pair import only_pair
-from training.problems.description import Description
 from training.problems.problem import Problem
 from training.problems.registry import PROBLEMS
+from training.problems.schema import Description
 from training.user_error import UserError
 
 Split = Literal["train", "validation", "test"]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.own_samples import OwnSamples
-from training.problems.own.problem_file import ProblemFile
+from training.problems.problem_file import ProblemFile
 
 Rows = NDArray[np.int64]
 Fields = NDArray[np.float32]

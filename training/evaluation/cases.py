@@ -16,8 +16,8 @@ from training.data import Samples, deviation, grids, read, strides
 from training.data.noise import measured
 from training.data.pair import only_pair
 from training.data.store import Array
-from training.problems.description import Description
 from training.problems.problem import Conditions, Problem
+from training.problems.schema import Description
 from training.recipes.recipe import DataConfig
 
 Sides = tuple[int, ...]

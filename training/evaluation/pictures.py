@@ -23,7 +23,7 @@ from training.data.pair import only_pair
 from training.data.store import Array
 from training.evaluation.cases import Case
 from training.evaluation.table import case_name
-from training.problems.description import Axis, Description, Quantity
+from training.problems.schema import Axis, Description, Quantity
 
 Field = NDArray[np.floating[Any]]
 INPUT, OUTPUT, DIFFERENCE = "cividis", "viridis", "coolwarm"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from physics import burgers
-from training.problems.description import Axis, Description, GridLimits, Parameter, Quantity
 from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
 from training.problems.published import MatlabFiles
+from training.problems.schema import Axis, Description, GridLimits, Parameter, Quantity
 
 DESCRIPTION = Description(
     name="burgers",

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physics import darcy
-from training.problems.description import Axis, Description, GridLimits, Quantity
 from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
 from training.problems.published import MatlabFiles
+from training.problems.schema import Axis, Description, GridLimits, Quantity
 
 DESCRIPTION = Description(
     name="darcy",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from physics import inversion
 from training.problems import darcy
-from training.problems.description import Parameter, Quantity
 from training.problems.problem import Baseline, Conditions, Fields, Problem
+from training.problems.schema import Parameter, Quantity
 
 OUTPUT_GRID = (36, 36)
 

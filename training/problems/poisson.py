@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from physics import poisson
 from training.nn.elliptic.poisson_distance import poisson_bound
-from training.problems.description import Axis, Description, GridLimits, Quantity
 from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
+from training.problems.schema import Axis, Description, GridLimits, Quantity
 
 DESCRIPTION = Description(
     name="poisson",

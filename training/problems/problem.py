@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 from torch import Tensor
 
+from training.files import replacing
 from training.problems import symmetries
-from training.problems.description import Description, Parameter, Quantity
 from training.problems.published import Published
+from training.problems.schema import Description, Parameter, Quantity
+
+if TYPE_CHECKING:
+    from training.operators.trajectory import TrajectoryConfig
+    from training.problems.problem_file import ProblemFile
 
 Fields = Mapping[str, NDArray[Any]]
 """Arrays of one sample by their names on the wire: fields `[*grid]`, and parameters `[]`."""
@@ -205,3 +212,42 @@ class Problem:
     def move(self, tensors: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
         """Move every sample of a batch by an exact symmetry of its own; see `symmetries.transform`."""
         return symmetries.transform(self.description, tensors, rng)
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """A problem of trajectories that our solvers make: what a problem file says, and the sampler of its data.
+
+    Attributes:
+        file: The problem file; its one data file is made by `write`.
+        sample: Makes all arrays of the data file from a seed, by their names in it.
+        adapt: Makes the problem's own operator of the general one that a preset chooses; None where that is used.
+    """
+
+    file: ProblemFile
+    sample: Callable[[int], Mapping[str, NDArray[np.floating]]]
+    adapt: Callable[[TrajectoryConfig], TrajectoryConfig] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name in recipes, checkpoints and cards."""
+        return self.file.name
+
+    def write(self, folder: Path) -> Path:
+        """Make the data file in a folder, unless it is there.
+
+        Args:
+            folder: The folder of samples.
+
+        Returns:
+            The file.
+        """
+        [name] = self.file.data.files
+        path = folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"):
+            if not path.exists():
+                arrays = {key: values.astype(np.float32) for key, values in self.sample(self.file.seed).items()}
+                with replacing(path) as aside, aside.open("wb") as file:
+                    np.savez(file, **arrays)  # type: ignore[arg-type] # its stub takes allow_pickle for an array
+        return path

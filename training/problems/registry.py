@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from training.problems.description import Description
-from training.problems.problem import Problem
+from training.problems.problem import Problem, Trajectories
+from training.problems.schema import Description
 from training.registry import Registry
 
-PROBLEMS = Registry("problem", Problem, "training.problems", "PROBLEM", "petrov.problems")
+WHERE = ("training.problems", "PROBLEM", "petrov.problems")
+PROBLEMS = Registry("problem", Problem, *WHERE, others=(Trajectories,))
+TRAJECTORIES = Registry("problem of trajectories", Trajectories, *WHERE, others=(Problem,))
 
 
 def with_code(description: Description) -> Problem:

@@ -17,14 +17,14 @@ is not on the boundary this moves fields by twice its distance from it; the flip
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import permutations
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from training.problems.description import Axis, Description
+from training.problems.schema import Axis, Description, Quantity
 
 Move = Callable[[Tensor], Tensor]
 Draw = Callable[[tuple[int, ...], np.random.Generator], Move]
@@ -39,10 +39,17 @@ def draws(description: Description) -> list[Draw]:
     """
     if any(quantity.components for quantity in (*description.inputs, *description.outputs) if description.symmetries):
         raise ValueError(f"{description.name}: symmetries of fields with components are not supported")
-    signs = [name for name in description.symmetries if name == "negate" or name.startswith("reflect_")]
-    if signs and any(quantity.positive for quantity in (*description.inputs, *description.outputs)):
-        raise ValueError(f"{description.name}: {', '.join(signs)} does not hold for positive fields")
+    if signs := change_signs(description.symmetries, (*description.inputs, *description.outputs)):
+        raise ValueError(f"{description.name}: {signs}")
     return [draw(name, description) for name in description.symmetries]
+
+
+def change_signs(symmetries: Iterable[str], fields: Iterable[Quantity]) -> str:
+    """Return which symmetries would make which positive fields negative, as a sentence, or nothing."""
+    signs = [name for name in symmetries if name == "negate" or name.startswith("reflect_")]
+    positive = [one.name for one in fields if one.positive]
+    known = f"{', '.join(signs)} does not hold for positive fields ({', '.join(positive)})"
+    return known if signs and positive else ""
 
 
 def draw(name: str, description: Description) -> Draw:

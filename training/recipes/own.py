@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from training.operators import OperatorConfig
-from training.problems.own.problem_file import ProblemFile
+from training.problems.problem_file import ProblemFile
 from training.recipes.kinds import FROZEN, BaseRecipe
 
 

@@ -28,8 +28,8 @@ from training.fit.record import log
 from training.fit.record.folder import RunFolder
 from training.fit.run import fit, own_workload
 from training.operators import Operator
-from training.problems.description import Description
-from training.problems.own.problem_file import FieldSection, ParameterSection, ProblemFile
+from training.problems.problem_file import ProblemFile
+from training.problems.schema import Description, Parameter, Quantity
 from training.recipes.own import OwnRecipe
 from training.recipes.trajectory import TrajectoryRecipe
 from training.report.advice import Evidence
@@ -268,7 +268,7 @@ def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
 def tensors(work: OwnWorkload) -> list[Tensor]:
     """Summarise the data by tensor."""
     samples, problem = work.samples, work.recipe.problem
-    sections: dict[str, tuple[str, FieldSection | ParameterSection]] = {
+    sections: dict[str, tuple[str, Quantity | Parameter]] = {
         **{name: ("input", section) for name, section in problem.inputs.items()},
         **{name: ("parameter", section) for name, section in problem.parameters.items()},
         **{name: ("output", section) for name, section in problem.outputs.items()},

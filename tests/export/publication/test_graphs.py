@@ -18,7 +18,7 @@ from export.parity import ParityError
 from export.repository import FORMATS
 from export.signature import ParameterSpec, Signature
 from training import checkpoint
-from training.problems.description import Parameter
+from training.problems.schema import Parameter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from training.fit.batches import Augmentation, draw
 from training.nn.normaliser import Normaliser
 from training.problems.burgers import DESCRIPTION as BURGERS
 from training.problems.darcy import DESCRIPTION as DARCY
-from training.problems.description import Description
+from training.problems.schema import Description
 
 ACCURACY = {"rtol": 1e-6, "atol": 1e-5}  # of float32 fields, whose differences are divided by the mesh width
 

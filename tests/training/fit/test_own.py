@@ -26,10 +26,9 @@ from training.fit.record import log
 from training.fit.record.folder import RunFolder
 from training.fit.run import own_workload, train
 from training.operators import build
-from training.problems.own.columns import DataError
-from training.problems.own.from_file import describe
-from training.problems.own.problem_file import ProblemFile
+from training.problems.checks import DataError
 from training.problems.problem import Problem
+from training.problems.problem_file import ProblemFile
 from training.recipes.own import OwnFit, OwnRecipe
 from training.recipes.recipe import RecipeError
 
@@ -212,7 +211,7 @@ def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> N
             file.create_dataset(name, (1 << 20, 512, 512), np.float32, chunks=(1, 512, 512), fillvalue=1.0)
             file[name].attrs.update(minimum=1.0, maximum=1.0)
     found = OwnSamples(tmp_path / "large.h5", chosen)
-    described = Problem(description=describe(chosen, found.sides, found.counts[0]))
+    described = Problem(description=chosen.describe(found.sides, found.counts[0]))
     task = OwnTask(build(network(found, PRESETS["tiny"])), OwnFit(epochs=1, batch=4), 0, found, described)
     for loader, size in ((task.train_dataloader(), 4), (task.val_dataloader(), 16)):
         batch = next(iter(loader))

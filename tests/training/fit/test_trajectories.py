@@ -23,10 +23,9 @@ from training.fit.trajectories.workload import TrajectoryWorkload
 from training.fit.workload import ScopeError
 from training.operators import build
 from training.operators.trajectory import TrajectoryOperator
-from training.problems.own.columns import DataError
-from training.problems.own.from_file import describe
-from training.problems.own.problem_file import ProblemFileError, read_problem_file
+from training.problems.checks import DataError
 from training.problems.problem import Problem
+from training.problems.problem_file import ProblemFileError, read_problem_file
 from training.recipes.trajectory import RolloutFit
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def operator(samples: TrajectorySamples) -> TrajectoryOperator:
 
 def task(samples: TrajectorySamples, operator: TrajectoryOperator, **settings: Any) -> TrajectoryTask:
     fit = RolloutFit(epochs=4, batch=6, **({"unroll": (1, 2)} | settings))
-    description = describe(samples.problem, samples.sides, samples.counts[0], samples.frames)
+    description = samples.problem.describe(samples.sides, samples.counts[0], samples.frames)
     return TrajectoryTask(operator, fit, 0, samples, Problem(description=description))
 
 

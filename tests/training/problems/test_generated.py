@@ -12,8 +12,9 @@ from physics import navier_stokes as plane
 from training.fit import run
 from training.fit.own import run as own_run
 from training.operators.trajectory import TrajectoryConfig
-from training.problems.generated import GENERATED, kuramoto_sivashinsky, navier_stokes
+from training.problems import kuramoto_sivashinsky, navier_stokes
 from training.problems.problem import Problem
+from training.problems.registry import TRAJECTORIES
 from training.recipes.recipe import RecipeError
 
 
@@ -28,7 +29,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.parametrize("name", TRAJECTORIES)
 def test_a_run_of_a_generated_problem_has_a_recipe_and_the_solver_s_frames(name: str, tmp_path: Path) -> None:
     run = own_run.own(f"{name}-tiny", "quick", ["fit.epochs=1"], tmp_path)
     assert run is not None
@@ -48,7 +49,7 @@ def test_a_run_of_a_generated_problem_has_a_recipe_and_the_solver_s_frames(name:
 
 @pytest.mark.usefixtures("few")
 def test_the_data_are_made_once(tmp_path: Path) -> None:
-    problem = GENERATED["kuramoto_sivashinsky"]
+    problem = TRAJECTORIES["kuramoto_sivashinsky"]
     path = problem.write(tmp_path)
     before = path.stat().st_mtime_ns
     assert problem.write(tmp_path).stat().st_mtime_ns == before

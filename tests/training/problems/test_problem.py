@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from training.data.pair import only_pair
-from training.problems.description import Description, GridLimits, Parameter
 from training.problems.problem import Conditions, MissingPartError, Problem
 from training.problems.registry import PROBLEMS, with_code
+from training.problems.schema import Description, GridLimits, Parameter
 from training.registry import UnknownNameError
 
 HEAT: dict[str, Any] = {

@@ -9,9 +9,9 @@ import torch
 import physics.burgers
 import physics.darcy
 import physics.poisson
-from training.problems.description import Description
 from training.problems.problem import Problem
 from training.problems.registry import PROBLEMS
+from training.problems.schema import Description
 
 
 def fields(*arrays: np.ndarray) -> list[torch.Tensor]:

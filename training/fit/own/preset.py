@@ -15,9 +15,8 @@ from training.fit.own.workload import OwnTask, as_batch
 from training.fit.task import Task
 from training.operators import build
 from training.operators.field import FieldConfig, Scale
-from training.problems.own.from_file import describe
-from training.problems.own.problem_file import AxisSection, FieldSection
 from training.problems.problem import Problem
+from training.problems.schema import Axis, Quantity
 from training.recipes.own import OwnFit, OwnRecipe
 
 DECADES = 30.0
@@ -139,17 +138,17 @@ def sizes(samples: OwnSamples, preset: Preset) -> dict[str, Any]:
     }
 
 
-def modes(side: int, axis: AxisSection) -> int:
+def modes(side: int, axis: Axis) -> int:
     """Return the most wave numbers that an axis resolves."""
     return side // 2 + 1 if axis.boundary == "periodic" else side
 
 
-def components(sections: dict[str, FieldSection]) -> tuple[int, ...]:
+def components(sections: dict[str, Quantity]) -> tuple[int, ...]:
     """Return the number of components per field, 0 for a scalar."""
     return tuple(len(section.components) for section in sections.values())
 
 
-def scales(samples: OwnSamples, sections: dict[str, FieldSection]) -> tuple[Scale, ...]:
+def scales(samples: OwnSamples, sections: dict[str, Quantity]) -> tuple[Scale, ...]:
     """Choose the logarithm for positive fields that span decades."""
     return tuple(
         "log" if section.positive and spread(samples, name) > DECADES else "linear"
@@ -164,7 +163,7 @@ def spread(samples: OwnSamples, name: str) -> float:
 
 def affordable(samples: OwnSamples, operator: FieldConfig, fit: OwnFit, preset: Preset) -> int:
     """Return the epochs that fill a preset's time, from the time of a few steps."""
-    description = describe(samples.problem, samples.sides, samples.counts[0])
+    description = samples.problem.describe(samples.sides, samples.counts[0])
     task = OwnTask(build(operator), fit, 0, samples, Problem(description=description))
     batch = as_batch(samples, slice(0, fit.batch))
     task.operator.fit_normalisers(*batch.inputs, *batch.outputs)

@@ -16,8 +16,8 @@ from training.fit.own.preset import PRESETS, recipe
 from training.fit.own.workload import generate
 from training.fit.record.folder import RunFolder
 from training.fit.trajectories import preset as trajectories
-from training.problems.generated import GENERATED
-from training.problems.own.problem_file import read_problem_file
+from training.problems.problem_file import read_problem_file
+from training.problems.registry import TRAJECTORIES
 from training.recipes.own import OwnRecipe
 from training.recipes.recipe import RecipeError, faults, parse, put
 from training.recipes.trajectory import TrajectoryRecipe
@@ -97,13 +97,13 @@ class GeneratedRun(OwnRun):
 
     def samples(self) -> OwnSamples:
         """Generate and prepare the data, unless that was done before."""
-        generated = GENERATED[str(self.file)]
+        generated = TRAJECTORIES[str(self.file)]
         return TrajectorySamples(generate(generated, self.data), generated.file)
 
     def chosen(self, samples: OwnSamples) -> OwnRecipe:
         if not isinstance(samples, TrajectorySamples):
             raise TypeError(f"{self.name}: expected trajectories")
-        return trajectories.recipe(samples, self.preset, GENERATED[str(self.file)].adapt)
+        return trajectories.recipe(samples, self.preset, TRAJECTORIES[str(self.file)].adapt)
 
 
 def own(name: str, preset: str, overrides: Sequence[str], data: Path) -> OwnRun | None:
@@ -121,7 +121,7 @@ def own(name: str, preset: str, overrides: Sequence[str], data: Path) -> OwnRun 
     if is_problem_file(Path(name)):
         return OwnRun(Path(name), preset, overrides, data)
     model, _, size = name.rpartition("-")
-    return GeneratedRun(Path(model), size, overrides, data) if model in GENERATED else None
+    return GeneratedRun(Path(model), size, overrides, data) if model in TRAJECTORIES else None
 
 
 def chosen(samples: OwnSamples, preset: str) -> OwnRecipe:

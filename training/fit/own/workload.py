@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable, with_errors
-from training.data.own_samples import OwnSamples, prepare, tensors
+from training.data.own_samples import OwnSamples, prepare
 from training.evaluation.norms import distribution, rounded
 from training.evaluation.timing import processor
 from training.examples import MOST, Tensors
@@ -26,9 +26,8 @@ from training.fit.workload import Scope, ScopeError, Workload
 from training.losses import relative_l2
 from training.operators import Operator, build
 from training.problems import symmetries
-from training.problems.generated import GENERATED, Generated
-from training.problems.own.from_file import describe
-from training.problems.problem import Problem
+from training.problems.problem import Problem, Trajectories
+from training.problems.registry import TRAJECTORIES
 from training.recipes.own import OwnFit, OwnRecipe
 from training.recipes.recipe import RecipeError
 
@@ -245,7 +244,7 @@ class OwnWorkload(Workload[OwnRecipe]):
 
     @property
     def problem(self) -> Problem:
-        return Problem(description=describe(self.recipe.problem, self.samples.sides, self.samples.counts[0]))
+        return Problem(description=self.recipe.problem.describe(self.samples.sides, self.samples.counts[0]))
 
     def network(self) -> Operator:
         torch.manual_seed(self.recipe.seed)
@@ -310,7 +309,7 @@ class OwnWorkload(Workload[OwnRecipe]):
         raise ScopeError(f"{problem.name}: pictures of a user's data are in its report")
 
 
-def generate(problem: Generated, data: Path) -> Path:
+def generate(problem: Trajectories, data: Path) -> Path:
     """Generate and prepare the samples of a problem in a folder, unless that was done before, and return their file."""
     problem.write(data)
     return prepare(problem.file, data, data)
@@ -323,14 +322,14 @@ def made_again(recipe: OwnRecipe, data: Path) -> Path:
         RecipeError: They are a user's, or the problem has been changed since the recipe was written.
     """
     problem, missing = recipe.problem, f"{recipe.name}: expected the samples {data / recipe.samples}"
-    generated = GENERATED.get(problem.name)
+    generated = TRAJECTORIES.items.get(problem.name)
     if generated is None:
         found = ", ".join(sorted(path.name for path in data.glob(f"own-{problem.name}-*.h5"))) or "none of this problem"
         raise RecipeError(
             f"{missing} but found {found}. `python -m training data PROBLEM.toml` prepares them from the files that "
             f"it was trained on ({', '.join(problem.data.files)}); other data have another name"
         )
-    if (generated.file.seed, tensors(generated.file)) != (problem.seed, tensors(problem)):
+    if (generated.file.seed, generated.file.identity()) != (problem.seed, problem.identity()):
         raise RecipeError(
             f"{missing} but found none, and `{problem.name}` is generated in another way now: "
             "`python -m training fit` trains it anew"

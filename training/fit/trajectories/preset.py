@@ -15,9 +15,9 @@ from training.fit.trajectories.task import TrajectoryTask
 from training.operators import build
 from training.operators.field import FieldConfig, Scale
 from training.operators.trajectory import TrajectoryConfig
-from training.problems.own.from_file import describe
-from training.problems.own.problem_file import FieldSection, ProblemFile
 from training.problems.problem import Problem
+from training.problems.problem_file import ProblemFile
+from training.problems.schema import Quantity
 from training.recipes.trajectory import RolloutFit, TrajectoryRecipe
 
 UNROLL = (1, 1, 2)
@@ -95,7 +95,7 @@ def smooth(samples: TrajectorySamples, preset: Preset) -> dict[str, Any]:
     }
 
 
-def stacked(problem: ProblemFile, name: str, section: FieldSection, frames: int) -> int:
+def stacked(problem: ProblemFile, name: str, section: Quantity, frames: int) -> int:
     """Return the components with which a field enters a step, 0 for a scalar: those of all frames of a state."""
     if name not in problem.states or frames == 1:
         return len(section.components)
@@ -114,7 +114,7 @@ def fitting(samples: TrajectorySamples, preset: Preset) -> RolloutFit:
 
 def affordable(samples: TrajectorySamples, operator: TrajectoryConfig, fit: RolloutFit, preset: Preset) -> int:
     """Return the epochs that fill a preset's time, from the time of a few single steps."""
-    description = describe(samples.problem, samples.sides, samples.counts[0], samples.frames)
+    description = samples.problem.describe(samples.sides, samples.counts[0], samples.frames)
     task = TrajectoryTask(build(operator), fit, 0, samples, Problem(description=description))
     rng = np.random.default_rng(0)
     batch = task.draw(rng.integers(0, task.order.samples, fit.batch), rng)

@@ -14,7 +14,7 @@ from training.data.trajectory_samples import Rows, TrajectorySamples, Windows
 from training.fit.own.workload import OwnBatch
 from training.losses import relative_l2
 from training.operators.trajectory import TrajectoryOperator
-from training.problems.own.problem_file import ProblemFile
+from training.problems.problem_file import ProblemFile
 
 BATCH = 8  # trajectories that are rolled out together
 

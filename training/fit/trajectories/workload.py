@@ -29,7 +29,6 @@ from training.fit.trajectories.task import TrajectoryTask
 from training.fit.workload import Scope, ScopeError
 from training.operators import Operator
 from training.operators.trajectory import TrajectoryConfig
-from training.problems.own.from_file import describe
 from training.problems.problem import Problem
 from training.recipes.trajectory import TrajectoryRecipe
 
@@ -50,7 +49,7 @@ class TrajectoryWorkload(OwnWorkload):
     @property
     def problem(self) -> Problem:
         samples = self.samples
-        return Problem(description=describe(self.recipe.problem, samples.sides, samples.counts[0], samples.frames))
+        return Problem(description=self.recipe.problem.describe(samples.sides, samples.counts[0], samples.frames))
 
     @property
     def single_steps(self) -> Rollout:

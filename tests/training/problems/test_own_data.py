@@ -15,15 +15,10 @@ import zarr
 from numpy.typing import NDArray
 
 from training.data.readers import ReadError, open_file
-from training.problems.own.checks import check, remarks
-from training.problems.own.columns import Column, DataError, open_columns
-from training.problems.own.draft import draft, own_name
-from training.problems.own.draft_text import toml
-from training.problems.own.problem_file import (
-    AxisSection,
+from training.problems.checks import Column, DataError, check, open_columns, remarks
+from training.problems.draft import draft
+from training.problems.problem_file import (
     DataSection,
-    FieldSection,
-    ParameterSection,
     ProblemFile,
     ProblemFileError,
     SymmetrySection,
@@ -31,9 +26,10 @@ from training.problems.own.problem_file import (
     data_files,
     read_problem_file,
 )
+from training.problems.schema import Axis, Parameter, Quantity
 from training.user_error import UserError
 
-FIXTURES = Path(__file__).parents[3] / "fixtures" / "own_data"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "own_data"
 HEAT = """
 name = "heat"
 [data]
@@ -97,7 +93,7 @@ def test_good_data_pass_and_are_summarised(problem: ProblemFile, tmp_path: Path)
     assert found["temperature"].mean == pytest.approx(arrays["T"].mean(), rel=1e-5)
     assert found["source"].deviation == pytest.approx(arrays["f"].std(), rel=1e-5)
     assert problem.data.counts(20) == (16, 2, 2)
-    assert remarks(problem, columns, found) == []
+    assert remarks(columns, found) == []
 
 
 def test_several_files_are_one_set(tmp_path: Path) -> None:
@@ -174,19 +170,19 @@ def test_a_fault_is_named_with_file_array_sample_and_index(fault: str, problem: 
 
 
 def test_the_documentation_shows_every_key() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "own-data.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "own-data.md").read_text()
     document = tomllib.loads(page.partition("```toml\n")[2].partition("```")[0])
     sections = {
         ProblemFile: [document],
         DataSection: [document["data"]],
-        FieldSection: [*document["inputs"].values(), *document["outputs"].values()],
-        ParameterSection: [*document["inputs"].values(), *document["parameters"].values()],
-        AxisSection: [*document["axes"].values()],
+        Quantity: [*document["inputs"].values(), *document["outputs"].values()],
+        Parameter: [*document["inputs"].values(), *document["parameters"].values()],
+        Axis: [*document["axes"].values()],
         SymmetrySection: [document["symmetries"]],
         TimeSection: [document["time"]],
     }
     for model, tables in sections.items():
-        assert set(model.model_fields) <= {key for table in tables for key in table}, model
+        assert set(model.model_fields) - {"name"} <= {key for table in tables for key in table}, model
     others = {"time", "symmetries"}  # the first needs a state, the second scalar fields
     ProblemFile.model_validate({key: value for key, value in document.items() if key not in others})
 
@@ -248,7 +244,7 @@ def test_what_is_odd_but_allowed_is_remarked(problem: ProblemFile, tmp_path: Pat
     with h5py.File(tmp_path / "heat.h5", "r+") as file:
         file["T"].attrs["units"] = "Celsius"
     with open_columns(problem, [tmp_path / "heat.h5"]) as columns:
-        lines = " / ".join(remarks(problem, columns, check(problem, columns)))
+        lines = " / ".join(remarks(columns, check(problem, columns)))
     assert "conductivity is constant in 1 of 20 samples" in lines
     assert "source is 1 everywhere" in lines
     assert "temperature has units 'K' here and 'Celsius' in the data file" in lines
@@ -315,7 +311,7 @@ def test_a_draft_of_the_well_learns_the_step_from_frame_to_frame(tmp_path: Path)
 def test_a_draft_says_what_it_guessed(tmp_path: Path) -> None:
     np.savez(tmp_path / "vectors.npz", **vectors())
     with open_file(tmp_path / "vectors.npz") as file:
-        text = toml(draft(file, [tmp_path / "vectors.npz"]))
+        text = draft(file, [tmp_path / "vectors.npz"]).toml()
     assert 'components = ["c0", "c1"]' in text
     assert "# guessed: the axis of 2 in x (12, 2, 60, 90) holds components" in text
     assert tomllib.loads(text)["axes"].keys() == {"row", "column"}
@@ -323,7 +319,7 @@ def test_a_draft_says_what_it_guessed(tmp_path: Path) -> None:
 
 def drafted(path: Path, folder: Path) -> ProblemFile:
     with open_file(path) as file:
-        (folder / "problem.toml").write_text(toml(draft(file, [path])))
+        (folder / "problem.toml").write_text(draft(file, [path]).toml())
     return read_problem_file(folder / "problem.toml")
 
 
@@ -355,5 +351,5 @@ def test_the_name_of_a_built_in_problem_is_refused(name: str, tmp_path: Path) ->
     path.write_text("\n[".join([f'name = "{name}"', *tables]))
     with pytest.raises(ProblemFileError, match=f"such as own_{name}, but {name} is a built-in problem"):
         read_problem_file(path)
-    assert own_name(name) == f"own_{name}"
-    assert own_name("heat") == "heat"
+    write(tmp_path / f"{name}.h5", heat())
+    assert drafted(tmp_path / f"{name}.h5", tmp_path).name == f"own_{name}"

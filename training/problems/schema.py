@@ -1,39 +1,62 @@
-"""The data part of a problem: names, units, axes, limits. Checkpoints and cards carry it, so a model needs no file."""
+"""What a problem is: quantities, axes and limits, of the same classes in problem files and built-in problems.
+
+Checkpoints and cards carry a `Description`, so a model needs no file.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=48)]
+Default = TypeVar("Default")
+
+
+def in_files(default: Default) -> Any:
+    """Declare what only problem files say: where the data are. A description leaves it out."""
+    return Field(default=default, exclude_if=lambda value: value == default)
 
 
 class Frozen(BaseModel):
     """A part of a description; unknown keys are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Tensor(Frozen):
-    """What all tensors have: a name on the wire, a meaning and units."""
+    """What all tensors have.
+
+    Attributes:
+        name: On the wire.
+        meaning: In words, for the card and for error messages.
+        units: As people write them.
+        key: The name in the data files, where it is another.
+    """
 
     name: Name
-    meaning: str
+    meaning: str = ""
     units: str = "1"
+    key: str | None = in_files(None)
 
 
 class Quantity(Tensor):
-    """A field on the grid.
+    """A field `[*grid]`, or `[component, *grid]` where `components` names them.
 
-    `components` names the components of a vector field, which come before the grid's axes; a scalar field has none.
-    `default` is the value everywhere of an input that a request may leave out.
+    Attributes:
+        positive: Whether every value is above zero, as of a conductivity.
+        components: Names of a vector's components.
+        default: The value everywhere of an input that a request leaves out; none makes it required.
+        component_axis: Whether the components' axis of the data is the first after the samples' or the last.
+        frame: Which frame of the data `[sample, time, *grid]` this is, negative numbers counting from the end.
     """
 
     positive: bool = False
-    components: tuple[str, ...] = ()
+    components: tuple[Name, ...] = ()
     default: float | None = None
+    component_axis: Literal["first", "last"] = in_files("first")
+    frame: int | None = in_files(None)
 
     @model_validator(mode="after")
     def check_default(self) -> Quantity:
@@ -44,7 +67,7 @@ class Quantity(Tensor):
 
 
 class Parameter(Tensor):
-    """A number per sample. Requests may leave it out where it has a default."""
+    """A number per sample. Bounds are checked in data and in requests, which may leave it out if it has a default."""
 
     default: float | None = None
     minimum: float | None = None
@@ -64,16 +87,16 @@ class Axis(Frozen):
 
     Attributes:
         name: Its name.
-        length: Its length in the problem's units.
-        boundary: What lies at its ends.
+        length: From wall to wall, or one period, in the problem's units.
+        boundary: What lies at its ends; `open` assumes nothing.
         points: Where its points lie: `cells` at the centres of equal cells, `nodes` with both ends, `left` with the
             first end and not the last, `strided` at every k-th cell centre of a finer mesh, the outermost two included.
     """
 
     name: Name
     length: PositiveFloat = 1.0
-    boundary: Literal["wall", "periodic", "open"]
-    points: Literal["cells", "nodes", "left", "strided"]
+    boundary: Literal["wall", "periodic", "open"] = "open"
+    points: Literal["cells", "nodes", "left", "strided"] = "cells"
 
     @property
     def far_ends(self) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
+    BeforeValidator,
     Field,
     PositiveFloat,
     PositiveInt,
@@ -17,23 +17,41 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import to_json
 
 from physics import registry as classical
 from training.files import read_toml
-from training.problems.registry import PROBLEMS
+from training.problems.registry import PROBLEMS, TRAJECTORIES
+from training.problems.schema import Axis, Description, Frames, Frozen, GridLimits, Name, Parameter, Quantity, Tensor
+from training.problems.symmetries import change_signs
 from training.user_error import UserError
 
-NAME = r"^[a-z][a-z0-9_]*$"
-Name = Annotated[str, Field(pattern=NAME, max_length=48)]
-Format = Literal["auto", "npy", "npz", "hdf5", "mat", "pt", "zarr", "netcdf", "pdebench", "well"]
-Boundary = Literal["wall", "periodic", "open"]
-Points = Literal["cells", "nodes", "left"]
+Item = TypeVar("Item", Quantity, Parameter, Axis)
+
 AXES = 3
 """The most axes of a grid."""
 QUALITY = frozenset(
     {"correction", "error_bound", "error_estimate", "misfit", "novelty", "outside", "quality", "solved_by"}
 )
 """What responses say about errors, by these names."""
+FINEST = {1: 8192, 2: 1024, 3: 128}
+"""The most points per axis that a model accepts, by the number of axes."""
+LONGEST = 1000
+"""The most frames of one rollout, or ten times those of a training trajectory where that is more."""
+ENDS = {"wall": "walls", "periodic": "periodic", "open": "open ends"}
+LOCATIONS = {
+    "cells": "x_i = (i + 1/2) {length:g}/n",
+    "nodes": "x_i = i {length:g}/(n - 1)",
+    "left": "x_i = i {length:g}/n",
+}
+FIELD = ("key", "units", "meaning", "positive", "components", "component_axis", "frame", "default")
+IDENTITY = {
+    "inputs": FIELD,
+    "parameters": ("key", "units", "meaning", "default", "minimum", "maximum"),
+    "outputs": FIELD,
+    "axes": ("length", "boundary", "points"),
+}
+"""What tells prepared samples apart, in the order that their files' names are made from."""
 
 
 class ProblemFileError(UserError):
@@ -56,18 +74,29 @@ def checked_share(value: float | int) -> float | int:  # noqa: PYI041 -- annotat
 Share = Annotated[float | int, AfterValidator(checked_share)]
 
 
-def is_taken(name: str) -> bool:
-    """Return whether a built-in problem has a name: its solver would be taken for that of the user's equation."""
-    return name in PROBLEMS or name in classical.problems()
+def by_name(*items: Item) -> dict[str, Item]:
+    """Return objects by their names."""
+    return {item.name: item for item in items}
 
 
-class Section(BaseModel):
-    """A table of the problem file; an unknown key is an error."""
+def named(tables: Any) -> Any:
+    """Name every table by its key.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    Raises:
+        ValueError: A table has another name.
+    """
+    if not isinstance(tables, Mapping):
+        return tables
+    for name, table in tables.items():
+        if isinstance(table, Mapping) and table.get("name", name) != name:
+            raise ValueError(f"{name}.name: the name is that of the table (`key` names data)")
+    return {name: {"name": name, **table} if isinstance(table, Mapping) else table for name, table in tables.items()}
 
 
-class DataSection(Section):
+Tables = BeforeValidator(named)
+
+
+class DataSection(Frozen):
     """Where the simulations are, and which of them are kept apart.
 
     Attributes:
@@ -78,7 +107,7 @@ class DataSection(Section):
     """
 
     files: tuple[str, ...] = Field(min_length=1)
-    format: Format = "auto"
+    format: str = "auto"
     validation: Share = 0.1
     test: Share = 0.1
 
@@ -88,7 +117,10 @@ class DataSection(Section):
         Raises:
             ProblemFileError: A split would be empty.
         """
-        validation, test = (count(share, samples) for share in (self.validation, self.test))
+        validation, test = (
+            share if isinstance(share, int) else max(1, round(share * samples))
+            for share in (self.validation, self.test)
+        )
         train = samples - validation - test
         if min(train, validation, test) < 1:
             raise ProblemFileError(
@@ -98,91 +130,13 @@ class DataSection(Section):
         return train, validation, test
 
 
-class QuantitySection(Section):
-    """One tensor on the wire: its name in the file, its units and its meaning.
-
-    Attributes:
-        key: Name in the data file; by default the name of the table.
-        units: As people write them.
-        meaning: In words, for the card and for error messages.
-    """
-
-    key: str | None = None
-    units: str = "1"
-    meaning: str = ""
-
-
-class FieldSection(QuantitySection):
-    """A field `[sample, *grid]`, or `[sample, component, *grid]` where `components` names them.
-
-    Attributes:
-        positive: Whether every value is above zero, as of a conductivity.
-        components: Names of a vector's components.
-        component_axis: Whether the components' axis is the first after the samples' or the last.
-        frame: Which frame of a trajectory `[sample, time, *grid]` this is, negative numbers counting from the end.
-        default: The value everywhere of an input that a request leaves out; none makes it required.
-    """
-
-    positive: bool = False
-    components: tuple[Name, ...] = ()
-    component_axis: Literal["first", "last"] = "first"
-    frame: int | None = None
-    default: float | None = None
-
-
-class ParameterSection(QuantitySection):
-    """One number per sample.
-
-    Attributes:
-        default: The value where a request leaves the parameter out; none makes it required.
-        minimum: The least value, checked in the data and in requests; none for no bound.
-        maximum: The greatest value, likewise.
-    """
-
-    default: float | None = None
-    minimum: float | None = None
-    maximum: float | None = None
-
-    @model_validator(mode="after")
-    def check_bounds(self) -> ParameterSection:
-        """Require minimum <= default <= maximum."""
-        known = [bound for bound in (self.minimum, self.default, self.maximum) if bound is not None]
-        if known != sorted(known):
-            raise ValueError(f"expected minimum <= default <= maximum but got {known}")
-        return self
-
-
-class AxisSection(Section):
-    """One axis of the grid.
-
-    Attributes:
-        length: From wall to wall, or one period.
-        boundary: What is at its ends; `open` assumes nothing.
-        points: `cells` for the centres of equal cells, `nodes` for points on both ends, `left` for a periodic axis
-            whose first point is on its left end and whose last one is one step before the other.
-    """
-
-    length: PositiveFloat = 1.0
-    boundary: Boundary = "open"
-    points: Points = "cells"
-
-    @model_validator(mode="after")
-    def check_points(self) -> AxisSection:
-        """Refuse points that the boundary rules out."""
-        if self.boundary == "periodic" and self.points == "nodes":
-            raise ValueError('points "nodes" of a periodic axis hold its first point twice: use "cells" or "left"')
-        if self.boundary != "periodic" and self.points == "left":
-            raise ValueError('points "left" are for a periodic axis')
-        return self
-
-
-class SymmetrySection(Section):
+class SymmetrySection(Frozen):
     """The symmetries that hold exactly for equation, data and boundary; none by default."""
 
     exact: tuple[str, ...] = ()
 
 
-class TimeSection(Section):
+class TimeSection(Frozen):
     """The time axis of trajectories `[sample, time, *grid]`.
 
     Attributes:
@@ -198,7 +152,7 @@ class TimeSection(Section):
     conserved: tuple[Name, ...] = ()
 
 
-class ProblemFile(Section):
+class ProblemFile(Frozen):
     """A whole problem file.
 
     Attributes:
@@ -213,10 +167,10 @@ class ProblemFile(Section):
     equation: str = ""
     solver_seconds: PositiveFloat | None = None
     data: DataSection
-    inputs: dict[Name, FieldSection] = Field(min_length=1)
-    parameters: dict[Name, ParameterSection] = Field(default_factory=dict)
-    outputs: dict[Name, FieldSection] = Field(min_length=1)
-    axes: dict[Name, AxisSection] = Field(min_length=1, max_length=AXES)
+    inputs: Annotated[dict[Name, Quantity], Tables, Field(min_length=1)]
+    parameters: Annotated[dict[Name, Parameter], Tables] = Field(default_factory=dict)
+    outputs: Annotated[dict[Name, Quantity], Tables, Field(min_length=1)]
+    axes: Annotated[dict[Name, Axis], Tables, Field(min_length=1, max_length=AXES)]
     symmetries: SymmetrySection = SymmetrySection()
     time: TimeSection | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1127802
@@ -230,6 +184,20 @@ class ProblemFile(Section):
         return section
 
     @model_validator(mode="after")
+    def check_axes(self) -> ProblemFile:
+        """Refuse points that the boundary rules out."""
+        for name, axis in self.axes.items():
+            if axis.points == "strided":
+                raise ValueError(f"axes.{name}.points: Input should be 'cells', 'nodes' or 'left'")
+            if axis.boundary == "periodic" and axis.points == "nodes":
+                raise ValueError(
+                    f'axes.{name}: points "nodes" of a periodic axis hold its first point twice: use "cells" or "left"'
+                )
+            if axis.boundary != "periodic" and axis.points == "left":
+                raise ValueError(f'axes.{name}: points "left" are for a periodic axis')
+        return self
+
+    @model_validator(mode="after")
     def check_names(self) -> ProblemFile:
         """Refuse one name for two tensors, and the names of what responses say about errors."""
         names = [*self.inputs, *self.parameters, *self.outputs]
@@ -241,19 +209,15 @@ class ProblemFile(Section):
 
     @model_validator(mode="after")
     def check_symmetries(self) -> ProblemFile:
-        """Refuse symmetries that the axes do not have."""
+        """Refuse symmetries that the axes or the fields do not have."""
+        exact, fields = self.symmetries.exact, (self.inputs | self.outputs).values()
         known = possible_symmetries(self.axes)
-        if unknown := [name for name in self.symmetries.exact if name not in known]:
+        if unknown := [name for name in exact if name not in known]:
             raise ValueError(f"symmetries.exact: expected some of {', '.join(known)} but got {', '.join(unknown)}")
-        fields = self.inputs | self.outputs
-        if vectors := [name for name, section in fields.items() if section.components and self.symmetries.exact]:
+        if vectors := [one.name for one in fields if one.components and exact]:
             raise ValueError(f"symmetries.exact: expected none with vector fields ({', '.join(vectors)})")
-        positive = [name for name, section in fields.items() if section.positive]
-        signs = [name for name in self.symmetries.exact if name == "negate" or name.startswith("reflect_")]
-        if positive and signs:
-            raise ValueError(
-                f"symmetries.exact: {', '.join(signs)} does not hold for positive fields ({', '.join(positive)})"
-            )
+        if signs := change_signs(exact, fields):
+            raise ValueError(f"symmetries.exact: {signs}")
         return self
 
     @model_validator(mode="after")
@@ -262,17 +226,17 @@ class ProblemFile(Section):
         if self.time is None:
             return self
         keys = [self.key(name) for name in self.inputs]
-        for name, section in self.outputs.items():
-            key = self.key(name)
-            if keys.count(key) != 1:
-                raise ValueError(f"outputs.{name}: expected one input with the key {key!r}, the state it starts from")
-            if section.positive:
+        for name, output in self.outputs.items():
+            if keys.count(self.key(name)) != 1:
+                expected = f"expected one input with the key {self.key(name)!r}, the state it starts from"
+                raise ValueError(f"outputs.{name}: {expected}")
+            if output.positive:
                 raise ValueError(f"outputs.{name}: a positive state of a trajectory is not supported")
-        for name, output in self.states.items():
-            if {self.inputs[name].frame, self.outputs[output].frame} != {None}:
+        for name, state in self.states.items():
+            if {self.inputs[name].frame, self.outputs[state].frame} != {None}:
                 raise ValueError(f"inputs.{name}: expected no frame: with [time] all frames are read")
-            if self.inputs[name].components != self.outputs[output].components:
-                raise ValueError(f"inputs.{name}: expected the components of outputs.{output}")
+            if self.inputs[name].components != self.outputs[state].components:
+                raise ValueError(f"inputs.{name}: expected the components of outputs.{state}")
         return self
 
     @model_validator(mode="after")
@@ -293,31 +257,97 @@ class ProblemFile(Section):
         outputs = {self.key(name): name for name in self.outputs}
         return {name: outputs[self.key(name)] for name in self.inputs if self.key(name) in outputs}
 
+    @property
+    def stored(self) -> dict[str, Quantity | Parameter]:
+        """The tensors that data files hold: inputs, parameters and outputs; of a state only the output."""
+        steady = {name: one for name, one in self.inputs.items() if name not in self.states}
+        return {**steady, **self.parameters, **self.outputs}
+
     def key(self, name: str) -> str:
         """Return the name in the data file of an input, parameter or output."""
-        section: QuantitySection = (self.inputs | self.parameters | self.outputs)[name]
-        return section.key or name
+        tensor: Tensor = (self.inputs | self.parameters | self.outputs)[name]
+        return tensor.key or name
+
+    def identity(self) -> bytes:
+        """Return what decides how the data are read, as JSON that stays the same from version to version."""
+        found: dict[str, Any] = {"data": {key: getattr(self.data, key) for key in ("format", "validation", "test")}}
+        for part, keys in IDENTITY.items():
+            tables: dict[str, Frozen] = getattr(self, part)
+            found[part] = {name: {key: getattr(one, key) for key in keys} for name, one in tables.items()}
+        return to_json({**found, "time": self.time})
+
+    def describe(self, sides: tuple[int, ...], samples: int, frames: int | None = None) -> Description:
+        """Describe the problem for checkpoint and card, which need no file.
+
+        Args:
+            sides: Points per axis of the data.
+            samples: Number of training samples.
+            frames: Frames of a trajectory; None where the samples are none.
+        """
+        finest, equal = max(*sides, FINEST[len(sides)]), len(set(sides)) == 1
+        time, states = None, {output: name for name, output in self.states.items()}
+        if self.time is not None and frames is not None:
+            following = frames - self.time.history
+            time = Frames(
+                step=self.time.step,
+                history=self.time.history,
+                states=tuple(states[name] for name in self.outputs),
+                trained=following,
+                maximum=max(LONGEST, 10 * following),
+            )
+        return Description(
+            name=self.name,
+            title=self.title or self.name,
+            equation=self.equation,
+            boundary="; ".join(f"{name}: {ENDS[axis.boundary]}" for name, axis in self.axes.items()),
+            inputs=tuple(map(without_data, self.inputs.values())),
+            parameters=tuple(
+                one.model_copy(update={"meaning": one.meaning or name, "key": None})
+                for name, one in self.parameters.items()
+            ),
+            outputs=tuple(map(without_data, self.outputs.values())),
+            axes=tuple(self.axes.values()),
+            points="; ".join(
+                f"{name}: {LOCATIONS[axis.points].format(length=axis.length)}" for name, axis in self.axes.items()
+            ),
+            grid=GridLimits(
+                minimum=max(4, min(sides) // 4),
+                maximum=min(finest, 4 * max(sides)),
+                declared=sides[:1] if equal else (),
+                unequal=() if equal else (sides,),
+            ),
+            distribution=f"the {samples} training samples of the problem file {self.name!r}",
+            symmetries=self.symmetries.exact,
+            untested="inputs unlike the training samples, and other grids than theirs",
+            frames=time,
+        )
 
 
-def possible_symmetries(axes: dict[str, AxisSection]) -> list[str]:
+def without_data(quantity: Quantity) -> Quantity:
+    """Return a field without what its file says of the data."""
+    meaning = quantity.meaning or quantity.name.replace("_", " ")
+    return quantity.model_copy(update={"meaning": meaning, "key": None, "frame": None, "component_axis": "first"})
+
+
+def possible_symmetries(axes: Mapping[str, Axis]) -> list[str]:
     """List the symmetries that a grid can have."""
     found = [f"{kind}_{name}" for kind in ("flip", "reflect") for name in axes]
     found += [f"shift_{name}" for name, axis in axes.items() if axis.boundary == "periodic"]
-    if len(axes) == 2 and len(set(axes.values())) == 1:
+    if len(axes) == 2 and len({(axis.length, axis.boundary, axis.points) for axis in axes.values()}) == 1:
         found.append("transpose")
     return [*found, "negate"]
 
 
-def count(share: float | int, samples: int) -> int:  # noqa: PYI041 -- annotations are checked at run time
-    """Return a number of samples that is given as a share or as itself."""
-    return share if isinstance(share, int) else max(1, round(share * samples))
+def is_taken(name: str) -> bool:
+    """Return whether a built-in problem has a name: its solver would be taken for that of the user's equation."""
+    return name in PROBLEMS or name in TRAJECTORIES or name in classical.problems()
 
 
 def read_problem_file(path: Path) -> ProblemFile:
     """Read and check a problem file.
 
     Raises:
-        ProblemFileError: It is missing, no TOML, has an unknown key or a wrong value, or a built-in problem's name.
+        UserError: It is missing, no TOML, has an unknown key or a wrong value, or a built-in problem's name.
     """
     try:
         found = ProblemFile.model_validate(read_toml(path))

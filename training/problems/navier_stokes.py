@@ -8,15 +8,9 @@ from numpy.typing import NDArray
 from physics import navier_stokes as equation
 from training.operators.navier_stokes import NavierStokesConfig
 from training.operators.trajectory import TrajectoryConfig
-from training.problems.generated.generated import Generated
-from training.problems.own.problem_file import (
-    AxisSection,
-    DataSection,
-    FieldSection,
-    ParameterSection,
-    ProblemFile,
-    TimeSection,
-)
+from training.problems.problem import Trajectories
+from training.problems.problem_file import DataSection, ProblemFile, TimeSection, by_name
+from training.problems.schema import Axis, Parameter, Quantity
 
 TRAJECTORIES = 256
 FRAMES = 20
@@ -49,26 +43,24 @@ def adapt(config: TrajectoryConfig) -> NavierStokesConfig:
     )
 
 
-PROBLEM = Generated(
+PROBLEM = Trajectories(
     ProblemFile(
         name="navier_stokes",
         title="Navier-Stokes: vorticity on the periodic square, to its later states",
         equation="w_t + u.grad w = nu lap w + f, f = 0.1 (sin 2 pi (x + y) + cos 2 pi (x + y))",
         data=DataSection(files=("navier_stokes.npz",), format="npz", validation=16, test=24),
-        inputs={"initial": FieldSection(key="vorticity", meaning="vorticity at (i, j) / points")},
-        parameters={
-            "viscosity": ParameterSection(
+        inputs=by_name(Quantity(name="initial", key="vorticity", meaning="vorticity at (i, j) / points")),
+        parameters=by_name(
+            Parameter(
+                name="viscosity",
                 meaning="nu",
                 default=equation.VISCOSITY,
                 minimum=equation.VISCOSITIES[0],
                 maximum=equation.VISCOSITIES[1],
-            )
-        },
-        outputs={"vorticity": FieldSection(meaning="vorticity at times 1, 2, 3, ...")},
-        axes={
-            "x": AxisSection(boundary="periodic", points="left"),
-            "y": AxisSection(boundary="periodic", points="left"),
-        },
+            ),
+        ),
+        outputs=by_name(Quantity(name="vorticity", meaning="vorticity at times 1, 2, 3, ...")),
+        axes=by_name(*(Axis(name=name, boundary="periodic", points="left") for name in "xy")),
         time=TimeSection(step=INTERVAL, horizon=20, conserved=("vorticity",)),
     ),
     sample,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -13,65 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers import DataFile, LazyArray
-from training.problems.own.columns import NUMERIC
-from training.problems.own.problem_file import AXES, is_taken
+from training.problems.checks import NUMERIC
+from training.problems.problem_file import AXES, is_taken
 from training.user_error import UserError
 
-INPUTS = frozenset(
-    [
-        "x",
-        "a",
-        "k",
-        "nu",
-        "f",
-        "g",
-        "q",
-        "in",
-        "input",
-        "inputs",
-        "source",
-        "forcing",
-        "rhs",
-        "initial",
-        "u0",
-        "coeff",
-        "coefficient",
-        "permeability",
-        "perm",
-        "conductivity",
-        "cond",
-        "diffusivity",
-        "geometry",
-        "mask",
-        "material",
-    ]
-)
-OUTPUTS = frozenset(
-    [
-        "y",
-        "u",
-        "t",
-        "p",
-        "out",
-        "output",
-        "outputs",
-        "target",
-        "solution",
-        "sol",
-        "final",
-        "tensor",
-        "pressure",
-        "temperature",
-        "temp",
-        "potential",
-        "displacement",
-    ]
-)
+INPUTS = """
+x a k nu f g q in input inputs source forcing rhs initial u0 coeff coefficient permeability perm conductivity cond
+diffusivity geometry mask material
+"""
+OUTPUTS = """
+y u t p out output outputs target solution sol final tensor pressure temperature temp potential displacement
+"""
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
 COMPONENTS = 4
 """The most components that an unnamed axis is taken for."""
 SCANNED = 1 << 30
 """Bytes of one array that are read to see whether it is positive."""
+UNSEEN = re.compile(r"[\x00-\x1f\x7f]+")
+"""Characters that no comment of TOML holds."""
 
 
 class DraftError(UserError):
@@ -89,6 +49,17 @@ class Tensor:
     component_axis: str = "first"
     frame: int | None = None
     positive: bool = False
+
+    def entries(self) -> list[str]:
+        """Write the keys of the tensor's table."""
+        lines = [f"key = {quoted(self.array.name)}", f"units = {quoted(self.array.units or '1')}"]
+        lines += [f"meaning = {quoted(self.array.meaning)}"] if self.array.meaning else []
+        lines += ["positive = true"] if self.positive else []
+        lines += [f"frame = {self.frame}"] if self.frame is not None else []
+        if self.components:
+            lines.append(f"components = [{', '.join(quoted(f'c{index}') for index in range(self.components))}]")
+            lines += [f"component_axis = {quoted(self.component_axis)}"] if self.component_axis == "last" else []
+        return lines
 
 
 @dataclass
@@ -119,6 +90,25 @@ class Draft:
         """List the tensors of a role."""
         return [tensor for tensor in self.tensors if tensor.role == role]
 
+    def toml(self) -> str:
+        """Write the problem file, with what was guessed in comments at its head."""
+        lines = [f"# {UNSEEN.sub(' ', remark)}" for remark in self.remarks]
+        lines += [f'name = "{self.name}"', f'title = "{self.name}"', 'equation = ""', "", "[data]"]
+        lines += [f"files = [{', '.join(map(quoted, self.files))}]", f'format = "{self.format}"']
+        lines += ["validation = 0.1", "test = 0.1"]
+        for role in ("inputs", "parameters", "outputs"):
+            for tensor in self.of(role):
+                lines += ["", f"[{role}.{tensor.name}]", *tensor.entries()]
+        for axis, entry in self.axes.items():
+            lines += ["", f"[axes.{axis}]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())]
+        time = ["", "[time]", f"step = {self.step}", "history = 1"] if self.moving else []
+        return "\n".join([*lines, "", "[symmetries]", "exact = []", *time, ""])
+
+
+def quoted(text: str) -> str:
+    """Write a TOML string."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # which JSON allows
+
 
 def draft(file: DataFile, files: Sequence[Path]) -> Draft:
     """Draft a problem file from the contents of one of its data files.
@@ -130,13 +120,16 @@ def draft(file: DataFile, files: Sequence[Path]) -> Draft:
     Raises:
         DraftError: There are no two fields with a common sample axis and grid.
     """
-    made = Draft(own_name(wire_name(file.path.stem)), tuple(path.name for path in files), file.format)
+    name = wire_name(file.path.stem)
+    made = Draft(f"own_{name}" if is_taken(name) else name, tuple(path.name for path in files), file.format)
     made.remarks += [f"{file.path.name} was read as {file.format}", *file.remarks]
     numeric = [one for one in file.arrays.values() if one.dtype.kind in NUMERIC and one.shape]
-    samples = common_samples(numeric)
+    sizes = Counter(one.samples for one in numeric if len(one.shape) > 1)
+    samples = max(sizes, key=lambda size: (sizes[size], size), default=0)
     fields = [one for one in numeric if one.samples == samples and len(one.shape) > 1 and one.sample_bytes > 8]
     if not fields:
-        raise DraftError(f"{file.path}: expected fields [sample, *grid] but found {listing(file)}")
+        found = ", ".join(f"{one.name} {one.shape}" for one in file.arrays.values()) or "no arrays"
+        raise DraftError(f"{file.path}: expected fields [sample, *grid] but found {found}")
     axes, sides = grid(fields)
     for one in fields:
         add_field(made, one, sides)
@@ -144,36 +137,12 @@ def draft(file: DataFile, files: Sequence[Path]) -> Draft:
         if one.samples == samples and all(side == 1 for side in one.shape[1:]) and not one.shared:
             made.tensors.append(Tensor(wire_name(one.name), one, "parameters"))
     assign_roles(made)
-    keep_apart(made)
+    number_names(made)
     for axis, side in zip(axes, sides, strict=True):
         made.axes[wire_name(axis)] = axis_entry(made, file, axis, side)
     if made.moving:
         made.step = time_step(made, file)
     return made
-
-
-def keep_apart(made: Draft) -> None:
-    """Append numbers to names that several arrays would have on the wire."""
-    seen: Counter[str] = Counter()
-    for index, tensor in enumerate(made.tensors):
-        seen[tensor.name] += 1
-        if seen[tensor.name] > 1:
-            made.tensors[index] = replace(tensor, name=f"{tensor.name}_{seen[tensor.name]}")
-
-
-def time_step(made: Draft, file: DataFile) -> float:
-    """Return the time between two frames, as the file tells it, or 1."""
-    times = np.asarray(file.coordinates.get("time", ()), dtype=np.float64).ravel()
-    if len(times) < 2 or not np.isfinite(times).all() or times[-1] <= times[0]:
-        made.remarks.append("guessed: the time between two frames is 1")
-        return 1.0
-    return rounded((times[-1] - times[0]) / (len(times) - 1))
-
-
-def common_samples(arrays: Sequence[LazyArray]) -> int:
-    """Return the most frequent size of the first axis among arrays of more than one axis."""
-    sizes = Counter(one.samples for one in arrays if len(one.shape) > 1)
-    return max(sizes, key=lambda size: (sizes[size], size), default=0)
 
 
 def grid(fields: Sequence[LazyArray]) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -198,91 +167,24 @@ def without_components(sides: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
 
 def add_field(made: Draft, one: LazyArray, sides: tuple[int, ...]) -> None:
     """Add one field; of a trajectory the state it starts from, and itself."""
-    name = wire_name(one.name)
+    name, moving = wire_name(one.name), one.dimensions is not None and "time" in one.dimensions
     if one.dimensions is not None:
-        components = one.shape[1 + one.dimensions.index("component")] if "component" in one.dimensions else 0
-        moving = "time" in one.dimensions
-        end = "first"
+        end, components = "", one.shape[1 + one.dimensions.index("component")] if "component" in one.dimensions else 0
     else:
         rest, end = without_components(one.shape[1:])
-        components = 0 if not end or rest != sides else (one.shape[1] if end == "first" else one.shape[-1])
-        moving = False
-        if one.shape[1:] != sides and rest != sides:
+        if sides not in (one.shape[1:], rest):
             made.remarks.append(f"{one.name} with shape {one.shape} is left out: it is not on the grid {sides}")
             return
-    components = 0 if components == 1 else components
-    made.remarks += [f"guessed: the axis of {components} in {one.name} {one.shape} holds components"] * (
-        components > 1 and one.dimensions is None
-    )
+        components = 0 if not end or rest != sides else one.shape[1 if end == "first" else -1]
+        if components > 1:
+            made.remarks.append(f"guessed: the axis of {components} in {one.name} {one.shape} holds components")
+    found = Tensor(name, one, "", 0 if components == 1 else components, end or "first")
     if moving and one.shape[1] > 1:
-        made.tensors.append(Tensor(f"{name}_first", one, "inputs", components, end))
-        made.tensors.append(Tensor(name, one, "outputs", components, end))
+        made.tensors += [replace(found, name=f"{name}_first", role="inputs"), replace(found, role="outputs")]
         made.remarks.append(f"{one.name} has a time axis: the draft learns the step from one frame to the next")
         made.moving = True
-        return
-    frame = 0 if moving else None
-    made.tensors.append(Tensor(name, one, "", components, end or "first", frame, is_positive(one)))
-
-
-def assign_roles(made: Draft) -> None:
-    """Decide which fields are inputs and which are outputs: by their names, or the last one is the output."""
-    open_ = [tensor for tensor in made.tensors if not tensor.role]
-    known = {tensor.name: role_of(tensor.name) for tensor in open_}
-    decided = {*known.values()} >= {"inputs", "outputs"} and "" not in known.values()
-    if not decided and open_:
-        have_output = bool(made.of("outputs"))
-        last = open_[-1].name
-        known = {tensor.name: "inputs" if have_output or tensor.name != last else "outputs" for tensor in open_}
-        made.remarks.append("guessed: which fields are inputs and which are outputs")
-    made.tensors = [tensor if tensor.role else replace(tensor, role=known[tensor.name]) for tensor in made.tensors]
-    if not made.of("inputs") or not made.of("outputs"):
-        found = ", ".join(tensor.array.name for tensor in made.tensors)
-        raise DraftError(f"expected at least one input field and one output field but found {found}")
-
-
-def role_of(name: str) -> str:
-    """Return the role that a field's name suggests, or nothing."""
-    lower = name.lower()
-    return "inputs" if lower in INPUTS else "outputs" if lower in OUTPUTS else ""
-
-
-def axis_entry(made: Draft, file: DataFile, axis: str, side: int) -> dict[str, Any]:
-    """Describe one axis by its coordinates and its boundary where the file tells them."""
-    entry: dict[str, Any] = {"length": 1.0, "boundary": "open", "points": "cells"}
-    boundary = file.boundaries.get(axis)
-    if boundary is None:
-        made.remarks.append(f'guessed: axis {axis} is "open"; say "wall" or "periodic" if you know it')
     else:
-        entry["boundary"] = boundary
-    coordinates = file.coordinates.get(axis)
-    if coordinates is None or len(coordinates) != side:
-        made.remarks.append(f"guessed: axis {axis} has length 1 and its points are the centres of cells")
-        return entry
-    positions = np.asarray(coordinates, dtype=np.float64)
-    if not np.allclose(np.diff(positions), np.diff(positions).mean(), rtol=1e-2):
-        entry["length"] = rounded(float(np.ptp(positions))) or 1.0
-        made.remarks.append(
-            f"axis {axis} is not equally spaced, and the model takes its points as the centres of equal cells: "
-            "interpolate the data to equal spacing if it has to serve other grids"
-        )
-        return entry
-    return entry | spacing(positions, periodic=entry["boundary"] == "periodic")
-
-
-def spacing(coordinates: NDArray[np.float64], *, periodic: bool) -> dict[str, Any]:
-    """Return length and point rule of equally spaced coordinates."""
-    step = float(coordinates[-1] - coordinates[0]) / max(1, len(coordinates) - 1)
-    centred = np.isclose(coordinates[0], step / 2, rtol=1e-3)
-    if periodic:
-        return {"length": rounded(step * len(coordinates)), "points": "cells" if centred else "left"}
-    if centred:
-        return {"length": rounded(step * len(coordinates)), "points": "cells"}
-    return {"length": rounded(abs(float(coordinates[-1] - coordinates[0]))), "points": "nodes"}
-
-
-def rounded(length: float) -> float:
-    """Return a length without the digits that rounding left."""
-    return float(f"{abs(length):.6g}")
+        made.tensors.append(replace(found, frame=0 if moving else None, positive=is_positive(one)))
 
 
 def is_positive(array: LazyArray) -> bool:
@@ -297,17 +199,74 @@ def is_positive(array: LazyArray) -> bool:
     return True
 
 
-def own_name(name: str) -> str:
-    """Return the name of a model that no built-in problem has."""
-    return f"own_{name}" if is_taken(name) else name
+def assign_roles(made: Draft) -> None:
+    """Decide which fields are inputs and which are outputs: by their names, or the last one is the output."""
+    unknown = [tensor.name for tensor in made.tensors if not tensor.role]
+    roles = {
+        name: "inputs" if name in INPUTS.split() else "outputs" if name in OUTPUTS.split() else "" for name in unknown
+    }
+    if unknown and ("" in roles.values() or len({*roles.values()}) < 2):
+        last = unknown[-1] if not made.of("outputs") else None
+        roles = {name: "outputs" if name == last else "inputs" for name in unknown}
+        made.remarks.append("guessed: which fields are inputs and which are outputs")
+    made.tensors = [tensor if tensor.role else replace(tensor, role=roles[tensor.name]) for tensor in made.tensors]
+    if not made.of("inputs") or not made.of("outputs"):
+        found = ", ".join(tensor.array.name for tensor in made.tensors)
+        raise DraftError(f"expected at least one input field and one output field but found {found}")
+
+
+def number_names(made: Draft) -> None:
+    """Append numbers to names that several arrays would have on the wire."""
+    seen: Counter[str] = Counter()
+    for index, tensor in enumerate(made.tensors):
+        seen[tensor.name] += 1
+        if seen[tensor.name] > 1:
+            made.tensors[index] = replace(tensor, name=f"{tensor.name}_{seen[tensor.name]}")
+
+
+def axis_entry(made: Draft, file: DataFile, axis: str, side: int) -> dict[str, Any]:
+    """Describe one axis by its coordinates and its boundary where the file tells them."""
+    boundary = file.boundaries.get(axis, "open")
+    entry = {"length": 1.0, "boundary": boundary, "points": "cells"}
+    if axis not in file.boundaries:
+        made.remarks.append(f'guessed: axis {axis} is "open"; say "wall" or "periodic" if you know it')
+    positions = np.asarray(file.coordinates.get(axis, ()), dtype=np.float64)
+    if len(positions) != side or not np.isfinite(positions).all() or not np.ptp(positions):
+        made.remarks.append(f"guessed: axis {axis} has length 1 and its points are the centres of cells")
+        return entry
+    if not np.allclose(np.diff(positions), np.diff(positions).mean(), rtol=1e-2):
+        made.remarks.append(
+            f"axis {axis} is not equally spaced, and the model takes its points as the centres of equal cells: "
+            "interpolate the data to equal spacing if it has to serve other grids"
+        )
+        return entry | {"length": rounded(float(np.ptp(positions)))}
+    return entry | spacing(positions, periodic=boundary == "periodic")
+
+
+def spacing(coordinates: NDArray[np.float64], *, periodic: bool) -> dict[str, Any]:
+    """Return length and point rule of equally spaced coordinates."""
+    step = float(coordinates[-1] - coordinates[0]) / max(1, len(coordinates) - 1)
+    centred = np.isclose(coordinates[0], step / 2, rtol=1e-3)
+    if periodic or centred:
+        return {"length": rounded(step * len(coordinates)), "points": "cells" if centred else "left"}
+    return {"length": rounded(float(np.ptp(coordinates))), "points": "nodes"}
+
+
+def time_step(made: Draft, file: DataFile) -> float:
+    """Return the time between two frames, as the file tells it, or 1."""
+    times = np.asarray(file.coordinates.get("time", ()), dtype=np.float64).ravel()
+    if len(times) < 2 or not np.isfinite(times).all() or times[-1] <= times[0]:
+        made.remarks.append("guessed: the time between two frames is 1")
+        return 1.0
+    return rounded((times[-1] - times[0]) / (len(times) - 1))
+
+
+def rounded(length: float) -> float:
+    """Return a length without the digits that rounding left."""
+    return float(f"{abs(length):.6g}")
 
 
 def wire_name(name: str) -> str:
     """Return a name in the form that the wire allows: lower case letters, digits and underscores."""
     made = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     return made if made[:1].isalpha() else f"field_{made}".rstrip("_")
-
-
-def listing(file: DataFile) -> str:
-    """List the arrays of a file with their shapes."""
-    return ", ".join(f"{one.name} {one.shape}" for one in file.arrays.values()) or "no arrays"

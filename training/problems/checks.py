@@ -1,0 +1,320 @@
+"""Checks of a user's data before any training: arrays against the problem file, then all values in one pass."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.readers import DataFile, LazyArray, open_file
+from training.problems.problem_file import ProblemFile
+from training.problems.schema import Parameter, Quantity
+from training.user_error import UserError
+
+NUMERIC = "fiub"
+"""Kinds of dtype that become float32."""
+FEWEST = 4
+"""The least number of points along an axis."""
+SPLITS = ("training", "validation", "test")
+Sink = Callable[[str, int, NDArray[np.float32]], None]
+
+
+class DataError(UserError):
+    """Data do not fit their problem file: the message names file, array and, where there is one, sample and index."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The samples of one tensor in one file.
+
+    Attributes:
+        path: The file.
+        array: As stored.
+        tensor: What the problem file says of it.
+        shape: Of one sample: `[(time), (component), *grid]`.
+    """
+
+    path: Path
+    array: LazyArray
+    tensor: Quantity | Parameter
+    shape: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        """Name file and array for an error message."""
+        return f"{self.path}: {self.array.name!r}"
+
+    def arrange(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Bring samples as they are stored into the tensor's layout."""
+        if isinstance(self.tensor, Quantity):
+            if self.tensor.frame is not None:
+                values = values[:, self.tensor.frame]
+            if self.tensor.components and self.tensor.component_axis == "last":
+                values = np.moveaxis(values, -1, values.ndim - len(self.shape))
+        return values.reshape(len(values), *self.shape)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One tensor of the problem over all files."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+    @property
+    def samples(self) -> int:
+        """The number of samples."""
+        return sum(part.array.samples for part in self.parts)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return self.parts[0].shape
+
+    def blocks(self) -> Iterator[tuple[int, Part, NDArray[Any]]]:
+        """Read all samples in order: the first one's number over all files, the part it is in, and the samples."""
+        starts = accumulate((part.array.samples for part in self.parts), initial=0)
+        for start, part in zip(starts, self.parts, strict=False):
+            for offset, values in part.array.blocks():
+                yield start + offset, part, part.arrange(values)
+
+
+@contextmanager
+def open_columns(problem: ProblemFile, paths: list[Path]) -> Iterator[dict[str, Column]]:
+    """Open the data files and find every tensor's arrays in them.
+
+    Args:
+        problem: The problem file.
+        paths: Its data files, in order.
+
+    Raises:
+        ReadError: A file cannot be read, or lacks an array.
+        DataError: An array has another rank or other sides than the problem file and the other arrays say.
+    """
+    with ExitStack() as stack:
+        files = [stack.enter_context(open_file(path, problem.data.format)) for path in paths]
+        for file in files:
+            check_file(problem, file)
+        found = {
+            name: Column(
+                name,
+                tuple(Part(file.path, array(problem, name, file), one, shape(problem, name, file)) for file in files),
+            )
+            for name, one in problem.stored.items()
+        }
+        check_together(problem, found)
+        yield found
+
+
+def array(problem: ProblemFile, name: str, file: DataFile) -> LazyArray:
+    """Return the array of a tensor in a file."""
+    return file.array(problem.key(name))
+
+
+def check_file(problem: ProblemFile, file: DataFile) -> None:
+    """Refuse a file without samples, with strings for numbers, or with unequal numbers of samples."""
+    arrays = [array(problem, name, file) for name in problem.stored]
+    for one in arrays:
+        if one.dtype.kind not in NUMERIC:
+            raise DataError(f"{file.path}: {one.name!r} holds {one.dtype}; expected real numbers")
+        if one.samples == 0:
+            raise DataError(f"{file.path}: {one.name!r} has shape {one.shape}; expected samples on its first axis")
+        if one.samples != arrays[0].samples:
+            raise DataError(
+                f"{file.path}: expected as many samples in {one.name!r} as in {arrays[0].name!r} "
+                f"but found {one.samples} and {arrays[0].samples}"
+            )
+
+
+def shape(problem: ProblemFile, name: str, file: DataFile) -> tuple[int, ...]:
+    """Return the shape of a tensor's sample, `[]` of a parameter and `[(time), (component), *grid]` of a field.
+
+    A single component without a name is dropped: `[sample, 1, *grid]` is a scalar field.
+
+    Raises:
+        DataError: The array's shape is another than the problem file says.
+    """
+    one, found = problem.stored[name], array(problem, name, file)
+    sides, label = found.shape[1:], f"{file.path}: expected {{}} in {found.name!r} but found {{}}"
+    if isinstance(one, Parameter):
+        if any(side != 1 for side in sides):
+            raise DataError(label.format("one number per sample", f"shape {found.shape}"))
+        return ()
+    moving = problem.time is not None and name in problem.outputs
+    time, grid = ("time",) if one.frame is not None or moving else (), (*problem.axes,)
+    components = ("component",) if one.components else ()
+    axes = (*time, *grid, *components) if one.component_axis == "last" else (*time, *components, *grid)
+    if not components and len(sides) == len(axes) + 1 and sides[len(time)] == 1:
+        sides = (*sides[: len(time)], *sides[len(time) + 1 :])
+    if len(sides) != len(axes):
+        raise DataError(label.format(f"axes [{', '.join(('sample', *axes))}]", f"shape {found.shape}"))
+    side = dict(zip(axes, sides, strict=True))
+    if components and side["component"] != len(one.components):
+        expected = f"{len(one.components)} components ({', '.join(one.components)})"
+        raise DataError(label.format(expected, f"{side['component']} (shape {found.shape})"))
+    return tuple(side[axis] for axis in (*(("time",) if moving else ()), *components, *grid))
+
+
+def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
+    """Refuse fields on different or too small grids, and trajectories that are too short or of unequal lengths."""
+    rank, fewest = len(problem.axes), 1 + (problem.time.history if problem.time is not None else 0)
+    lead, *fields = (part for name in columns if name not in problem.parameters for part in columns[name].parts)
+    for one in fields:
+        if one.shape[-rank:] != lead.shape[-rank:]:
+            raise DataError(
+                f"{one.label} has the grid {one.shape[-rank:]} and {lead.label} {lead.shape[-rank:]}; "
+                "expected one grid for all fields"
+            )
+    for axis, side in zip(problem.axes, lead.shape[-rank:], strict=True):
+        if side < FEWEST:
+            raise DataError(
+                f"{lead.label} has {side} points along the axis {axis!r}; expected at least {FEWEST}: name few layers "
+                "as `components` of a vector field instead"
+            )
+    first, *others = (part for name in problem.outputs for part in columns[name].parts)
+    if problem.time is not None and first.shape[0] < fewest:
+        raise DataError(f"{first.label} has {first.shape[0]} frames; expected at least {fewest}")
+    for one in others if problem.time is not None else ():
+        if one.shape[0] != first.shape[0]:
+            raise DataError(
+                f"{one.label} has {one.shape[0]} frames and {first.label} {first.shape[0]}; expected as many in all"
+            )
+
+
+@dataclass
+class Summary:
+    """What one pass over a tensor found: its range, mean and deviation over all values, and constant samples."""
+
+    name: str
+    minimum: float = np.inf
+    maximum: float = -np.inf
+    total: float = 0.0
+    squares: float = 0.0
+    values: int = 0
+    constant: int = 0
+    digests: list[bytes] = field(default_factory=list)
+
+    def add(self, values: NDArray[np.float32]) -> None:
+        """Take in some samples."""
+        flat = values.reshape(len(values), -1).astype(np.float64)
+        self.minimum, self.maximum = min(self.minimum, float(flat.min())), max(self.maximum, float(flat.max()))
+        self.total, self.squares = self.total + float(flat.sum()), self.squares + float(np.square(flat).sum())
+        self.values += flat.size
+        self.constant += int((flat.min(axis=1) == flat.max(axis=1)).sum()) if flat.shape[1] > 1 else 0
+        self.digests += [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in values]
+
+    @property
+    def mean(self) -> float:
+        """The mean of all values."""
+        return self.total / self.values
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of all values."""
+        return float(np.sqrt(max(0.0, self.squares / self.values - self.mean**2)))
+
+
+def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = None) -> dict[str, Summary]:
+    """Read every value once, refuse what training could not use, and pass the rest on.
+
+    Args:
+        problem: The problem file.
+        columns: Its tensors.
+        sink: Receives `(name, first sample, samples)` in float32, as they were checked.
+
+    Returns:
+        A summary per tensor.
+
+    Raises:
+        DataError: A value is not finite or not positive where it has to be, an output is constant or zero in a sample,
+            or one sample is in two splits.
+    """
+    found = {}
+    for name, column in columns.items():
+        found[name] = Summary(name)
+        for start, part, values in column.blocks():
+            with np.errstate(over="ignore", invalid="ignore"):
+                narrow = np.ascontiguousarray(values, dtype=np.float32)
+            check_values(part, start, values, narrow, output=name in problem.outputs)
+            found[name].add(narrow)
+            if sink is not None:
+                sink(name, start, narrow)
+    for name in problem.outputs:
+        if found[name].minimum == found[name].maximum:
+            raise DataError(f"{columns[name].parts[0].label} is {found[name].minimum:g} everywhere: nothing to learn")
+    check_duplicates(problem, columns, found)
+    return found
+
+
+def check_values(part: Part, start: int, values: NDArray[Any], narrow: NDArray[np.float32], *, output: bool) -> None:
+    """Refuse values that training cannot use, and name the first one.
+
+    Args:
+        part: Where they are from.
+        start: The number of their first sample.
+        values: As stored.
+        narrow: In float32.
+        output: Whether they are of an output, whose relative error is not defined where a sample is zero everywhere.
+
+    Raises:
+        DataError: A value is not finite, not positive or out of bounds.
+    """
+    refused = [(~np.isfinite(narrow), "a finite number within the range of float32")]
+    if isinstance(part.tensor, Quantity) and part.tensor.positive:
+        refused.append((narrow <= 0, "a positive number"))
+    if isinstance(part.tensor, Parameter):
+        low, high = part.tensor.minimum, part.tensor.maximum
+        refused.append((narrow < (-np.inf if low is None else low), f"at least {low}"))
+        refused.append((narrow > (np.inf if high is None else high), f"at most {high}"))
+    for bad, expected in refused:
+        if bad.any():
+            sample, *index = (int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
+            where = f"sample {start + sample}" + (f", index {tuple(index)}" if index else "")
+            raise DataError(
+                f"{part.label} is {values[(sample, *index)]} at {where}; expected {expected} "
+                f"({int(bad.sum())} such values among these {len(bad)} samples)"
+            )
+    zero = ~narrow.reshape(len(narrow), -1).any(axis=1)
+    if output and zero.any():
+        raise DataError(
+            f"{part.label} is zero everywhere in sample {start + int(zero.argmax())}: its relative error is not "
+            "defined; leave the sample out"
+        )
+
+
+def check_duplicates(problem: ProblemFile, columns: dict[str, Column], found: dict[str, Summary]) -> None:
+    """Refuse a sample whose inputs and parameters, or whole trajectory, are those of a sample in another split."""
+    names = [name for name in columns if problem.time is not None or name not in problem.outputs]
+    lead = columns[names[0]]
+    train, validation, _ = problem.data.counts(lead.samples)
+    seen: dict[bytes, int] = {}
+    for sample, digests in enumerate(zip(*(found[name].digests for name in names), strict=True)):
+        first = seen.setdefault(b"".join(digests), sample)
+        splits = [SPLITS[(one >= train) + (one >= train + validation)] for one in (first, sample)]
+        if splits[0] != splits[1]:
+            raise DataError(
+                f"{lead.parts[0].path}: samples {first} ({splits[0]}) and {sample} ({splits[1]}) have equal inputs: "
+                "leave one out, or the figures on unseen samples would be too good"
+            )
+
+
+def remarks(columns: dict[str, Column], found: dict[str, Summary]) -> list[str]:
+    """Return what is allowed and yet worth a look, in sentences."""
+    lines = []
+    for name, column in columns.items():
+        summary, units = found[name], column.parts[0].tensor.units
+        if summary.minimum == summary.maximum:
+            lines.append(f"{name} is {summary.minimum:g} everywhere: the model cannot learn what it changes")
+        elif summary.constant:
+            lines.append(f"{name} is constant in {summary.constant} of {column.samples} samples")
+        said = {part.array.units for part in column.parts} - {"", units}
+        if said and units != "1":
+            lines.append(f"{name} has units {units!r} here and {', '.join(sorted(said))!r} in the data file")
+    return lines
