@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from export.signature import Signature
-from training.sequences.sequence_description import SequenceDescription
+from training.problems.sequence_description import SequenceDescription
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from export.layout import FRAME
 from training.problems.description import Frames
-from training.sequences.sequence_description import SequenceDescription
+from training.problems.sequence_description import SequenceDescription
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -107,7 +107,7 @@ def batching() -> Any:
 
 def text(name: str, signature: Signature, format_: str) -> str:
     """Print a config."""
-    source = "training/sequences" if signature.vocabulary else "training/problems"
+    source = "research/sequences" if signature.vocabulary else "training/problems"
     return HEADER.format(source=source) + text_format.MessageToString(config(name, signature, format_))
 
 

@@ -1,7 +1,5 @@
 """The service's commands: `python -m serving` (Triton and gateway), `… gateway` (gateway alone), `… key` (an API key).
 
-With PETROV_WORKERS this process starts so many gateways as processes of their own (`serving.workers`).
-
 After SIGTERM or Ctrl-C, readiness becomes false, the gateway finishes its requests, then Triton drains.
 """
 
@@ -9,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-import sys
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -23,13 +20,10 @@ from serving import open_files, system
 from serving.auth import key_file, keys
 from serving.gateway import Gateway
 from serving.observability import log, telemetry
-from serving.settings import Settings
+from serving.settings import GONE, Settings
 from serving.startup_error import StartupError
 from serving.triton import preflight
 from serving.triton.server import TritonServer, TritonServerError
-from serving.worker import WorkerGateway
-from serving.workers.processes import CANNOT_START, Processes, shared_folder
-from serving.workers.worker import Order, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -88,21 +82,9 @@ def key(
     typer.echo(secret)
 
 
-@commands.command(hidden=True)
-def worker() -> None:
-    """Run one of several gateway processes, as its parent orders on standard input (`serving.workers.processes`)."""
-    order = Order.model_validate_json(sys.stdin.buffer.readline())
-    system.keep_freed_memory()
-    settings = Settings.model_validate(order.settings)
-    log.configure(settings, telemetry.trace_id if settings.traces else None)
-    try:
-        _until_done(_work(settings, Worker(order)))
-    except (StartupError, keys.KeysError) as error:
-        logger.critical("%s", error)
-        raise typer.Exit(CANNOT_START) from error
-
-
 def _settings(**options: object) -> Settings:
+    if gone := sorted(GONE.keys() & os.environ.keys()):
+        raise typer.BadParameter("; ".join(f"{name} is no longer a setting: {GONE[name]}" for name in gone))
     try:
         return Settings.model_validate({name: value for name, value in options.items() if value is not None})
     except ValidationError as error:
@@ -115,10 +97,7 @@ def _run(settings: Settings) -> None:
     try:
         _check(settings)
         system.keep_freed_memory()
-        if settings.workers > 1:
-            _until_done(_with_workers(settings))
-        else:
-            _until_done(_with_triton(settings) if settings.embedded else _alone(settings))
+        _until_done(_with_triton(settings) if settings.embedded else _alone(settings))
     except (StartupError, TritonServerError, keys.KeysError) as error:
         logger.critical("%s", error)  # the sentence alone: a traceback would add nothing
         raise typer.Exit(1) from error
@@ -162,28 +141,6 @@ async def _with_triton(settings: Settings) -> None:
     finally:
         await triton.stop()
         await running
-
-
-async def _work(settings: Settings, worker: Worker) -> None:
-    await WorkerGateway(settings, worker).run_until_shut_down()
-
-
-async def _with_workers(settings: Settings) -> None:
-    """Start several gateway processes and, unless it runs elsewhere, Triton; each ends with the other."""
-    with shared_folder() as folder:
-        workers, triton = Processes(settings, folder), TritonServer(settings)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, workers.shut_down)
-        if not settings.embedded:
-            await workers.run()
-            return
-        running = asyncio.create_task(_run_triton(triton))
-        running.add_done_callback(lambda _: workers.shut_down())
-        try:
-            await workers.run()
-        finally:
-            await triton.stop()
-            await running
 
 
 async def _run_triton(triton: TritonServer) -> None:

@@ -19,13 +19,10 @@ from serving.http.authorisation import Authorisation, describe, requires
 from serving.inversion import routes as inversion
 from serving.inversion.jobs import Inversions
 from serving.observability.telemetry import NO_TRACES
-from serving.open_inference import routes as open_inference
-from serving.open_inference.grpc_server import GrpcServer
+from serving.protocols import open_inference, tesseract, umbridge
+from serving.protocols.grpc import GrpcServer
 from serving.service import Service
-from serving.tesseract import routes as tesseract
-from serving.umbridge import routes as umbridge
 from serving.version import VERSION
-from serving.workers.forwarding import Forwarding
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,27 +32,24 @@ if TYPE_CHECKING:
 
     from serving.inference.backend import InferenceBackend
     from serving.settings import Settings
-    from serving.workers.worker import Worker
 
 
-def create_app(settings: Settings, *tritons: InferenceBackend, worker: Worker | None = None) -> FastAPI:
+def create_app(settings: Settings, *tritons: InferenceBackend) -> FastAPI:
     """Return the gateway as an application.
 
     Args:
         settings: The operator's choices.
         tritons: Where models run. They are opened when the application starts and closed when it stops.
-        worker: What this process shares with others on the same port; None if it is alone.
 
     Returns:
         The application; `app.state.service` has its parts, `app.state.service.drain()` takes it out of rotation. Its
-        gRPC server, which listens while the application runs (that of a worker once its parent says so), is
-        `app.state.grpc`, or None without a port for it.
+        gRPC server, which listens while the application runs, is `app.state.grpc`, or None without a port for it.
 
     Raises:
         KeysError: The settings name a key file that cannot be used.
     """
-    service = Service(settings, tritons, VERSION, worker)
-    inversions = Inversions(settings, service.metrics, worker)
+    service = Service(settings, tritons, VERSION)
+    inversions = Inversions(settings, service.metrics)
     service.on_drain.append(inversions.drain)
 
     @asynccontextmanager
@@ -65,7 +59,7 @@ def create_app(settings: Settings, *tritons: InferenceBackend, worker: Worker | 
                 yield
                 return
             # Made here, since it belongs to the running event loop.
-            app.state.grpc = GrpcServer(service, shared=worker is not None)
+            app.state.grpc = GrpcServer(service)
             async with app.state.grpc.run():
                 yield
 
@@ -87,12 +81,9 @@ def create_app(settings: Settings, *tritons: InferenceBackend, worker: Worker | 
     app.include_router(open_inference.router)
     app.include_router(tesseract.router)
     app.include_router(inversion.router)
-    app.include_router(umbridge.router)
     static.mount(app)
     app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=service.metrics)
     app.add_middleware(Access, metrics=service.metrics, knows=service.catalogue.knows)
-    if worker:
-        app.add_middleware(Forwarding, worker=worker)
     _handle_errors(app, service)
     if service.guard.keyed:
         describe(app.openapi(), app.routes)

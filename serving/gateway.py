@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from serving.settings import Settings
-    from serving.workers.worker import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -26,15 +25,14 @@ class Gateway(uvicorn.Server):
 
     Args:
         settings: The operator's choices.
-        worker: What this process shares with others on the same port; None if it is alone.
 
     Raises:
         KeysError: The key file cannot be used.
     """
 
-    def __init__(self, settings: Settings, worker: Worker | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         tritons = [TritonInference(address, settings.max_body_bytes) for address in settings.triton_addresses]
-        app = create_app(settings, *tritons, worker=worker)
+        app = create_app(settings, *tritons)
         super().__init__(configuration(app, settings))
         self.settings = settings
         self.state = app.state

@@ -1,4 +1,8 @@
-"""What is known about the errors of a response: one number per sample or, of a trajectory, one per sample and frame."""
+"""What is known about the errors of a response, and what a caller accepts.
+
+`Quality` holds one number per sample or, of a trajectory, one per sample and frame; `Policy` says what happens where an
+output may not be accurate enough: more iterations, the classical solver, or a refusal.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from serving.errors import Problem
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
+    from serving.catalogue.card import Card
+
     SolvedBy = Literal["network", "solver", "mixed"]
+
+Outside = Literal["answer", "solve", "refuse"]
 
 #: An input is *outside* of what the model was trained on where fewer calibration inputs than this are as unusual.
 OUTSIDE = 0.01
@@ -75,15 +85,11 @@ class Quality:
         }
         return replace(self, numbers=joined)
 
-    def frame(self, index: int, left: NDArray[np.bool_]) -> Quality:
-        """Return the quality of one frame of trajectories.
-
-        Args:
-            index: Its index.
-            left: `[B]`, whether each trajectory was outside before the first of these frames.
-        """
-        numbers = {name: np.ascontiguousarray(array[:, index]) for name, array in self.numbers.items()}
-        return replace(self, numbers=numbers, left=left)
+    def frame(self, index: int) -> Quality:
+        """Return the quality of one frame of trajectories."""
+        return replace(
+            self, numbers={name: np.ascontiguousarray(array[:, index]) for name, array in self.numbers.items()}
+        )
 
     @property
     def lists(self) -> dict[str, NDArray[Any]]:
@@ -175,3 +181,148 @@ def split(
 def _header(name: str) -> str:
     """Return the header of a number: `Petrov-Error-Bound` for `error_bound`."""
     return "-".join(["Petrov", *(part.capitalize() for part in name.split("_"))])
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The caller's choices.
+
+    Attributes:
+        tolerance: The largest error bound; a sample with a larger one is refined, or solved classically. None for any.
+        outside: What happens to inputs outside of the training distribution.
+        partial: Whether samples that the model fails on are marked in the response, instead of failing all of it.
+        frames: How many frames of a trajectory follow; None for as many as a training trajectory has.
+        after: Frames of the trajectory that the caller has already, up to the state that is sent.
+    """
+
+    tolerance: float | None = None
+    outside: Outside = "answer"
+    partial: bool = False
+    frames: int | None = None
+    after: int = 0
+
+    def count(self, card: Card) -> int | None:
+        """Return the frames that a model of trajectories computes; None for any other model.
+
+        Raises:
+            Problem: invalid-parameter: More than the model's limit, or any for a model of single fields.
+        """
+        if card.frames is None:
+            if self.frames is not None:
+                raise Problem("invalid-parameter", f'frames: "{card.model}" computes no trajectories')
+            return None
+        found = card.frames.trained if self.frames is None else self.frames
+        if found > card.frames.maximum:
+            raise Problem("invalid-parameter", f"frames: expected at most {card.frames.maximum} but got {found}")
+        return found
+
+    def asking(self, frames: int | None) -> Policy:
+        """Return the policy with the number of frames that a body names, where the parameters name none."""
+        return self if frames is None or self.frames is not None else replace(self, frames=frames)
+
+    def check(self, card: Card, *, solver: bool) -> None:
+        """Refuse what a model cannot do, before it runs.
+
+        Args:
+            card: The model's card.
+            solver: Whether a classical solver solves its problem to rounding.
+
+        Raises:
+            Problem: tolerance-unmet: A tolerance for a model without error bounds and without a solver.
+            Problem: invalid-parameter: The treatment of inputs outside depends on a novelty that the model does not
+                report, or the frames are not its own.
+        """
+        self.count(card)
+        if self.bypasses(card) and not solver:
+            raise Problem(
+                "tolerance-unmet",
+                f'"{card.model}" reports no {ERROR_BOUND}, and no classical solver solves its problem '
+                f'"{card.problem}", so no tolerance can be met',
+            )
+        if self.outside != "answer" and NOVELTY not in card.quality:
+            raise Problem(
+                "invalid-parameter", f'outside={self.outside} needs a {NOVELTY}, which "{card.model}" does not report'
+            )
+
+    @property
+    def demands(self) -> bool:
+        """Whether any output may be unacceptable."""
+        return self.tolerance is not None or self.outside != "answer"
+
+    def bypasses(self, card: Card) -> bool:
+        """Return whether all samples are solved classically: there is a tolerance and no error bound."""
+        return self.tolerance is not None and ERROR_BOUND not in card.quality
+
+    def coarse(self, quality: Quality) -> NDArray[np.bool_]:
+        """Return which samples `[B]` more iterations may make acceptable: those with too large a bound alone."""
+        quality = quality.worst
+        loose = self._loose(quality)
+        if self.outside == "answer" or quality.outside is None:
+            return loose
+        return np.zeros_like(loose) if self.outside == "refuse" and quality.outside.any() else loose & ~quality.outside
+
+    def unmet(self, card: Card, quality: Quality, *, solver: bool, single: bool) -> NDArray[np.bool_]:
+        """Return which samples `[B]` have to be solved classically.
+
+        Args:
+            card: The model's card.
+            quality: What is known about its outputs.
+            solver: Whether a classical solver solves its problem to rounding.
+            single: Whether the request is one sample, without a batch axis.
+
+        Raises:
+            Problem: outside-training: An input is outside and is to be refused, or cannot be solved.
+            Problem: tolerance-unmet: An error bound is too large, and there is no solver.
+        """
+        quality = quality.worst
+        loose, outside = self._loose(quality), np.zeros_like(quality.solved)
+        if self.outside != "answer" and quality.outside is not None:
+            outside = quality.outside
+        if outside.any() and (self.outside == "refuse" or not solver):
+            sample = int(outside.argmax())
+            reason = "" if solver else f', and no classical solver solves its problem "{card.problem}"'
+            raise Problem(
+                "outside-training",
+                f"sample {sample} has a {NOVELTY} of {quality.numbers[NOVELTY][sample]:.2g}: it is unlike the training "
+                f'data of "{card.model}"{reason}',
+                array=card.inputs[0].name,
+                index=None if single else [sample],
+            )
+        if not solver:
+            self.require(card, quality, single=single)
+        return loose | outside
+
+    def require(self, card: Card, quality: Quality, *, single: bool, first: int = 0) -> None:
+        """Refuse outputs whose error bounds are too large.
+
+        Args:
+            card: The model's card.
+            quality: What is known about them.
+            single: Whether the request is one sample, without a batch axis.
+            first: Index of the first of these samples in the request.
+
+        Raises:
+            Problem: tolerance-unmet: One is.
+        """
+        quality = quality.worst
+        loose = self._loose(quality)
+        if loose.any():
+            sample = int(loose.argmax())
+            bound, index = quality.numbers[ERROR_BOUND][sample], first + sample
+            raise Problem(
+                "tolerance-unmet",
+                f"sample {index} has an {ERROR_BOUND} of {bound:.3g}; expected at most {self.tolerance:g}",
+                array=card.inputs[0].name,
+                index=None if single else [index],
+            )
+
+    def _loose(self, quality: Quality) -> NDArray[np.bool_]:
+        """Return which samples have an error bound above the tolerance; a solution without a bound has none."""
+        if self.tolerance is None or ERROR_BOUND not in quality.numbers:
+            return np.zeros_like(quality.solved)
+        bounds = quality.numbers[ERROR_BOUND]
+        return ~(bounds <= self.tolerance) & ~(quality.solved & np.isnan(bounds))
+
+
+#: Accepts every output of a model.
+ANY = Policy()

@@ -12,15 +12,11 @@ from serving.auth.guard import Guard, own_bucket
 from serving.auth.key_file import KeyFile
 from serving.catalogue.catalogue import Catalogue
 from serving.catalogue.classical import ClassicalSolvers
-from serving.inference.admission import Admission
 from serving.inference.dispatch import Dispatcher
-from serving.inference.prediction import Predictor
-from serving.inference.producer import Producer
-from serving.inference.rollout import Rollouts
-from serving.inference.shadow import Shadow
-from serving.inference.stream import StreamPredictor
+from serving.limits import Admission
 from serving.observability.metrics import Metrics
 from serving.observability.telemetry import TracedMetrics, Traces
+from serving.predict import Predictor
 from serving.triton.pool import TritonPool
 from serving.triton.retry_budget import RetryBudget
 from serving.watcher import Watcher
@@ -31,7 +27,6 @@ if TYPE_CHECKING:
     from serving.catalogue.summary import Readiness
     from serving.inference.backend import InferenceBackend
     from serving.settings import Settings
-    from serving.workers.worker import Worker
 
 RETRIES_PER_CALL, RETRIES_SAVED = 0.2, 32  # one call in five, and the runs in flight of a server that is lost
 
@@ -43,7 +38,6 @@ class Service:
         settings: The operator's choices.
         tritons: The servers that run the models; opened and closed by `run`.
         version: Version of the software.
-        worker: What this process shares with others on the same port, or None if it is alone.
 
     Attributes:
         on_drain: Called when the service is about to shut down.
@@ -52,16 +46,13 @@ class Service:
         KeysError: The key file cannot be used.
     """
 
-    def __init__(
-        self, settings: Settings, tritons: Sequence[InferenceBackend], version: str, worker: Worker | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, tritons: Sequence[InferenceBackend], version: str) -> None:
         self.settings = settings
         self.version = version
         self.traces = Traces(settings.traces, version) if settings.traces else None
-        merged = worker.registry() if worker else None
-        self.metrics = TracedMetrics(version, self.traces, merged) if self.traces else Metrics(version, merged)
+        self.metrics = TracedMetrics(version, self.traces) if self.traces else Metrics(version)
         self.keys = None if settings.keys is None else KeyFile(settings.keys)
-        self.guard = Guard(self.keys, self.metrics, worker.bucket if worker else own_bucket)
+        self.guard = Guard(self.keys, self.metrics, own_bucket)
         self._tritons = TritonPool(tritons, RetryBudget(RETRIES_PER_CALL, RETRIES_SAVED), self.metrics)
         self.catalogue = Catalogue(
             settings.repository,
@@ -71,27 +62,22 @@ class Service:
             newest_served=self.metrics.newest_served,
         )
         self._watchers = list(self._make_watchers())
-        self.metrics.follow(
-            self.metrics.ready, worker.table.ready if worker else lambda: self.catalogue.readiness().ready
-        )
+        self.metrics.ready.set_function(lambda: self.catalogue.readiness().ready)
         self.metrics.inflight_limit.set(settings.max_requests_in_flight)
-        admission = worker.admission if worker else Admission
-        self.admission = admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
+        self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
         dispatcher = Dispatcher(self._tritons, self.catalogue, self.metrics)
         self.classical = ClassicalSolvers()
-        limits = (settings.max_body_bytes, settings.request_seconds)
-        self._shadow = shadow = Shadow(self.classical, self.metrics, settings.shadow_share)
-        rollouts = Rollouts(dispatcher)
-        self.predictor = StreamPredictor(
-            Producer(rollouts, self.classical, self.catalogue.refinement),
-            rollouts,
-            shadow,
+        self.predictor = Predictor(
+            dispatcher.predict,
+            self.classical,
+            self.catalogue.refinement,
             self.metrics,
-            *limits,
-            settings.max_rollout_bytes,
+            max_bytes=settings.max_body_bytes,
+            max_rollout_bytes=settings.max_rollout_bytes,
+            seconds=settings.request_seconds,
+            shadow_share=settings.shadow_share,
         )
         self.on_drain: list[Callable[[], None]] = []
-        self.reference = Predictor(Producer(self.classical, self.classical), shadow, self.metrics, *limits)
 
     def _make_watchers(self) -> Iterator[Watcher]:
         restarts = self.metrics.watcher_restarts
@@ -112,7 +98,7 @@ class Service:
                     with suppress(asyncio.CancelledError):
                         await task
                 await self.catalogue.close()
-                self._shadow.close()
+                self.predictor.close()
                 self.classical.close()
                 if self.traces:
                     await self.traces.close()

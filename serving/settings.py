@@ -13,6 +13,8 @@ MEBIBYTE = 2**20
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=DAY, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(gt=0, le=2**40)]
+#: Variables of earlier releases, and what replaces them.
+GONE = {"PETROV_WORKERS": "run more replicas of the gateway behind a load balancer (deploy/kubernetes)"}
 
 
 class Settings(BaseSettings):
@@ -27,9 +29,6 @@ class Settings(BaseSettings):
     port: Port = Field(8080, description="Port of the gateway.")
     grpc_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         8081, description="Port of the gateway's gRPC (Open Inference Protocol); 0 switches gRPC off."
-    )
-    workers: Annotated[int, Field(ge=1, le=64)] = Field(
-        1, description="Gateway processes on the port, in front of one Triton; limits and rates hold for all together."
     )
     repository: Path = Field(
         Path("model_repository"), description="Model repository; Triton reads the models, the gateway their cards."

@@ -14,9 +14,18 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    SerializeAsAny,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -31,12 +40,12 @@ from training.operators.certified_operator import certified
 from training.problems.description import Description
 from training.problems.problem import Problem
 from training.problems.registry import with_code
+from training.problems.sequence_description import SequenceDescription
 from training.recipes.closed_form import ClosedFormRecipe
+from training.recipes.kinds import AddedRecipe, BaseRecipe, kind_of
 from training.recipes.own import OwnRecipe
-from training.recipes.recipe import AnyRecipe, Recipe
-from training.sequences.networks import build as networks
-from training.sequences.sequence_description import SequenceDescription
-from training.sequences.sequence_recipe import SequenceRecipe
+from training.recipes.recipe import Recipe, faults
+from training.recipes.trajectory import TrajectoryRecipe
 from training.software import Software, current
 from training.user_error import UserError
 
@@ -48,14 +57,63 @@ class CheckpointError(UserError):
     """A folder is no checkpoint: the message names the file, what was expected and what was found."""
 
 
+def kind_of_recipe(document: Any) -> str:
+    """Return which recipe a document is, so that a mistake in it is one of that kind alone."""
+    if not isinstance(document, dict):
+        return "AddedRecipe" if isinstance(document, AddedRecipe) else type(document).__name__
+    if "kind" in document:
+        return "AddedRecipe"
+    if isinstance(document.get("problem"), dict):
+        fit = document.get("fit")
+        return "TrajectoryRecipe" if isinstance(fit, dict) and "unroll" in fit else "OwnRecipe"
+    return "Recipe" if "fit" in document else "ClosedFormRecipe"
+
+
+def added_recipe(document: Any) -> Any:
+    """Return the recipe of the kind that a document names."""
+    if not isinstance(document, dict):
+        return document
+    kind = kind_of(str(document["kind"]))
+    try:
+        return kind.recipe.model_validate(document)
+    except ValidationError as error:
+        raise ValueError(faults(error)) from error
+
+
+def kind_of_problem(document: Any) -> str:
+    """Return which description a document is."""
+    if not isinstance(document, dict):
+        return type(document).__name__
+    return "SequenceDescription" if "vocabulary" in document else "Description"
+
+
 class Config(BaseModel):
     """What `config.json` holds. `software` is absent in checkpoints of earlier releases."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    recipe: AnyRecipe
-    problem: Description | SequenceDescription
+    recipe: Annotated[
+        Annotated[Recipe, Tag("Recipe")]
+        | Annotated[OwnRecipe, Tag("OwnRecipe")]
+        | Annotated[TrajectoryRecipe, Tag("TrajectoryRecipe")]
+        | Annotated[ClosedFormRecipe, Tag("ClosedFormRecipe")]
+        | Annotated[SerializeAsAny[AddedRecipe], BeforeValidator(added_recipe), Tag("AddedRecipe")],
+        Discriminator(kind_of_recipe),
+    ]
+    problem: Annotated[
+        Annotated[Description, Tag("Description")] | Annotated[SequenceDescription, Tag("SequenceDescription")],
+        Discriminator(kind_of_problem),
+    ]
     software: Software | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def name_the_kind(cls, document: Any) -> Any:
+        """Name the kind of recipes of sequences, which those of earlier releases do not."""
+        match document:
+            case {"recipe": {**recipe}, "problem": {"vocabulary": _}} if "kind" not in recipe:
+                return document | {"recipe": {"kind": "sequences", **recipe}}
+        return document
 
 
 @dataclass(frozen=True)
@@ -73,8 +131,8 @@ class Checkpoint:
         calibration: What is known about the network's errors, if it was calibrated.
     """
 
-    operator: Operator | networks.Network
-    recipe: AnyRecipe
+    operator: nn.Module
+    recipe: BaseRecipe
     problem: Problem | SequenceDescription
     card: dict[str, Any]
     digest: str
@@ -84,10 +142,10 @@ class Checkpoint:
     @property
     def formats(self) -> tuple[str, ...]:
         """The formats that the network is exported in."""
-        return ("onnx",)
+        return self.recipe.formats
 
     @property
-    def deployed(self) -> Operator | networks.Network:
+    def deployed(self) -> nn.Module:
         """The network that is exported, with a bound on its errors if the equation gives one, and its calibration."""
         return self._deployed(self.operator) if isinstance(self.operator, Operator) else self.operator
 
@@ -117,11 +175,6 @@ class OperatorCheckpoint(Checkpoint):
     recipe: Recipe
     problem: Problem
 
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """The formats of the recipe."""
-        return self.recipe.formats
-
 
 @dataclass(frozen=True)
 class OwnCheckpoint(Checkpoint):
@@ -130,11 +183,6 @@ class OwnCheckpoint(Checkpoint):
     operator: Operator
     recipe: OwnRecipe
     problem: Problem
-
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """The formats of the recipe."""
-        return self.recipe.formats
 
 
 @dataclass(frozen=True)
@@ -150,13 +198,12 @@ class ClosedFormCheckpoint(Checkpoint):
 class SequenceCheckpoint(Checkpoint):
     """A checkpoint of a network that labels sequences."""
 
-    operator: networks.Network
-    recipe: SequenceRecipe
+    recipe: AddedRecipe
     problem: SequenceDescription
 
 
 def save(
-    folder: Path, operator: nn.Module, recipe: AnyRecipe, problem: Problem | SequenceDescription, card: dict[str, Any]
+    folder: Path, operator: nn.Module, recipe: BaseRecipe, problem: Problem | SequenceDescription, card: dict[str, Any]
 ) -> None:
     """Write a checkpoint; a reader of the folder sees the old or the new state of every file, never half of one.
 
@@ -172,12 +219,14 @@ def save(
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in operator.state_dict().items()}
     with replacing(folder / WEIGHTS) as aside:
         save_file(state, aside)
-    config = Config(recipe=recipe, problem=describe_for(operator, problem), software=current())
+    config = Config.model_validate(
+        {"recipe": recipe, "problem": describe_for(operator, problem), "software": current()}
+    )
     write_json(folder / CONFIG, config.model_dump(mode="json"))
     write_json(folder / CARD, card)
 
 
-def write_recipe(folder: Path, recipe: AnyRecipe) -> None:
+def write_recipe(folder: Path, recipe: BaseRecipe) -> None:
     """Replace the recipe in a checkpoint's config, as when its card is measured on another number of test fields.
 
     Raises:
@@ -215,8 +264,8 @@ def load(
     config = read_config(folder)
     recipe, problem = config.recipe, config.problem
     stored = stored_examples(folder)
-    if isinstance(recipe, SequenceRecipe) and isinstance(problem, SequenceDescription):
-        network = networks.build(recipe.operator, problem)
+    if isinstance(recipe, AddedRecipe) and isinstance(problem, SequenceDescription):
+        network = kind_of(recipe.kind).build(recipe.operator, problem)
         restore(network, folder / WEIGHTS)
         return SequenceCheckpoint(network.eval(), recipe, problem, read_json(folder / CARD), digest(folder), stored)
     if isinstance(recipe, (Recipe, OwnRecipe, ClosedFormRecipe)) and isinstance(problem, Description):
@@ -315,6 +364,8 @@ def read_config(folder: Path) -> Config:
     """
     try:
         return Config.model_validate(read_json(folder / CONFIG))
+    except ValidationError as error:
+        raise CheckpointError(f"{folder / CONFIG}: {faults(error)}") from error
     except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Train, measure and import models.
+"""Train and measure models.
 
 python -m training fit darcy-quick
 """
@@ -13,11 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from training import ablation, checkpoint
-from training.closed_form import closed_form
+from training import checkpoint
 from training.data import RayPool
 from training.data.readers import open_file
-from training.evaluation.table import case_name, rich_table
+from training.evaluation.table import case_name, label_table, rich_table
 from training.files import write_json
 from training.fit import run
 from training.fit.fields import FieldWorkload
@@ -25,23 +24,16 @@ from training.fit.loop import processes
 from training.fit.own import run as own_run
 from training.fit.record.folder import RunFolder
 from training.fit.workload import Scope, ScopeError
-from training.importing import provenance, reference
-from training.importing.arguments import Example
-from training.importing.summary import summary
-from training.memorisation.command import memorise
 from training.problems.own.draft import draft
 from training.problems.own.draft_text import toml
 from training.recipes import recipe as config
+from training.recipes.kinds import BaseRecipe
 from training.recipes.own import OwnRecipe
-from training.sequences.accuracy import rich_table as label_table
 from training.user_error import UserError
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
-app.command()(memorise)
-app.command()(closed_form)
 console = Console(stderr=True)
 
-RecipeName = Annotated[str, typer.Argument(help="A recipe: a name such as darcy-quick, or a TOML file.")]
 RecipeOrProblem = Annotated[
     str, typer.Argument(help="A recipe: a name such as darcy-quick, or a TOML file; or the problem file of your data.")
 ]
@@ -82,6 +74,10 @@ def fit(
     """
     with processes.joined():
         chosen, to = processes.from_first(lambda: begun(recipe, preset, overrides or [], out, data, resume=resume))
+        if resume and RunFolder(to).finished(chosen):
+            console.print(f"{to}: finished; `rm -r {to}`, or the command without --resume, trains anew", soft_wrap=True)
+            typer.echo(to)
+            return
         if devices > 1 and processes.count() == 1:
             processes.launch(devices)
         else:
@@ -97,11 +93,11 @@ def fit(
 
 def begun(
     recipe: str, preset: str, overrides: list[str], out: Path | None, data: Path, *, resume: bool
-) -> tuple[config.AnyRecipe, Path]:
+) -> tuple[BaseRecipe, Path]:
     """Return the recipe of a run and its folder; see `fit` for the arguments."""
     own = own_run.own(recipe, preset, overrides, data)
     if own is None:
-        chosen: config.AnyRecipe = config.read(config.find(recipe), overrides)
+        chosen: BaseRecipe = config.read(config.find(recipe), overrides)
         return chosen, out or Path("runs") / chosen.name
     to = out or Path("runs") / own.name
     return own.resumed(RunFolder(to)) if resume else own.recipe(), to
@@ -188,6 +184,11 @@ def data(
     """
     own = own_run.own(recipe, "quick", [], folder)
     if own is not None:
+        if overrides or ray:
+            raise typer.BadParameter(
+                "the data of a problem file have no recipe, and are read rather than computed",
+                param_hint="--set" if overrides else "--ray",
+            )
         typer.echo(own.samples().path)
         return
     work = run.workload(config.read(config.find(recipe), overrides), folder)
@@ -251,7 +252,7 @@ def evaluate(
         run.complete(work, to, found.card, card | missing)
 
 
-def with_test_fields(recipe: config.AnyRecipe, count: int) -> config.AnyRecipe:
+def with_test_fields(recipe: BaseRecipe, count: int) -> BaseRecipe:
     """Return a recipe whose card is measured on a number of test fields.
 
     Raises:
@@ -313,90 +314,13 @@ def figures(card: dict[str, Any], name: str, width: int) -> Table:
     return rich_table(card, f"{name}: relative errors on the test set", width)
 
 
-@app.command()
-def ablate(
-    recipe: RecipeName,
-    vary: Annotated[
-        list[str], typer.Option("--vary", help="A key and its values: --vary operator.steps=0,4. Repeatable.")
-    ],
-    overrides: Overrides = None,
-    out: Annotated[Path, typer.Option(help="The folder of the runs; finished ones are not repeated.")] = Path(
-        "runs/ablation"
-    ),
-    data: DataFolder = Path("data"),
-    json: Annotated[Path | None, typer.Option(help="Write all rows to this file, after each one.")] = None,
-) -> None:
-    """Train a recipe, then once more for every change of a key, and print the errors.
-
-    Errors are those of the validation samples. Each row is one training, so
-    differences of a few per cent are chance.
-
-    python -m training ablate darcy-ablation --vary operator.steps=0,4 --vary fit.h1=0
-    """
-    plan = ablation.Plan(config.find(recipe), tuple(overrides or ()), tuple(vary))
-    rows: list[ablation.Row] = []
-    for row in ablation.ablate(plan, out, data):
-        rows.append(row)
-        console.print(f"{row.change}: {row.relative_l2}")
-        if json:
-            ablation.write(plan, rows, json)
-    table = Table(*ablation.HEADER, title=f"{recipe}: effect of each change on the error of validation samples")
-    for cells in ablation.cells(rows):
-        table.add_row(*cells)
-    Console().print(table)
-
-
-@app.command()
-def import_reference(
-    file: Annotated[Path, typer.Argument(metavar="FILE.pt", help="A state dict that the reference's scripts saved.")],
-    example: Annotated[Example, typer.Option(help="Which of the reference's examples the file comes from.")],
-    out: Annotated[Path, typer.Option(help="The checkpoint folder to write.")],
-    settings: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE.json", help="The network's constructor arguments, as JSON."),
-    ] = None,
-    normaliser: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.npz",
-            help="Arrays mean, std, eps of the output; input_mean, input_std, input_eps of the input.",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(metavar="FILE.h5", help="Samples in this project's layout, see `data`.")
-    ] = None,
-    grid: Annotated[int | None, typer.Option(min=3, help="Points per axis of the fields it was trained on.")] = None,
-    whole_model: Annotated[
-        bool, typer.Option("--whole-model", help="FILE.pt is a pickled model; none of its code is run.")
-    ] = False,
-) -> None:
-    """Convert a checkpoint of the published implementation (scaomath/galerkin-transformer).
-
-    Keys and shapes determine widths, heads, layers, norms and the decoder. They
-    do not determine activations, the attention's type within its family, or the
-    grids: pass these by --config, such as {"attention_type": "galerkin",
-    "subsample_nodes": 3, "subsample_attn": 10}. Everything else has the
-    example's default and is listed as assumed.
-
-    Files of darcy and darcy_inverse lack the normalisers, without which the
-    outputs are meaningless. Pass them by --normaliser, or pass --data to compute
-    them from training samples; with --data the error is measured, too.
-
-    python -m training import-reference darcy.pt --example darcy --data darcy.h5 --out imported/darcy
-    """
-    imported = reference.import_reference(
-        reference.Request(file, example, settings, normaliser, data, grid, whole_model)
-    )
-    reference.save(imported, out)
-    console.print(summary(imported))
-    for row in imported.card["errors"]:
-        console.print(f"relative L2 error {row['relative_l2']} on {row['fields']} test fields, points {row['grid']}")
-    console.print(f"{provenance.CAVEAT}\n\nnext: python -m training evaluate {out}\n      python -m export {out}")
-    typer.echo(out)
-
-
 def main() -> None:
-    """Run the commands; errors that the user can correct are printed as one line."""
+    """Run the commands."""
+    corrected(app)
+
+
+def corrected(app: typer.Typer) -> None:
+    """Run commands; errors that the user can correct are printed as one line."""
     try:
         app()
     except UserError as error:

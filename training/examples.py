@@ -20,8 +20,6 @@ from training.data.pair import only_pair
 from training.files import replacing
 from training.problems.problem import Problem
 from training.recipes.recipe import DataConfig
-from training.sequences.samples import Sequences
-from training.sequences.sequence_description import SequenceDescription
 
 FILE = EXAMPLES
 MOST = 8
@@ -56,18 +54,3 @@ def of_fields(path: Path, problem: Problem, data: DataConfig) -> Tensors:
     samples, pair = read(path, "test", min(MOST, data.test), points, problem=problem), only_pair(description)
     numbers = {one.name: values for one, values in zip(description.parameters, samples.parameters, strict=True)}
     return {pair.input.name: samples.inputs, **numbers, pair.output.name: samples.targets}
-
-
-def of_sequences(problem: SequenceDescription, test: Sequences) -> Tensors:
-    """Return the first test samples of a problem of sequences.
-
-    Returns:
-        Tokens `[sample, length]` by input name, all of one length, and `labels` `[sample]` or `[sample, length]`.
-    """
-    batch = test.batch(range(min(MOST, len(test))))
-    longest = max(tokens.shape[1] for tokens in batch.inputs)
-    inputs = {
-        name: np.pad(tokens.numpy(), ((0, 0), (0, longest - tokens.shape[1])))
-        for name, tokens in zip(problem.inputs, batch.inputs, strict=True)
-    }
-    return {**inputs, "labels": batch.labels.numpy().astype(np.int32)}

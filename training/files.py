@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from training.user_error import UserError
+
+LONGEST_TOML = 1 << 20
+"""The most bytes of a TOML file that is read."""
 
 
 @contextmanager
@@ -43,6 +49,29 @@ def write_json(path: Path, document: dict[str, Any], *, finite: bool = False) ->
         ValueError: The document holds a number that is not finite, and `finite` is set.
     """
     write_text(path, json.dumps(document, indent=2, allow_nan=not finite) + "\n")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        UserError: It cannot be read, is no TOML, or is nested too deeply.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: expected a TOML file but found none")
+    try:
+        with path.open("rb") as file:
+            content = file.read(LONGEST_TOML + 1)
+        found = tomllib.loads(content.decode()) if len(content) <= LONGEST_TOML else None
+    except OSError as error:
+        raise UserError(f"{path}: expected a TOML file but it cannot be read ({error.strerror})") from error
+    except RecursionError as error:
+        raise UserError(f"{path}: expected TOML but found tables or arrays nested too deeply") from error
+    except ValueError as error:  # of the syntax, of the encoding, or of a number with thousands of digits
+        raise UserError(f"{path}: expected TOML but found an error: {error}") from error
+    if found is None:
+        raise UserError(f"{path}: expected at most {LONGEST_TOML} bytes of TOML")
+    return found
 
 
 def _to_disk(path: Path) -> None:

@@ -130,11 +130,10 @@ ROWS: dict[str, list[Panel]] = {
               note="Calls that were sent to another Triton server."),
     ],
     "Process": [
-        # One of several workers has a label; without, Grafana leaves its name out.
-        Panel("Memory", "bytes", {"{{instance}} {{worker}}": 'process_resident_memory_bytes{job="petrov"}'}),
-        Panel("Processor", "percentunit", {"{{instance}} {{worker}}":
+        Panel("Memory", "bytes", {"{{instance}}": 'process_resident_memory_bytes{job="petrov"}'}),
+        Panel("Processor", "percentunit", {"{{instance}}":
               'rate(process_cpu_seconds_total{job="petrov"}[$__rate_interval])'}),
-        Panel("Open files", "short", {"{{instance}} {{worker}}": 'process_open_fds{job="petrov"}'}),
+        Panel("Open files", "short", {"{{instance}}": 'process_open_fds{job="petrov"}'}),
     ],
 }  # fmt: skip
 

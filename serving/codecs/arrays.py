@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Arrays:
-    """Inputs by name, and the writer of outputs by name: an `Exchange` of `serving.inference.prediction`.
+    """Inputs by name, and the writer of outputs by name: an `Exchange` of `serving.predict`.
 
     A derivative is computed by
 
         card = service.catalogue.derivative("darcy", "vjp").card
         arrays = Arrays({"coefficient": coefficient, "cotangents.solution": cotangent})
-        outputs = await service.predictor.predict(card, arrays, request_id, caller)
+        outputs = await service.predictor.predict(Prediction(card, request_id, caller), arrays)
 
     and `outputs` holds `solution`, `gradients.coefficient` and `gradients.source`. Concurrent calls of one shape run
     together, whichever routes they come from.

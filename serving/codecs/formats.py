@@ -44,7 +44,7 @@ class Written:
 
 
 class Body:
-    """The body of a `/v1` request and the writer of its response: an `Exchange` of `serving.inference.prediction`.
+    """The body of a `/v1` request and the writer of its response: an `Exchange` of `serving.predict`.
 
     Args:
         content: The request's body.

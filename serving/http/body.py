@@ -16,7 +16,7 @@ from serving.errors import Problem
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from serving.inference.admission import Ticket
+    from serving.limits import Ticket
 
 Result = TypeVar("Result")
 _CLOSE = {"Connection": "close"}  # else the server would read the rest of what was refused

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from serving.codecs.formats import Written
-    from serving.inference.stream import Frame
     from serving.observability.metrics import Metrics
+    from serving.predict import Frame
 
 logger = logging.getLogger(__name__)
 NUMBER = "Petrov-Frame"

@@ -6,8 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, get_args
 
 from serving.errors import Problem
-from serving.inference.policy import ANY, Outside, Policy
-from serving.inference.span import Span
+from serving.quality import ANY, Outside, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +66,8 @@ def policy(query: Mapping[str, str]) -> Policy:
         _tolerance(query.get("tolerance")),
         _outside(query.get("outside", "answer")),
         partial,
-        Span(_count("frames", query.get("frames"), 1), _count("after", query.get("after"), 0) or 0),
+        _count("frames", query.get("frames"), 1),
+        _count("after", query.get("after"), 0) or 0,
     )
 
 

@@ -33,6 +33,7 @@ from serving.http.schemas import (
     VjpRequest,
     VjpResponse,
 )
+from serving.predict import Prediction
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
 
     from serving.catalogue.card import Card
     from serving.document import Document
-    from serving.inference.admission import Ticket
-    from serving.inference.policy import Policy
-    from serving.inference.prediction import Predictor, Successor
+    from serving.limits import Ticket
+    from serving.predict import Successor
+    from serving.quality import Policy
 
 Result = TypeVar("Result")
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -118,14 +119,14 @@ predictions = APIRouter(responses=_ERRORS, route_class=DirectRoute)
 async def predict(model: str, request: Request, service: Serving) -> Response:
     """Predict with the newest version of a model, for one sample or a batch."""
     card, successor = (await service.catalogue.newest(model)).card, service.catalogue.successor
-    return await _predict(card, service.predictor, request, service, successor)
+    return await _predict(card, request, service, successor)
 
 
 @predictions.post("/v1/models/{model}/versions/{version}/predict", **_PREDICTION)
 @requires(Scope.INFER)
 async def predict_with_version(model: str, version: int, request: Request, service: Serving) -> Response:
     """Predict with one version of a model."""
-    return await _predict(service.catalogue.find(model, version).card, service.predictor, request, service)
+    return await _predict(service.catalogue.find(model, version).card, request, service)
 
 
 @predictions.post("/v1/models/{model}/rollout", **_ROLLOUT)
@@ -146,7 +147,7 @@ async def rollout_with_version(model: str, version: int, request: Request, servi
 @requires(Scope.INFER)
 async def reference(model: str, request: Request, service: Serving) -> Response:
     """Solve with the classical solver what `predict` predicts; 404 where the model's problem has no solver."""
-    return await _predict(service.catalogue.find(model).card, service.reference, request, service)
+    return await _predict(service.catalogue.find(model).card, request, service, reference=True)
 
 
 @predictions.post("/v1/models/{model}/vjp", **_VJP)
@@ -236,34 +237,35 @@ async def metrics(service: Serving) -> Response:
 
 
 async def _differentiate(card: Card, request: Request, service: Service) -> Response:
-    make = partial(DerivativeBody, card=card)
-    return await _predict(card, service.predictor, request, service, make=make)
+    return await _predict(card, request, service, make=partial(DerivativeBody, card=card))
 
 
 async def _predict(
     card: Card,
-    predictor: Predictor,
     request: Request,
     service: Service,
     successor: Successor | None = None,
     make: Callable[[bytearray, str, str], Body] = Body,
+    *,
+    reference: bool = False,
 ) -> Response:
     """Read the body, predict, and stop when the client disconnects.
 
     Args:
         card: Of the version to run.
-        predictor: Computes the outputs.
         request: The request.
         service: The parts of the gateway.
         successor: Finds the version that is served instead of one that is gone.
         make: Makes the exchange of the body, its media type and that of the response.
+        reference: Whether the classical solver computes the outputs.
     """
     terms, state = _terms(card, request, negotiation.response_type), request.state
     with service.admission.admit() as ticket:
         exchange = make(await _content(request, terms.sent, ticket, service), terms.sent, terms.wanted)
-        work = predictor.predict(
-            card, exchange, state.request_id, state.caller, policy=terms.policy, successor=successor
+        wanted = Prediction(
+            card, state.request_id, state.caller, terms.policy, successor=successor, reference=reference
         )
+        work = service.predictor.predict(wanted, exchange)
         written = await body.unless_disconnected(request, work)
     return Response(written.body, media_type=terms.wanted, headers=written.headers)
 
@@ -281,7 +283,9 @@ async def _stream(card: Card, request: Request, service: Service, successor: Suc
     with ExitStack() as stack:  # the response ends what is admitted
         ticket = stack.enter_context(service.admission.admit())
         exchange = Body(await _content(request, terms.sent, ticket, service), terms.sent, terms.wanted)
-        following = service.predictor.stream(card, exchange, state.request_id, state.caller, terms.policy, successor)
+        following = service.predictor.stream(
+            Prediction(card, state.request_id, state.caller, terms.policy, successor=successor), exchange
+        )
         first = await body.unless_disconnected(request, _next(following))
         return frames.FrameStream(request, first, following, terms.wanted, service.metrics, stack.pop_all())
 

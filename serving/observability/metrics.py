@@ -1,8 +1,5 @@
 """The gateway's metrics for Prometheus: one registry per application, histograms in base units.
 
-Several workers write theirs into files, which whichever is scraped merges: counts and histograms are sums, a gauge says
-how it is merged.
-
 Labels are bounded: `model` is a name of the repository or `unknown`, `route` a template, `grid` a declared size or
 `other`, `reason` the kind of a problem, `key` a name of the key file, `endpoint` a configured address.
 """
@@ -19,7 +16,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from serving.quality import ERROR_BOUND, ERROR_ESTIMATE, MISFIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from serving.quality import Quality
@@ -51,26 +47,15 @@ class Stopwatch:
         self._histogram.observe(time.perf_counter() - self._start)
 
 
-class MergedGauge(Gauge):
-    """A gauge in files that several processes share, from which the library cannot remove anything."""
-
-    def remove(self, *labelvalues: object) -> None:
-        """Set the value to NaN, which no alert compares with."""
-        self.labels(*labelvalues).set(math.nan)
-
-
 class Metrics:
     """The gateway's instruments; dashboards depend on their names.
 
     Args:
         version: Version of the software.
-        merged: The metrics of several processes, this one included; None for those of this process alone.
     """
 
-    def __init__(self, version: str, merged: CollectorRegistry | None = None) -> None:
+    def __init__(self, version: str) -> None:
         self.registry = registry = CollectorRegistry()
-        self._merged = merged
-        self._followed: list[tuple[Gauge, Callable[[], float]]] = []
         self.request_seconds = Histogram(
             "petrov_request_duration_seconds",
             "Time from the request line to the end of the response.",
@@ -88,20 +73,16 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        self.inflight = Gauge(
-            "petrov_inflight_requests", "Requests in flight.", registry=registry, multiprocess_mode="livesum"
-        )
+        self.inflight = Gauge("petrov_inflight_requests", "Requests in flight.", registry=registry)
         self.inflight_limit = Gauge(
             "petrov_inflight_requests_limit",
             "Predictions that may be in flight at one time.",
             registry=registry,
-            multiprocess_mode="livemax",
         )
         self.inversions = Gauge(
             "petrov_inflight_inversions",
             "Inversions that wait or run.",
             registry=registry,
-            multiprocess_mode="livesum",
         )
         self.ended_inversions = Counter(
             "petrov_inversions_total", "Inversions by their final state.", ("state",), registry=registry
@@ -110,14 +91,12 @@ class Metrics:
             "petrov_ready",
             "Whether every model is served and the gateway is not shutting down.",
             registry=registry,
-            multiprocess_mode="livemostrecent",
         )
-        self.newest_served = (MergedGauge if merged else Gauge)(
+        self.newest_served = Gauge(
             "petrov_newest_version_served",
             "Whether the newest version of a model in the repository is served.",
             ("model",),
             registry=registry,
-            multiprocess_mode="livemostrecent",
         )
         self.request_bytes = Histogram(
             "petrov_request_bytes", "Size of request bodies.", buckets=_BYTES, registry=registry
@@ -172,7 +151,6 @@ class Metrics:
             "Whether requests are sent to a Triton.",
             ("endpoint",),
             registry=registry,
-            multiprocess_mode="livemostrecent",
         )
         self.retries = Counter(
             "petrov_retries_total", "Calls retried on another Triton than this.", ("endpoint",), registry=registry
@@ -185,21 +163,8 @@ class Metrics:
         )
         # Looking up a child takes longer than using it, and there are few.
         self._phase, self._triton = cache(self.phase_seconds.labels), cache(self.triton_seconds.labels)
-        if merged is None:
-            ProcessCollector(registry=registry)  # memory, files and start time
-        Info("petrov_build", "What is running.", registry=merged or registry).info({"version": version})
-
-    def follow(self, gauge: Gauge, value: Callable[[], float]) -> None:
-        """Let a gauge have the value of a function: at every scrape or, if metrics are merged, at every `refresh`."""
-        if self._merged is None:
-            gauge.set_function(value)
-        else:
-            self._followed.append((gauge, value))
-
-    def refresh(self) -> None:
-        """Update the gauges that follow a function, for the other processes to see."""
-        for gauge, value in self._followed:
-            gauge.set(float(value()))
+        ProcessCollector(registry=registry)  # memory, files and start time
+        Info("petrov_build", "What is running.", registry=registry).info({"version": version})
 
     def phase(self, model: str, grid: str, phase: str) -> AbstractContextManager[None]:
         """Return a context that times a phase of a prediction, whether it succeeds or not.
@@ -242,4 +207,4 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return the metrics in the exposition format."""
-        return generate_latest(self._merged or self.registry)
+        return generate_latest(self.registry)

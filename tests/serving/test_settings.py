@@ -48,8 +48,6 @@ def test_an_absurd_time_is_refused_by_name(name: str, value: str) -> None:
         ("max_bytes_in_flight", "1e30"),
         ("max_requests_in_flight", "0"),
         ("port", "65536"),
-        ("workers", "0"),
-        ("workers", "65"),
     ],
 )
 def test_an_absurd_limit_is_refused_by_name(name: str, value: str) -> None:
@@ -61,6 +59,13 @@ def test_the_command_names_the_variable_of_an_absurd_value() -> None:
     done = CliRunner().invoke(commands, ["gateway"], env={"PETROV_RECEIVE_SECONDS": "inf"})
     assert done.exit_code == 2
     assert "PETROV_RECEIVE_SECONDS" in done.output
+
+
+def test_a_setting_that_is_gone_ends_the_start_with_what_replaces_it() -> None:
+    done = CliRunner().invoke(commands, ["gateway"], env={"PETROV_WORKERS": "2"})
+    assert done.exit_code == 2
+    assert "PETROV_WORKERS is no longer a setting" in done.output
+    assert "replicas" in done.output
 
 
 def test_settings_cannot_be_changed_and_unknown_ones_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,17 @@ def test_a_broken_config_is_named(folder: Path, text: bytes) -> None:
     (folder / checkpoint.CONFIG).write_bytes(text)
     with pytest.raises(checkpoint.CheckpointError, match=r"config\.json"):
         checkpoint.load(folder)
+
+
+def test_a_stray_key_is_named_in_one_line(folder: Path) -> None:
+    path = folder / checkpoint.CONFIG
+    document = json.loads(path.read_text())
+    document["recipe"]["fit"]["stray"] = document["problem"]["odd"] = 1
+    path.write_text(json.dumps(document))
+    with pytest.raises(checkpoint.CheckpointError) as caught:
+        checkpoint.load(folder)
+    stray = "recipe.fit.stray: Extra inputs are not permitted (found 1)"
+    assert str(caught.value) == f"{path}: {stray}; problem.odd: Extra inputs are not permitted (found 1)"
 
 
 def test_new_weights_drop_the_calibration_of_the_old_ones(folder: Path) -> None:

@@ -9,7 +9,7 @@ from training.data import store
 from training.data.store import Layout
 from training.files import replacing
 from training.problems.problem import Problem
-from training.published.published import Published, Stream
+from training.problems.published import Published, Stream
 from training.user_error import UserError
 
 STREAMS: tuple[Stream, ...] = ("train", "test")

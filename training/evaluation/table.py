@@ -8,7 +8,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from training.evaluation.report import beside
+from training.evaluation.rows import beside
 
 HEADER = ("grid", "solver", "fields", "L2", "+-", "median", "95 %", "worst", "gradient", "energy", "ms", "of 8")
 DETAILS = frozenset({"+-", "median", "gradient", "of 8"})  # are left out where the terminal is narrow
@@ -79,3 +79,14 @@ def scientific(value: float | None) -> str:
 def milliseconds(value: float | None) -> str:
     """Write a time with as many digits as mean something."""
     return "" if value is None else f"{value:.{0 if value >= 10 else 1}f}"
+
+
+def label_table(card: dict[str, list[dict[str, Any]]], title: str) -> Table:
+    """Lay a card's accuracies out for reading, that of the commonest label beside them."""
+    table = Table("split", "sequences", "mean length", "accuracy", "commonest label", "cross-entropy", title=title)
+    for row in card["accuracy"]:
+        shares = (f"{row[key]:.2%}" for key in ("accuracy", "majority"))
+        table.add_row(
+            row["split"], str(row["sequences"]), str(row["mean_length"]), *shares, f"{row['cross_entropy']:.3f}"
+        )
+    return table

@@ -22,18 +22,17 @@ from training.fit.loop import processes
 from training.fit.loop.allocator import keep_freed_memory
 from training.fit.own.workload import OwnWorkload
 from training.fit.record import log
-from training.fit.record.folder import RunError, RunFolder, expect_room, state_bytes
+from training.fit.record.folder import RunError, RunFolder, StateIO, expect_room, state_bytes
 from training.fit.record.progress import progress
-from training.fit.sequences import SequenceWorkload
 from training.fit.task import Task
 from training.fit.trajectories.workload import TrajectoryWorkload
 from training.fit.workload import Scope, Workload
 from training.operators import Operator
 from training.problems.problem import Problem
+from training.recipes.kinds import AddedRecipe, BaseRecipe, kind_of
 from training.recipes.own import OwnRecipe
-from training.recipes.recipe import AnyRecipe, Recipe, RecipeError
+from training.recipes.recipe import Recipe, RecipeError
 from training.recipes.trajectory import TrajectoryRecipe
-from training.sequences.sequence_recipe import SequenceRecipe
 
 EXPECTED_WARNINGS = (
     "Checkpoint directory .* exists and is not empty",  # a resumed run writes where it wrote before
@@ -43,16 +42,15 @@ EXPECTED_WARNINGS = (
 )
 MISSING = "missing"  # the card's key for figures that have not been measured
 
-#: The workload of each kind of recipe.
+#: The workload of each class of recipes of fields; those of other kinds name theirs.
 WORKLOADS: dict[type[BaseModel], type[Workload[Any]]] = {
     Recipe: FieldWorkload,
-    SequenceRecipe: SequenceWorkload,
     OwnRecipe: OwnWorkload,
     TrajectoryRecipe: TrajectoryWorkload,
 }
 
 
-def workload(recipe: AnyRecipe, data: Path, *, progress: bool = True) -> Workload[Any]:
+def workload(recipe: BaseRecipe, data: Path, *, progress: bool = True) -> Workload[Any]:
     """Return the workload of a recipe.
 
     Args:
@@ -63,6 +61,9 @@ def workload(recipe: AnyRecipe, data: Path, *, progress: bool = True) -> Workloa
     Raises:
         RecipeError: Nothing is trained by it, as by that of a closed form.
     """
+    if isinstance(recipe, AddedRecipe):
+        made: Workload[Any] = kind_of(recipe.kind).workload(recipe, data, progress=progress)
+        return made
     if type(recipe) not in WORKLOADS:
         raise RecipeError(f"{recipe.name}: expected a recipe that trains but found that of a closed form")
     return WORKLOADS[type(recipe)](recipe, data, progress=progress)
@@ -74,7 +75,7 @@ def own_workload(recipe: OwnRecipe, data: Path) -> OwnWorkload:
 
 
 def train(
-    recipe: AnyRecipe, folder: Path, data: Path, *, resume: bool = False, init: Path | None = None, workers: int = 0
+    recipe: BaseRecipe, folder: Path, data: Path, *, resume: bool = False, init: Path | None = None, workers: int = 0
 ) -> Path:
     """Train as the recipe says and write the checkpoint, then measure it and complete its card.
 
@@ -109,7 +110,7 @@ def train(
     return folder
 
 
-def check_shares(batch: int, recipe: AnyRecipe) -> None:
+def check_shares(batch: int, recipe: BaseRecipe) -> None:
     """Check that the processes of the run share every batch equally.
 
     Raises:
@@ -193,6 +194,7 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
             *savers(work, run),
             *([log.RunLog(run.metrics, work.metric.name), progress(run.metrics)] if processes.first() else []),
         ],
+        plugins=[StateIO()],
         logger=False,
         enable_model_summary=False,
         enable_progress_bar=False,

@@ -14,11 +14,11 @@ from training.calibration import CalibrationSamples
 from training.examples import Tensors
 from training.fit.task import Metric, Task
 from training.problems.problem import Problem
-from training.recipes.recipe import AnyRecipe
-from training.sequences.sequence_description import SequenceDescription
+from training.problems.sequence_description import SequenceDescription
+from training.recipes.kinds import BaseRecipe
 from training.user_error import UserError
 
-R = TypeVar("R", bound=AnyRecipe)
+R = TypeVar("R", bound=BaseRecipe)
 N = TypeVar("N", bound=nn.Module)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from physics import burgers
 from training.problems.description import Axis, Description, GridLimits, Parameter, Quantity
 from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
-from training.published.benchmark_files import MatlabFiles
+from training.problems.published import MatlabFiles
 
 DESCRIPTION = Description(
     name="burgers",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from physics import darcy
 from training.problems.description import Axis, Description, GridLimits, Quantity
 from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
-from training.published.benchmark_files import MatlabFiles
+from training.problems.published import MatlabFiles
 
 DESCRIPTION = Description(
     name="darcy",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from training.problems import symmetries
 from training.problems.description import Description, Parameter, Quantity
-from training.published.published import Published
+from training.problems.published import Published
 
 Fields = Mapping[str, NDArray[Any]]
 """Arrays of one sample by their names on the wire: fields `[*grid]`, and parameters `[]`."""

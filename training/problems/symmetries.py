@@ -34,10 +34,14 @@ def draws(description: Description) -> list[Draw]:
     """Return what draws each of a problem's symmetries.
 
     Raises:
-        ValueError: A name is unknown, or the problem has vector fields, whose components would have to change, too.
+        ValueError: A name is unknown, the problem has vector fields, whose components would have to change, too, or a
+            symmetry would make positive fields negative.
     """
     if any(quantity.components for quantity in (*description.inputs, *description.outputs) if description.symmetries):
         raise ValueError(f"{description.name}: symmetries of fields with components are not supported")
+    signs = [name for name in description.symmetries if name == "negate" or name.startswith("reflect_")]
+    if signs and any(quantity.positive for quantity in (*description.inputs, *description.outputs)):
+        raise ValueError(f"{description.name}: {', '.join(signs)} does not hold for positive fields")
     return [draw(name, description) for name in description.symmetries]
 
 

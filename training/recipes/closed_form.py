@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, PositiveInt
 
 from training.operators import OperatorConfig
-
-FROZEN = ConfigDict(frozen=True, extra="forbid")
+from training.recipes.kinds import FROZEN, BaseRecipe
 
 
 class MeasuredSamples(BaseModel):
@@ -29,7 +28,7 @@ class MeasuredSamples(BaseModel):
     seed: int
 
 
-class ClosedFormRecipe(BaseModel):
+class ClosedFormRecipe(BaseRecipe):
     """Everything that decides the checkpoint of a closed form.
 
     Attributes:
@@ -41,16 +40,8 @@ class ClosedFormRecipe(BaseModel):
         formats: That it is exported in.
     """
 
-    model_config = FROZEN
-
-    model: str
     preset: Literal["exact"] = "exact"
     problem: str
     data: MeasuredSamples
     operator: OperatorConfig
     formats: tuple[Literal["onnx"], ...] = ("onnx",)
-
-    @property
-    def name(self) -> str:
-        """The checkpoint's name."""
-        return f"{self.model}-{self.preset}"

@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -17,8 +16,7 @@ from pydantic import (
 
 from training.operators import OperatorConfig
 from training.problems.own.problem_file import ProblemFile
-
-FROZEN = ConfigDict(frozen=True, extra="forbid")
+from training.recipes.kinds import FROZEN, BaseRecipe
 
 
 class OwnFit(BaseModel):
@@ -47,7 +45,7 @@ class OwnFit(BaseModel):
     share: float = Field(default=1.0, gt=0, le=1)
 
 
-class OwnRecipe(BaseModel):
+class OwnRecipe(BaseRecipe):
     """Everything that decides a training run on a user's data.
 
     Attributes:
@@ -61,16 +59,11 @@ class OwnRecipe(BaseModel):
         formats: That the network is exported in.
     """
 
-    model_config = FROZEN
-
-    model: str
-    preset: str
     problem: ProblemFile
     samples: str
     seed: NonNegativeInt = 1127802
     operator: OperatorConfig
     fit: OwnFit
-    formats: tuple[Literal["onnx", "torchscript"], ...] = ("onnx",)
 
     @field_validator("formats")
     @classmethod
@@ -79,8 +72,3 @@ class OwnRecipe(BaseModel):
         if "onnx" not in formats:
             raise ValueError(f"expected onnx among the formats but got {', '.join(formats)}")
         return formats
-
-    @property
-    def name(self) -> str:
-        """The run's name, also of its folder under `runs/`."""
-        return f"{self.model}-{self.preset}"

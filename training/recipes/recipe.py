@@ -1,4 +1,4 @@
-"""Recipes: a TOML file and `a.b=c` overrides become one frozen `Recipe`, of fields or of sequences.
+"""Recipes: a TOML file and `a.b=c` overrides become one frozen recipe, of fields or of the kind that it names.
 
 An unknown key is an error that names the key.
 """
@@ -6,13 +6,13 @@ An unknown key is an error that names the key.
 from __future__ import annotations
 
 import os
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -21,17 +21,13 @@ from pydantic import (
     model_validator,
 )
 
+from training.files import read_toml
 from training.operators import OperatorConfig
 from training.problems.registry import PROBLEMS
-from training.recipes.closed_form import ClosedFormRecipe
-from training.recipes.own import OwnRecipe
-from training.recipes.trajectory import TrajectoryRecipe
-from training.sequences.sequence_problem import SEQUENCES
-from training.sequences.sequence_recipe import SequenceRecipe
+from training.recipes.kinds import FROZEN, AddedRecipe, BaseRecipe, folders, kind_of
 from training.user_error import UserError
 
-RECIPES = Path(__file__).parent
-FROZEN = ConfigDict(frozen=True, extra="forbid")
+MOST_FAULTS = 5
 
 
 class RecipeError(UserError):
@@ -99,19 +95,14 @@ class FitConfig(BaseModel):
         return self
 
 
-class Recipe(BaseModel):
+class Recipe(BaseRecipe):
     """Everything that decides a training run; saved inside the checkpoint as it was used."""
 
-    model_config = FROZEN
-
-    model: str
-    preset: str
     problem: str
     seed: int = 1127802
     data: DataConfig
     operator: OperatorConfig
     fit: FitConfig
-    formats: tuple[Literal["onnx", "torchscript"], ...] = ("onnx",)  # that the network is exported in
 
     @model_validator(mode="after")
     def require_onnx(self) -> Recipe:
@@ -141,14 +132,8 @@ class Recipe(BaseModel):
             raise ValueError(f"outputs of {problem.name} have no gradient on its output grid: set fit.gamma = 0")
         return self
 
-    @property
-    def name(self) -> str:
-        """The run's name, also of its folder under `runs/`."""
-        return f"{self.model}-{self.preset}"
 
-
-FileRecipe = Recipe | SequenceRecipe
-AnyRecipe = FileRecipe | OwnRecipe | TrajectoryRecipe | ClosedFormRecipe
+FileRecipe = Recipe | AddedRecipe
 
 
 def find(recipe: str) -> Path:
@@ -157,10 +142,12 @@ def find(recipe: str) -> Path:
     Raises:
         RecipeError: There is none; the message lists the known recipes.
     """
-    for path in (Path(recipe), RECIPES / f"{recipe.replace('-', '/')}.toml"):
+    searched = folders()
+    for path in (Path(recipe), *(folder / f"{recipe.replace('-', '/')}.toml" for folder in searched)):
         if path.is_file():
             return path
-    known = ", ".join(sorted(f"{path.parent.name}-{path.stem}" for path in RECIPES.glob("*/*.toml")))
+    files = (path for folder in searched for path in folder.glob("*/*.toml"))
+    known = ", ".join(sorted(f"{path.parent.name}-{path.stem}" for path in files))
     raise RecipeError(f"no recipe {recipe!r}: expected a TOML file or one of {known}")
 
 
@@ -170,10 +157,7 @@ def read(path: Path, overrides: list[str] | None = None) -> FileRecipe:
     Raises:
         RecipeError: The file, a key or a value is wrong.
     """
-    try:
-        document = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{path}: {error}") from error
+    document = read_toml(path)
     if seed := os.environ.get("SEED"):
         document["seed"] = parse(f"seed={seed}")[1]
     for override in overrides or []:
@@ -185,28 +169,37 @@ def read_fields(path: Path, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe for fields.
 
     Raises:
-        RecipeError: As `read`, or the recipe is for sequences.
+        RecipeError: As `read`, or the recipe is of another kind.
     """
     recipe = read(path, overrides)
-    if isinstance(recipe, SequenceRecipe):
+    if not isinstance(recipe, Recipe):
         raise RecipeError(f"{path}: expected a problem among {', '.join(PROBLEMS)} but found {recipe.problem!r}")
     return recipe
 
 
 def validate(document: dict[str, Any], source: str) -> FileRecipe:
-    """Turn a document into the recipe of its problem.
+    """Turn a document into a recipe of fields, or of the kind that it names.
 
     Raises:
         RecipeError: Keys or values are wrong; the message starts with `source` and names them.
     """
-    kind = SequenceRecipe if document.get("problem") in SEQUENCES else Recipe
+    expected = kind_of(str(document["kind"])).recipe if "kind" in document else Recipe
     try:
-        return kind.model_validate(document)
+        return expected.model_validate(document)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']} (found {fault['input']!r})" for fault in error.errors()
-        ]
-        raise RecipeError(f"{source}: " + "; ".join(lines)) from error
+        raise RecipeError(f"{source}: {faults(error)}") from error
+
+
+def faults(error: ValidationError) -> str:
+    """Say in one line which keys of a document are wrong, and what was found there."""
+    found = [
+        f"{'.'.join(str(part) for part in fault['loc'] if not str(part)[:1].isupper())}: {fault['msg']} "
+        f"(found {textwrap.shorten(repr(fault['input']), 60)})"  # a union's loc holds the name of the class, too
+        for fault in error.errors()
+    ]
+    return "; ".join(found[:MOST_FAULTS]) + (
+        f"; and {len(found) - MOST_FAULTS} more" if len(found) > MOST_FAULTS else ""
+    )
 
 
 def parse(override: str) -> tuple[str, Any]:
@@ -220,7 +213,7 @@ def parse(override: str) -> tuple[str, Any]:
         raise RecipeError(f"expected an override a.b=c but got {override!r}")
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return key, value
 
 

@@ -16,8 +16,9 @@ from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable, example
 from export.parity import ParityError
 from export.repository import FORMATS
-from export.signature import Signature
+from export.signature import ParameterSpec, Signature
 from training import checkpoint
+from training.problems.description import Parameter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +72,20 @@ def test_no_comparison_uses_the_traced_shape(problem: str, checkpoints: dict[str
     assert tuple(example(signature)[0].shape) not in shapes
     assert {shape[0] for shape in shapes} == {1, 2, 3}
     assert {signature.grid.minimum, signature.grid.maximum} <= {shape[1] for shape in shapes}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "low", "high"),
+    [
+        ({"maximum": -5.0}, -6.0, -5.0),
+        ({"maximum": 3.0}, -1.0, 3.0),
+        ({"minimum": 4.0}, 4.0, 6.0),
+        ({"minimum": -9.0, "maximum": -8.0}, -9.0, -8.0),
+    ],
+)
+def test_parameters_are_drawn_between_their_bounds(bounds: dict[str, float], low: float, high: float) -> None:
+    drawn = probes.numbers(500, ParameterSpec.of(Parameter(name="load", meaning="", **bounds)))
+    assert low <= drawn.min() < drawn.max() <= high
 
 
 def test_comparisons_of_a_plane_hold_unequal_sides(checkpoints: dict[str, Path]) -> None:

@@ -15,6 +15,7 @@ from safetensors.numpy import load, save
 from serving.auth.guard import ANYONE
 from serving.codecs import json_arrays
 from serving.codecs.arrays import Arrays
+from serving.predict import Prediction
 from serving.service import Service
 from serving.triton.client import TritonInference
 from tests import toy_fields
@@ -221,7 +222,7 @@ def test_arrays_in_memory_are_differentiated(triton: TritonServer) -> None:
                 | {f"cotangents.{name}": array[index] for name, array in C.items()}
                 for index in range(3)
             ]
-            calls = (service.predictor.predict(card, Arrays(each), "", ANYONE) for each in arrays)
+            calls = (service.predictor.predict(Prediction(card, "", ANYONE), Arrays(each)) for each in arrays)
             return await asyncio.gather(*calls)
 
     for index, found in enumerate(asyncio.run(several())):

@@ -9,14 +9,16 @@ from pathlib import Path
 import serving
 from serving.errors import KINDS, Problem
 
+MAKERS = {"Problem", "problem"}
+
 
 def raised() -> set[str]:
-    """Return the kinds of all `Problem(...)` in the source of the gateway."""
+    """Return the kinds of all `Problem(...)` and `location.problem(...)` in the source of the gateway."""
     calls = (
         node
         for path in Path(serving.__path__[0]).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Problem"
+        if isinstance(node, ast.Call) and {getattr(node.func, "id", ""), getattr(node.func, "attr", "")} & MAKERS
     )
     kinds = (leaf.value for call in calls for leaf in ast.walk(call.args[0]) if isinstance(leaf, ast.Constant))
     return {kind for kind in kinds if isinstance(kind, str)}

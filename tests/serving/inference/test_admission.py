@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.inference.admission import Admission
+from serving.limits import Admission
 from tests.refusals import refused
 
 

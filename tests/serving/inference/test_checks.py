@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from serving import checks
 from serving.catalogue.card import Card, Parameter
 from serving.errors import Problem, Where
-from serving.inference import checks, dispatch
+from serving.inference import dispatch
 from tests.refusals import refused
 
 

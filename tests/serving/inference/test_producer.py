@@ -1,43 +1,67 @@
-"""What replaces the outputs of a network that fails."""
+"""What becomes of the outputs of a network that fails."""
 
 from __future__ import annotations
 
-import math
+import asyncio
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from physics import darcy
+from serving.auth.guard import ANYONE
 from serving.catalogue.card import Card
 from serving.catalogue.classical import ClassicalSolvers
-from serving.inference.policy import Policy
-from serving.inference.producer import ModelInput, Producer, Run
+from serving.codecs.arrays import Arrays
+from serving.observability.metrics import Metrics
+from serving.predict import Prediction, Predictor
+from serving.quality import Policy
 from tests import toy_gauges
+from tests.refusals import refused
 
 if TYPE_CHECKING:
-    from serving.inference.producer import Batches, Outputs
+    from serving.rollout import Batches, Outputs
 
 
-class Overflow:
-    """A network that overflows, and reports a bound of 0 all the same."""
+async def overflow(card: Card, inputs: Batches, _: float, __: str) -> Outputs:
+    """Return what a network does that overflows, and reports a bound of 0 all the same."""
+    shape = next(iter(inputs.values())).shape
+    return {
+        card.outputs[0].name: np.full(shape, np.nan, np.float32),
+        **{name: np.zeros((shape[0], 1), np.float32) for name in card.quality},
+    }
 
-    async def predict(self, card: Card, inputs: Batches, deadline: float, request_id: str) -> Outputs:
-        del deadline, request_id
-        shape = next(iter(inputs.values())).shape
-        return {
-            card.outputs[0].name: np.full(shape, np.nan, np.float32),
-            **{name: np.zeros((shape[0], 1), np.float32) for name in card.quality},
-        }
+
+def predictor(classical: ClassicalSolvers, metrics: Metrics, shadow_share: float = 0.0) -> Predictor:
+    return Predictor(
+        overflow,
+        classical,
+        lambda _: None,
+        metrics,
+        max_bytes=2**20,
+        max_rollout_bytes=2**20,
+        seconds=60,
+        shadow_share=shadow_share,
+    )
 
 
 async def test_an_output_that_is_not_finite_meets_no_tolerance() -> None:
     fields = np.full((2, 9, 9), 4, np.float32)
     card = Card.model_validate(toy_gauges.card("gauge", "darcy"))
-    inputs = ModelInput({"coefficient": fields}, single=False, grid="other")
     with closing(ClassicalSolvers()) as classical:
         for policy in (Policy(tolerance=1.0), Policy(outside="solve")):
-            run = Run(card, math.inf, "", policy)
-            outputs, quality = await Producer(Overflow(), classical).produce(run, inputs)
+            wanted = Prediction(card, "", ANYONE, policy)
+            outputs = await predictor(classical, Metrics("0")).predict(wanted, Arrays({"coefficient": fields}))
             np.testing.assert_allclose(outputs["solution"], [darcy.solve(field) for field in fields], rtol=1e-5)
-            assert quality.solved.all()
+
+
+async def test_an_output_that_is_not_finite_has_no_true_error() -> None:
+    card, metrics = Card.model_validate(toy_gauges.card("gauge", "darcy")), Metrics("0")
+    with closing(ClassicalSolvers()) as classical:
+        verifying = predictor(classical, metrics, shadow_share=1.0)
+        for _ in range(2):
+            with refused("non-finite-output"):
+                await verifying.predict(Prediction(card, "", ANYONE), Arrays({"coefficient": np.full((9, 9), 4.0)}))
+            await asyncio.sleep(0.2)
+    assert b'petrov_true_error_sum{model="gauge"} NaN' not in metrics.text()
+    assert b"petrov_true_error_count{" not in metrics.text()

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from serving import checks
 from serving.catalogue.card import Card
 from serving.codecs import safetensors
-from serving.inference import checks
 from tests import toy_sequences
 from tests.refusals import refused
 

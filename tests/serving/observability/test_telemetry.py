@@ -240,7 +240,7 @@ def test_a_failing_phase_is_a_fault(traced: Gateway, receiver: Receiver) -> None
         petrov_client.Client(traced.url, timeout=5) as client,
     ):
         client.model("blur")
-        patch.setattr("serving.inference.checks.not_finite", None)
+        patch.setattr("serving.checks.not_finite", None)
         with pytest.raises(petrov_client.ServerFault):
             client.predict("blur", FIELD)
     spans = arrived(receiver, trace, (GATEWAY, ROUTE), (GATEWAY, "encode"))

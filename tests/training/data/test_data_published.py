@@ -10,8 +10,8 @@ import pytest
 from scipy.io import savemat
 
 from training.data import Request, prepare, read
+from training.problems import published as benchmark_files
 from training.problems.registry import PROBLEMS
-from training.published import benchmark_files
 
 
 def fields(count: int, *grid: int, seed: int) -> np.ndarray:

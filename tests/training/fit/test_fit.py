@@ -19,7 +19,7 @@ from training.commands import app
 from training.data import prepare, read
 from training.fit.fields import request
 from training.fit.record import log as runlog
-from training.fit.record.folder import RunError, RunFolder
+from training.fit.record.folder import RunError, RunFolder, StateIO
 from training.fit.run import check, finish, fit, train, workload
 from training.losses import relative_l2
 from training.problems.registry import PROBLEMS
@@ -84,6 +84,52 @@ def test_an_interrupted_run_does_not_go_on_with_another_recipe(data: Path, tmp_p
     (tmp_path / "recipe.json").write_text(recipe.model_dump_json())
     with pytest.raises(config.RecipeError, match="another recipe"):
         train(config.read(config.find("burgers-tiny"), ["fit.epochs=3"]), tmp_path, data, resume=True)
+
+
+def test_a_finished_run_is_kept_and_says_how_to_train_anew(finished: Path, data: Path) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in finished.iterdir()}
+    again = ("fit", "burgers-tiny", *EPOCHS, "--out", finished, "--data", data, "--resume")
+    repeated = command(*again)
+    assert repeated.exit_code == 0, repeated.output
+    assert "finished; `rm -r" in repeated.stderr
+    assert "without --resume" in repeated.stderr
+    other = command(*again, "--set", "fit.clip=2")
+    assert isinstance(other.exception, config.RecipeError)
+    assert "holds the finished run of another recipe" in str(other.exception)
+    assert {path.name: path.stat().st_mtime_ns for path in finished.iterdir()} == before
+
+
+def test_a_torn_state_is_passed_over(tmp_path: Path, data: Path) -> None:
+    recipe, run = config.read(config.find("burgers-tiny"), ["fit.epochs=3"]), RunFolder(tmp_path)
+    work = workload(recipe, data)
+    fit(work.task(), work, run, run.open(recipe, resume=False))
+    before, last = sorted(run.state.glob("epoch=*.ckpt"))
+    assert run.open(recipe, resume=True) == last
+    for torn in (last.read_bytes()[:-1000], bytes(len(last.read_bytes())), b""):
+        last.write_bytes(torn)
+        with pytest.warns(UserWarning, match=r"epoch=2.ckpt: left out, as it cannot be read"):
+            assert run.open(recipe, resume=True) == before
+    with pytest.warns(UserWarning, match="left out"):
+        train(recipe, tmp_path, data, resume=True)
+    assert [int(row["epoch"]) for row in runlog.read(run.metrics)] == [0, 1, 2]
+
+
+def test_a_training_that_diverges_fails(data: Path, tmp_path: Path) -> None:
+    wild = ("--set", "fit.learning_rate=1e30", "--set", "fit.clip=1e30", "--set", "fit.epochs=3")
+    failed = command("fit", "burgers-tiny", *wild, "--out", tmp_path, "--data", data)
+    assert isinstance(failed.exception, RunError)
+    assert "loss is nan after epoch" in str(failed.exception)
+    assert not (tmp_path / checkpoint.WEIGHTS).exists()
+
+
+def test_a_state_for_which_there_is_no_room_is_reported(tmp_path: Path) -> None:
+    """The file /dev/full accepts no bytes, as a full disk."""
+    path = tmp_path / "epoch=0.ckpt"
+    path.write_bytes(b"the state before")
+    (tmp_path / ".epoch=0.ckpt.part").symlink_to("/dev/full")
+    with pytest.raises(RunError, match="expected to save the state"):
+        StateIO().save_checkpoint({"weights": torch.zeros(10_000)}, path)
+    assert path.read_bytes() == b"the state before"
 
 
 def test_a_checkpoint_that_cannot_be_measured_is_kept_and_completed(tmp_path: Path) -> None:

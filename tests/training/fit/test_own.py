@@ -178,6 +178,12 @@ def test_a_data_file_is_described_trained_and_resumed_by_commands(samples: OwnSa
     found = checkpoint.load(tmp_path / "run")
     assert found.recipe.fit.epochs == 2
     assert found.recipe.operator.attention == "fourier"
+    again = command("fit", *own, "--resume")  # a preset would choose other epochs
+    assert again.exit_code == 0, again.output
+    assert "finished" in again.stderr
+    assert checkpoint.load(tmp_path / "run").digest == found.digest
+    refused = command("data", tmp_path / "heat.toml", "--data", samples.path.parent, "--set", "data.train=3")
+    assert "no recipe" in refused.stderr
 
 
 def test_an_interrupted_run_keeps_the_epochs_that_it_began_with(samples: OwnSamples, tmp_path: Path) -> None:
@@ -219,6 +225,16 @@ def test_workers_read_the_batches_that_the_training_process_would(samples: OwnSa
     runs = [train(short(samples), tmp_path / str(workers), samples.path.parent, workers=workers) for workers in (0, 2)]
     first, second = (log.read(run / "metrics.csv") for run in runs)
     assert [(row["loss"], row["relative_l2"]) for row in first] == [(row["loss"], row["relative_l2"]) for row in second]
+
+
+@pytest.mark.parametrize("option", [("--set", "fit.epochs=2"), ("--ray",)])
+def test_options_that_change_nothing_of_a_user_s_samples_are_refused(
+    option: tuple[str, ...], samples: OwnSamples, tmp_path: Path
+) -> None:
+    (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5").stdout)
+    refused = command("data", tmp_path / "heat.toml", "--data", samples.path.parent, *option)
+    assert refused.exit_code == 2
+    assert f"Invalid value for {option[0]}" in refused.output
 
 
 @pytest.mark.parametrize(

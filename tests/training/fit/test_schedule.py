@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from research.importing.reference_layout import reference_state
 from training.data import Samples
 from training.fit.batches import Batch
 from training.fit.fields import FieldTask
 from training.fit.record.folder import RunFolder
 from training.fit.run import fit, workload
-from training.importing.reference_layout import reference_state
 from training.nn.decoders import SpectralDecoderConfig
 from training.operators import LineTransformer, LineTransformerConfig
 from training.problems.registry import PROBLEMS

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from training.importing.reference_layout import reference_state
+from research.importing.reference_layout import reference_state
 from training.operators import LineTransformerConfig
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}  # of the largest entry

@@ -12,6 +12,8 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from research.importing.reference_layout import LayoutError, reference_state
+from research.importing.sizes import scaler_sizes
 from tests.training.nn.published import (
     LINE,
     PRECISIONS,
@@ -19,8 +21,6 @@ from tests.training.nn.published import (
     assert_published_gradients,
     translated,
 )
-from training.importing.reference_layout import LayoutError, reference_state
-from training.importing.sizes import scaler_sizes
 from training.nn.coordinates import grid_coordinates
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig, build_decoder
 from training.nn.encoder import EncoderConfig

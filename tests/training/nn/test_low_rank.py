@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from training.memorisation.contextual_mapping import contextual_mapping, hidden_from_hardmax, separation
+from research.memorisation.contextual_mapping import contextual_mapping, hidden_from_hardmax, separation
 from training.nn.attention.low_rank import LowRankAttention, boltzmann, hardmax
 
 D = 5

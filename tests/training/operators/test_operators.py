@@ -15,10 +15,12 @@ from training.operators.burgers import BurgersConfig, BurgersOperator
 from training.operators.darcy import wall_factor
 from training.problems.registry import PROBLEMS
 from training.recipes import recipe as config
+from training.recipes.kinds import folders
 
 RECIPES = sorted(
     f"{path.parent.name}-{path.stem}"
-    for path in config.RECIPES.glob("*/*.toml")
+    for folder in folders()
+    for path in folder.glob("*/*.toml")
     if isinstance(config.read(path), config.Recipe)
 )
 

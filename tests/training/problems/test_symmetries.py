@@ -89,6 +89,13 @@ def test_symmetries_of_vector_fields_are_refused() -> None:
         Problem(description=described(inputs=[velocity]))
 
 
+@pytest.mark.parametrize("name", ["reflect_point", "negate"])
+def test_a_symmetry_that_changes_the_sign_of_a_positive_field_is_refused(name: str) -> None:
+    positive = {"name": "initial", "meaning": "density", "positive": True}
+    with pytest.raises(ValueError, match=f"{name} does not hold for positive fields"):
+        Problem(description=described(inputs=[positive], symmetries=[name]))
+
+
 def test_negation_changes_signs_of_all_fields_of_a_sample_together() -> None:
     field = torch.arange(1.0, 65.0).repeat(40, 1)
     inputs, outputs = Problem(description=described(symmetries=["negate"])).move(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from training.recipes import recipe as config
+from training.user_error import UserError
 
 TINY = config.find("darcy-tiny")
 
@@ -45,5 +46,5 @@ def test_an_unknown_recipe_lists_the_known() -> None:
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken.toml").write_text("model = ")
-    with pytest.raises(config.RecipeError, match=r"broken\.toml"):
+    with pytest.raises(UserError, match=r"broken\.toml"):
         config.read(tmp_path / "broken.toml")

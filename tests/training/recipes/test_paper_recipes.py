@@ -13,17 +13,18 @@ from training.fit.record import log as runlog
 from training.fit.run import train, workload
 from training.operators import Operator, build
 from training.recipes import recipe as config
+from training.recipes.kinds import folders
 
 PARAMETERS = {
     "burgers-paper": 530_305,
     "darcy-paper": 2_220_829,
-    "darcy-paper85": 2_220_829,
+    "darcy_galerkin-paper85": 2_220_829,
     "darcy_inverse-paper": 2_383_873,
 }
 SMALL = ["data.train=4", "data.test=2", "fit.batch=2", "fit.epochs=1"]
 PLANE = ["data.mesh=43", "data.grids=[22]", "operator.grid=[22, 22]", "operator.output=[22, 22]"]
 SIDES = ["operator.down_middle=[13, 13]", "operator.tokens=[8, 8]", "operator.up_middle=[13, 13]"]
-TINY = {  # darcy-paper85 is darcy-paper with other grids, and the same with these
+TINY = {  # darcy_galerkin-paper85 is darcy-paper with other grids, and the same with these
     "burgers-paper": [*SMALL, "data.mesh=256", "data.grids=[64]"],
     "darcy-paper": [*SMALL, *PLANE, *SIDES],
     "darcy_inverse-paper": [*SMALL, *SIDES, "data.mesh=141", "data.grids=[71]", "operator.grid=[22, 22]"],
@@ -46,7 +47,8 @@ def test_the_network_has_the_published_size(name: str) -> None:
 
 
 def test_every_published_recipe_is_tested() -> None:
-    published = {f"{path.parent.name}-{path.stem}": config.read(path) for path in config.RECIPES.glob("*/paper*.toml")}
+    files = [path for folder in folders() for path in folder.glob("*/paper*.toml")]
+    published = {f"{path.parent.name}-{path.stem}": config.read(path) for path in files}
     assert {name for name, recipe in published.items() if isinstance(recipe, config.Recipe)} == set(PARAMETERS)
 
 

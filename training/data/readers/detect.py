@@ -50,6 +50,10 @@ def open_file(path: Path, format_: str = "auto") -> AbstractContextManager[DataF
     """
     if not path.exists():
         raise ReadError(f"{path}: expected a file but there is none")
+    if any(not (each.is_file() or each.is_dir()) for each in (path, *(path.rglob("*") if path.is_dir() else ()))):
+        raise ReadError(f"{path}: expected a regular file but found a pipe, a device or a broken link")
+    if path.is_dir() and any(each.is_symlink() for each in path.rglob("*")):
+        raise ReadError(f"{path}: expected a folder without links to other files")
     name = detect(path) if format_ == "auto" else format_
     if name not in READERS:
         raise ReadError(f"{path}: expected a format among auto, {', '.join(READERS)} but got {name!r}")

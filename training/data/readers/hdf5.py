@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.readers.data_file import DataFile, LazyArray, damage_named
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
 
 
 @contextmanager
@@ -32,7 +32,28 @@ def opened(path: Path) -> Iterator[h5py.File]:
     with damage_named(path, "an HDF5 file"):
         file = h5py.File(path, "r", locking=False)
     with file:
+        with damage_named(path, "an HDF5 file"):
+            refuse_other_files(path, file)
         yield file
+
+
+def refuse_other_files(path: Path, file: h5py.File) -> None:
+    """Refuse what would read another file than the user's: its bytes would become training data.
+
+    Raises:
+        ReadError: There is an external link, a virtual data set, or one with external storage.
+    """
+
+    def kind(name: str | bytes, link: object) -> tuple[str | bytes, str] | None:
+        if isinstance(link, h5py.ExternalLink):
+            return name, "a link to another file"
+        item = file[name] if isinstance(link, h5py.HardLink) else None
+        if isinstance(item, h5py.Dataset) and (item.is_virtual or item.external):
+            return name, "a virtual data set" if item.is_virtual else "external storage"
+        return None
+
+    if found := file.visititems_links(kind):
+        raise ReadError(f"{path}: {found[0]!r} is {found[1]}, which is not read: copy its numbers into the file")
 
 
 def describe(path: Path, file: h5py.File) -> DataFile:

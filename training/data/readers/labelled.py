@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import xarray
 import zarr
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, damage_named
+from training.data.readers.hdf5 import opened
 
 SAMPLE = ("sample", "samples", "batch", "realization", "realisation", "ensemble", "member", "case", "run", "trajectory")
 TIME = ("time", "t")
@@ -22,6 +24,9 @@ COMPONENT = ("component", "components", "channel", "channels")
 @contextmanager
 def open_netcdf(path: Path) -> Iterator[DataFile]:
     """Open a netCDF file of version 3 or 4."""
+    if h5py.is_hdf5(path):
+        with opened(path):
+            pass  # it refuses what lies in other files
     with damage_named(path, "a netCDF file"):
         data = xarray.open_dataset(path, decode_times=False, cache=False)
     with data:

@@ -8,6 +8,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,9 @@ from training.data.readers.numpy_files import NAME
 @contextmanager
 def open_torch(path: Path) -> Iterator[DataFile]:
     """Open a `.pt` file that holds tensors, or one tensor, which is then called `array`."""
-    yield DataFile(path, "pt", {name: array(name, tensor) for name, tensor in tensors(path).items()})
+    with damage_named(path, "a file of torch.save"):
+        arrays = {name: array(name, tensor) for name, tensor in tensors(path).items()}
+    yield DataFile(path, "pt", arrays)
 
 
 def tensors(path: Path) -> dict[str, Tensor]:
@@ -52,6 +55,22 @@ def load(path: Path) -> Any:
 
 
 def array(name: str, tensor: Tensor) -> LazyArray:
-    """Describe a tensor."""
-    dtype = tensor[:0].numpy().dtype if tensor.ndim else tensor.numpy().dtype
-    return LazyArray(name, tuple(tensor.shape), dtype, lambda start, stop: tensor[start:stop].numpy())
+    """Describe a tensor; one of a floating-point type that NumPy does not have, such as bfloat16, as float32.
+
+    Raises:
+        ValueError: It is sparse, quantised or of another type that NumPy does not have.
+    """
+    values = tensor.detach()
+    if values.layout != torch.strided or values.is_quantized:
+        raise ValueError(f"{name!r} is {values.layout} of {values.dtype}: save a dense tensor")
+    values = values.resolve_conj().resolve_neg()
+    try:
+        values[:0].numpy() if values.ndim else values.numpy()
+    except TypeError as error:
+        if not values.is_floating_point():
+            raise ValueError(f"{name!r} has the type {values.dtype}") from error
+        return LazyArray(
+            name, tuple(values.shape), np.dtype("f4"), lambda start, stop: values[start:stop].float().numpy()
+        )
+    dtype = values[:0].numpy().dtype if values.ndim else values.numpy().dtype
+    return LazyArray(name, tuple(values.shape), dtype, lambda start, stop: values[start:stop].numpy())

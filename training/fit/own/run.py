@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from training import checkpoint
 from training.data.own_samples import OwnSamples, prepare
 from training.data.trajectory_samples import TrajectorySamples
+from training.files import read_toml
 from training.fit.own.preset import PRESETS, recipe
 from training.fit.own.workload import generate
 from training.fit.record.folder import RunFolder
@@ -18,7 +19,7 @@ from training.fit.trajectories import preset as trajectories
 from training.problems.generated import GENERATED
 from training.problems.own.problem_file import read_problem_file
 from training.recipes.own import OwnRecipe
-from training.recipes.recipe import RecipeError, parse, put
+from training.recipes.recipe import RecipeError, faults, parse, put
 from training.recipes.trajectory import TrajectoryRecipe
 
 RECIPES: TypeAdapter[OwnRecipe] = TypeAdapter(TrajectoryRecipe | OwnRecipe)
@@ -26,10 +27,7 @@ RECIPES: TypeAdapter[OwnRecipe] = TypeAdapter(TrajectoryRecipe | OwnRecipe)
 
 def is_problem_file(path: Path) -> bool:
     """Return whether a file is a problem file and not a recipe: a TOML document that names outputs."""
-    try:
-        return path.suffix == ".toml" and path.is_file() and "outputs" in tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError:
-        return False
+    return path.suffix == ".toml" and path.is_file() and "outputs" in read_toml(path)
 
 
 @dataclass(frozen=True)
@@ -77,15 +75,15 @@ class OwnRun:
         return chosen(samples, self.preset)
 
     def resumed(self, run: RunFolder) -> OwnRecipe:
-        """Return the recipe of an interrupted run on the same samples, whose epochs were chosen once, or a new one.
+        """Return the recipe of the run in a folder on the same samples, whose epochs were chosen once, or a new one.
 
         Errors are those of `recipe`.
         """
-        prepared, begun = self.samples(), interrupted(run)
+        prepared, found = self.samples(), begun(run)
         wanted = (prepared.problem, prepared.path.name, self.preset)
-        if begun is None or (begun.problem, begun.samples, begun.preset) != wanted:
+        if found is None or (found.problem, found.samples, found.preset) != wanted:
             return self.recipe()
-        return changed(begun, self.overrides)
+        return changed(found, self.overrides)
 
 
 @dataclass(frozen=True)
@@ -152,16 +150,17 @@ def changed(made: OwnRecipe, overrides: Sequence[str]) -> OwnRecipe:
     try:
         return type(made).model_validate(document)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise RecipeError(f"{made.name}: {key}: {first['msg']} (found {first['input']!r})") from error
+        raise RecipeError(f"{made.name}: {faults(error)}") from error
 
 
-def interrupted(run: RunFolder) -> OwnRecipe | None:
-    """Return the recipe of a run that has not ended; None where there is none, or one of another kind."""
-    if not run.recipe.is_file():
+def begun(run: RunFolder) -> OwnRecipe | None:
+    """Return the recipe of an interrupted or finished run; None where there is none, or one of another kind."""
+    if run.recipe.is_file():
+        try:
+            return RECIPES.validate_json(run.recipe.read_text())
+        except ValidationError:
+            return None
+    if not (run.path / checkpoint.CONFIG).is_file():
         return None
-    try:
-        return RECIPES.validate_json(run.recipe.read_text())
-    except ValidationError:
-        return None
+    found = checkpoint.read_config(run.path).recipe
+    return found if isinstance(found, OwnRecipe) else None

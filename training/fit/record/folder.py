@@ -11,11 +11,20 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from training.recipes.recipe import AnyRecipe, RecipeError
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+
+from training import checkpoint
+from training.files import replacing
+from training.recipes.kinds import BaseRecipe
+from training.recipes.recipe import RecipeError
 from training.user_error import UserError
 
 STATES = 3  # saved states at once: the two newest, and the one that is being written
@@ -53,8 +62,8 @@ class RunFolder:
         """The recipe of a run that has not ended."""
         return self.path / "recipe.json"
 
-    def open(self, recipe: AnyRecipe, *, resume: bool) -> Path | None:
-        """Return the newest saved state to resume from, or remove old states and return None.
+    def open(self, recipe: BaseRecipe, *, resume: bool) -> Path | None:
+        """Return the newest whole state to resume from, or remove old states and return None.
 
         Raises:
             RecipeError: The interrupted run was started with another recipe.
@@ -64,17 +73,58 @@ class RunFolder:
                 raise RecipeError(
                     f"{self.path} was interrupted under another recipe ({self.recipe}): restore it, or start afresh"
                 )
-            states = self.state.glob("epoch=*.ckpt")
-            return max(states, key=lambda path: int(path.stem.partition("=")[2]), default=None)
+            states = sorted(self.state.glob("epoch=*.ckpt"), key=lambda path: -int(path.stem.partition("=")[2]))
+            return next(filter(whole, states), None)
         self.close()
         self.metrics.unlink(missing_ok=True)
         self.recipe.write_text(recipe.model_dump_json())
         return None
 
+    def finished(self, recipe: BaseRecipe) -> bool:
+        """Return whether the folder holds the finished run of a recipe.
+
+        Raises:
+            RecipeError: It holds that of another recipe, which must not be lost by mistake.
+        """
+        if self.recipe.exists() or not all(
+            (self.path / name).is_file() for name in (checkpoint.WEIGHTS, checkpoint.CONFIG)
+        ):
+            return False
+        if checkpoint.read_config(self.path).recipe != recipe:
+            raise RecipeError(
+                f"{self.path} holds the finished run of another recipe: `rm -r {self.path}`, or leave out --resume, "
+                "to train anew"
+            )
+        return True
+
     def close(self) -> None:
         """Remove what only a resumed run needs."""
         shutil.rmtree(self.state, ignore_errors=True)
         self.recipe.unlink(missing_ok=True)
+
+
+def whole(state: Path) -> bool:
+    """Return whether a state can be read: a kill or a full disk may have left a part of the newest."""
+    try:
+        torch.load(state, map_location="cpu", weights_only=True)
+    except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
+        warnings.warn(f"{state}: left out, as it cannot be read: {error}", stacklevel=2)
+        return False
+    return True
+
+
+class StateIO(TorchCheckpointIO):
+    """Replace a state in one step, once its bytes are on the disk."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Write a state; see the base class."""
+        del storage_options
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with replacing(Path(path)) as aside:
+                torch.save(checkpoint, aside)
+        except (OSError, RuntimeError) as error:  # torch reports a full disk by either
+            raise RunError(f"{path}: expected to save the state of the training but: {error}") from error
 
 
 def expect_room(folder: Path, needed: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import lightning.pytorch as pl
 
 from training.files import replacing
+from training.fit.record.folder import RunError
 
 #: The columns beside the metric, which has the problem's name for it.
 COMMON = ("epoch", "loss", "rate", "seconds")
@@ -37,7 +39,11 @@ class RunLog(pl.Callback):
         self.started = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
-        """Append the epoch's row."""
+        """Append the epoch's row.
+
+        Raises:
+            RunError: The loss or the metric is no finite number: later epochs would be none, either.
+        """
         metrics = trainer.callback_metrics
         row = {
             "epoch": trainer.current_epoch,
@@ -47,6 +53,12 @@ class RunLog(pl.Callback):
             "seconds": f"{time.perf_counter() - self.started:.1f}",
         }
         self.write([*read(self.path), row])
+        for name in ("loss", self.metric):
+            if not math.isfinite(metrics[name].item()):
+                raise RunError(
+                    f"{self.path}: the training diverged: {name} is {row[name]} after epoch {trainer.current_epoch}. "
+                    f"A lower fit.learning_rate may help; samples whose truth is zero everywhere have no relative error"
+                )
 
     def write(self, rows: list[dict[str, Any]]) -> None:
         """Replace the file in one step."""

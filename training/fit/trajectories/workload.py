@@ -119,7 +119,11 @@ class TrajectoryWorkload(OwnWorkload):
 
         They are without errors: rollouts have error estimates by frame, which `measure` takes from validation samples.
         """
-        del network, fresh
+        del network
+        if fresh:
+            raise ScopeError(
+                f"{self.recipe.name}: trajectories are calibrated by those of the run, not by new --samples"
+            )
         fitted, held, test = (self.states(self.samples.split(split)) for split in ("train", "validation", "test"))
         return CalibrationSamples([fitted], [held], [test])
 

@@ -18,6 +18,8 @@ from training.user_error import UserError
 
 NUMERIC = "fiub"
 """Kinds of dtype that become float32."""
+FEWEST = 4
+"""The least number of points along an axis."""
 
 
 class DataError(UserError):
@@ -193,10 +195,10 @@ def field_shape(
 
 
 def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
-    """Refuse fields on different grids, in one file or over several.
+    """Refuse fields on different grids, in one file or over several, and on grids of too few points.
 
     Raises:
-        DataError: Two grids differ.
+        DataError: Two grids differ, or an axis is too short.
     """
     rank = len(problem.axes)
     fields = [name for name in columns if name not in problem.parameters]
@@ -208,6 +210,12 @@ def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
                     f"{one.label} has the grid {one.shape[-rank:]} and {lead.label} {lead.shape[-rank:]}; "
                     "expected one grid for all fields"
                 )
+    for axis, side in zip(problem.axes, lead.shape[-rank:], strict=True):
+        if side < FEWEST:
+            raise DataError(
+                f"{lead.label} has {side} points along the axis {axis!r}; expected at least {FEWEST}: name few layers "
+                "as `components` of a vector field instead"
+            )
 
 
 def check_frames(problem: ProblemFile, columns: dict[str, Column]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -144,11 +144,21 @@ def draft(file: DataFile, files: Sequence[Path]) -> Draft:
         if one.samples == samples and all(side == 1 for side in one.shape[1:]) and not one.shared:
             made.tensors.append(Tensor(wire_name(one.name), one, "parameters"))
     assign_roles(made)
+    keep_apart(made)
     for axis, side in zip(axes, sides, strict=True):
         made.axes[wire_name(axis)] = axis_entry(made, file, axis, side)
     if made.moving:
         made.step = time_step(made, file)
     return made
+
+
+def keep_apart(made: Draft) -> None:
+    """Append numbers to names that several arrays would have on the wire."""
+    seen: Counter[str] = Counter()
+    for index, tensor in enumerate(made.tensors):
+        seen[tensor.name] += 1
+        if seen[tensor.name] > 1:
+            made.tensors[index] = replace(tensor, name=f"{tensor.name}_{seen[tensor.name]}")
 
 
 def time_step(made: Draft, file: DataFile) -> float:
@@ -224,9 +234,7 @@ def assign_roles(made: Draft) -> None:
         last = open_[-1].name
         known = {tensor.name: "inputs" if have_output or tensor.name != last else "outputs" for tensor in open_}
         made.remarks.append("guessed: which fields are inputs and which are outputs")
-    made.tensors = [
-        tensor if tensor.role else Tensor(**{**vars(tensor), "role": known[tensor.name]}) for tensor in made.tensors
-    ]
+    made.tensors = [tensor if tensor.role else replace(tensor, role=known[tensor.name]) for tensor in made.tensors]
     if not made.of("inputs") or not made.of("outputs"):
         found = ", ".join(tensor.array.name for tensor in made.tensors)
         raise DraftError(f"expected at least one input field and one output field but found {found}")
@@ -250,11 +258,19 @@ def axis_entry(made: Draft, file: DataFile, axis: str, side: int) -> dict[str, A
     if coordinates is None or len(coordinates) != side:
         made.remarks.append(f"guessed: axis {axis} has length 1 and its points are the centres of cells")
         return entry
-    return entry | spacing(np.asarray(coordinates, dtype=np.float64), periodic=entry["boundary"] == "periodic")
+    positions = np.asarray(coordinates, dtype=np.float64)
+    if not np.allclose(np.diff(positions), np.diff(positions).mean(), rtol=1e-2):
+        entry["length"] = rounded(float(np.ptp(positions))) or 1.0
+        made.remarks.append(
+            f"axis {axis} is not equally spaced, and the model takes its points as the centres of equal cells: "
+            "interpolate the data to equal spacing if it has to serve other grids"
+        )
+        return entry
+    return entry | spacing(positions, periodic=entry["boundary"] == "periodic")
 
 
 def spacing(coordinates: NDArray[np.float64], *, periodic: bool) -> dict[str, Any]:
-    """Return length and point rule of equally spaced coordinates; of others the length alone."""
+    """Return length and point rule of equally spaced coordinates."""
     step = float(coordinates[-1] - coordinates[0]) / max(1, len(coordinates) - 1)
     centred = np.isclose(coordinates[0], step / 2, rtol=1e-3)
     if periodic:

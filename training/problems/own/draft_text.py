@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 from training.problems.own.draft import Draft, Tensor
+
+UNSEEN = re.compile(r"[\x00-\x1f\x7f]+")  # no comment holds these
 
 
 def toml(made: Draft) -> str:
     """Write a draft as a problem file, what was guessed in comments at its head."""
-    lines = [f"# {remark}" for remark in made.remarks]
+    lines = [f"# {UNSEEN.sub(' ', remark)}" for remark in made.remarks]
     lines += [f'name = "{made.name}"', f'title = "{made.name}"', 'equation = ""', "", "[data]"]
     lines += [f"files = [{', '.join(quoted(name) for name in made.files)}]", f'format = "{made.format}"']
     lines += ["validation = 0.1", "test = 0.1"]
@@ -37,5 +42,4 @@ def entries(tensor: Tensor) -> list[str]:
 
 def quoted(text: str) -> str:
     """Write a TOML string."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # which JSON allows

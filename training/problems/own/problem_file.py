@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +11,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -21,6 +19,7 @@ from pydantic import (
 )
 
 from physics import registry as classical
+from training.files import read_toml
 from training.problems.registry import PROBLEMS
 from training.user_error import UserError
 
@@ -49,7 +48,7 @@ def checked_share(value: float | int) -> float | int:  # noqa: PYI041 -- annotat
     """
     if 0 < value < 1:
         return value
-    if value >= 1 and float(value).is_integer():
+    if value >= 1 and value == value // 1:
         return int(value)
     raise ValueError("expected a share between 0 and 1 or a whole number of samples")
 
@@ -65,7 +64,7 @@ def is_taken(name: str) -> bool:
 class Section(BaseModel):
     """A table of the problem file; an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class DataSection(Section):
@@ -220,7 +219,7 @@ class ProblemFile(Section):
     axes: dict[Name, AxisSection] = Field(min_length=1, max_length=AXES)
     symmetries: SymmetrySection = SymmetrySection()
     time: TimeSection | None = None
-    seed: NonNegativeInt = 1127802
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1127802
 
     @field_validator("symmetries")
     @classmethod
@@ -250,8 +249,11 @@ class ProblemFile(Section):
         if vectors := [name for name, section in fields.items() if section.components and self.symmetries.exact]:
             raise ValueError(f"symmetries.exact: expected none with vector fields ({', '.join(vectors)})")
         positive = [name for name, section in fields.items() if section.positive]
-        if positive and "negate" in self.symmetries.exact:
-            raise ValueError(f"symmetries.exact: negate does not hold for positive fields ({', '.join(positive)})")
+        signs = [name for name in self.symmetries.exact if name == "negate" or name.startswith("reflect_")]
+        if positive and signs:
+            raise ValueError(
+                f"symmetries.exact: {', '.join(signs)} does not hold for positive fields ({', '.join(positive)})"
+            )
         return self
 
     @model_validator(mode="after")
@@ -318,13 +320,7 @@ def read_problem_file(path: Path) -> ProblemFile:
         ProblemFileError: It is missing, no TOML, has an unknown key or a wrong value, or a built-in problem's name.
     """
     try:
-        document = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ProblemFileError(f"{path}: expected a problem file but it cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ProblemFileError(f"{path}: expected TOML but found an error: {error}") from error
-    try:
-        found = ProblemFile.model_validate(document)
+        found = ProblemFile.model_validate(read_toml(path))
     except ValidationError as error:
         faults = "; ".join(fault(one) for one in error.errors(include_url=False))
         raise ProblemFileError(f"{path}: {faults}") from error
@@ -351,7 +347,7 @@ def data_files(problem: ProblemFile, folder: Path) -> list[Path]:
     found: list[Path] = []
     for pattern in problem.data.files:
         fitting = [Path(pattern)] if Path(pattern).is_absolute() else sorted(folder.glob(pattern))
-        if not fitting or not all(path.exists() for path in fitting):
+        if not fitting or not all(path.is_file() or path.is_dir() for path in fitting):
             raise ProblemFileError(f"data.files: expected files for {pattern!r} in {folder} but there are none")
         found += fitting
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -216,6 +217,72 @@ def test_what_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=message) as error, open_file(tmp_path / name):
         pass
     assert name in str(error.value)
+
+
+def tensors_of_torch(path: Path, **values: torch.Tensor) -> Path:
+    torch.save(values, path)
+    return path
+
+
+def test_torch_s_own_types_are_read_as_numbers(tmp_path: Path) -> None:
+    exact = torch.arange(60.0).reshape(5, 3, 4)
+    path = tensors_of_torch(tmp_path / "set.pt", x=exact.bfloat16(), y=exact.clone().requires_grad_(), z=exact.half())
+    with open_file(path) as found:
+        for name, dtype in {"x": "f4", "y": "f4", "z": "f2"}.items():
+            assert found.array(name).dtype == dtype
+            assert np.array_equal(found.array(name).read(1, 3), exact[1:3].numpy())
+
+
+def test_a_sparse_tensor_is_refused(tmp_path: Path) -> None:
+    path = tensors_of_torch(tmp_path / "set.pt", x=torch.eye(3).to_sparse())
+    with pytest.raises(ReadError, match=r"set\.pt: .*'x' is torch.sparse_coo"), open_file(path):
+        pass
+
+
+def external_storage(path: Path, secret: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a/k", (2, 4), "u1", external=[(str(secret), 0, 8)])
+
+
+def virtual(path: Path, secret: Path) -> None:
+    write_hdf5(secret, {"x": np.ones((2, 4))})
+    layout = h5py.VirtualLayout((2, 4), "f8")
+    layout[:] = h5py.VirtualSource(secret, "x", (2, 4))
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("a/k", layout)
+
+
+def external_link(path: Path, secret: Path) -> None:
+    write_hdf5(secret, {"x": np.ones((2, 4))})
+    with h5py.File(path, "w") as file:
+        file["a/k"] = h5py.ExternalLink(str(secret), "x")
+
+
+OTHERS = {"external storage": external_storage, "a virtual data set": virtual, "a link to another file": external_link}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("suffix", ["h5", "mat", "nc"])
+def test_a_file_that_reads_another_file_is_refused(kind: str, suffix: str, tmp_path: Path) -> None:
+    secret, path = tmp_path / "secret", tmp_path / f"data.{suffix}"
+    secret.write_bytes(b"passwords")
+    OTHERS[kind](path, secret)
+    with pytest.raises(ReadError, match=f"'a/k' is {kind}, which is not read"), open_file(path):
+        pass
+
+
+def test_a_zarr_store_that_links_to_another_file_is_refused(arrays: Arrays, tmp_path: Path) -> None:
+    write_zarr(tmp_path / "data.zarr", arrays)
+    (tmp_path / "data.zarr" / "k" / "c" / "9").symlink_to(tmp_path)
+    with pytest.raises(ReadError, match="without links"), open_file(tmp_path / "data.zarr"):
+        pass
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_refused_before_anything_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "data.h5")
+    with pytest.raises(ReadError, match="found a pipe"), open_file(tmp_path / "data.h5"):
+        pass
 
 
 def test_an_array_that_is_not_there_is_named_beside_those_that_are(arrays: Arrays, tmp_path: Path) -> None:

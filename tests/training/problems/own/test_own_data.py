@@ -31,6 +31,7 @@ from training.problems.own.problem_file import (
     data_files,
     read_problem_file,
 )
+from training.user_error import UserError
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "own_data"
 HEAT = """
@@ -155,6 +156,10 @@ BAD: dict[str, tuple[Callable[[], Arrays], str]] = {
     "strings": (spoil("k", lambda k: np.full(k.shape, b"a")), r"'k' holds \|S1; expected real numbers"),
     "constant output": (spoil("T", np.ones_like), "'T' is 1 everywhere: nothing to learn"),
     "a sample in two splits": (twice, r"samples 3 \(training\) and 19 \(test\) have equal inputs"),
+    "two layers": (
+        lambda: {name: value[:, :2] if value.ndim > 1 else value for name, value in heat().items()},
+        r"'k' has 2 points along the axis 'row'; expected at least 4: name few layers as `components`",
+    ),
     "a bad number": (spoil("wind", put((6,), np.inf)), "'wind' is inf at sample 6; expected"),
     "a number out of bounds": (spoil("wind", put((6,), 1.5)), "'wind' is 1.5 at sample 6; expected at most 1.0"),
 }
@@ -197,6 +202,15 @@ FAULTS = {
     ("[inputs.source]", "[inputs.source"): "expected TOML but found an error",
     ("[inputs.source]", '[inputs.source]\ncomponents = ["x", "y"]'): "expected none with vector fields .source.",
     ('"flip_row"', '"negate"'): "negate does not hold for positive fields .conductivity.",
+    ('"flip_row"', '"reflect_row"'): "reflect_row does not hold for positive fields .conductivity.",
+    ("length = 2.0", "length = inf"): "axes.column.length: Input should be a finite number",
+    ("length = 2.0", "length = " + "1" * 10_000): "expected TOML but found an error: Exceeds the limit",
+    ("length = 2.0", "length = " + "[" * 100_000): "expected TOML but found tables or arrays nested too deeply",
+    ("length = 2.0", f"length = 2.0 # {'x' * (1 << 20)}"): "expected at most 1048576 bytes",
+    (
+        'files = ["heat.h5"]',
+        f'files = ["heat.h5"]\ntest = {"1" * 4000}.5',
+    ): r"data\.test\.float: Input should be a finite number",
     ("[symmetries]", "[time]\nstep = 0.1\n[symmetries]"): "outputs.temperature: expected one input with the key 'T'",
     ("[symmetries]", "[time]\nstep = -0.1\n[symmetries]"): "time.step: Input should be greater than 0",
     ('files = ["heat.h5"]', 'files = ["heat.h5"]\ntest = 1.5'): "data.test: expected a share between 0 and 1",
@@ -208,7 +222,7 @@ FAULTS = {
 def test_a_fault_of_the_problem_file_is_named_with_its_key(change: tuple[str, str], tmp_path: Path) -> None:
     path = tmp_path / "heat.toml"
     path.write_text(HEAT.replace(*change))
-    with pytest.raises(ProblemFileError, match=FAULTS[change]) as error:
+    with pytest.raises(UserError, match=FAULTS[change]) as error:
         read_problem_file(path)
     assert str(error.value).startswith(str(path))
 
@@ -216,7 +230,7 @@ def test_a_fault_of_the_problem_file_is_named_with_its_key(change: tuple[str, st
 def test_missing_files_are_named(problem: ProblemFile, tmp_path: Path) -> None:
     with pytest.raises(ProblemFileError, match=r"expected files for 'heat\.h5'"):
         data_files(problem, tmp_path)
-    with pytest.raises(ProblemFileError, match="expected a problem file"):
+    with pytest.raises(UserError, match=r"none\.toml: expected a TOML file"):
         read_problem_file(tmp_path / "none.toml")
 
 
@@ -311,6 +325,26 @@ def drafted(path: Path, folder: Path) -> ProblemFile:
     with open_file(path) as file:
         (folder / "problem.toml").write_text(toml(draft(file, [path])))
     return read_problem_file(folder / "problem.toml")
+
+
+def test_a_draft_says_where_points_are_not_equally_spaced(tmp_path: Path) -> None:
+    pdebench(tmp_path / "darcy.hdf5")
+    with h5py.File(tmp_path / "darcy.hdf5", "r+") as file:
+        file["x-coordinate"][:] = 1 - np.cos(np.pi * np.arange(8) / 7)  # Chebyshev points
+    problem = drafted(tmp_path / "darcy.hdf5", tmp_path)
+    assert "# axis x is not equally spaced" in (tmp_path / "problem.toml").read_text()
+    assert (problem.axes["x"].points, problem.axes["x"].length) == ("cells", 2.0)
+    assert problem.axes["y"].points == "nodes"
+
+
+def test_a_draft_is_toml_whatever_the_names_and_meanings_are(tmp_path: Path) -> None:
+    write(tmp_path / "heat.h5", {'k "\n\t\x7f': heat()["k"], "K": heat()["f"], "T": heat()["T"]})
+    with h5py.File(tmp_path / "heat.h5", "r+") as file:
+        file["T"].attrs.update(long_name="temperature\nin the plate\r\x01", units="°C \\ \U0001f321")
+    problem = drafted(tmp_path / "heat.h5", tmp_path)
+    assert problem.outputs["t"].meaning == "temperature\nin the plate\r\x01"
+    assert problem.outputs["t"].units == "°C \\ \U0001f321"
+    assert {section.key for section in problem.inputs.values()} == {'k "\n\t\x7f', "K"}
 
 
 @pytest.mark.parametrize("name", ["darcy", "poisson", "neuralop_darcy", "kuramoto_sivashinsky"])

@@ -1,0 +1,114 @@
+"""Research beside the main line: memorisation, the closed form, ablations, checkpoints of the published implementation.
+
+python -m research memorise
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from research import ablation
+from research.closed_form import closed_form
+from research.importing import provenance, reference
+from research.importing.arguments import Example
+from research.importing.summary import summary
+from research.memorisation.command import memorise
+from training.commands import DataFolder, Overrides, corrected
+from training.recipes import recipe as config
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
+app.command()(memorise)
+app.command()(closed_form)
+console = Console(stderr=True)
+
+
+@app.command()
+def ablate(
+    recipe: Annotated[str, typer.Argument(help="A recipe: a name such as darcy-quick, or a TOML file.")],
+    vary: Annotated[
+        list[str], typer.Option("--vary", help="A key and its values: --vary operator.steps=0,4. Repeatable.")
+    ],
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="The folder of the runs; finished ones are not repeated.")] = Path(
+        "runs/ablation"
+    ),
+    data: DataFolder = Path("data"),
+    json: Annotated[Path | None, typer.Option(help="Write all rows to this file, after each one.")] = None,
+) -> None:
+    """Train a recipe, then once more for every change of a key, and print the errors.
+
+    Errors are those of the validation samples. Each row is one training, so
+    differences of a few per cent are chance.
+
+    python -m research ablate darcy-ablation --vary operator.steps=0,4 --vary fit.h1=0
+    """
+    plan = ablation.Plan(config.find(recipe), tuple(overrides or ()), tuple(vary))
+    rows: list[ablation.Row] = []
+    for row in ablation.ablate(plan, out, data):
+        rows.append(row)
+        console.print(f"{row.change}: {row.relative_l2}")
+        if json:
+            ablation.write(plan, rows, json)
+    table = Table(*ablation.HEADER, title=f"{recipe}: effect of each change on the error of validation samples")
+    for cells in ablation.cells(rows):
+        table.add_row(*cells)
+    Console().print(table)
+
+
+@app.command()
+def import_reference(
+    file: Annotated[Path, typer.Argument(metavar="FILE.pt", help="A state dict that the reference's scripts saved.")],
+    example: Annotated[Example, typer.Option(help="Which of the reference's examples the file comes from.")],
+    out: Annotated[Path, typer.Option(help="The checkpoint folder to write.")],
+    settings: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE.json", help="The network's constructor arguments, as JSON."),
+    ] = None,
+    normaliser: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.npz",
+            help="Arrays mean, std, eps of the output; input_mean, input_std, input_eps of the input.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="FILE.h5", help="Samples in this project's layout, see `data`.")
+    ] = None,
+    grid: Annotated[int | None, typer.Option(min=3, help="Points per axis of the fields it was trained on.")] = None,
+    whole_model: Annotated[
+        bool, typer.Option("--whole-model", help="FILE.pt is a pickled model; none of its code is run.")
+    ] = False,
+) -> None:
+    """Convert a checkpoint of the published implementation (scaomath/galerkin-transformer).
+
+    Keys and shapes determine widths, heads, layers, norms and the decoder. They
+    do not determine activations, the attention's type within its family, or the
+    grids: pass these by --config, such as {"attention_type": "galerkin",
+    "subsample_nodes": 3, "subsample_attn": 10}. Everything else has the
+    example's default and is listed as assumed.
+
+    Files of darcy and darcy_inverse lack the normalisers, without which the
+    outputs are meaningless. Pass them by --normaliser, or pass --data to compute
+    them from training samples; with --data the error is measured, too.
+
+    python -m research import-reference darcy.pt --example darcy --data darcy.h5 --out imported/darcy
+    """
+    imported = reference.import_reference(
+        reference.Request(file, example, settings, normaliser, data, grid, whole_model)
+    )
+    reference.save(imported, out)
+    console.print(summary(imported))
+    for row in imported.card["errors"]:
+        console.print(f"relative L2 error {row['relative_l2']} on {row['fields']} test fields, points {row['grid']}")
+    console.print(f"{provenance.CAVEAT}\n\nnext: python -m training evaluate {out}\n      python -m export {out}")
+    typer.echo(out)
+
+
+def main() -> None:
+    """Run the commands; errors that the user can correct are printed as one line."""
+    corrected(app)

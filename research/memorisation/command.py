@@ -1,0 +1,66 @@
+"""The command `python -m research memorise`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from tqdm import tqdm
+
+from research.memorisation.cells import tables
+from research.memorisation.experiments import EXPERIMENTS
+from research.memorisation.record import Record, complete
+
+
+def memorise(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(help=f"Any of {', '.join(EXPERIMENTS)}; all by default.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="The folder of the rows, <experiment>.json; rows in it are not computed again.")
+    ] = Path("docs/memorisation"),
+    plot: Annotated[Path | None, typer.Option(help="Draw all experiments into this file.")] = None,
+) -> None:
+    """Measure what one layer of rank-1 attention memorises, beside hardmax, full rank and a constructed head.
+
+    Sequences are random sets of tokens with random labels, unless the
+    experiment says otherwise; `entities` reads WNUT-17 and UNER English-EWT
+    from the folder that DATA_PATH names; `context` draws ambiguous words. An interrupted command continues where
+    it stopped. All experiments take twenty minutes of one core.
+
+    python -m research memorise sequences --out runs/memorisation --plot memorisation.png
+    """
+    wanted = experiments or list(EXPERIMENTS)
+    if unknown := [name for name in wanted if name not in EXPERIMENTS]:
+        raise typer.BadParameter(f"expected some of {', '.join(EXPERIMENTS)} but got {', '.join(unknown)}")
+    records = [measured(name, out) for name in wanted]
+    console = Console()
+    for record in records:
+        for table in tables(record):
+            console.print(table)
+    if plot:
+        picture(records, plot)
+
+
+def measured(experiment: str, folder: Path) -> Record:
+    """Run the missing trials of an experiment, with a bar."""
+    trials = list(EXPERIMENTS[experiment]())
+    with tqdm(total=len(trials), desc=experiment, disable=None) as bar:
+        return complete(experiment, trials, folder / f"{experiment}.json", bar.update)
+
+
+def picture(records: Sequence[Record], target: Path) -> None:
+    """Draw the records; the library is part of the development environment only.
+
+    Raises:
+        BadParameter: The library is missing.
+    """
+    try:
+        from research.memorisation.panels import draw  # noqa: PLC0415 -- training itself needs no matplotlib
+    except ModuleNotFoundError as error:
+        message = f"it needs {error.name}, which is not installed: pip install {error.name}"
+        raise typer.BadParameter(message, param_hint="--plot") from error
+    draw(records, target)

@@ -1,0 +1,1 @@
+"""Recipes MODEL/PRESET.toml of research."""

