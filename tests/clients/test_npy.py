@@ -99,5 +99,5 @@ def test_an_enormous_declared_shape_allocates_nothing() -> None:
 
 
 def test_a_long_header_is_refused_before_it_is_read() -> None:
-    with pytest.raises(InvalidResponse, match="header is not readable"):
+    with pytest.raises(InvalidResponse, match="expected 4000000000 bytes got 64"):
         decode(b"\x93NUMPY\x02\x00" + (4_000_000_000).to_bytes(4, "little") + b" " * 64)

@@ -20,6 +20,8 @@ from petrov_client import (
     UnknownModel,
     Where,
 )
+from petrov_client._flow import perform
+from petrov_client._quality import Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

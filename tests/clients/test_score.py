@@ -31,6 +31,8 @@ from petrov_client import (
     score,
 )
 from petrov_client._codecs import encode_npy as encode
+from petrov_client._kept import Kept
+from petrov_client._score import write
 from tests import toy_fields, toy_gauges
 from tests.conftest import ready, wait_until
 
