@@ -194,7 +194,7 @@ def http_service() -> Iterator[HttpService]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_POST = respond  # noqa: N815  the names that http.server looks for
+        do_GET = do_POST = do_DELETE = respond  # noqa: N815  the names that http.server looks for
 
         def log_message(self, *_: Any) -> None:
             """Keep quiet."""

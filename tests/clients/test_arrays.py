@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petrov_client import GridInfo, InvalidInput, InvalidResponse, ModelInfo, TensorInfo, Where
-from petrov_client._values import arrays
-from petrov_client._values.arrays import PredictionOutput, check_input
-from petrov_client._values.quality import Response
+from petrov_client import _arrays as arrays
+from petrov_client._arrays import PredictionOutput, check_input
+from petrov_client._quality import Response
 
 if TYPE_CHECKING:
     from pathlib import Path

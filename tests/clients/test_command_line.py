@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from petrov_client._wire.npy import encode
+from petrov_client._codecs import encode_npy as encode
 from physics import darcy
 from serving.version import VERSION
 from tests import toy_fields, toy_gauges

@@ -33,9 +33,10 @@ from petrov_client import (
     UnknownModel,
     Where,
 )
-from petrov_client._wire.npy import decode, encode
-from petrov_client._wire.over_http import retry_after
-from petrov_client._wire.retry import ATTEMPTS, Attempts
+from petrov_client._codecs import decode_npy as decode
+from petrov_client._codecs import encode_npy as encode
+from petrov_client._flow import ATTEMPTS, Attempts
+from petrov_client._http import retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,18 +12,18 @@ import pytest
 
 from petrov_client import AsyncClient, Client, DeadlineExceeded, InvalidInput, Inversion, RequestError, UnknownModel
 from petrov_client.__main__ import main
-from petrov_client._wire.inversion import sensors, status
-from petrov_client._wire.over_http import problem_fault
+from petrov_client._http import problem_fault
+from petrov_client._inversion import sensors, status
 from physics import darcy
 from physics.numerics.grid import axis
 from physics.posterior.sensors import Sensors, lattice
+from tests.clients.conftest import AnyClient
 from tests.conftest import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.clients.conftest import AnyClient
     from tests.conftest import Gateway
 
 GRID, SENSORS = (11, 13), lattice(5)
@@ -143,3 +143,19 @@ def test_a_table_without_noise_is_refused(tmp_path: Path) -> None:
     np.savetxt(tmp_path / "sensors.csv", np.ones((3, 3)), delimiter=",")
     with pytest.raises(ValueError, match=r"expected 4 columns \(row, column, value, noise\)"):
         sensors(tmp_path / "sensors.csv", None)
+
+
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_a_repeated_request_for_a_job_has_the_same_key(kind: str, http_service: Any) -> None:
+    accepted = (202, {"Content-Type": "application/json"}, b'{"id": "j"}')
+    problem = (422, {"Content-Type": "application/problem+json"}, b'{"status": 422, "detail": "no"}')
+    busy = (503, {"Retry-After": "0"}, b"")
+    path = "/v1/models/toy/inversions"
+    http_service.replies = {path: [busy, accepted, accepted], f"{path}/j?wait=20.0": [problem], f"{path}/j": [problem]}
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match="no"):
+            AnyClient(kind).call(http_service.address, "invert", "toy", [[0.5, 0.5]], [1.0], 0.1)
+    keys = [headers["idempotency-key"] for method, _, headers in http_service.seen if method == "POST"]
+    assert len(keys) == 3
+    assert keys[0] == keys[1] != keys[2]
+    assert [method for method, _, _ in http_service.seen].count("DELETE") == 2

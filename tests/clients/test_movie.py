@@ -11,14 +11,15 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from petrov_client._files import frame_files, local, movies
-from petrov_client._values.models import model_info
+from petrov_client import _files as local
+from petrov_client import _trajectories as trajectories
+from petrov_client._models import model_info
 from tests import toy_rollouts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from petrov_client._values.models import ModelInfo
+    from petrov_client._models import ModelInfo
 
 FRAMES, SIDE = 5, 64
 
@@ -43,7 +44,7 @@ def pictures(path: Path) -> list[Any]:
 @pytest.mark.parametrize("axes", [("x",), ("row", "column")])
 def test_a_movie_has_a_picture_per_frame(tmp_path: Path, axes: tuple[str, ...]) -> None:
     state = np.random.default_rng(0).random((1, FRAMES, *[16] * len(axes)), np.float32)
-    movies.write(tmp_path / "out.mp4", {"state": state}, described(axes))
+    trajectories.write_movie(tmp_path / "out.mp4", {"state": state}, described(axes))
     found = pictures(tmp_path / "out.mp4")
     assert len(found) == FRAMES
     assert all(np.abs(one - other).max() > 20 for one, other in pairwise(found))
@@ -51,15 +52,15 @@ def test_a_movie_has_a_picture_per_frame(tmp_path: Path, axes: tuple[str, ...]) 
 
 def test_a_movie_shows_one_sample(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a movie shows one sample, and there are 2"):
-        movies.write(tmp_path / "out.mp4", {"state": np.zeros((2, FRAMES, 16), np.float32)}, described())
+        trajectories.write_movie(tmp_path / "out.mp4", {"state": np.zeros((2, FRAMES, 16), np.float32)}, described())
 
 
 def test_what_no_movie_can_show_is_an_error_at_the_first_frame(tmp_path: Path) -> None:
     frame, info = {"state": np.zeros((2, 16), np.float32)}, described()
     with pytest.raises(ValueError, match="a movie shows one sample, and there are 2"):
-        frame_files.check_frame(tmp_path / "out.mp4", frame, info)
-    frame_files.check_frame(tmp_path / "out.mp4", {"state": frame["state"][0]}, info)
-    frame_files.check_frame(tmp_path / "out.h5", frame, info)
+        trajectories.check_frame(tmp_path / "out.mp4", frame, info)
+    trajectories.check_frame(tmp_path / "out.mp4", {"state": frame["state"][0]}, info)
+    trajectories.check_frame(tmp_path / "out.h5", frame, info)
 
 
 def test_a_missing_library_is_named_before_anything_is_computed(

@@ -20,6 +20,8 @@ from petrov_client import (
     UnknownModel,
     Where,
 )
+from petrov_client._flow import perform
+from petrov_client._quality import Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,9 +154,10 @@ def test_the_client_checks_the_limits_of_the_card(
 
 def test_the_gateway_s_own_refusal_has_the_same_class_and_location(addresses: tuple[str, str]) -> None:
     with Client(f"http://{addresses[0]}") as client:
-        call = client._wire.prediction(client.model("blur"), None, {"coefficient": np.full((1, 8, 8), -2, np.float32)})
+        inputs = {"coefficient": np.full((1, 8, 8), -2, np.float32)}
+        call = client._operations.wire.prediction(client.model("blur"), None, inputs, Options())
         with pytest.raises(InvalidInput, match="must be positive") as caught:
-            client._perform(call, 10.0)
+            client._run(perform(call, 10.0))
     assert caught.value.where == Where("coefficient", (0, 0, 0))
     assert caught.value.problem["type"] == "urn:petrov:problem:non-positive"
 

@@ -6,8 +6,8 @@ import importlib.util
 
 import pytest
 
-from petrov_client._values import progress
-from petrov_client._values.progress import reporting
+from petrov_client import _flow as progress
+from petrov_client._flow import reporting
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:

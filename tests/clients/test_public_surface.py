@@ -14,7 +14,7 @@ import pytest
 
 import petrov_client
 from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient, PetrovError, Where
-from petrov_client._values import exceptions
+from petrov_client import _errors as exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

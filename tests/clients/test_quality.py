@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from petrov_client import Client, GrpcClient, InvalidInput, OutsideTrainingWarning, Quality
-from petrov_client._values.quality import Options
+from petrov_client._quality import Options
 from physics import darcy
 from tests import toy_gauges
 

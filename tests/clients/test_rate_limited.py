@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from petrov_client import RateLimited, TooLarge, Unavailable, UnknownModel
-from petrov_client._wire.retry import ATTEMPTS, Attempts
+from petrov_client._flow import ATTEMPTS, Attempts
 
 PROBLEM = {"Content-Type": "application/problem+json"}
 BODY = b'{"type": "urn:petrov:problem:rate-limited", "title": "No", "status": 429, "detail": "over its rate"}'

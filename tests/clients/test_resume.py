@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from petrov_client import InvalidInput, OutsideTrainingWarning
-from petrov_client._requests.rollout import Rollouts
-from petrov_client._values.arrays import check_input
-from petrov_client._values.models import model_info
+from petrov_client._arrays import check_input
+from petrov_client._models import model_info
+from petrov_client._quality import Options
+from petrov_client._rollout import Rollouts
 from tests import toy_rollouts
 from tests.clients.conftest import KINDS
 from tests.clients.test_files import read
@@ -47,13 +48,12 @@ def test_a_killed_command_goes_on_behind_its_last_whole_frame(
     out, kept = tmp_path / "out.npy", tmp_path / "out.npy.partial"
     command = ["rollout", "growth", str(start), str(out), "--url", gateway.url, "--parameter", RATE]
     with subprocess.Popen([sys.executable, "-m", "petrov_client", *command, "--frames", "100000"]) as process:
-        wait_until(lambda: kept.exists() and kept.stat().st_size > 30 * U.nbytes)
+        wait_until(lambda: len(list(kept.glob("*.safetensors"))) > 30)
         process.kill()
         assert process.wait() < 0
     assert names(tmp_path) == {"start.npy", "out.npy.partial"}
-    os.truncate(kept, kept.stat().st_size - 1)  # as if the last frame had not reached the disk
-    # Three numbers of three samples, a flag and a checksum follow each frame.
-    whole = len(kept.read_bytes().partition(b"\n")[2]) // (U.nbytes + 3 * 3 * 4 + 5)
+    whole = len(list(kept.glob("*.safetensors"))) - 1
+    os.truncate(kept / f"{whole}.safetensors", U.nbytes)  # as if the last frame had not reached the disk
     wait_until(lambda: gateway.service.admission._requests == 0)
     before = frames_sent(gateway)
     done = petrov(*command, "--frames", whole + 20, "--resume")
@@ -80,11 +80,15 @@ def kept(petrov: Callable[..., Any], gateway: Gateway, tmp_path: Path) -> tuple[
 def test_frames_of_another_rollout_are_refused(petrov: Callable[..., Any], kept: tuple[Any, ...]) -> None:
     u, out = kept[2:4]
     path = out.with_name("out.h5.partial")
-    frames = path.read_bytes()
+
+    def contents() -> dict[str, bytes]:
+        return {entry.name: entry.read_bytes() for entry in path.iterdir()}
+
+    frames = contents()
 
     def refused(*options: object) -> str:
         done = petrov(*kept, "--frames", 12, "--resume", *options)
-        assert (done.returncode, path.read_bytes()) == (2, frames)
+        assert (done.returncode, contents()) == (2, frames)
         return str(done.stderr)
 
     assert "rate: expected 8.0 but found 9.0. Repeat" in refused("--parameter", "rate=8")
@@ -94,15 +98,62 @@ def test_frames_of_another_rollout_are_refused(petrov: Callable[..., Any], kept:
     assert re.search(
         r"u: expected 2 x 16 numbers with checksum \w+ but found 2 x 16 numbers with checksum \w+\.", found
     )
-    frames = b"\x89HDF the scores of a batch"
-    path.write_bytes(frames)
-    assert "expected the frames of a rollout in" in refused("--parameter", "rate=9")
+    (path / "job.json").unlink()
+    frames = contents()
+    assert f"expected unfinished results in {path} but it holds something else" in refused("--parameter", "rate=9")
+
+
+@pytest.mark.parametrize("name", ["job.json", "3.safetensors", "lock", ""])
+def test_a_symbolic_link_is_refused_in_a_sentence_and_not_followed(
+    petrov: Callable[..., Any], kept: tuple[Any, ...], tmp_path: Path, name: str
+) -> None:
+    path, other = tmp_path / "out.h5.partial" / name, tmp_path / "other"
+    path.rename(other)
+    path.symlink_to(other)
+    before = other.read_bytes() if name else names(other)
+    for resume in ([], ["--resume"]):
+        done = petrov(*kept, "--frames", 12, "--parameter", "rate=9", *resume)
+        assert done.returncode == 2
+        assert re.search("symbolic link|is none: remove it", done.stderr)
+        assert done.stderr.count("\n") == 1
+    assert (other.read_bytes() if name else names(other)) == before
+
+
+@pytest.mark.parametrize("content", [b"", b"[1", b"[" * 100_000, b"7", b"\xff"])
+def test_a_damaged_description_is_said_in_a_sentence(
+    petrov: Callable[..., Any], kept: tuple[Any, ...], tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "out.h5.partial" / "job.json").write_bytes(content)
+    done = petrov(*kept, "--frames", 12, "--parameter", "rate=9", "--resume")
+    assert done.returncode == 2
+    assert "out.h5.partial is damaged (job.json is not readable" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", None])
+def test_a_damaged_frame_is_said_and_computed_again(
+    petrov: Callable[..., Any], kept: tuple[Any, ...], tmp_path: Path, gateway: Gateway, content: bytes | None
+) -> None:
+    record = tmp_path / "out.h5.partial" / "3.safetensors"
+    whole = record.read_bytes()
+    record.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]) if content is None else content)
+    before = frames_sent(gateway)
+    with pytest.warns(OutsideTrainingWarning):
+        done = petrov(*kept, "--parameter", "rate=9", "--frames", 8, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "1 frames are damaged" in done.stderr
+    assert frames_sent(gateway) - before == 2 * 5
+    np.testing.assert_allclose(
+        read(tmp_path / "out.h5", "u")[1], toy_rollouts.compute(U[:1, :16], 9.0, 8)[0], rtol=1e-5
+    )
 
 
 def test_frames_that_are_all_there_are_not_asked_for(
     petrov: Callable[..., Any], kept: tuple[Any, ...], gateway: Gateway, tmp_path: Path
 ) -> None:
-    (tmp_path / ".out.h5.new").write_bytes(b"of a process that was killed while it wrote the file")
+    whole = tmp_path / "out.h5.partial" / "whole"  # of a process that was killed while it wrote the file
+    whole.mkdir()
+    (whole / "out.h5").write_bytes(b"half of it")
     before = frames_sent(gateway)
     with pytest.warns(OutsideTrainingWarning):  # of the frames that are there
         assert petrov(*kept, "--parameter", "rate=9", "--frames", 8, "--resume").returncode == 0
@@ -166,8 +217,8 @@ def test_a_state_of_several_frames_is_made_of_the_last_ones() -> None:
     u, made = np.split(np.random.default_rng(0).random((2, 6, 16), np.float32), 2, axis=1)
     checked = check_input(info, u)
     for count in range(4):
-        [piece] = Rollouts(checked, 9, earlier=[made[:, index] for index in range(count)]).pieces
+        [piece] = Rollouts(checked, Options(), 9, earlier=[made[:, index] for index in range(count)]).pieces
         np.testing.assert_array_equal(piece.inputs["u"], np.concatenate([u, made], 1)[:, count : count + 3])
         assert (piece.options().frames, piece.options().after) == (9 - count, count)
     with pytest.raises(InvalidInput, match=r"earlier frame 1 does not fit: expected a frame of shape \(2, 16\)"):
-        Rollouts(checked, 9, earlier=[made])
+        Rollouts(checked, Options(), 9, earlier=[made])

@@ -19,8 +19,8 @@ from petrov_client import (
     OutsideTrainingWarning,
     ServerFault,
 )
-from petrov_client._values import arrays
-from petrov_client._wire.multipart import Parts
+from petrov_client import _arrays as arrays
+from petrov_client._codecs import Parts
 from tests import toy_rollouts
 from tests.clients.conftest import KINDS, address_for
 from tests.conftest import wait_until

@@ -30,8 +30,9 @@ from petrov_client import (
     Unavailable,
     score,
 )
-from petrov_client._files import partial_file
-from petrov_client._wire.npy import encode
+from petrov_client._codecs import encode_npy as encode
+from petrov_client._kept import Kept
+from petrov_client._score import write
 from tests import toy_fields, toy_gauges
 from tests.conftest import ready, wait_until
 
@@ -44,7 +45,7 @@ ROOT = Path(__file__).parents[2]
 MEBIBYTE = 2**20
 NPY = {"Content-Type": "application/x-npy"}
 OUTPUTS = (TensorInfo("solution", ("batch", "row"), "1", "pressure"), TensorInfo("energy", ("batch",), "J", "energy"))
-JOB: partial_file.Job = {"model": "toy", "version": 1}
+JOB: dict[str, str | int] = {"model": "toy", "version": 1}
 KILLED_HALF_WAY = """
 import os, sys
 from petrov_client import score
@@ -232,7 +233,7 @@ def test_the_differences_of_jobs_are_named(gateway: Any, source: Path, tmp_path:
 
 def test_one_process_at_a_time(gateway: Any, source: Path, tmp_path: Path) -> None:
     with (
-        partial_file.Partial(tmp_path / "out.h5", JOB, OUTPUTS, [slice(0, 1)]),
+        Kept(tmp_path / "out.h5", JOB),
         pytest.raises(ValueError, match="another process has opened"),
     ):
         score("blur", source, tmp_path / "out.h5", [gateway.url])
@@ -302,23 +303,22 @@ def test_other_weights_with_the_same_version_are_detected(scripted: Scripted) ->
         scripted.run()
 
 
-def test_the_file_is_closed_and_still_claimed_when_it_is_renamed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rename, seen = Path.replace, list[bool]()
+def test_the_file_is_still_claimed_when_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename, seen = Path.replace, list[Path]()
 
     def observed(path: Path, target: Path) -> Path:
-        if path == partial.path:
-            seen.append(partial._file.closed)
+        if target == tmp_path / "out.h5":
+            seen.append(path)
             with pytest.raises(ValueError, match="another process has opened"):
-                partial_file.Partial(tmp_path / "out.h5", JOB, OUTPUTS[:1], [slice(0, 2)])
+                Kept(tmp_path / "out.h5", JOB)
         return rename(path, target)
 
     monkeypatch.setattr(Path, "replace", observed)
-    with partial_file.Partial(tmp_path / "out.h5", JOB, OUTPUTS[:1], [slice(0, 2)]) as partial:
-        partial.write(0, {"solution": np.ones((2, 3), np.float32)})
-        partial.finish()
-    assert seen == [True]
+    with Kept(tmp_path / "out.h5", JOB) as kept:
+        kept.add(0, {"solution": np.ones((2, 3), np.float32)})
+        write(kept, [slice(0, 2)], OUTPUTS[:1], JOB)
+    assert len(seen) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["out.h5"]
 
 
 @settings(max_examples=20, deadline=None)
@@ -340,14 +340,13 @@ def written(path: Path, sessions: list[list[int]]) -> None:
     pieces = [slice(start, min(start + 2, 11)) for start in range(0, 11, 2)]
     before: set[int] = set()
     for numbers in sessions:
-        with partial_file.Partial(path, JOB, OUTPUTS, pieces) as partial:
-            assert {number for number, done in enumerate(partial.done) if done} == before
+        with Kept(path, JOB) as kept:
+            assert kept.done == before
             for number in numbers:
-                partial.write(number, {name: array[pieces[number]] for name, array in outputs.items()})
-                partial.tally([number])
+                kept.add(number, {name: array[pieces[number]] for name, array in outputs.items()})
             before |= set(numbers)
             if len(before) == len(pieces):
-                partial.finish()
+                write(kept, pieces, OUTPUTS, JOB)
     with h5py.File(path) as file:
         assert {name: dataset[...].tolist() for name, dataset in file.items()} == {
             name: array.tolist() for name, array in outputs.items()
@@ -356,13 +355,12 @@ def written(path: Path, sessions: list[list[int]]) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(kept=st.floats(0, 1))
-def test_a_file_that_was_cut_short_is_begun_anew(tmp_path_factory: pytest.TempPathFactory, kept: float) -> None:
+def test_a_piece_that_was_cut_short_is_computed_again(tmp_path_factory: pytest.TempPathFactory, kept: float) -> None:
     folder = tmp_path_factory.mktemp("partial")
-    pieces = [slice(0, 2), slice(2, 3)]
-    with partial_file.Partial(folder / "out.h5", JOB, OUTPUTS[:1], pieces) as partial:
-        partial.write(0, {"solution": np.ones((2, 3), np.float32)})
-        partial.tally([0])
-    left = folder / "out.h5.partial"
+    with Kept(folder / "out.h5", JOB) as found:
+        for number in range(2):
+            found.add(number, {"solution": np.ones((2, 3), np.float32)})
+    left = folder / "out.h5.partial" / "0.safetensors"
     os.truncate(left, int(kept * (left.stat().st_size - 1)))
-    with partial_file.Partial(folder / "out.h5", JOB, OUTPUTS[:1], pieces) as partial:
-        assert partial.done == [False, False]
+    with Kept(folder / "out.h5", JOB) as found:
+        assert (found.done, found.damaged) == ({1}, {0})

@@ -24,10 +24,10 @@ from petrov_client import (
     Vocabulary,
     Where,
 )
+from petrov_client import _models as models
 from petrov_client.__main__ import main
-from petrov_client._values import models
-from petrov_client._values.arrays import check_input
-from petrov_client._values.vocabulary import vocabulary
+from petrov_client._arrays import check_input
+from petrov_client._models import vocabulary
 from tests import toy_sequences
 
 if TYPE_CHECKING:

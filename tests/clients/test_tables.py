@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console, Group
 
-from petrov_client._commands.measurements import measured
+from petrov_client._commands.show import measured
 
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
 

@@ -9,7 +9,7 @@
 
 `Client` and `AsyncClient` use the gateway's HTTP routes. `GrpcClient` and `AsyncGrpcClient` use its gRPC port and need
 the extra `[grpc]`. All four have the methods `models`, `model`, `predict` and `stream`, and raise the same exceptions
-(`petrov_client._values.exceptions` draws the tree). Over HTTP, `example` returns test samples and `reference` classical
+(`petrov_client._errors` draws the tree). Over HTTP, `example` returns test samples and `reference` classical
 solutions, and `invert` infers an input from measurements at sensors. xarray inputs give xarray outputs with the same
 dimensions and coordinates. `ModelInfo.encode` converts texts to tokens for a sequence model; `ModelInfo.decode`
 converts its logits to labels. `score` computes a whole file of any length, through several gateways, and resumes after
@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from petrov_client._async_client import AsyncClient
 from petrov_client._client import Client
-from petrov_client._requests.example import Example
-from petrov_client._score import Scored, score
-from petrov_client._values.exceptions import (
+from petrov_client._errors import (
     ConnectionFailed,
     DeadlineExceeded,
     InvalidInput,
@@ -41,10 +39,18 @@ from petrov_client._values.exceptions import (
     UnknownModel,
     Where,
 )
-from petrov_client._values.models import GridInfo, ModelInfo, ParameterInfo, TensorInfo
-from petrov_client._values.quality import IncompleteRolloutWarning, OutsideTrainingWarning, Quality
-from petrov_client._values.vocabulary import Choice, Vocabulary
-from petrov_client._wire.inversion import Inversion
+from petrov_client._inversion import Inversion
+from petrov_client._models import (
+    Choice,
+    Example,
+    GridInfo,
+    ModelInfo,
+    ParameterInfo,
+    TensorInfo,
+    Vocabulary,
+)
+from petrov_client._quality import IncompleteRolloutWarning, OutsideTrainingWarning, Quality
+from petrov_client._score import Scored, score
 
 if TYPE_CHECKING:
     from petrov_client._grpc_client import AsyncGrpcClient, GrpcClient

@@ -1,52 +1,62 @@
-"""The synchronous client over HTTP, and what it shares with the synchronous client over gRPC.
-
-Synchronous and asynchronous clients share everything but the statements that send, receive and wait: `_values.arrays`
-checks and cuts, `_wire.over_http` and `_wire.over_grpc` encode and decode, `_wire.retry` decides what is sent again.
-"""
+"""The synchronous client over HTTP, and what it shares with the synchronous client over gRPC: the public methods."""
 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import httpx2
 
-from petrov_client._requests.derivatives import Product, missing, name_of
-from petrov_client._requests.example import Example, query
-from petrov_client._requests.rollout import Rollouts, Trajectory
-from petrov_client._values.arrays import PredictionOutput, check_input
-from petrov_client._values.exceptions import InvalidResponse, PetrovError, RequestError, UnknownModel
-from petrov_client._values.models import checked_name
-from petrov_client._values.progress import Progress, reporting
-from petrov_client._values.quality import Options, warn
-from petrov_client._wire import inversion, over_http
-from petrov_client._wire.interface import PLAIN
-from petrov_client._wire.key import bearer, shown
-from petrov_client._wire.retry import TIMEOUT_SECONDS, Attempts, checked_timeout
+from petrov_client import _http as http
+from petrov_client import _inversion as inversion
+from petrov_client._flow import TIMEOUT_SECONDS, SyncDriver, checked_timeout
+from petrov_client._operations import Job, Operations
+from petrov_client._quality import Options
+from petrov_client._rollout import Rollouts
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
     from types import TracebackType
 
-    from petrov_client._requests.derivatives import Kind
-    from petrov_client._requests.rollout import Rollout
-    from petrov_client._values.arrays import PredictionInput
-    from petrov_client._values.models import ModelInfo
-    from petrov_client._values.quality import Outside, Response
-    from petrov_client._wire.interface import Call, Flow, Wire
-    from petrov_client._wire.inversion import Inversion
-
-T = TypeVar("T")
+    from petrov_client._flow import Progress
+    from petrov_client._grpc_client import GrpcWire
+    from petrov_client._inversion import Inversion
+    from petrov_client._models import Example, ModelInfo
+    from petrov_client._quality import Outside
 
 
-class SyncPredictor:
-    """The base of both synchronous clients; a subclass implements `_send` and `close`."""
+class Predictor:
+    """What all four clients hold: the wire format's operations, the time limit, and how they are shown."""
 
-    def __init__(self, wire: Wire, timeout: float) -> None:
-        self._wire = wire
+    in_flight: int
+
+    def __init__(self, wire: http.HttpWire | GrpcWire, address: str, api_key: str | None, timeout: float) -> None:
+        self._operations = Operations(wire, self.in_flight)
         self._timeout = checked_timeout(timeout)
-        self._known: dict[tuple[str, int | None], ModelInfo] = {}
+        self._address, self._key = address, http.bearer(api_key)
+
+    def __repr__(self) -> str:
+        key = ", api_key='***'" if self._key else ""
+        return f"{type(self).__name__}({self._address!r}{key})"
+
+    def _limit(self, timeout: float | None) -> float:
+        return checked_timeout(self._timeout if timeout is None else timeout)
+
+    def _job(
+        self,
+        model: str,
+        array: Any,
+        inputs: Mapping[str, Any],
+        version: int | None,
+        timeout: float | None,
+        progress: Progress,
+        options: Options,
+    ) -> Job:
+        return Job(model, array, inputs, version, self._limit(timeout), progress, options)
+
+
+class SyncPredictor(Predictor, SyncDriver):
+    """The base of both synchronous clients; a subclass implements `_send`, `_receive` and `close`."""
 
     def models(self) -> list[ModelInfo]:
         """Return all models that are ready.
@@ -54,8 +64,7 @@ class SyncPredictor:
         Raises:
             PetrovError: Any but `InvalidInput`.
         """
-        names = self._perform(self._wire.names(), self._timeout)
-        return [self.model(name) for name in names]
+        return self._run(self._operations.models(self._timeout))
 
     def model(self, name: str) -> ModelInfo:
         """Return one model: its versions, inputs, outputs and, over HTTP, its card.
@@ -64,7 +73,7 @@ class SyncPredictor:
             UnknownModel: No such model.
             PetrovError: Any other but `InvalidInput`.
         """
-        return self._describe(name, None, self._timeout)
+        return self._run(self._operations.model(name, None, self._timeout))
 
     def predict(
         self,
@@ -111,19 +120,10 @@ class SyncPredictor:
         Raises:
             InvalidInput: The inputs do not fit the model or the choices; `.where` names the location.
             ValueError: The tolerance is no positive number, or `outside` none of its values.
-            PetrovError: Any other of the tree in `petrov_client._values.exceptions`.
+            PetrovError: Any other of the tree in `petrov_client._errors`.
         """
-        limit, options = (
-            checked_timeout(self._timeout if timeout is None else timeout),
-            Options(quality, tolerance, outside),
-        )
-        checked = self._checked_input(model, array, inputs, version, limit)
-        output = PredictionOutput(checked)
-        for piece, response in self._predictions(checked, version, limit, progress, options):
-            output.put(piece, response)
-        if output.outside and options.warns:
-            warn(model)
-        return (output.array(), output.quality()) if quality else output.array()
+        options = Options(quality, tolerance, outside)
+        return self._run(self._operations.predict(self._job(model, array, inputs, version, timeout, progress, options)))
 
     def stream(
         self,
@@ -156,14 +156,11 @@ class SyncPredictor:
 
         Raises:
             InvalidInput: The inputs do not fit the model; `.where` names the location.
-            PetrovError: Any other of the tree in `petrov_client._values.exceptions`, here or from the iterator.
+            PetrovError: Any other of the tree in `petrov_client._errors`, here or from the iterator.
         """
-        limit = checked_timeout(self._timeout if timeout is None else timeout)
         options = Options(tolerance=tolerance, outside=outside)
-        checked = self._checked_input(model, array, inputs, version, limit)
-        output = PredictionOutput(checked)
-        parts = self._predictions(checked, version, limit, progress, options)
-        return (output.checked(piece, response, warned=options.warns) for piece, response in parts)
+        job = self._job(model, array, inputs, version, timeout, progress, options)
+        return self._iterate(self._operations.stream(self._run(self._operations.checked(job)), job))
 
     def rollout(
         self,
@@ -202,17 +199,11 @@ class SyncPredictor:
 
         Raises:
             InvalidInput: The inputs do not fit the model, or it computes no trajectories.
-            PetrovError: Any other of the tree in `petrov_client._values.exceptions`.
+            PetrovError: Any other of the tree in `petrov_client._errors`.
         """
-        limit = checked_timeout(self._timeout if timeout is None else timeout)
-        rollouts = Rollouts(self._checked_input(model, array, inputs, version, limit), frames, quality, partial)
-        whole = Trajectory(rollouts)
-        for frame in self._frames(rollouts, version, limit, progress):
-            whole.add(frame)
-        rollouts.warn()
-        if whole.outside and not quality:
-            warn(model)
-        return (whole.array(), whole.quality()) if quality else whole.array()
+        options = Options(quality=quality, partial=partial)
+        job = self._job(model, array, inputs, version, timeout, progress, options)
+        return self._run(self._operations.rollout(job, frames))
 
     def rollout_stream(
         self,
@@ -252,62 +243,12 @@ class SyncPredictor:
 
         Raises:
             InvalidInput: The inputs do not fit the model, or it computes no trajectories.
-            PetrovError: Any other of the tree in `petrov_client._values.exceptions`, here or from the iterator.
+            PetrovError: Any other of the tree in `petrov_client._errors`, here or from the iterator.
         """
-        limit = checked_timeout(self._timeout if timeout is None else timeout)
-        checked = self._checked_input(model, array, inputs, version, limit)
-        rollouts = Rollouts(checked, frames, quality, partial, earlier)
-        return self._shown(rollouts, self._frames(rollouts, version, limit, progress))
-
-    @staticmethod
-    def _shown(rollouts: Rollouts, frames: Generator[Response]) -> Iterator[Any]:
-        with closing(frames):
-            for frame in frames:
-                yield rollouts.shown(frame)
-        rollouts.warn()
-
-    def _frames(
-        self, rollouts: Rollouts, version: int | None, timeout: float, progress: Progress
-    ) -> Generator[Response]:
-        """Yield every frame of the whole batch."""
-        name, total = rollouts.checked.info.name, rollouts.total
-        with self._forget_on_refusal(), reporting(progress, name, total) as advance, ExitStack() as stack:
-            streams = [
-                stack.enter_context(closing(self._followed(piece, version, timeout))) for piece in rollouts.pieces
-            ]
-            try:
-                if rollouts.done:
-                    advance(rollouts.done)
-                for responses in zip(*streams, strict=True):
-                    yield rollouts.together(responses)
-                    advance(1)
-            except PetrovError as fault:
-                rollouts.end(fault)
-
-    def _followed(self, rollout: Rollout, version: int | None, timeout: float) -> Generator[Response | None]:
-        """Yield the frames of some samples, in further requests where one breaks off or may not ask for all.
-
-        Those that are missing because the model has failed on all of the samples are None.
-        """
-        attempts = Attempts(timeout)
-        while rollout.left:
-            call = self._wire.rollout(rollout.info, version, rollout.inputs, rollout.options())
-            end = rollout.done + (rollout.options().frames or 0)
-            try:
-                with closing(self._receive(call.request, attempts.remaining())) as replies:
-                    for reply in replies:
-                        response = rollout.follow(call.read(reply))
-                        attempts = Attempts(timeout)
-                        yield response
-                if rollout.done != end:
-                    raise InvalidResponse(f"expected {end} frames but got {rollout.done}")
-            except PetrovError as fault:
-                if rollout.given_up(fault):
-                    break
-                time.sleep(attempts.pause_after(fault))
-        while rollout.left:
-            yield None
-            rollout.done += 1
+        options = Options(quality=quality, partial=partial)
+        job = self._job(model, array, inputs, version, timeout, progress, options)
+        rollouts = Rollouts(self._run(self._operations.checked(job)), options, frames, earlier)
+        return self._iterate(self._operations.rollout_stream(rollouts, job))
 
     def vjp(
         self,
@@ -340,7 +281,8 @@ class SyncPredictor:
             RequestError: The model has no derivatives.
             PetrovError: As `predict`.
         """
-        return self._differentiate("vjp", model, (array, cotangents), version, timeout, progress)
+        job = self._job(model, array, {}, version, timeout, progress, Options())
+        return self._run(self._operations.derivative("vjp", job, cotangents))
 
     def jvp(
         self,
@@ -373,8 +315,8 @@ class SyncPredictor:
             RequestError: The model has no derivatives.
             PetrovError: As `predict`.
         """
-        options = Options(frames=frames)
-        return self._differentiate("jvp", model, (array, tangents), version, timeout, progress, options)
+        job = self._job(model, array, {}, version, timeout, progress, Options(frames=frames))
+        return self._run(self._operations.derivative("jvp", job, tangents))
 
     def close(self) -> None:
         """Close the connections."""
@@ -387,101 +329,6 @@ class SyncPredictor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _checked_input(
-        self, model: str, array: Any, named: Mapping[str, Any], version: int | None, timeout: float
-    ) -> PredictionInput:
-        with self._forget_on_refusal():
-            info = self._known.get((model, version)) or self._describe(model, version, timeout)
-            return check_input(info, array, named)
-
-    def _differentiate(
-        self,
-        kind: Kind,
-        model: str,
-        arrays: tuple[Any, Any],
-        version: int | None,
-        timeout: float | None,
-        progress: Progress,
-        options: Options = PLAIN,
-    ) -> tuple[Any, Any]:
-        """Return the results of a product; see `vjp` and `jvp`.
-
-        Args:
-            kind: Which product.
-            model: The model's name.
-            arrays: Inputs and vectors as the caller passed them.
-            version: As for `predict`.
-            timeout: As for `predict`.
-            progress: As for `predict`.
-            options: What else a request asks for.
-        """
-        limit = checked_timeout(self._timeout if timeout is None else timeout)
-        with self._forget_on_refusal():
-            product = Product(kind, self._known.get((model, version)) or self._describe(model, version, limit), *arrays)
-            info = self._product(model, kind, version, limit)
-        checked = check_input(info, product.arguments())
-        output = PredictionOutput(checked)
-        for piece, response in self._predictions(checked, version, limit, progress, options):
-            output.put(piece, response)
-        return product.results(output.array(), info, single=checked.single)
-
-    def _product(self, model: str, kind: Kind, version: int | None, timeout: float) -> ModelInfo:
-        name = name_of(model, kind)
-        try:
-            return self._known.get((name, version)) or self._describe(name, version, timeout)
-        except UnknownModel:
-            raise missing(model, kind) from None
-
-    def _predictions(
-        self, checked: PredictionInput, version: int | None, timeout: float, progress: Progress, options: Options
-    ) -> Iterator[tuple[slice, Response]]:
-        """Yield each piece of the input with its response, in order."""
-        with self._forget_on_refusal(), reporting(progress, checked.info.name, len(checked)) as advance:
-            for piece in checked.pieces():
-                call = self._wire.prediction(checked.info, version, checked.arrays(piece), options)
-                yield piece, self._perform(call, timeout)
-                advance(piece.stop - piece.start)
-
-    @contextmanager
-    def _forget_on_refusal(self) -> Iterator[None]:
-        """Forget the descriptions of models after a refusal: they may be out of date."""
-        try:
-            yield
-        except RequestError:
-            self._known.clear()
-            raise
-
-    def _describe(self, name: str, version: int | None, timeout: float) -> ModelInfo:
-        info = self._follow(self._wire.model(checked_name(name), version), timeout)
-        self._known[name, version] = info
-        return info
-
-    def _follow(self, flow: Flow[T], timeout: float) -> T:
-        """Perform the calls of a flow, and return its result."""
-        try:
-            call = next(flow)
-            while True:
-                call = flow.send(self._perform(call, timeout))
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-    def _perform(self, call: Call[T], timeout: float) -> T:
-        """Send one call, again where that is safe, and return its result."""
-        attempts = Attempts(timeout)
-        while True:
-            try:
-                return call.read(self._send(call.request, attempts.remaining()))
-            except PetrovError as fault:
-                time.sleep(attempts.pause_after(fault))
-
-    def _send(self, request: Any, remaining: float) -> Any:
-        raise NotImplementedError
-
-    def _receive(self, request: Any, seconds: float) -> Generator[Any]:
-        """Send a request and yield its replies as they arrive, each within so many seconds."""
-        raise NotImplementedError
 
 
 class Client(SyncPredictor):
@@ -504,14 +351,9 @@ class Client(SyncPredictor):
         timeout: float = TIMEOUT_SECONDS,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        self._gateway = over_http.HttpWire()
-        super().__init__(self._gateway, timeout)
-        self._url = over_http.checked_url(url)
-        self._key = bearer(api_key)
-        self._http = httpx2.Client(transport=transport, **over_http.settings(self._url, self._key))
-
-    def __repr__(self) -> str:
-        return shown("Client", over_http.address(self._url), self._key)
+        self._url = http.checked_url(url)
+        super().__init__(http.HttpWire(), http.address(self._url), api_key, timeout)
+        self._http = httpx2.Client(transport=transport, **http.settings(self._url, self._key))
 
     def example(
         self,
@@ -539,10 +381,9 @@ class Client(SyncPredictor):
         Raises:
             ValueError: A stored sample and a new one are requested at once.
             RequestError: The model has neither stored samples nor a sampler.
-            PetrovError: Any other of the tree in `petrov_client._values.exceptions`.
+            PetrovError: Any other of the tree in `petrov_client._errors`.
         """
-        limit = checked_timeout(self._timeout if timeout is None else timeout)
-        return self._perform(self._gateway.example(checked_name(model), query(index, seed, grid)), limit)
+        return self._run(self._operations.example(model, index, seed, grid, self._limit(timeout)))
 
     def invert(
         self,
@@ -589,20 +430,12 @@ class Client(SyncPredictor):
         Raises:
             InvalidInput: The measurements or an option are wrong.
             RequestError: Nothing can be inferred by this model, or the job was cancelled.
-            PetrovError: Any other of the tree in `petrov_client._values.exceptions`.
+            PetrovError: Any other of the tree in `petrov_client._errors`.
         """
-        limit = checked_timeout(self._timeout if timeout is None else timeout)
         options = {"prior": prior, "forward": forward, "grid": grid, "modes": modes, "model_error": model_error}
         options |= {"iterations": iterations, "samples": samples, "seed": seed}
-        name, body = checked_name(model), inversion.request(sensors, values, noise, options)
-        job = self._perform(self._gateway.inversion(name, body), limit)
-        wait = min(inversion.SHORT_WAIT if progress else inversion.WAIT, limit / 2)
-        try:
-            with reporting(progress, model, iterations or inversion.STEPS) as advance:
-                return self._follow(inversion.watch(self._gateway, name, job, advance, wait), limit)
-        finally:
-            with inversion.quietly:
-                self._perform(self._gateway.inversion_end(name, job), limit)
+        body = inversion.request(sensors, values, noise, options)
+        return self._run(self._operations.invert(model, body, self._limit(timeout), progress))
 
     def reference(
         self,
@@ -626,38 +459,31 @@ class Client(SyncPredictor):
 
         Raises:
             RequestError: The model has no classical solver.
-            PetrovError: Any other of the tree in `petrov_client._values.exceptions`.
+            PetrovError: Any other of the tree in `petrov_client._errors`.
         """
-        limit = checked_timeout(self._timeout if timeout is None else timeout)
-        checked = self._checked_input(model, array, inputs, None, limit)
-        output = PredictionOutput(checked)
-        with reporting(progress, model, len(checked)) as advance:
-            for piece in checked.singly():
-                call = self._gateway.reference(checked.info, checked.arrays(piece))
-                outputs = self._perform(call, limit)
-                advance(output.put(piece, outputs))
-        return output.array()
+        job = self._job(model, array, inputs, None, timeout, progress, Options())
+        return self._run(self._operations.reference(job))
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
-    def _send(self, request: over_http.HttpRequest, remaining: float) -> over_http.HttpReply:
-        body = over_http.Body(time.monotonic() + remaining)
+    def _send(self, request: http.HttpRequest, remaining: float) -> http.HttpReply:
+        body = http.Body(time.monotonic() + remaining)
         try:
-            with self._http.stream(**over_http.arguments(request, remaining)) as response:
+            with self._http.stream(**http.arguments(request, remaining)) as response:
                 for chunk in response.iter_raw():
                     body.add(chunk)
                 return body.reply(response)
         except httpx2.HTTPError as error:
-            raise over_http.connection_fault(error, self._url) from error
+            raise http.connection_fault(error, self._url) from error
 
-    def _receive(self, request: over_http.HttpRequest, seconds: float) -> Generator[over_http.HttpReply]:
+    def _receive(self, request: http.HttpRequest, seconds: float) -> Generator[http.HttpReply]:
         try:
-            with self._http.stream(**over_http.arguments(request, seconds)) as response:
-                frames = over_http.FrameReplies(response, seconds)
+            with self._http.stream(**http.arguments(request, seconds)) as response:
+                frames = http.FrameReplies(response, seconds)
                 for chunk in response.iter_raw():
                     yield from frames.add(chunk)
                 yield from frames.end()
         except httpx2.HTTPError as error:
-            raise over_http.connection_fault(error, self._url) from error
+            raise http.connection_fault(error, self._url) from error

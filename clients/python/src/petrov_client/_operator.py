@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from petrov_client._requests.rollout import by_name
-from petrov_client._values.exceptions import InvalidInput, Where
-from petrov_client._values.models import FRAME
+from petrov_client._errors import InvalidInput, Where
+from petrov_client._models import FRAME
+from petrov_client._rollout import by_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from petrov_client._client import SyncPredictor
-    from petrov_client._values.models import ModelInfo, TensorInfo
+    from petrov_client._models import ModelInfo, TensorInfo
 
     Array = npt.NDArray[Any]
     Shape = tuple[int, ...]

@@ -16,21 +16,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from petrov_client._async_client import IN_FLIGHT, AsyncClient
-from petrov_client._files import local, partial_file, quality_columns
-from petrov_client._values.arrays import check_input
-from petrov_client._values.exceptions import (
+from petrov_client import _files as files
+from petrov_client._arrays import check_input
+from petrov_client._async_client import AsyncClient
+from petrov_client._errors import (
     ConnectionFailed,
     DeadlineExceeded,
     InvalidInput,
+    InvalidResponse,
     PetrovError,
     RateLimited,
     Unavailable,
 )
-from petrov_client._values.progress import Progress, reporting
-from petrov_client._values.quality import NAMES, Options
-from petrov_client._wire.over_http import HttpWire
-from petrov_client._wire.retry import FIRST_PAUSE, TIMEOUT_SECONDS, checked_timeout
+from petrov_client._flow import FIRST_PAUSE, TIMEOUT_SECONDS, Progress, checked_timeout, once, reporting
+from petrov_client._http import HttpWire
+from petrov_client._kept import Kept, check_same
+from petrov_client._quality import NAMES, Options, columns
 
 if TYPE_CHECKING:
     import os
@@ -39,12 +40,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from petrov_client._files.partial_file import Job, Partial
-    from petrov_client._values.arrays import PredictionInput
-    from petrov_client._values.models import ModelInfo, TensorInfo
-    from petrov_client._values.progress import Advance
-    from petrov_client._values.quality import Outside, Response
-    from petrov_client._wire.interface import Arrays
+    from petrov_client._arrays import Arrays, PredictionInput
+    from petrov_client._flow import Advance
+    from petrov_client._kept import Description
+    from petrov_client._models import ModelInfo, TensorInfo
+    from petrov_client._quality import Outside, Response
 
 #: Seconds without a response from any gateway before the job fails.
 PATIENCE_SECONDS = 300.0
@@ -69,7 +69,7 @@ class Scored:
     @property
     def quality(self) -> dict[str, npt.NDArray[np.float32]]:
         """What the file says about the errors of its outputs, `[fields]` by name."""
-        with local.hdf5().File(self.path, "r") as file:
+        with files.hdf5().File(self.path, "r") as file:
             return {name: file[name][...] for name in NAMES if name in file}
 
     @property
@@ -89,7 +89,7 @@ def score(
     tolerance: float | None = None,
     outside: Outside = "answer",
     version: int | None = None,
-    in_flight: int = IN_FLIGHT,
+    in_flight: int = AsyncClient.in_flight,
     api_key: str | None = None,
     timeout: float = TIMEOUT_SECONDS,
     patience: float = PATIENCE_SECONDS,
@@ -98,16 +98,17 @@ def score(
     """Predict the outputs for all fields of a file, and write them to another file.
 
     Memory holds `in_flight` pieces per gateway. The batch is checked as a whole before anything is sent. After a fault,
-    a kill or a power cut the same call resumes, and the complete file has the same bytes. Where an event loop runs
-    already (in a notebook), use `await asyncio.to_thread(score, …)`.
+    a kill or a power cut the same call resumes, and the complete file has the same bytes. Until it is complete, what
+    has been computed is in the folder `target.partial`, and the disk holds it twice for a moment at the end. Where an
+    event loop runs already (in a notebook), use `await asyncio.to_thread(score, …)`.
 
     Args:
         model: The model's name.
         source: Batches `[batch, …]` in physical units, `.h5`, `.npz` or `.npy`. The arrays have the names of the
             model's inputs and parameters; others are ignored. A model that requires one input reads the only array of
             a file under any name.
-        target: An HDF5 file for the outputs and for what the model reports about their errors. It is called
-            `target.partial` until it is complete; its attributes describe the job.
+        target: An HDF5 file for the outputs and for what the model reports about their errors; its attributes describe
+            the job.
         urls: The gateways.
         dataset: A dataset of `source`, for a model that requires one input, or a group that holds the datasets.
         parameters: Parameters by name, the same for all fields.
@@ -131,7 +132,7 @@ def score(
         PetrovError: Any other fault that is not temporary.
     """
     target = Path(target)
-    local.check_output(target, local.HDF5)
+    files.check_output(target, files.HDF5)
     if in_flight < 1 or not urls:
         raise ValueError(f"expected gateways and requests in flight but got {len(urls)} and {in_flight}")
     limits = Limits(in_flight, checked_timeout(timeout), checked_timeout(patience))
@@ -140,8 +141,8 @@ def score(
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(AsyncClient(url, api_key, timeout)) for url in urls]
             info = await _described(clients, model)
-            with local.opened(Path(source), info, dataset) as found:
-                arrays = local.with_numbers(found.arrays, parameters or {})
+            with files.opened(Path(source), info, dataset) as found:
+                arrays = files.with_numbers(found.arrays, parameters or {})
                 batch = await asyncio.to_thread(_batch, info, arrays)
                 options = Options(quality=bool(info.quality), tolerance=tolerance, outside=outside)
                 gateways = [Gateway(client, info, version or info.version, options) for client in clients]
@@ -188,7 +189,7 @@ class Gateway:
             if not self.verified:
                 self._compare(await self.client.model(self.info.name))
             call = HttpWire().prediction(self.info, self.version, arrays, self.options)
-            response = await self.client._once(call, timeout)  # noqa: SLF001  any free gateway repeats it
+            response = await self.client._run(once(call, timeout))  # noqa: SLF001  any free gateway repeats it
         except PetrovError:
             self.verified = False  # after the fault it may serve another model
             raise
@@ -211,17 +212,16 @@ class Bulk:
 
     Args:
         batch: The batch.
-        partial: The file.
+        kept: Keeps the outputs of the pieces, by their numbers.
         limits: Pieces in flight and time limits.
-        advance: Called with the number of fields whose outputs have reached the disk.
+        advance: Called with the number of fields whose outputs are kept.
     """
 
-    def __init__(self, batch: PredictionInput, partial: Partial, limits: Limits, advance: Advance) -> None:
-        self._batch, self._partial, self._limits, self._advance = batch, partial, limits, advance
+    def __init__(self, batch: PredictionInput, kept: Kept, limits: Limits, advance: Advance) -> None:
+        self._batch, self._kept, self._limits, self._advance = batch, kept, limits, advance
         self._pieces = batch.pieces()
         self._waiting: asyncio.Queue[int] = asyncio.Queue()
-        self._written: list[int] = []
-        self._syncing = asyncio.Lock()
+        self._shapes: dict[str, tuple[int, ...]] = {}
         self._last_response = time.monotonic()
 
     async def run(self, gateways: Sequence[Gateway]) -> int:
@@ -231,14 +231,20 @@ class Bulk:
             PetrovError: The first fault that is not temporary.
             OSError, ValueError: As `score`.
         """
-        missing = [number for number, done in enumerate(self._partial.done) if not done]
+        if self._kept.done:
+            self._check(min(self._kept.done), self._kept.read(min(self._kept.done)))
+        missing = [number for number in range(len(self._pieces)) if number not in self._kept.done]
         for number in missing:
             self._waiting.put_nowait(number)
-        fields = self._count(missing)
+        fields = sum(self._count(number) for number in missing)
         self._advance(len(self._batch) - fields)
         try:
             async with asyncio.TaskGroup() as group:
-                workers = [group.create_task(self._work(gateway)) for gateway in gateways for _ in self._in_flight]
+                workers = [
+                    group.create_task(self._work(gateway))
+                    for gateway in gateways
+                    for _ in range(self._limits.in_flight)
+                ]
                 await self._waiting.join()
                 for worker in workers:
                     worker.cancel()
@@ -246,12 +252,8 @@ class Bulk:
             raise faults.exceptions[0] from None
         return fields
 
-    @property
-    def _in_flight(self) -> range:
-        return range(self._limits.in_flight)
-
-    def _count(self, numbers: list[int]) -> int:
-        return sum(self._pieces[number].stop - self._pieces[number].start for number in numbers)
+    def _count(self, number: int) -> int:
+        return int(self._pieces[number].stop - self._pieces[number].start)
 
     async def _work(self, gateway: Gateway) -> None:
         """Send piece after piece to a gateway; after a temporary fault, return the piece to the queue and pause."""
@@ -265,9 +267,26 @@ class Bulk:
                 self._waiting.put_nowait(number)
             else:
                 self._last_response, faults = time.monotonic(), 0
-                await self._keep(number, response)
+                found = {**response.outputs, **response.numbers}
+                self._check(number, found)
+                await asyncio.to_thread(self._kept.add, number, found)
+                self._advance(self._count(number))
             self._waiting.task_done()
             await asyncio.sleep(pause)
+
+    def _check(self, number: int, arrays: Arrays) -> None:
+        """Check that outputs match a piece, and those of the other pieces in their names and shapes.
+
+        Raises:
+            InvalidResponse: They do not.
+        """
+        shapes = {name: array.shape[1:] for name, array in arrays.items()}
+        self._shapes = self._shapes or shapes
+        if missing := [name for name in self._shapes if name not in shapes]:
+            raise InvalidResponse(f"expected {missing[0]} in a response but got {', '.join(shapes)}")
+        for name, shape in self._shapes.items():
+            if arrays[name].shape != (expected := (self._count(number), *shape)):
+                raise InvalidResponse(f"expected a response of shape {expected} but got {arrays[name].shape}")
 
     def _pause_after(self, fault: PetrovError, faults: int) -> float:
         """Return the seconds before a gateway is used again.
@@ -280,17 +299,6 @@ class Bulk:
             raise fault
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**faults)
         return max(fault.retry_after or 0.0, random.uniform(longest / 2, longest))  # noqa: S311  spreads load
-
-    async def _keep(self, number: int, response: Response) -> None:
-        """Write the outputs of a piece to the disk; those that arrive during a synchronisation share the next one."""
-        self._partial.write(number, {**response.outputs, **response.numbers})
-        self._written.append(number)
-        async with self._syncing:
-            written, self._written = self._written, []
-            if written:
-                await asyncio.to_thread(self._partial.sync)
-                self._partial.tally(written)
-                self._advance(self._count(written))
 
 
 async def _described(clients: Sequence[AsyncClient], model: str) -> ModelInfo:
@@ -319,27 +327,60 @@ async def _output_file(
 ) -> Scored:
     """Compute the file of outputs, or find it complete."""
     info, job = batch.info, await asyncio.to_thread(_job, batch, gateways[0])
-    tensors = (*info.outputs, *quality_columns.tensors(info))
-    if finished := _finished(target, tensors, job):
+    tensors = (*info.outputs, *columns(info))
+    if finished := await asyncio.to_thread(_finished, target, tensors, job):
         return finished
-    with (
-        partial_file.Partial(target, job, tensors, batch.pieces()) as partial,
-        reporting(progress, info.name, len(batch)) as advance,
-    ):
-        computed = await Bulk(batch, partial, limits, advance).run(gateways)
-        return Scored(target, partial.finish(), computed)
+    with Kept(target, job) as kept, reporting(progress, info.name, len(batch)) as advance:
+        computed = await Bulk(batch, kept, limits, advance).run(gateways)
+        shapes = await asyncio.to_thread(write, kept, batch.pieces(), tensors, job)
+        return Scored(target, shapes, computed)
 
 
-def _finished(target: Path, tensors: Sequence[TensorInfo], job: Job) -> Scored | None:
+def _finished(target: Path, tensors: Sequence[TensorInfo], job: Description) -> Scored | None:
     """Return the file of outputs, if it is complete."""
     if not target.exists():
         return None
-    found = partial_file.read(target) or partial_file.Contents({}, {})
-    partial_file.check_same(target, found.job, job)
-    return Scored(target, found.shapes_of(tensors), 0)
+    with files.hdf5().File(target, "r") as file:
+        check_same(target, dict(file.attrs), job)
+        return Scored(target, {each.name: file[each.name].shape for each in tensors if each.name in file}, 0)
 
 
-def _job(batch: PredictionInput, gateway: Gateway) -> Job:
+def write(
+    kept: Kept, pieces: Sequence[slice], tensors: Sequence[TensorInfo], job: Description
+) -> dict[str, tuple[int, ...]]:
+    """Make the HDF5 file of the pieces, and return the shapes of its datasets; no byte of it depends on the time.
+
+    Args:
+        kept: The outputs of all pieces, by number.
+        pieces: The slices of the batch.
+        tensors: The model's outputs and columns. An older version of a model may report fewer columns than the newest,
+            which is the one that is described.
+        job: The attributes of the file.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    with kept.finishing() as whole, files.hdf5().File(whole, "w", libver="earliest", track_order=False) as file:
+        file.attrs.update(job)
+        first = kept.read(0)
+        datasets = {
+            tensor.name: file.create_dataset(tensor.name, (pieces[-1].stop, *first[tensor.name].shape[1:]), "<f4")
+            for tensor in tensors
+            if tensor.name in first
+        }
+        for tensor in tensors:
+            if tensor.name in datasets:
+                datasets[tensor.name].attrs.update(files.attributes(tensor))
+        for number, piece in enumerate(pieces):
+            arrays = kept.read(number)
+            for name, dataset in datasets.items():
+                dataset[piece] = arrays[name]
+        shapes = {name: dataset.shape for name, dataset in datasets.items()}
+    kept.remove()
+    return shapes
+
+
+def _job(batch: PredictionInput, gateway: Gateway) -> Description:
     """Return the description of the job; jobs that differ in any part of it share no file."""
     digest, pieces = hashlib.sha256(), batch.pieces()
     for piece in pieces:

@@ -16,9 +16,9 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from petrov_client._client import Client
+from petrov_client._errors import ConnectionFailed, PetrovError, UnknownModel
+from petrov_client._flow import TIMEOUT_SECONDS
 from petrov_client._score import TEMPORARY
-from petrov_client._values.exceptions import ConnectionFailed, PetrovError, UnknownModel
-from petrov_client._wire.retry import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

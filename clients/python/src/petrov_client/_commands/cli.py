@@ -11,18 +11,16 @@ A fault ends the command with one line on standard error and an exit code for sc
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import version as installed
 from typing import Annotated
 
 import typer
 
-from petrov_client._commands.describe import example, model, models
-from petrov_client._commands.exit_codes import WRONG_USE, code_of, end
-from petrov_client._commands.invert import invert
-from petrov_client._commands.predict import predict, reference
+from petrov_client._commands.predict import invert, predict, reference, score
 from petrov_client._commands.rollout import rollout
-from petrov_client._commands.score import score
-from petrov_client._values.exceptions import PetrovError
+from petrov_client._commands.show import example, model, models
+from petrov_client._errors import PetrovError, RequestError, ServiceError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -65,6 +63,9 @@ def run() -> None:
     try:
         app(prog_name="petrov")
     except PetrovError as fault:
-        end(fault, code_of(fault))
+        code = 3 if isinstance(fault, RequestError) else 4 if isinstance(fault, ServiceError) else 5
+        message = str(fault)
     except (OSError, ValueError, ModuleNotFoundError) as error:
-        end(error, WRONG_USE)
+        code, message = 2, str(error)
+    typer.echo(f"petrov: {' '.join(message.split())}", err=True)
+    sys.exit(code)

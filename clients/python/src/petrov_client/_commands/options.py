@@ -1,12 +1,24 @@
-"""The options and arguments that several commands have."""
+"""What several commands have: options and arguments, the client for an address, and what is printed."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from petrov_client._values.quality import Outside
+from petrov_client import _files as files
+from petrov_client._client import Client
+from petrov_client._quality import Outside, span
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from petrov_client._client import SyncPredictor
+    from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
 
 GATEWAY = "http://127.0.0.1:8080"
 Url = Annotated[
@@ -60,3 +72,81 @@ def numbers_of(options: list[str] | None) -> dict[str, float]:
         except ValueError as error:
             raise typer.BadParameter(f"expected NAME=NUMBER but got {option}", param_hint="--parameter") from error
     return numbers
+
+
+def connected(url: str, timeout: float) -> SyncPredictor:
+    """Return the client for an address: over gRPC for `grpc://`, else over HTTP."""
+    key = os.environ.get("PETROV_API_KEY")
+    if url.startswith("grpc://"):
+        from petrov_client import GrpcClient  # noqa: PLC0415  optional
+
+        return GrpcClient(url.removeprefix("grpc://"), key, timeout)
+    return Client(url, key, timeout)
+
+
+def connected_over_http(url: str, timeout: float, command: str) -> Client:
+    """Return a client of the gateway's HTTP port, the only one that has samples and solvers.
+
+    Raises:
+        BadParameter: The address is that of the gRPC port.
+    """
+    if url.startswith("grpc://"):
+        raise typer.BadParameter(f"{command} needs the gateway's HTTP address", param_hint="--url")
+    return Client(url, os.environ.get("PETROV_API_KEY"), timeout)
+
+
+def checked_files(
+    client: SyncPredictor,
+    model: str,
+    source: Path,
+    target: Path,
+    suffixes: frozenset[str] = files.ARRAYS,
+    *,
+    resumed: bool = False,
+) -> ModelInfo:
+    """Return the model, after checks of both files."""
+    check_exists(source)
+    files.check_output(target, suffixes, resumed=resumed)
+    info = client.model(model)
+    files.check_holds(target, info.outputs)
+    return info
+
+
+def check_exists(source: Path) -> None:
+    """Check that an input file is there.
+
+    Raises:
+        BadParameter: It is not.
+    """
+    if not source.is_file():
+        raise typer.BadParameter(f"File '{source}' does not exist.", param_hint="IN")
+
+
+def write_sample(target: Path, arrays: Mapping[str, Any], tensors: Sequence[TensorInfo | ParameterInfo]) -> None:
+    """Write inputs or outputs of one sample, and say what the file holds."""
+    files.check_output(target)
+    files.check_holds(target, [tensor for tensor in tensors if tensor.name in arrays])
+    files.write(target, arrays, tensors)
+    report(arrays, target)
+
+
+def document(info: ModelInfo) -> dict[str, Any]:
+    """Return the description of a model without card and certificate, as JSON has it."""
+    return {name: value for name, value in asdict(info).items() if name not in {"card", "certificate"}}
+
+
+def print_json(content: Any) -> None:
+    """Print JSON for programs."""
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def report(arrays: Mapping[str, Any], target: Path, columns: Mapping[str, Any] | None = None) -> None:
+    """Print what a file holds: name, shape and range of each array, and the names of numbers per field."""
+    described = [f"{name} {list(array.shape)} {span(array)}" for name, array in arrays.items()]
+    typer.echo(f"{', '.join([*described, *(columns or ())])} -> {target}")
+
+
+def report_unused(source: Path, names: tuple[str, ...]) -> None:
+    """Say which arrays of a file are not read."""
+    if names:
+        typer.echo(f"petrov: ignored in {source}: {', '.join(names)}", err=True)

@@ -1,18 +1,20 @@
-"""`petrov predict` and `petrov reference`: the outputs for a file, or labels of texts."""
+"""`petrov predict`, `reference`, `score` and `invert`: a file of results for a file of inputs."""
 
 from __future__ import annotations
 
+import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 from rich.console import Console
 
-from petrov_client._commands import labelled_texts
-from petrov_client._commands.connections import check_exists, checked_files, connected, connected_over_http
+from petrov_client import _files as files
+from petrov_client import _inversion as inversion
+from petrov_client._async_client import AsyncClient
+from petrov_client._commands import texts
 from petrov_client._commands.options import (
     GATEWAY,
     Name,
@@ -22,19 +24,22 @@ from petrov_client._commands.options import (
     Tolerance,
     Url,
     Version,
+    check_exists,
+    checked_files,
+    connected,
+    connected_over_http,
     numbers_of,
+    report,
+    report_unused,
 )
-from petrov_client._commands.reports import report, report_unused
-from petrov_client._files import local, quality_columns
-from petrov_client._requests.rollout import by_name
-from petrov_client._values.quality import Options, Quality
-from petrov_client._wire.retry import TIMEOUT_SECONDS
+from petrov_client._flow import TIMEOUT_SECONDS
+from petrov_client._quality import Quality, column_arrays, columns, published, sentence
+from petrov_client._rollout import by_name
+from petrov_client._score import PATIENCE_SECONDS
+from petrov_client._score import score as score_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from petrov_client._client import SyncPredictor
-    from petrov_client._values.models import ModelInfo
 
 
 def predict(
@@ -83,12 +88,33 @@ def predict(
     Example: petrov predict listops "\[MAX 2 9 \[MIN 4 7 ] 0 ]"
     """
     with connected(url, timeout) as client:
-        if Path(source).suffix in local.ARRAYS:
-            options = Options(tolerance=tolerance, outside=outside)
-            job = FieldJob(model, Path(source), version, numbers_of(parameter), options)
-            _predict_fields(client, job, target, progress=progress)
-        else:
-            _predict_texts(client, model, labelled_texts.read(source), target, version, progress=progress)
+        if Path(source).suffix not in files.ARRAYS:
+            _predict_texts(client, model, texts.read(source), target, version, progress=progress)
+            return
+        check_exists(Path(source))
+        if target is None:
+            raise typer.BadParameter("expected a file for the output", param_hint="OUT")
+        info, start = checked_files(client, model, Path(source), target), time.monotonic()
+        with files.opened(Path(source), info) as found:
+            report_unused(Path(source), found.unused)
+            predicted = client.predict(
+                model,
+                files.with_numbers(found.arrays, numbers_of(parameter)),
+                version=version,
+                progress=progress,
+                quality=bool(info.quality),
+                tolerance=tolerance,
+                outside=outside,
+            )
+            grid = np.shape(found.arrays[info.first_name])[-len(info.grid.axes) :] if info.grid else ()
+        seconds = time.monotonic() - start
+        arrays, quality = predicted if info.quality else (predicted, Quality())
+        outputs, numbers = by_name(arrays, info), column_arrays(info, quality)
+        beside = numbers if target.suffix in files.SEVERAL else {}
+        files.write(target, {**outputs, **beside}, (*info.outputs, *columns(info)))
+        report(outputs, target, beside)
+        known = sentence(numbers) if numbers else published(info, grid)
+        typer.echo(f"{info.name} version {version or info.version}, {seconds:.2f} s{known and f', {known}'}")
 
 
 def reference(
@@ -106,71 +132,134 @@ def reference(
     """
     with connected_over_http(url, timeout, "reference") as client:
         info, start = checked_files(client, model, source, target), time.monotonic()
-        with local.opened(source, info) as found:
-            arrays = local.with_numbers(found.arrays, numbers_of(parameter))
+        with files.opened(source, info) as found:
+            arrays = files.with_numbers(found.arrays, numbers_of(parameter))
             outputs = by_name(client.reference(model, arrays, progress=progress), info)
-        local.write(target, outputs, info.outputs)
+        files.write(target, outputs, info.outputs)
         report(outputs, target)
         typer.echo(f"classical solver, {time.monotonic() - start:.2f} s")
 
 
-@dataclass(frozen=True)
-class FieldJob:
-    """A prediction for the fields of a file."""
-
-    model: str
-    source: Path
-    version: int | None
-    numbers: Mapping[str, float]
-    options: Options
-
-
-def _predict_fields(client: SyncPredictor, job: FieldJob, target: Path | None, *, progress: bool) -> None:
-    check_exists(job.source)
-    if target is None:
-        raise typer.BadParameter("expected a file for the output", param_hint="OUT")
-    info, start = checked_files(client, job.model, job.source, target), time.monotonic()
-    outputs, numbers, grid = _predicted(client, info, job, progress=progress)
-    seconds = time.monotonic() - start
-    columns = numbers if target.suffix in local.SEVERAL else {}
-    local.write(target, {**outputs, **columns}, (*info.outputs, *quality_columns.tensors(info)))
-    report(outputs, target, columns)
-    known = quality_columns.sentence(numbers) if numbers else quality_columns.published(info, grid)
-    typer.echo(f"{info.name} version {job.version or info.version}, {seconds:.2f} s{known and f', {known}'}")
-
-
-def _predicted(
-    client: SyncPredictor, info: ModelInfo, job: FieldJob, *, progress: bool
-) -> tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]:
-    """Return the outputs for a file and what is known about their errors, by name, and the grid."""
-    options = job.options
-    with local.opened(job.source, info) as found:
-        report_unused(job.source, found.unused)
-        predicted = client.predict(
-            info.name,
-            local.with_numbers(found.arrays, job.numbers),
-            version=job.version,
-            progress=progress,
-            quality=bool(info.quality),
-            tolerance=options.tolerance,
-            outside=options.outside,
-        )
-        grid = np.shape(found.arrays[info.first_name])[-len(info.grid.axes) :] if info.grid else ()
-    arrays, quality = predicted if info.quality else (predicted, Quality())
-    return by_name(arrays, info), quality_columns.arrays(info, quality), grid
-
-
 def _predict_texts(
-    client: SyncPredictor, model: str, texts: list[str], target: Path | None, version: int | None, *, progress: bool
+    client: SyncPredictor, model: str, lines: list[str], target: Path | None, version: int | None, *, progress: bool
 ) -> None:
-    if target is not None and str(target) != labelled_texts.STANDARD:
-        local.check_output(target, frozenset({".csv"}))
+    if target is not None and str(target) != texts.STANDARD:
+        files.check_output(target, frozenset({".csv"}))
     info = client.model(model)
-    labelled_texts.check(info, texts)
-    columns, rows = labelled_texts.header(info), list(labelled_texts.predict(client, info, texts, version, progress))
+    texts.check(info, lines)
+    columns, rows = texts.header(info), list(texts.predict(client, info, lines, version, progress))
     if target is not None:
-        labelled_texts.write(target, columns, rows)
+        texts.write(target, columns, rows)
     elif len(rows) == 1:
-        typer.echo(labelled_texts.sentence(rows[0]))
+        typer.echo(texts.sentence(rows[0]))
     else:
-        Console().print(labelled_texts.table(columns, rows))
+        Console().print(texts.table(columns, rows))
+
+
+def score(
+    model: Name,
+    source: Annotated[Path, typer.Argument(metavar="IN", help="Batches of any length: .h5, .npz or .npy.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", dir_okay=False, help="The output file: .h5.")],
+    url: Annotated[
+        list[str] | None,
+        typer.Option(envvar="PETROV_URL", help="A gateway, http(s)://HOST:PORT; repeat the option to use several."),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="The dataset of IN, for a model that requires one input, or the group that holds the datasets."
+        ),
+    ] = None,
+    parameter: Parameters = None,
+    tolerance: Tolerance = None,
+    outside: OutsideOption = "answer",
+    in_flight: Annotated[int, typer.Option(min=1, help="Requests in flight per gateway.")] = AsyncClient.in_flight,
+    version: Version = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for each request.")] = TIMEOUT_SECONDS,
+    patience: Annotated[
+        float, typer.Option(help="Seconds without a response from any gateway before the command fails.")
+    ] = PATIENCE_SECONDS,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+) -> None:
+    r"""Predict the outputs for a file of any length, and write them to OUT; the same command resumes.
+
+    The datasets of IN have the names of the model's inputs and parameters,
+    and the axes \[sample, ...], parameters \[sample]; those of OUT have the
+    names of the outputs. A model that requires one input reads the only
+    dataset of a file under any name.
+
+    Memory holds a few requests per gateway. A gateway that is overloaded or
+    gone is used again later, and the others take its share. Until OUT is
+    complete it is called OUT.partial: after a kill or a power cut the same
+    command resumes, and the complete file has the same bytes.
+
+    Example: petrov score darcy fields.h5 pressures.h5 --url http://one:8080
+    --url http://two:8080
+
+    Example: petrov score heat simulations.h5 temperatures.h5 --dataset test
+    """
+    done = score_file(
+        model,
+        source,
+        target,
+        url or [GATEWAY],
+        dataset=dataset,
+        parameters=numbers_of(parameter),
+        tolerance=tolerance,
+        outside=outside,
+        version=version,
+        in_flight=in_flight,
+        api_key=os.environ.get("PETROV_API_KEY"),
+        timeout=timeout,
+        patience=patience,
+        progress=progress,
+    )
+    earlier = done.count - done.computed
+    shapes = ", ".join(f"{name} {list(shape)}" for name, shape in done.shapes.items())
+    typer.echo(f"{shapes} -> {target}" + (f" ({earlier} computed earlier)" if earlier else ""))
+    if done.quality:
+        typer.echo(sentence(done.quality))
+
+
+def invert(
+    model: Name,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="IN",
+            exists=True,
+            dir_okay=False,
+            help="A .csv file with a line per sensor: row, column, value and, unless --noise is set, its noise. Rows "
+            "and columns are positions in sides of the domain, from 0 to 1.",
+        ),
+    ],
+    target: Annotated[Path, typer.Argument(metavar="OUT", dir_okay=False, help="A .npz file.")],
+    noise: Annotated[
+        float | None, typer.Option(help="Standard deviation of all errors, in units of the values.")
+    ] = None,
+    prior: Annotated[str | None, typer.Option(help="log-normal or two-materials.")] = None,
+    solver: Annotated[bool, typer.Option("--solver", help="Use the classical solver instead of the network.")] = False,
+    points: Annotated[tuple[int, int] | None, typer.Option(metavar="ROWS COLUMNS", help="Grid of the model.")] = None,
+    url: Url = GATEWAY,
+    timeout: Timeout = TIMEOUT_SECONDS,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
+) -> None:
+    """Infer an input of a model from its output at sensors, and write it with its uncertainty to OUT.
+
+    Example: petrov invert darcy sensors.csv permeability.npz --noise 1e-4
+    """
+    files.check_output(target, frozenset({".npz"}))
+    sensors = inversion.sensors(source, noise)
+    with connected_over_http(url, timeout, "invert") as client:
+        found = client.invert(
+            model,
+            *sensors,
+            prior=None if prior is None else {"kind": prior},
+            forward="solver" if solver else None,
+            grid=points,
+            progress=progress,
+        )
+    arrays = {**found.inputs, **{name: getattr(found, name) for name in (*inversion.FIELDS, *inversion.VECTORS)}}
+    np.savez(target, **arrays)
+    report(arrays, target)
+    typer.echo(f"misfit {found.misfit:.2f} after {found.iterations} steps, {found.seconds:.1f} s")

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from contextlib import contextmanager
+from itertools import count as numbers_from
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
-from petrov_client._commands.connections import checked_files, connected
-from petrov_client._commands.exit_codes import FAILED, end
-from petrov_client._commands.options import GATEWAY, Name, Parameters, Timeout, Url, Version, numbers_of
-from petrov_client._commands.reports import report_unused
-from petrov_client._files import frame_files, kept_frames, local, quality_columns
-from petrov_client._requests.rollout import by_name, time_axis
+from petrov_client import _files as files
+from petrov_client import _trajectories as trajectories
+from petrov_client._arrays import check_input
+from petrov_client._commands.options import (
+    GATEWAY,
+    Name,
+    Parameters,
+    Timeout,
+    Url,
+    Version,
+    checked_files,
+    connected,
+    numbers_of,
+    report_unused,
+)
+from petrov_client._errors import ServiceError
+from petrov_client._flow import TIMEOUT_SECONDS
+from petrov_client._kept import Kept, check_same, kept_path
+from petrov_client._quality import FOLLOWS_OUTSIDE, IncompleteRolloutWarning, columns_of_frame, span, warn
+from petrov_client._rollout import by_name, time_axis
 from petrov_client._score import artefact
-from petrov_client._values.arrays import check_input
-from petrov_client._values.quality import IncompleteRolloutWarning, warn
-from petrov_client._wire.retry import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from petrov_client._values.models import ModelInfo
+    from petrov_client._arrays import Fields, PredictionInput
+    from petrov_client._kept import Description
+    from petrov_client._models import ModelInfo
 
 
 def rollout(
@@ -76,17 +91,20 @@ def rollout(
     Example: petrov rollout navier_stokes vorticity.npy flow.h5 --frames 200 --resume
     """
     if resume:
-        kept_frames.check_left(target)
+        _check_left(target)
     with connected(url, timeout) as client:
-        info = checked_files(client, model, source, target, local.TRAJECTORIES, resumed=resume)
+        info = checked_files(client, model, source, target, files.TRAJECTORIES, resumed=resume)
         total = time_axis(info).trained if frames is None else frames
-        with local.opened(source, info) as found:
+        with files.opened(source, info) as found:
             report_unused(source, found.unused)
-            arrays, number = local.with_numbers(found.arrays, numbers_of(parameter)), version or info.version
-            described = kept_frames.job(check_input(info, arrays), number, artefact(info, number))
-            with kept_frames.KeptFrames(target, described, resume=resume) as kept, _reported(kept):
+            arrays, number = files.with_numbers(found.arrays, numbers_of(parameter)), version or info.version
+            job = _description(check_input(info, arrays), number, artefact(info, number))
+            with Kept(target, job, resume=resume) as kept, _reported(kept):
+                if kept.damaged:
+                    typer.echo(f"petrov: {kept.path}: {len(kept.damaged)} frames are damaged: computed again", err=True)
                 if resume and not kept.done and target.exists() and not _taken(kept, target, info, total):
                     return
+                done = _whole(kept)
                 rolled = client.rollout_stream(
                     model,
                     arrays,
@@ -95,52 +113,103 @@ def rollout(
                     progress=progress,
                     quality=True,
                     partial=partial,
-                    earlier=(frame_files.outputs_of(frame, info) for frame in kept.frames(total)),
+                    earlier=(trajectories.outputs_of(kept.read(frame), info) for frame in range(min(done, total))),
                 )
-                ended = _append_frames(rolled, kept, target, info)
-                count = min(kept.done, total)
-                written = frame_files.write(target, kept.frames(count), info, count, described)
+                ended = _append_frames(rolled, kept, done, target, info)
+                count = min(_whole(kept), total)
+                with kept.finishing() as whole:
+                    frames_kept = (kept.read(frame) for frame in range(count))
+                    written = trajectories.write(whole, frames_kept, info, count, job)
                 if ended:
                     _report_kept(kept)
                 else:
                     kept.remove()
-        spans = {name: quality_columns.span(array) for name, array in written.spans.items()}
-        holds = [f"{name} {list(shape)} {spans[name]}" for name, shape in written.shapes.items()]
+        holds = [f"{name} {list(shape)} {span(written.spans[name])}" for name, shape in written.shapes.items()]
         typer.echo(f"{', '.join(holds)} -> {target}")
-        if kept.outside:
+        if written.spans.get(FOLLOWS_OUTSIDE.name, np.zeros(1)).max(initial=0) == 1:
             warn(model)
     if ended:
-        end(ended, FAILED)
+        raise ServiceError(str(ended))
 
 
-def _taken(kept: kept_frames.KeptFrames, target: Path, info: ModelInfo, total: int) -> bool:
-    """Return whether a rollout goes on from a finished file, which has fewer frames."""
-    with frame_files.finished(target, info) as finished:
-        if kept.take(finished, total):
-            return True
-        typer.echo(f"{target} has {finished.count} frames already")
-        return False
+def _description(batch: PredictionInput, version: int, artefact: str) -> Description:
+    """Return the description of a rollout: what its frames depend on.
+
+    Args:
+        batch: What it starts from.
+        version: Of the model.
+        artefact: The checksum of the served graph; empty where it is not known.
+    """
+    described: Description = {"model": batch.info.name, "version": version, "artefact_sha256": artefact}
+    for each in batch.info.arguments:
+        if each.default is not None:
+            described[each.name] = str(np.float32(each.default))
+    for name, array in batch.numbers.items():
+        shared = bool((array == array[0]).all())
+        described[name] = str(array[0]) if shared else _digest(array.shape, [array])
+    for field in batch.inputs:
+        pieces = batch.pieces(len(batch))
+        described[field.tensor.name] = _digest(field.array.shape, (field.fields(piece) for piece in pieces))
+    return described
+
+
+def _digest(shape: tuple[int, ...], parts: Iterable[Fields]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.data)
+    return f"{' x '.join(map(str, shape))} numbers with checksum {digest.hexdigest()[:16]}"
+
+
+def _check_left(target: Path) -> None:
+    """Check that no finished file is taken for a rollout that can be continued, before anything is sent.
+
+    Raises:
+        ValueError: The file is there, and neither are the frames that it was made of nor does it describe them.
+    """
+    path = kept_path(target)
+    if target.suffix not in trajectories.CONTINUED and target.exists() and not path.exists():
+        raise ValueError(
+            f"{target} is there and {path.name} is not: a finished {target.suffix} does not say what it was computed "
+            f"from, so only {' and '.join(sorted(trajectories.CONTINUED))} are continued; without --resume it is "
+            "computed again"
+        )
+
+
+def _whole(kept: Kept) -> int:
+    """Return how many of the first frames are kept."""
+    return next(number for number in numbers_from() if number not in kept.done)
+
+
+def _taken(kept: Kept, target: Path, info: ModelInfo, total: int) -> bool:
+    """Return whether a rollout goes on from a finished file, which has fewer frames: they are copied."""
+    with trajectories.finished(target, info) as (described, count, frames):
+        check_same(target, described, kept.job)
+        if count >= total:
+            typer.echo(f"{target} has {count} frames already")
+            return False
+        for number, frame in enumerate(frames):
+            kept.add(number, frame)
+    return True
 
 
 def _append_frames(
-    rolled: Iterator[Any], kept: kept_frames.KeptFrames, target: Path, info: ModelInfo
+    rolled: Iterator[Any], kept: Kept, done: int, target: Path, info: ModelInfo
 ) -> IncompleteRolloutWarning | None:
     """Keep frames as they arrive, and return how the rollout ended if not with its last frame."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", IncompleteRolloutWarning)
         try:
-            for frame, known in rolled:
+            for number, (frame, known) in enumerate(rolled, done):
                 outputs = by_name(frame, info)
-                frame_files.check_frame(target, outputs, info)
-                columns = quality_columns.of_frame(info, known, frame_files.batch_of(outputs, info))
-                kept.add(outputs | columns, outside=known.outside is not None and bool(np.any(known.outside)))
+                trajectories.check_frame(target, outputs, info)
+                kept.add(number, outputs | columns_of_frame(info, known, trajectories.batch_of(outputs, info)))
         except IncompleteRolloutWarning as ended:
             return ended
     return None
 
 
 @contextmanager
-def _reported(kept: kept_frames.KeptFrames) -> Iterator[None]:
+def _reported(kept: Kept) -> Iterator[None]:
     """Say which frames are kept where the block fails or is interrupted."""
     try:
         yield
@@ -150,5 +219,5 @@ def _reported(kept: kept_frames.KeptFrames) -> Iterator[None]:
         raise
 
 
-def _report_kept(kept: kept_frames.KeptFrames) -> None:
-    typer.echo(f"petrov: {kept.path} has {kept.done} frames; --resume goes on behind them", err=True)
+def _report_kept(kept: Kept) -> None:
+    typer.echo(f"petrov: {kept.path} has {_whole(kept)} frames; --resume goes on behind them", err=True)

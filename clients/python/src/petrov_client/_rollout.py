@@ -6,23 +6,22 @@ arrived, and a rollout of more frames than one request may ask for goes on from 
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import InitVar, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client._values.exceptions import InvalidInput, InvalidResponse
-from petrov_client._values.quality import IncompleteRolloutWarning, Options, Response, quality_of
+from petrov_client._errors import InvalidInput, InvalidResponse
+from petrov_client._quality import IncompleteRolloutWarning, Options, Response, issue, quality_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from petrov_client._values.arrays import Fields, PredictionInput
-    from petrov_client._values.exceptions import PetrovError
-    from petrov_client._values.models import FramesInfo, ModelInfo
-    from petrov_client._values.quality import Quality
+    from petrov_client._arrays import Fields, PredictionInput
+    from petrov_client._errors import PetrovError
+    from petrov_client._models import FramesInfo, ModelInfo
+    from petrov_client._quality import Quality
 
 #: Bytes of all frames of one request: a quarter of what the service sends by default.
 REQUEST_BYTES = 2**28
@@ -43,6 +42,7 @@ class Rollout:
         inputs: Inputs and parameters by name, from which the next request starts.
         done: Frames that have arrived.
         fault: The error of the model that no sample has come through, where the others of the batch go on.
+        stream: The open response; None before the first request, and after one that broke off.
     """
 
     def __init__(self, checked: PredictionInput, piece: slice, total: int, wanted: Options) -> None:
@@ -50,6 +50,7 @@ class Rollout:
         self.inputs: dict[str, Any] = checked.arrays(piece)
         self.done = 0
         self.fault: PetrovError | None = None
+        self.stream: Any = None
         self._failed = np.zeros(piece.stop - piece.start, np.bool_)
         self._time, self._total, self._wanted = time_axis(self.info), total, wanted
         size = max(self.inputs[name].nbytes // self._time.history for name in self._time.states)
@@ -116,9 +117,9 @@ class Rollouts:
 
     Args:
         checked: What it starts from.
+        options: What is wanted: the numbers of every frame, and with `partial` the frames before an error and the
+            samples that the model does not fail on.
         frames: How many frames are wanted; None for as many as a training trajectory has.
-        quality: Whether the numbers of every frame are wanted.
-        partial: Whether the frames before an error are wanted, and the samples that the model does not fail on.
         earlier: The first frames, where these have arrived earlier, each as `shown` returns it without its quality.
 
     Attributes:
@@ -129,9 +130,8 @@ class Rollouts:
     """
 
     checked: PredictionInput
+    options: Options
     frames: int | None = None
-    quality: bool = False
-    partial: bool = False
     earlier: InitVar[Iterable[Any]] = ()
     fault: PetrovError | None = field(default=None, init=False)
     pieces: list[Rollout] = field(init=False)
@@ -141,8 +141,8 @@ class Rollouts:
         self.total = time.trained if self.frames is None else self.frames
         if self.total < 1:
             raise InvalidInput(f"expected at least one frame but got {self.total}")
-        slices, wanted = self.checked.slices(), Options(quality=self.quality, partial=self.partial)
-        self.pieces = [Rollout(self.checked, piece, self.total, wanted) for piece in slices]
+        slices = self.checked.pieces(len(self.checked))
+        self.pieces = [Rollout(self.checked, piece, self.total, self.options) for piece in slices]
         for number, frame in enumerate(earlier, 1):
             self._repeat(number, frame, slices)
 
@@ -156,7 +156,7 @@ class Rollouts:
         outputs = {name: np.asarray(array, "<f4")[None if single else ...] for name, array in found.items()}
         if number > self.total:
             raise InvalidInput(f"expected at most {self.total} earlier frames but got more")
-        if not self.partial and not all(np.isfinite(array).all() for array in outputs.values()):
+        if not self.options.partial and not all(np.isfinite(array).all() for array in outputs.values()):
             raise InvalidInput(f"a sample has failed in earlier frame {number}: the others go on with `partial`")
         if any(len(array) != len(self.checked) for array in outputs.values()):
             raise InvalidInput(f"expected {len(self.checked)} samples in earlier frame {number}")
@@ -183,6 +183,8 @@ class Rollouts:
         known = [part for part in parts if part is not None]
         if not known:
             raise next(piece.fault for piece in self.pieces if piece.fault)
+        for piece in self.pieces:
+            piece.done += piece.fault is not None
         return joined([part or piece.missing(known[0]) for part, piece in zip(parts, self.pieces, strict=True)])
 
     def end(self, fault: PetrovError) -> None:
@@ -191,21 +193,21 @@ class Rollouts:
         Raises:
             PetrovError: The error itself, in any other case.
         """
-        if not (self.partial and self.done):
+        if not (self.options.partial and self.done):
             raise fault
         self.fault = fault
 
     def warn(self) -> None:
-        """Issue the warning that frames are missing, at the line of the caller of `rollout` or of the iterator."""
+        """Issue the warning that frames are missing, if they are."""
         if self.fault is not None:
             text = f"the rollout ended after frame {self.done} of {self.total}: {self.fault}"
-            warnings.warn(text, IncompleteRolloutWarning, stacklevel=3)
+            issue(text, IncompleteRolloutWarning)
 
     def shown(self, response: Response) -> Any:
         """Return a frame as the caller receives it, with its quality if that is wanted."""
         single = self.checked.single
         outputs = unwrapped({name: array[0] if single else array for name, array in response.outputs.items()})
-        if not self.quality:
+        if not self.options.quality:
             return outputs
         return outputs, quality_of(response.numbers, {response.solved_by}, single=single)
 

@@ -9,6 +9,7 @@ number, or one per field of the batch.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,19 +17,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client._values import coordinates
-from petrov_client._values.exceptions import InvalidInput, InvalidResponse, Where
-from petrov_client._values.models import COMPONENT
-from petrov_client._values.quality import quality_of, warn
-from petrov_client._values.vocabulary import PADDING, Vocabulary
+from petrov_client._errors import InvalidInput, InvalidResponse, Where
+from petrov_client._models import COMPONENT, PADDING
+from petrov_client._quality import quality_of, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from petrov_client._values.models import GridInfo, ModelInfo, ParameterInfo, TensorInfo
-    from petrov_client._values.quality import Quality, Response
+    from petrov_client._models import GridInfo, ModelInfo, ParameterInfo, TensorInfo, Vocabulary
+    from petrov_client._quality import Quality, Response
 
 Fields = npt.NDArray[np.float32]
+Arrays = Mapping[str, npt.NDArray[Any]]
 WIRE_TYPES: Mapping[str, str] = {"FP32": "<f4", "INT32": "<i4"}
 
 #: Bytes of one request. Beyond a few megabytes larger requests are no faster, and a lost one costs more.
@@ -74,6 +74,43 @@ class FieldInput:
 
 
 @dataclass(frozen=True)
+class Labels:
+    """The names of the axes of an input, and its coordinates.
+
+    Attributes:
+        template: The input as a `DataArray`, its dimensions in the order of the model's axes.
+        tensor: The model's input.
+        order: The dimensions in the caller's order.
+    """
+
+    template: Any
+    tensor: TensorInfo
+    order: tuple[str, ...]
+
+    def put_on(self, output: Fields, tensor: TensorInfo, piece: slice | None = None) -> Any:
+        """Return an output as a `DataArray`.
+
+        It has the dimensions of the input and all of its coordinates that fit, and the units and meaning of the model.
+
+        Args:
+            output: The output of the whole input, or of a piece of the batch.
+            tensor: The model's output.
+            piece: The piece; None for the whole.
+        """
+        template = self.template if piece is None else self.template[piece]
+        names = dict(zip(self.tensor.axes[-template.ndim :], template.dims, strict=True))
+        dims = [names.get(axis, axis) for axis in tensor.axes[-output.ndim :]]
+        sizes = dict(zip(dims, output.shape, strict=True))
+        coords = {name: each for name, each in template.coords.items() if each.sizes.items() <= sizes.items()}
+        if tensor.components and COMPONENT in dims:
+            coords.setdefault(COMPONENT, list(tensor.components))
+        attributes = {"units": tensor.units, "long_name": tensor.meaning}
+        known = {name: text for name, text in attributes.items() if text}
+        labelled = type(template)(output, coords, dims, tensor.name, known)
+        return labelled.transpose(*self.order) if set(dims) == set(self.order) else labelled
+
+
+@dataclass(frozen=True)
 class PredictionInput:
     """Inputs and parameters that fit a model.
 
@@ -87,7 +124,7 @@ class PredictionInput:
     info: ModelInfo
     inputs: tuple[FieldInput, ...]
     numbers: Mapping[str, Fields]
-    labels: coordinates.Labels | None = None
+    labels: Labels | None = None
 
     def __len__(self) -> int:
         """Return the number of fields in the batch."""
@@ -98,19 +135,11 @@ class PredictionInput:
         """Whether the inputs are single fields, without the batch axis."""
         return self.inputs[0].single
 
-    def pieces(self) -> list[slice]:
-        """Return the consecutive slices of the batch that one request holds each."""
-        return self.slices(self.info.batch)
-
-    def slices(self, most: int | None = None) -> list[slice]:
-        """Return consecutive slices of at most so many fields, and of as many bytes as one request may hold."""
+    def pieces(self, most: int | None = None) -> list[slice]:
+        """Return consecutive slices of at most so many fields (the model's batch if None) that one request may hold."""
         affordable = max(1, PIECE_BYTES // (4 * max(math.prod(each.shape) for each in self.inputs)))
-        step = affordable if most is None else min(most, affordable)
+        step = min(self.info.batch if most is None else most, affordable)
         return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
-
-    def singly(self) -> list[slice]:
-        """Return slices of one field each: a request to the classical solver holds no more."""
-        return [slice(number, number + 1) for number in range(len(self))]
 
     def shown(self, outputs: Mapping[str, Fields], piece: slice | None = None) -> Any:
         """Return outputs as the caller receives them: labelled as the inputs are, and without a dictionary if single.
@@ -175,8 +204,8 @@ class PredictionOutput:
             if numbers.shape[:1] != (count,):
                 raise InvalidResponse(f'expected {count} numbers for "{name}" but got {numbers.shape}')
 
-    def put(self, piece: slice, response: Response) -> int:
-        """Copy the outputs for one piece into the whole, and return its number of fields.
+    def put(self, piece: slice, response: Response) -> None:
+        """Copy the outputs for one piece into the whole.
 
         Raises:
             InvalidResponse: As `checked`.
@@ -189,7 +218,6 @@ class PredictionOutput:
                 if name not in whole:
                     whole[name] = np.empty((len(self._source), *fields.shape[1:]), np.float32)
                 whole[name][piece] = fields
-        return int(piece.stop - piece.start)
 
     def array(self) -> Any:
         """Return the whole output, with the batch axis if the input has one; several outputs as a dictionary.
@@ -220,7 +248,7 @@ def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | N
         InvalidInput: A name is missing or unknown; type, rank, components or grid do not fit; or a value is not finite,
             not positive, out of range or not in the vocabulary. `.where` names the input and, for a value, its index.
     """
-    passed, labels = coordinates.split(info, _named(info, array, named or {}))
+    passed, labels = split_labels(info, _named(info, array, named or {}))
     inputs = tuple(_field(info, tensor, passed[tensor.name]) for tensor in info.inputs if tensor.name in passed)
     if not inputs:
         raise InvalidInput(
@@ -363,24 +391,18 @@ def _check_values(checked: FieldInput, piece: slice, vocabulary: Vocabulary | No
 
 def _check_tokens(checked: FieldInput, piece: slice, vocabulary: Vocabulary | None) -> None:
     """Check that every number is in the vocabulary, and that padding only follows the words of a sequence."""
-    tokens = checked.values(piece)
+    tokens, low, high, rule = checked.values(piece), -(2**31), 2**31, "expected a number that int32 holds"
+    if vocabulary is not None:
+        low, high, rule = 0, len(vocabulary.words), f"the vocabulary has {len(vocabulary.words)} words"
+    if (unknown := (tokens < low) | (tokens >= high)).any():
+        raise _bad_value(checked, piece, unknown, rule)
     if vocabulary is None:
-        _check_range(checked, piece, range(-(2**31), 2**31), "expected a number that int32 holds")
         return
-    size = len(vocabulary.words)
-    _check_range(checked, piece, range(size), f"the vocabulary has {size} words")
     padding = tokens == PADDING
     misplaced = padding & np.logical_or.accumulate(~padding[:, ::-1], axis=1)[:, ::-1]
     misplaced[:, 0] |= padding[:, 0]
     if misplaced.any():
         raise _bad_value(checked, piece, misplaced, "that is padding and belongs behind the words")
-
-
-def _check_range(checked: FieldInput, piece: slice, allowed: range, rule: str) -> None:
-    tokens = checked.values(piece)
-    outside = (tokens < allowed.start) | (tokens >= allowed.stop)
-    if outside.any():
-        raise _bad_value(checked, piece, outside, rule)
 
 
 def _bad_value(checked: FieldInput, piece: slice, bad: npt.NDArray[np.bool_], rule: str) -> InvalidInput:
@@ -393,3 +415,49 @@ def _bad_value(checked: FieldInput, piece: slice, bad: npt.NDArray[np.bool_], ru
 
 def _refusal(tensor: TensorInfo, message: str) -> InvalidInput:
     return InvalidInput(message, where=Where(tensor.name))
+
+
+def split_labels(info: ModelInfo, passed: Mapping[str, Any]) -> tuple[dict[str, Any], Labels | None]:
+    """Return the arrays in the order of the model's axes, and the labels of the first that has any.
+
+    The dimensions of an input may have any order where they have the names of the grid's axes.
+
+    Args:
+        info: The model.
+        passed: Arrays by name, `DataArray` or not.
+
+    Raises:
+        InvalidInput: The inputs differ in a coordinate.
+    """
+    labelled = {name: array for name, array in passed.items() if _is_labelled(array)}
+    _check_aligned(labelled)
+    grid = tuple(info.grid.axes) if info.grid else ()
+    ordered = {name: _ordered(array, grid) for name, array in labelled.items()}
+    first = next((tensor for tensor in info.inputs if tensor.name in ordered), None)
+    labels = Labels(ordered[first.name], first, labelled[first.name].dims) if first else None
+    return {**passed, **ordered}, labels
+
+
+def _is_labelled(array: Any) -> bool:
+    xarray = sys.modules.get("xarray")
+    return xarray is not None and isinstance(array, xarray.DataArray)
+
+
+def _ordered(array: Any, grid: tuple[str, ...]) -> Any:
+    """Return an array with the grid's axes last, and the components of a vector before them."""
+    if not set(grid) <= set(array.dims):
+        return array
+    others = sorted((name for name in array.dims if name not in grid), key=lambda name: name == COMPONENT)
+    return array.transpose(*others, *grid)
+
+
+def _check_aligned(arrays: Mapping[str, Any]) -> None:
+    if len(arrays) < 2:
+        return
+    import xarray  # noqa: PLC0415  the caller has imported it
+
+    try:
+        xarray.align(*arrays.values(), join="exact", copy=False)
+    except ValueError as error:
+        names = " and ".join(arrays)
+        raise InvalidInput(f"expected {names} on the same coordinates but: {error}") from error

@@ -1,26 +1,20 @@
-"""The inference of an input of a model from its output at sensors: a job of the service, watched until it ends."""
+"""The inference of an input of a model from its output at sensors: the request, the states of the job, the result."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from petrov_client._values.exceptions import InvalidInput, InvalidResponse, PetrovError, RequestError, Where
+from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, RequestError, Where
+from petrov_client._models import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import numpy.typing as npt
-
-    from petrov_client._values.progress import Advance
-    from petrov_client._wire.interface import Flow
-    from petrov_client._wire.over_http import HttpWire
-
-    Arrays = Mapping[str, npt.NDArray[Any]]
 
 PENDING = frozenset({"queued", "running"})
 #: Seconds that the service waits for the end before it responds: shorter with a progress report.
@@ -66,11 +60,11 @@ class Inversion:
 class Status:
     """How far a job has come."""
 
-    state: str
-    iterations: int
-    misfit: float | None
-    converged: bool
-    seconds: float
+    state: str = "queued"
+    iterations: int = 0
+    misfit: float = float("nan")
+    converged: bool = False
+    seconds: float = 0.0
 
 
 def sensors(source: Path, noise: float | None) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
@@ -141,18 +135,16 @@ def status(document: Any, fault: Callable[[Mapping[str, Any], int], PetrovError]
         PetrovError: The job has failed, or was cancelled.
         InvalidResponse: The document is none.
     """
-    try:
+    with readable("the state of an inversion"):
         found = Status(
             str(document["state"]),
             int(document["iterations"]),
-            document.get("misfit"),
+            float("nan") if document.get("misfit") is None else float(document["misfit"]),
             bool(document.get("converged")),
             float(document["seconds"]),
         )
         problem = document.get("problem") or {}
         code = int(problem.get("status", 500))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidResponse(f"the state of an inversion is not readable: {error!r}") from error
     if found.state == "failed":
         raise fault(problem, code)
     if found.state == "cancelled":
@@ -160,7 +152,7 @@ def status(document: Any, fault: Callable[[Mapping[str, Any], int], PetrovError]
     return found
 
 
-def inversion(arrays: Arrays, ended: Status) -> Inversion:
+def inversion(arrays: Mapping[str, npt.NDArray[Any]], ended: Status) -> Inversion:
     """Return the result of a job.
 
     Args:
@@ -170,37 +162,7 @@ def inversion(arrays: Arrays, ended: Status) -> Inversion:
     Raises:
         InvalidResponse: One is missing.
     """
-    try:
+    with readable("the result of an inversion"):
         known: dict[str, Any] = {name: arrays[name] for name in (*FIELDS, *VECTORS)}
-    except KeyError as error:
-        raise InvalidResponse(f"expected the array {error} in the result of an inversion") from error
-    inputs = {name: array for name, array in arrays.items() if name not in known}
-    misfit = float("nan") if ended.misfit is None else ended.misfit
-    return Inversion(inputs, **known, misfit=misfit, **_numbers(ended))
-
-
-def _numbers(ended: Status) -> dict[str, Any]:
-    return {"iterations": ended.iterations, "converged": ended.converged, "seconds": ended.seconds}
-
-
-def watch(wire: HttpWire, model: str, job: str, advance: Advance, wait: float) -> Flow[Inversion]:
-    """Yield the calls until a job has ended, and return its result.
-
-    Args:
-        wire: Makes the calls.
-        model: The model.
-        job: The id of the job.
-        advance: Called with the number of new steps.
-        wait: Seconds that the service waits before each response.
-    """
-    found, steps = Status("queued", 0, None, converged=False, seconds=0.0), 0
-    while found.state in PENDING:
-        found = yield wire.inversion_status(model, job, wait)
-        advance(found.iterations - steps)
-        steps = found.iterations
-    result: Inversion = yield wire.inversion_result(model, job, found)
-    return result
-
-
-#: Ends a job without hiding what ended the wait for it.
-quietly = suppress(PetrovError)
+    known |= {name: getattr(ended, name) for name in ("misfit", "iterations", "converged", "seconds")}
+    return Inversion({name: array for name, array in arrays.items() if name not in known}, **known)

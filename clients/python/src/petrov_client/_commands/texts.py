@@ -16,19 +16,17 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from petrov_client._files import local
-from petrov_client._values.exceptions import InvalidInput
-from petrov_client._values.progress import reporting
-from petrov_client._values.vocabulary import PADDING
+from petrov_client._errors import InvalidInput
+from petrov_client._files import replacing
+from petrov_client._flow import reporting
+from petrov_client._models import PADDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from petrov_client._client import SyncPredictor
-    from petrov_client._requests.example import Example
-    from petrov_client._values.models import ModelInfo
-    from petrov_client._values.progress import Progress
-    from petrov_client._values.vocabulary import Choice
+    from petrov_client._flow import Progress
+    from petrov_client._models import Choice, Example, ModelInfo
 
 STANDARD = "-"
 Row = tuple[str, ...]
@@ -125,7 +123,7 @@ def write(target: Path, columns: Row, rows: Iterable[Row]) -> None:
     if str(target) == STANDARD:
         _write(sys.stdout, columns, rows)
         return
-    with local.replacing(target) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+    with replacing(target) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         _write(file, columns, rows)
 
 

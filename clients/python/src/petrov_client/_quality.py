@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -10,8 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from petrov_client._models import TensorInfo
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from petrov_client._models import ModelInfo
 
 Numbers = npt.NDArray[np.float32]
 Outside = Literal["answer", "solve", "refuse"]
@@ -114,6 +119,9 @@ class Options:
         return found if self.outside == "answer" else {**found, "outside": self.outside}
 
 
+PLAIN = Options()
+
+
 @dataclass(frozen=True)
 class Response:
     """The response for one piece of a batch.
@@ -149,10 +157,90 @@ def quality_of(numbers: Mapping[str, Numbers], solved_by: set[str], *, single: b
 
 
 def warn(model: str) -> None:
-    """Issue the warning that inputs are outside, at the line of the caller of `predict` or `stream`."""
-    warnings.warn(
+    """Issue the warning that inputs are outside."""
+    issue(
         f'some inputs are unlike the training data of "{model}" (novelty below {OUTSIDE:g}), so their predictions may '
         "be wrong; quality=True says which",
         OutsideTrainingWarning,
-        stacklevel=3,
     )
+
+
+def issue(text: str, category: type[Warning]) -> None:
+    """Issue a warning at the line of the caller of this package, however many of its functions are between."""
+    level, frame = 1, sys._getframe()  # noqa: SLF001  as `warnings` does
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("petrov_client."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
+
+
+#: The further column of trajectories. Of fields `novelty` says the same.
+FOLLOWS_OUTSIDE = TensorInfo(
+    "outside", ("batch",), "1", "1 from the first frame that follows from a state unlike the training data"
+)
+MEANINGS = {
+    ERROR_BOUND: "guaranteed relative energy-norm distance to the discrete solution",
+    CORRECTION: "guaranteed relative energy-norm distance to the discrete solution without corrections",
+    MISFIT: "relative L2 distance between the input and the forward solution of the output",
+    ERROR_ESTIMATE: "relative L2 error that 90 % of inputs of the training distribution stay below",
+    NOVELTY: "share of calibration inputs that are at least as unusual",
+}
+
+
+def columns(info: ModelInfo) -> tuple[TensorInfo, ...]:
+    """Return the columns of a model: one number per field for each of the numbers that it reports."""
+    return tuple(TensorInfo(name, ("batch",), "1", MEANINGS.get(name, "")) for name in info.quality)
+
+
+def column_arrays(info: ModelInfo, quality: Quality) -> dict[str, Any]:
+    """Return the numbers of a prediction by name: `[batch]`, or single numbers for a single field."""
+    found = {name: getattr(quality, name, None) for name in info.quality}
+    return {name: np.asarray(value, np.float32) for name, value in found.items() if value is not None}
+
+
+def frame_columns(info: ModelInfo) -> tuple[TensorInfo, ...]:
+    """Return the columns of a model of trajectories: one number per frame."""
+    return (*columns(info), *((FOLLOWS_OUTSIDE,) if NOVELTY in info.quality else ()))
+
+
+def columns_of_frame(info: ModelInfo, quality: Quality, batch: tuple[int, ...]) -> dict[str, Any]:
+    """Return the numbers of a frame by name, NaN where one is not known.
+
+    Args:
+        info: The model.
+        quality: What is known about the frame.
+        batch: The shape of each: `(samples,)`, or `()` for a single sample.
+    """
+    found = {tensor.name: getattr(quality, tensor.name, None) for tensor in frame_columns(info)}
+    return {
+        name: np.array(np.broadcast_to(np.nan if value is None else value, batch), np.float32)
+        for name, value in found.items()
+    }
+
+
+def sentence(numbers: Mapping[str, Any]) -> str:
+    """Return what the numbers say: the range of each, and how many inputs are unlike the training data.
+
+    Args:
+        numbers: Numbers by name, at least one; NaN where one is not known.
+    """
+    parts = [f"{name} {span(np.atleast_1d(values))}" for name, values in numbers.items()]
+    if NOVELTY in numbers:
+        novelty = np.atleast_1d(numbers[NOVELTY])
+        parts.append(f"{int((novelty < OUTSIDE).sum())} of {len(novelty)} inputs unlike the training data")
+    return ", ".join(parts)
+
+
+def published(info: ModelInfo, grid: tuple[int, ...]) -> str:
+    """Return the relative error that the card publishes for a grid, in a few words; empty where it has none."""
+    rows = [row for row in info.card.get("errors", ()) if tuple(row.get("grid", ())) == grid]
+    errors = [float(row["relative_l2"]) for row in rows if "relative_l2" in row]
+    return f"mean relative error of test samples {span(np.array(errors))}" if errors else ""
+
+
+def span(values: Any) -> str:
+    """Return the range of the finite numbers of an array."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return "unknown"
+    low, high = float(known.min()), float(known.max())
+    return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"

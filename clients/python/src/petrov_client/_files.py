@@ -1,10 +1,12 @@
-"""Readers and writers of local files, NumPy or HDF5 by their suffix. Large inputs stay on disk until they are sliced.
+"""Local files: readers and writers of arrays by suffix.
 
-An output is written to a temporary file and renamed, so that an interrupted run leaves no incomplete file.
+Large inputs stay on disk until they are sliced. An output is written to a temporary file and renamed, so that an
+interrupted run leaves no incomplete file.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 from contextlib import contextmanager
@@ -14,21 +16,18 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from petrov_client._files import movies
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
-    from types import ModuleType
 
-    from petrov_client._values.models import ModelInfo, ParameterInfo, TensorInfo
+    from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
 
 HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | {".npz"}
 ARRAYS = SEVERAL | {".npy"}
-ZARR = ".zarr"
-TRAJECTORIES = ARRAYS | {ZARR, movies.SUFFIX}
-"""Suffixes of files, or a folder, for trajectories."""
+ZARR, MOVIE = ".zarr", ".mp4"
+#: Suffixes of files, or a folder, for trajectories.
+TRAJECTORIES = ARRAYS | {ZARR, MOVIE}
 
 
 @dataclass(frozen=True)
@@ -87,8 +86,9 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool
         )
     if path.suffix in HDF5:
         hdf5()
-    if path.suffix == movies.SUFFIX:
-        movies.check()
+    if path.suffix == MOVIE:
+        library("matplotlib.figure", ".mp4 files need two libraries: pip install matplotlib imageio-ffmpeg")
+        library("imageio_ffmpeg", ".mp4 files need two libraries: pip install matplotlib imageio-ffmpeg")
     if path.suffix == ZARR:
         zarr()
         if path.exists() and not resumed:
@@ -104,7 +104,7 @@ def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> No
         ValueError: There are several outputs, and the file holds one array.
     """
     names = [tensor.name for tensor in outputs]
-    if len(names) > 1 and path.suffix not in SEVERAL | {ZARR, movies.SUFFIX}:
+    if len(names) > 1 and path.suffix not in SEVERAL | {ZARR, MOVIE}:
         raise ValueError(
             f"expected an output file that ends in {' or '.join(sorted(SEVERAL, reverse=True))} for {_listed(names)} "
             f"but got {path}"
@@ -136,54 +136,46 @@ def write(path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo |
 
 
 @contextmanager
-def replacing(path: Path, mark: str | None = None) -> Iterator[Path]:
+def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path, and rename that file or folder to `path` at the end of the block.
 
     Args:
         path: The file, or the folder.
-        mark: Ends the temporary name; the process's number if None, by which several may write at a time.
+        temporary: The temporary path, on the same file system; one beside `path` with the process's number if None.
 
     Raises:
         OSError: It cannot be renamed.
     """
-    temporary = path.with_name(f".{path.name}.{mark or os.getpid()}")
+    temporary = temporary or path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield temporary
         if temporary.is_dir() and path.is_dir():
             shutil.rmtree(path)  # a folder replaces only an empty one
         temporary.replace(path)
     finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary)
-        temporary.unlink(missing_ok=True)
+        remove_path(temporary)
 
 
-def hdf5() -> ModuleType:
-    """Return the library h5py, which is optional.
+def library(name: str, advice: str) -> Any:
+    """Return a library that is optional.
 
     Raises:
-        ValueError: It is not installed.
+        ValueError: It is not installed; the message is the advice.
     """
     try:
-        import h5py  # noqa: PLC0415  optional
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise ValueError("HDF5 files need h5py: pip install h5py") from error
-    module: ModuleType = h5py
-    return module
+        raise ValueError(advice) from error
 
 
-def zarr() -> ModuleType:
-    """Return the library zarr, which is optional.
+def hdf5() -> Any:
+    """Return the library h5py."""
+    return library("h5py", "HDF5 files need h5py: pip install h5py")
 
-    Raises:
-        ValueError: It is not installed.
-    """
-    try:
-        import zarr as module  # noqa: PLC0415  optional
-    except ModuleNotFoundError as error:
-        raise ValueError("zarr folders need zarr: pip install zarr") from error
-    found: ModuleType = module
-    return found
+
+def zarr() -> Any:
+    """Return the library zarr."""
+    return library("zarr", "zarr folders need zarr: pip install zarr")
 
 
 def with_numbers(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> dict[str, Any]:
@@ -279,3 +271,11 @@ def _npz(path: Path) -> Any:
     if isinstance(archive, np.ndarray):
         raise ValueError(f"expected several arrays in {path} but it holds one: call it .npy")  # noqa: TRY004  as above
     return archive
+
+
+def remove_path(path: Path) -> None:
+    """Remove a file or a folder, if it is there; of a symbolic link the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import secrets
+import re
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,9 +14,8 @@ from urllib.parse import quote, urlencode
 
 import httpx2
 
-from petrov_client._requests.derivatives import received_names
-from petrov_client._requests.example import Example, example
-from petrov_client._values.exceptions import (
+from petrov_client import _codecs as codecs
+from petrov_client._errors import (
     ConnectionFailed,
     DeadlineExceeded,
     InvalidInput,
@@ -30,23 +30,22 @@ from petrov_client._values.exceptions import (
     UnknownModel,
     Where,
 )
-from petrov_client._values.models import ModelInfo, model_info, model_names
-from petrov_client._values.quality import NAMES, Response
-from petrov_client._wire import npy, safetensors, trace
-from petrov_client._wire.interface import PLAIN, Call
-from petrov_client._wire.inversion import Inversion, Status, inversion, job_id, status
-from petrov_client._wire.multipart import MEDIA_TYPE as MULTIPART
-from petrov_client._wire.multipart import Part, Parts
+from petrov_client._flow import Call, perform
+from petrov_client._inversion import Inversion, Status, inversion, job_id, status
+from petrov_client._models import Example, ModelInfo, example, model_info, readable
+from petrov_client._quality import NAMES, PLAIN, Options, Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from petrov_client._values.quality import Options
-    from petrov_client._wire.interface import Arrays, Flow
+    from petrov_client._arrays import Arrays
+    from petrov_client._flow import Flow
 
 CONNECT_SECONDS = 5.0
 #: Of every request. Arrays of numbers do not shrink by compression, so none is requested.
 HEADERS = {"accept-encoding": "identity", "user-agent": "petrov-client"}
+#: How the names of gradients begin; a response has those of what was sent.
+GRADIENTS = "gradients."
 PROBLEM = "application/problem+json"
 #: Bytes of the longest response. The largest piece gives a few megabytes; the limit stops an endless response.
 LONGEST_RESPONSE = 256 * 2**20
@@ -118,41 +117,37 @@ class HttpWire:
 
     def names(self) -> Call[list[str]]:
         """Return the call `GET /v1/models`."""
-        return Call(_get("/v1/models"), lambda reply: model_names(_document(reply)))
 
-    def model(self, name: str, version: int | None) -> Flow[ModelInfo]:
-        """Yield the call `GET /v1/models/{model}`, which describes the default version."""
+        def read(reply: HttpReply) -> list[str]:
+            with readable("the list of models"):
+                return [str(model["name"]) for model in _document(reply)["models"]]
+
+        return Call(_get("/v1/models"), read)
+
+    def model(self, name: str, version: int | None, timeout: float) -> Flow[ModelInfo]:
+        """Perform the call `GET /v1/models/{model}`, which describes the default version."""
         del version
-        info: ModelInfo = yield Call(_get(_path(name)), lambda reply: model_info(_document(reply)))
-        return info
+        return (yield from perform(Call(_get(_path(name)), lambda reply: model_info(_document(reply))), timeout))
 
-    def prediction(
-        self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options = PLAIN
-    ) -> Call[Response]:
+    def prediction(self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Call[Response]:
         """Return the call `POST …/predict`: with `.npy` for one array in or out, else with safetensors.
 
         That of a derivative is `POST …/vjp` or `POST …/jvp` of its model.
         """
-        product = info.card.get("product")
-        if product:
-            return _prediction(info, f"{_path(product['of'], version)}/{product['kind']}", inputs, options)
-        query = f"?{urlencode(options.parameters)}" if options.parameters else ""
-        return _prediction(info, f"{_path(info.name, version)}/predict{query}", inputs, options)
+        product = info.card.get("product") or {"of": info.name, "kind": "predict"}
+        return _prediction(info, f"{_path(product['of'], version)}/{product['kind']}", inputs, options)
 
     def rollout(self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Call[Response]:
         """Return the call `POST …/rollout`; it reads each part of the response."""
-        return _prediction(
-            info, f"{_path(info.name, version)}/rollout?{urlencode(options.parameters)}", inputs, options
-        )
+        return _prediction(info, f"{_path(info.name, version)}/rollout", inputs, options)
 
     def reference(self, info: ModelInfo, inputs: Arrays) -> Call[Response]:
         """Return the call `POST …/reference` for the classical solutions of one piece of a batch."""
         return _prediction(info, f"{_path(info.name)}/reference", inputs, PLAIN)
 
-    def inversion(self, name: str, request: Mapping[str, Any]) -> Call[str]:
-        """Return the call `POST …/inversions`, whose result is the id of the job."""
-        headers = {"content-type": "application/json", "accept": f"application/json, {PROBLEM}"}
-        headers["idempotency-key"] = secrets.token_hex(16)  # repetitions of the request are one job
+    def inversion(self, name: str, request: Mapping[str, Any], key: str) -> Call[str]:
+        """Return the call `POST …/inversions`, whose result is the id of the job; the key makes it safe to repeat."""
+        headers = {"content-type": "application/json", "accept": f"application/json, {PROBLEM}", "idempotency-key": key}
         sent = HttpRequest("POST", f"{_path(name)}/inversions", headers, json.dumps(request).encode())
         return Call(sent, lambda reply: job_id(_json(_good(reply, "application/json", 202).body)))
 
@@ -163,10 +158,10 @@ class HttpWire:
 
     def inversion_result(self, name: str, job: str, ended: Status) -> Call[Inversion]:
         """Return the call `GET …/inversions/{id}/result`."""
-        headers = {"accept": f"{safetensors.MEDIA_TYPE}, {PROBLEM}"}
+        headers = {"accept": f"{codecs.SAFETENSORS}, {PROBLEM}"}
 
         def read(reply: HttpReply) -> Inversion:
-            return inversion(safetensors.decode(_good(reply, safetensors.MEDIA_TYPE).body), ended)
+            return inversion(codecs.decode_safetensors(_good(reply, codecs.SAFETENSORS).body), ended)
 
         return Call(HttpRequest("GET", f"{_job(name, job)}/result", headers), read)
 
@@ -197,7 +192,7 @@ class FrameReplies:
 
     def __init__(self, response: httpx2.Response, remaining: float) -> None:
         self._response = response
-        self._parts = Parts(response.headers.get("content-type", "")) if response.status_code == 200 else None
+        self._parts = codecs.Parts(response.headers.get("content-type", "")) if response.status_code == 200 else None
         self._body = Body(time.monotonic() + remaining)
 
     def add(self, chunk: bytes) -> Iterator[HttpReply]:
@@ -220,7 +215,7 @@ class FrameReplies:
             self._parts.end()
 
 
-def _status(part: Part) -> int:
+def _status(part: codecs.Part) -> int:
     """Return the status of a part: 200, or that of the problem in it."""
     if part.headers.get("content-type") != PROBLEM:
         return 200
@@ -239,7 +234,7 @@ def arguments(request: HttpRequest, remaining: float) -> dict[str, Any]:
     return {
         "method": request.method,
         "url": request.path,
-        "headers": {**request.headers, **trace.context()},
+        "headers": {**request.headers, **trace_context()},
         "content": request.body,
         "timeout": httpx2.Timeout(remaining, connect=min(CONNECT_SECONDS, remaining)),
     }
@@ -288,29 +283,28 @@ def _prediction(info: ModelInfo, path: str, inputs: Arrays, options: Options) ->
 
     Args:
         info: The model.
-        path: The route, with its query.
+        path: The route.
         inputs: Inputs and parameters by name.
         options: What is wanted besides the outputs; a `.npy` response has no room for it.
     """
-    names = received_names([tensor.name for tensor in info.outputs], inputs)
-    sent, body = _body(info, inputs)
-    codec = npy if len(names) == 1 and sent == npy.MEDIA_TYPE and not options.quality else safetensors
-    headers = {"content-type": sent, "accept": f"{codec.MEDIA_TYPE}, {MULTIPART}, {PROBLEM}"}
+    names = [tensor.name for tensor in info.outputs]
+    names = [name for name in names if not name.startswith(GRADIENTS) or name.removeprefix(GRADIENTS) in inputs]
+    if info.alone(inputs):
+        [array] = inputs.values()
+        sent, body = codecs.NPY, codecs.encode_npy(array)
+    else:
+        sent, body = codecs.SAFETENSORS, codecs.encode_safetensors(inputs)
+    plain = len(names) == 1 and sent == codecs.NPY and not options.quality
+    expected = codecs.NPY if plain else codecs.SAFETENSORS
+    headers = {"content-type": sent, "accept": f"{expected}, {codecs.MULTIPART}, {PROBLEM}"}
 
     def read(reply: HttpReply) -> Response:
-        content = _good(reply, codec.MEDIA_TYPE).body
-        arrays = safetensors.decode(content) if codec is safetensors else {names[0]: npy.decode(content)}
+        content = _good(reply, expected).body
+        arrays: Arrays = {names[0]: codecs.decode_npy(content)} if plain else codecs.decode_safetensors(content)
         return _response(reply, arrays, names)
 
-    return Call(HttpRequest("POST", path, headers, body), read)
-
-
-def _body(info: ModelInfo, inputs: Arrays) -> tuple[str, bytes]:
-    """Return the media type and the body of a request."""
-    if not info.alone(inputs):
-        return safetensors.MEDIA_TYPE, safetensors.encode(inputs)
-    [array] = inputs.values()
-    return npy.MEDIA_TYPE, npy.encode(array)
+    query = f"?{urlencode(options.parameters)}" if options.parameters else ""
+    return Call(HttpRequest("POST", path + query, headers, body), read)
 
 
 def _get(path: str) -> HttpRequest:
@@ -369,7 +363,8 @@ def _media_type(reply: HttpReply) -> str:
 
 def _fault(reply: HttpReply) -> PetrovError:
     """Return the exception for a reply of 400 and above, with the service's own message where it sent one."""
-    problem = _problem(reply)
+    problem = _json(reply.body) if _media_type(reply) == PROBLEM else {}
+    problem = problem if isinstance(problem, Mapping) else {}
     if reply.status == 404 and not problem:
         return InvalidResponse("expected a Petrov service but got a bare 404: is the address right?")
     return problem_fault(problem, reply.status, retry_after(reply.headers.get("retry-after")))
@@ -393,13 +388,6 @@ def problem_fault(problem: Mapping[str, Any], status: int, seconds: float | None
     )
 
 
-def _problem(reply: HttpReply) -> Mapping[str, Any]:
-    if _media_type(reply) != PROBLEM:
-        return {}
-    problem = _json(reply.body)
-    return problem if isinstance(problem, Mapping) else {}
-
-
 def _where(location: Any) -> Where | None:
     if not isinstance(location, Mapping) or "array" not in location:
         return None
@@ -417,3 +405,32 @@ def retry_after(value: str | None) -> float | None:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except ValueError:
         return None
+
+
+def bearer(api_key: str | None) -> dict[str, str]:
+    """Return the headers, or gRPC metadata, that carry the key.
+
+    Raises:
+        ValueError: It holds a character that no header can carry; the message does not contain the key.
+    """
+    if api_key is None:
+        return {}
+    if not re.fullmatch(r"[!-~]+", api_key):
+        raise ValueError("expected an API key of visible ASCII characters but got others, such as a space or a newline")
+    return {"authorization": f"Bearer {api_key}"}
+
+
+def trace_context() -> dict[str, str]:
+    """Return the headers of W3C Trace Context for the caller's active OpenTelemetry span; empty without a span.
+
+    A caller who traces has imported OpenTelemetry, so the client neither depends on it nor imports it first.
+    """
+    if "opentelemetry.trace" not in sys.modules:
+        return {}
+    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - optional, as said
+        TraceContextTextMapPropagator,
+    )
+
+    headers: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(headers)
+    return headers

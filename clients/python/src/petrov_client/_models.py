@@ -1,25 +1,121 @@
-"""The description of a model, as frozen values, and its reader from the gateway's JSON."""
+"""What a service says of its models: their description, vocabulary and samples, as frozen values."""
 
 from __future__ import annotations
 
 import math
+import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from petrov_client._values.exceptions import InvalidInput, InvalidResponse, UnknownModel, Where
-from petrov_client._values.quality import ERROR_ESTIMATE
-from petrov_client._values.vocabulary import PADDING, Vocabulary, vocabulary
+from petrov_client._errors import InvalidInput, InvalidResponse, UnknownModel, Where
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
-
 #: The names of the axes before the grid's: frames, given frames of a state, and components of a vector field.
 FRAME, HISTORY, COMPONENT = "frame", "history", "component"
+#: The token that fills a sequence up, behind its words.
+PADDING = 0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The most probable label, and the second.
+
+    Attributes:
+        label: The most probable label.
+        probability: Its probability by the model (softmax); it is not calibrated.
+        runner_up: The second most probable label.
+        runner_up_probability: Its probability.
+    """
+
+    label: str
+    probability: float
+    runner_up: str
+    runner_up_probability: float
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The map of texts to tokens, and of logits to labels.
+
+    Attributes:
+        words: The words by token; token 0 is padding.
+        pattern: Matches the words of a text, with white space between them; None where token b + 1 is the byte b of the
+            text in UTF-8.
+        labels: The labels by class, the last axis of the logits.
+        labelled: What has a label: a whole "sequence", or every "token".
+    """
+
+    words: tuple[str, ...]
+    pattern: str | None
+    labels: tuple[str, ...]
+    labelled: str
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of one text.
+
+        Raises:
+            InvalidInput: It holds an unknown word; the message names the word and its position.
+        """
+        if self.pattern is None:
+            return [byte + 1 for byte in text.encode(errors="surrogateescape")]
+        tokens, end = [], 0
+        for match in re.finditer(self.pattern, text):
+            self._check_gap(text, end, match.start())
+            if match[0] not in self._numbers:
+                raise self._unknown(match[0], match.start())
+            tokens.append(self._numbers[match[0]])
+            end = match.end()
+        self._check_gap(text, end, len(text))
+        return tokens
+
+    def text(self, tokens: npt.NDArray[np.int32]) -> str:
+        """Return the text of one sequence of tokens; `encode` gives them back, without padding."""
+        numbers = [int(number) for number in tokens if number != PADDING]
+        if self.pattern is None:
+            return bytes(number - 1 for number in numbers).decode(errors="surrogateescape")
+        return " ".join(self.words[number] for number in numbers)
+
+    def decode(self, logits: npt.NDArray[Any]) -> Any:
+        """Return the labels of logits `[…, label]`: a `Choice`, or nested lists of them in the shape of the other axes.
+
+        Raises:
+            InvalidInput: The last axis has another length than the labels.
+        """
+        if logits.shape[-1:] != (len(self.labels),):
+            raise InvalidInput(f"expected logits with {len(self.labels)} labels as last axis but got {logits.shape}")
+        weights = np.exp(logits - logits.max(axis=-1, keepdims=True), dtype=np.float64)
+        return self._chosen(weights / weights.sum(axis=-1, keepdims=True))
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words) if number != PADDING}
+
+    def _check_gap(self, text: str, start: int, end: int) -> None:
+        """Check that only white space is between two words."""
+        if rest := text[start:end].strip():
+            raise self._unknown(rest.split()[0], text.index(rest, start))
+
+    def _unknown(self, word: str, position: int) -> InvalidInput:
+        known = " ".join(list(self._numbers)[:16])
+        return InvalidInput(
+            f'"{word[:32]}" at character {position} is not in the vocabulary, which begins with {known}'
+        )
+
+    def _chosen(self, probabilities: npt.NDArray[np.float64]) -> Any:
+        if probabilities.ndim > 1:
+            return [self._chosen(row) for row in probabilities]
+        first, second = (int(i) for i in np.argsort(-probabilities, kind="stable")[:2])
+        return Choice(
+            self.labels[first], float(probabilities[first]), self.labels[second], float(probabilities[second])
+        )
 
 
 @dataclass(frozen=True)
@@ -241,6 +337,21 @@ class ModelInfo:
         return batch
 
 
+@dataclass(frozen=True)
+class Example:
+    """One sample, without a batch axis.
+
+    Attributes:
+        inputs: Inputs and parameters by name, as `predict` takes them: float32, or int32 for tokens.
+        outputs: The true outputs by name; empty where they are not known.
+        count: How many test samples are stored; None for a new sample.
+    """
+
+    inputs: Mapping[str, npt.NDArray[Any]]
+    outputs: Mapping[str, npt.NDArray[Any]]
+    count: int | None = None
+
+
 def checked_name(name: str) -> str:
     """Return a model's name, if it can be one: it is the name of a folder.
 
@@ -252,62 +363,68 @@ def checked_name(name: str) -> str:
     return name
 
 
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Turn the errors of reading a document of the service into one `InvalidResponse`."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidResponse(f"{what} is not readable: {error!r}") from error
+
+
 def model_info(document: Any) -> ModelInfo:
     """Return the model of the gateway's description (`GET /v1/models/{model}`).
 
     Raises:
         InvalidResponse: The document is not such a description.
     """
-    try:
-        return _from_card(document, document["card"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidResponse(f"the description of a model is not readable: {error!r}") from error
+    with readable("the description of a model"):
+        card = document["card"]
+        described = signature(card)
+        estimated = any(row.get("error_estimate") is not None for row in card.get("rollout", ()))
+        if estimated and "error_estimate" not in described["quality"]:  # of trajectories it is measured per frame
+            described["quality"] += ("error_estimate",)
+        return ModelInfo(
+            name=str(document["name"]),
+            version=int(document["version"]),
+            versions=tuple(int(version) for version in document["versions"]),
+            batch=max(1, int(card["limits"]["batch"])),
+            vocabulary=vocabulary(card["vocabulary"]) if card.get("vocabulary") else None,
+            card=card,
+            certificate=document.get("certificate") or {},
+            **described,
+        )
 
 
-def model_names(document: Any) -> list[str]:
-    """Return the names in the gateway's list of models (`GET /v1/models`).
-
-    Raises:
-        InvalidResponse: The document is not such a list.
-    """
-    try:
-        return [str(model["name"]) for model in document["models"]]
-    except (KeyError, TypeError) as error:
-        raise InvalidResponse(f"the list of models is not readable: {error!r}") from error
-
-
-def _from_card(document: Mapping[str, Any], card: Mapping[str, Any]) -> ModelInfo:
-    return ModelInfo(
-        name=str(document["name"]),
-        version=int(document["version"]),
-        versions=tuple(int(version) for version in document["versions"]),
-        inputs=tuple(tensor_info(tensor) for tensor in card["inputs"]),
-        parameters=tuple(parameter_info(parameter) for parameter in card.get("parameters", ())),
-        outputs=tuple(tensor_info(tensor) for tensor in card["outputs"]),
-        batch=max(1, int(card["limits"]["batch"])),
-        title=str(card["title"]),
-        grid=grid_info(card["grid"]),
-        vocabulary=vocabulary(card["vocabulary"]) if card.get("vocabulary") else None,
-        card=card,
-        certificate=document.get("certificate") or {},
-        quality=_quality(card),
-        frames=frames_info(card.get("frames")),
-    )
+def signature(card: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a card says of tensors and grids, as arguments of `ModelInfo`; other errors if it is no card."""
+    frames = card.get("frames")
+    return {
+        "inputs": tuple(_tensor(tensor) for tensor in card["inputs"]),
+        "parameters": tuple(_parameter(parameter) for parameter in card.get("parameters", ())),
+        "outputs": tuple(_tensor(tensor) for tensor in card["outputs"]),
+        "title": str(card["title"]),
+        "grid": GridInfo(
+            axes=tuple(str(axis) for axis in card["grid"]["axes"]),
+            minimum=int(card["grid"]["minimum"]),
+            maximum=int(card["grid"]["maximum"]),
+            declared=tuple(int(points) for points in card["grid"]["declared"]),
+            points=str(card["grid"]["points"]),
+        ),
+        "quality": tuple(str(name) for name in card.get("quality", ())),
+        "frames": None
+        if frames is None
+        else FramesInfo(
+            step=float(frames["step"]),
+            history=int(frames["history"]),
+            states=tuple(str(name) for name in frames["states"]),
+            trained=int(frames["trained"]),
+            maximum=int(frames["maximum"]),
+        ),
+    }
 
 
-def _quality(card: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what responses say about outputs; that of trajectories has been measured for every frame."""
-    names = tuple(str(name) for name in card.get("quality", ()))
-    known = any(row.get(ERROR_ESTIMATE) is not None for row in card.get("rollout", ()))
-    return (*names, ERROR_ESTIMATE) if known and ERROR_ESTIMATE not in names else names
-
-
-def tensor_info(document: Mapping[str, Any]) -> TensorInfo:
-    """Return an input or output as a card describes it.
-
-    Raises:
-        KeyError, TypeError, ValueError: The document is no such description.
-    """
+def _tensor(document: Mapping[str, Any]) -> TensorInfo:
     axes = tuple(str(axis) for axis in document["axes"])
     sizes = document.get("shape") or [None] * len(axes)
     return TensorInfo(
@@ -323,49 +440,47 @@ def tensor_info(document: Mapping[str, Any]) -> TensorInfo:
     )
 
 
-def parameter_info(document: Mapping[str, Any]) -> ParameterInfo:
-    """Return a parameter as a card describes it.
-
-    Raises:
-        KeyError, TypeError, ValueError: The document is no such description.
-    """
-    return ParameterInfo(
-        name=str(document["name"]),
-        units=str(document["units"]),
-        meaning=str(document["meaning"]),
-        default=_number(document.get("default")),
-        minimum=_number(document.get("minimum")),
-        maximum=_number(document.get("maximum")),
-    )
+def _parameter(document: Mapping[str, Any]) -> ParameterInfo:
+    texts = {name: str(document[name]) for name in ("name", "units", "meaning")}
+    numbers = {name: _number(document.get(name)) for name in ("default", "minimum", "maximum")}
+    return ParameterInfo(**texts, **numbers)  # type: ignore[arg-type]  # each has the type of its table
 
 
 def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def frames_info(frames: Mapping[str, Any] | None) -> FramesInfo | None:
-    """Return the time axis as a card describes it; None where it has none."""
-    if frames is None:
-        return None
-    return FramesInfo(
-        step=float(frames["step"]),
-        history=int(frames["history"]),
-        states=tuple(str(name) for name in frames["states"]),
-        trained=int(frames["trained"]),
-        maximum=int(frames["maximum"]),
-    )
-
-
-def grid_info(document: Mapping[str, Any]) -> GridInfo:
-    """Return the grids as a card describes them.
+def vocabulary(document: Mapping[str, Any]) -> Vocabulary:
+    """Return the vocabulary of a card, or of Triton's configuration.
 
     Raises:
-        KeyError, TypeError, ValueError: The document is no such description.
+        KeyError, TypeError, ValueError: The document is no vocabulary.
     """
-    return GridInfo(
-        axes=tuple(str(axis) for axis in document["axes"]),
-        minimum=int(document["minimum"]),
-        maximum=int(document["maximum"]),
-        declared=tuple(int(points) for points in document["declared"]),
-        points=str(document["points"]),
-    )
+    try:
+        pattern = None if document["pattern"] is None else re.compile(document["pattern"]).pattern
+    except re.error as error:
+        raise ValueError(f"the pattern of words is not readable: {error}") from error
+    labels = tuple(str(label) for label in document["labels"])
+    if len(labels) < 2:
+        raise ValueError(f"expected at least two labels but got {labels}")
+    words = tuple(str(word) for word in document["words"])
+    return Vocabulary(words, pattern, labels, str(document["answer"]))
+
+
+def example(document: Any, count: str | None) -> Example:
+    """Return the sample of the gateway's JSON.
+
+    Args:
+        document: The body of the response.
+        count: The header that counts the stored samples, None without it.
+
+    Raises:
+        InvalidResponse: The body holds no sample.
+    """
+    types = {"i": np.int32, "f": np.float32}
+    with readable("the sample of a model"):
+        inputs, outputs = (
+            {name: (array := np.asarray(nested)).astype(types[array.dtype.kind]) for name, nested in named.items()}
+            for named in (document["inputs"], document.get("outputs") or {})
+        )
+        return Example(inputs, outputs, None if count is None else int(count))

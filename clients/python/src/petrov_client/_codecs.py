@@ -1,0 +1,144 @@
+"""Arrays as bytes, `.npy` and safetensors, and the parts of a multipart response. Responses are not trusted."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
+
+from petrov_client._errors import ConnectionFailed, InvalidResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+NPY, SAFETENSORS, MULTIPART = "application/x-npy", "application/vnd.safetensors", "multipart/mixed"
+LONGEST_HEAD = 2**14
+LONGEST_PART = 256 * 2**20
+
+
+def encode_npy(fields: npt.NDArray[Any]) -> bytes:
+    """Return an array as `.npy` bytes."""
+    buffer = io.BytesIO()
+    np.save(buffer, fields, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def decode_npy(body: bytes) -> npt.NDArray[np.float32]:
+    """Return the array of `.npy` bytes (little-endian float32 in C order), a read-only view of them.
+
+    NumPy reads the header; its reader of arrays would allocate whatever the header declares.
+
+    Raises:
+        InvalidResponse: The bytes are anything else, or more or fewer than the header declares.
+    """
+    buffer = io.BytesIO(body)
+    try:
+        version = np.lib.format.read_magic(buffer)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(buffer)
+    except Exception as error:  # it raises whatever Python's parser does
+        raise InvalidResponse(f".npy response: the header is not readable: {error!r}") from error
+    if dtype.str != "<f4" or fortran or min(shape, default=1) < 1:
+        raise InvalidResponse(f".npy response: expected float32 '<f4' in C order but got {dtype} {shape}")
+    start = buffer.tell()
+    expected, found = 4 * math.prod(shape), len(body) - start
+    if expected != found:
+        raise InvalidResponse(f".npy response: expected {expected} bytes for shape {shape} but got {found}")
+    return np.frombuffer(body, dtype="<f4", offset=start).reshape(shape)
+
+
+def encode_safetensors(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Return arrays as safetensors bytes."""
+    return safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+
+def decode_safetensors(body: bytes) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of safetensors bytes by name: float32 or booleans, none of them empty.
+
+    Raises:
+        InvalidResponse: The bytes are anything else.
+    """
+    try:
+        arrays = safetensors.numpy.load(body)
+    except Exception as error:  # SafetensorError, and KeyError for a type that NumPy lacks
+        raise InvalidResponse(f"safetensors response: not readable: {error}") from error
+    for name, array in arrays.items():
+        if array.dtype.str not in {"<f4", "|b1"} or array.size == 0:
+            raise InvalidResponse(f"safetensors response: expected F32 but got {array.dtype} {array.shape} for {name}")
+    return arrays
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a multipart response; header names in lower case."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Parts:
+    """A reader of `multipart/mixed` (RFC 2046) as its bytes arrive; each part says how long it is.
+
+    Args:
+        content_type: The `Content-Type` of the response.
+
+    Raises:
+        InvalidResponse: It names no boundary.
+    """
+
+    def __init__(self, content_type: str) -> None:
+        kind, _, rest = content_type.partition(";")
+        if kind.strip().lower() != MULTIPART or "boundary=" not in rest:
+            raise InvalidResponse(f'expected {MULTIPART} but got "{content_type[:80]}"')
+        self._boundary = rest.partition("boundary=")[2].partition(";")[0].strip().strip('"').encode()
+        self._bytes = bytearray()
+        self._complete = False
+
+    def feed(self, chunk: bytes) -> Iterator[Part]:
+        """Yield the parts that are complete with these bytes.
+
+        Raises:
+            InvalidResponse: The bytes are no multipart response.
+        """
+        self._bytes += chunk
+        while part := self._next():
+            yield part
+
+    def end(self) -> None:
+        """Check that the response is complete.
+
+        Raises:
+            ConnectionFailed: It is not.
+        """
+        if not self._complete:
+            raise ConnectionFailed("the response ended before its last frame")
+
+    def _next(self) -> Part | None:
+        delimiter = b"--" + self._boundary
+        if bytes(self._bytes[: len(delimiter) + 2]) == delimiter + b"--":
+            self._complete = True
+            return None
+        end = self._bytes.find(b"\r\n\r\n", 0, LONGEST_HEAD)
+        if end < 0:
+            if len(self._bytes) >= LONGEST_HEAD:
+                raise InvalidResponse("expected the head of a part but got none")
+            return None
+        first, *lines = bytes(self._bytes[:end]).split(b"\r\n")
+        if first != delimiter:
+            raise InvalidResponse(f"expected a part but got {first[:60]!r}")
+        split = [line.decode("latin-1").partition(":") for line in lines]
+        headers = {name.strip().lower(): value.strip() for name, _, value in split}
+        text = headers.get("content-length", "")
+        if not (text.isascii() and text.isdigit() and len(text) < 18 and int(text) <= LONGEST_PART):
+            raise InvalidResponse(f'expected the size of a part, at most {LONGEST_PART} bytes, but got "{text[:32]}"')
+        start, size = end + 4, int(text)
+        if len(self._bytes) < start + size + 2:
+            return None
+        part = Part(headers, bytes(self._bytes[start : start + size]))
+        del self._bytes[: start + size + 2]
+        return part

@@ -1,0 +1,210 @@
+"""What has been computed of a file that is not complete: kept on the disk, and resumed after an interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import zlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from petrov_client._codecs import encode_safetensors
+from petrov_client._files import library, remove_path, replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from petrov_client._arrays import Fields
+
+Description = dict[str, str | int]
+
+
+def kept_path(target: Path) -> Path:
+    """Return the folder of what has been computed of a file."""
+    return target.with_name(f"{target.name}.partial")
+
+
+class Kept:
+    """What has been computed of a file that is not complete: the folder `OUT.partial`, a safetensors file per record.
+
+    A record is a frame of a trajectory or a piece of a batch. Each gets its name once it is written and has a checksum,
+    so that a kill or a power cut leaves whole records. One process at a time may open the folder.
+
+    Args:
+        target: The file that is made of them.
+        job: What the records depend on; those of another job are refused.
+        resume: Whether records that an earlier run has left are kept; else the first new one replaces them.
+
+    Attributes:
+        job: What the records depend on.
+        path: The folder.
+        done: The numbers of the whole records, from 0.
+        damaged: The numbers of those that are not whole.
+
+    Raises:
+        ValueError: The folder belongs to another job, holds something else, or another process has opened it.
+        OSError: It cannot be read or written.
+    """
+
+    _JOB, _LOCK, _RECORD, _WHOLE, _CHECKSUM = "job.json", "lock", ".safetensors", "whole", ".checksum"
+
+    def __init__(self, target: Path, job: Description, *, resume: bool = True) -> None:
+        self._target, self.job, self._begun = target, job, False
+        self._beginning = threading.Lock()
+        self.path = kept_path(target)
+        self.done, self.damaged = set[int](), set[int]()
+        if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
+            raise ValueError(f"expected a folder of unfinished results but {self.path} is none: remove it")
+        self.path.mkdir(exist_ok=True)
+        lock = library("filelock", "unfinished files need filelock: pip install filelock")
+        if (self.path / self._LOCK).is_symlink():
+            raise self._fault(self._LOCK, "is a symbolic link")
+        self._lock = lock.FileLock(self.path / self._LOCK, timeout=0)
+        try:
+            self._lock.acquire()
+        except lock.Timeout:
+            raise ValueError(f"another process has opened {self.path}") from None
+        try:
+            self._open(resume=resume)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.path.exists() and not self._entries():
+            self.remove()
+        self._lock.release()
+
+    def add(self, number: int, arrays: Mapping[str, Fields]) -> None:
+        """Keep a record; several threads may do so at a time.
+
+        Raises:
+            OSError: The disk is full or gone.
+        """
+        with self._beginning:
+            if not self._begun:
+                for entry in self._entries():
+                    remove_path(entry)
+                (self.path / self._JOB).write_text(json.dumps(self.job), encoding="utf-8")
+                self._begun = True
+        checksum = np.array([self._checksum(arrays)], np.uint32)
+        record = self._record(number)
+        with replacing(record, record.with_suffix(".new")) as temporary:
+            temporary.write_bytes(encode_safetensors({**arrays, self._CHECKSUM: checksum}))
+        self.done.add(number)
+        self.damaged.discard(number)
+
+    def read(self, number: int) -> dict[str, Fields]:
+        """Return a record.
+
+        Raises:
+            OSError: It has changed on the disk.
+        """
+        try:
+            arrays = safetensors.numpy.load(self._record(number).read_bytes())
+            checksum = arrays.pop(self._CHECKSUM)
+        except (SafetensorError, KeyError, FileNotFoundError) as error:
+            raise OSError(f"record {number} of {self.path} has changed on the disk: {error!r}") from error
+        if checksum.tolist() != [self._checksum(arrays)]:
+            raise OSError(f"record {number} of {self.path} has changed on the disk")
+        return arrays
+
+    @contextmanager
+    def finishing(self) -> Iterator[Path]:
+        """Yield the path of a file, or folder, that becomes the target at the end of the block."""
+        folder = self.path / self._WHOLE
+        remove_path(folder)  # of a process that was killed
+        folder.mkdir()
+        try:
+            with replacing(self._target, folder / self._target.name) as whole:
+                yield whole
+                if whole.is_file():
+                    with whole.open("rb") as file:
+                        os.fsync(file.fileno())
+        finally:
+            remove_path(folder)
+
+    def remove(self) -> None:
+        """Remove the folder, whose records are no longer needed.
+
+        Raises:
+            OSError: It cannot be removed.
+        """
+        if os.name == "nt":
+            self._lock.release()  # Windows removes no open file
+        shutil.rmtree(self.path)
+
+    def _open(self, *, resume: bool) -> None:  # noqa: C901  each check has a sentence of its own
+        entries = self._entries()
+        if not entries:
+            return  # new, or left by a process that was killed before its first record
+        for entry in entries:
+            if entry.is_symlink():
+                raise self._fault(entry.name, "is a symbolic link")
+            if not entry.is_file() and entry.name != self._WHOLE:
+                raise self._fault(entry.name, "is no regular file")
+        try:
+            found = dict(json.loads((self.path / self._JOB).read_bytes()))
+        except FileNotFoundError:
+            raise ValueError(f"expected unfinished results in {self.path} but it holds something else") from None
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self._fault(self._JOB, f"is not readable: {error!r}") from error
+        if not resume:
+            return
+        check_same(self.path, found, self.job)
+        self._begun = True
+        for name in (entry.stem for entry in entries if entry.suffix == self._RECORD):
+            if not (name.isascii() and name.isdecimal()):
+                raise self._fault(name + self._RECORD, "is no record")
+            try:
+                self.read(int(name))
+                self.done.add(int(name))
+            except OSError:
+                self.damaged.add(int(name))
+
+    def _entries(self) -> list[Path]:
+        return sorted(entry for entry in self.path.iterdir() if entry.name != self._LOCK)
+
+    def _record(self, number: int) -> Path:
+        return self.path / f"{number}{self._RECORD}"
+
+    @staticmethod
+    def _checksum(arrays: Mapping[str, Fields]) -> int:
+        checksum = 0
+        for name in sorted(arrays):
+            checksum = zlib.crc32(arrays[name].tobytes(), zlib.crc32(name.encode(), checksum))
+        return checksum
+
+    def _fault(self, name: str, fault: str) -> ValueError:
+        return ValueError(f"{self.path} is damaged ({name} {fault}): remove it to start again")
+
+
+def check_same(path: Path, found: Mapping[str, Any], job: Description) -> None:
+    """Check that a file belongs to a job.
+
+    Args:
+        path: The file.
+        found: Its attributes.
+        job: The description of the job.
+
+    Raises:
+        ValueError: It belongs to another; the message names each difference.
+    """
+    compared = {name: value for name, value in job.items() if value != "" and found.get(name) != ""}
+    others = [
+        f"{name}: expected {now} but found {found.get(name)}"
+        for name, now in compared.items()
+        if found.get(name) != now
+    ]
+    if others:
+        raise ValueError(f"{path} belongs to another job: {'; '.join(others)}. Repeat that job, or remove the file")

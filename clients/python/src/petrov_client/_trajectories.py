@@ -1,0 +1,286 @@
+"""Files of trajectories, made of frames one after another: HDF5, zarr, NumPy or a movie. Memory holds a few frames.
+
+HDF5, zarr and `.npy` take the frames themselves. A `.npz` archive and a movie are made from `.npy` files on the disk.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.format import open_memmap
+
+from petrov_client import _files as files
+from petrov_client._quality import frame_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from petrov_client._arrays import Fields
+    from petrov_client._kept import Description
+    from petrov_client._models import ModelInfo, TensorInfo
+
+    Shape = tuple[int, ...]
+    Create = Callable[[TensorInfo, Shape, Shape], Any]
+
+#: Bytes of one chunk of a file, and of the frames that are held in memory, unless one frame takes more.
+CHUNK_BYTES = 2**18
+#: Suffixes of the formats that say what their frames depend on, so that a finished rollout can be continued.
+CONTINUED = files.HDF5 | {files.ZARR}
+#: Suffixes of the formats that have a place for what is known about the errors of frames.
+WITH_COLUMNS = files.SEVERAL | {files.ZARR}
+FRAMES_PER_SECOND = 12
+SIDE, DOTS = 4.0, 120  # inches of a picture of a movie, and dots per inch
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a file of trajectories holds.
+
+    Attributes:
+        shapes: The shapes of the arrays by name.
+        spans: The least and the greatest finite number of each, `[2]`, or `[0]` where none is finite.
+    """
+
+    shapes: Mapping[str, Shape]
+    spans: Mapping[str, Fields]
+
+
+def write(
+    path: Path,
+    frames: Iterable[Mapping[str, Fields]],
+    info: ModelInfo,
+    total: int,
+    described: Description | None = None,
+) -> Written:
+    """Write trajectories `[(batch), frame, (component), *grid]`, and columns `[(batch), frame]`.
+
+    Args:
+        path: The file; its suffix selects the format.
+        frames: Frames `[(batch), (component), *grid]` by output name, with the numbers `[(batch)]` of columns, for
+            which only the formats in `WITH_COLUMNS` have a place.
+        info: The model.
+        total: How many frames there are, at least one.
+        described: What the frames depend on, for the formats in `CONTINUED`.
+
+    Raises:
+        OSError: The file cannot be written.
+        ValueError: A movie cannot show the outputs.
+    """
+    with ExitStack() as stack:
+        if path.suffix in CONTINUED:
+            if path.suffix in files.HDF5:
+                group = stack.enter_context(files.hdf5().File(path, "w"))
+            else:
+                group = files.zarr().open_group(str(path), mode="w")
+            group.attrs.update(described or {})
+            make = group.create_dataset if path.suffix in files.HDF5 else group.create_array
+
+            def create(tensor: TensorInfo, shape: Shape, chunks: Shape) -> Any:
+                array = make(tensor.name, shape=shape, dtype="float32", chunks=chunks)
+                array.attrs.update(files.attributes(tensor))
+                return array
+
+            return _fill(create, frames, info, total)[1]
+
+        folder = path.parent / stack.enter_context(TemporaryDirectory(prefix=".arrays", dir=path.parent))
+
+        def mapped(tensor: TensorInfo, shape: Shape, chunks: Shape) -> Any:
+            del chunks
+            name = path if path.suffix == ".npy" else folder / f"{tensor.name}.npy"
+            return open_memmap(name, "w+", np.dtype("<f4"), shape)
+
+        if path.suffix not in WITH_COLUMNS:
+            frames = (outputs_of(frame, info) for frame in frames)
+        arrays, written = _fill(mapped, frames, info, total)
+        if path.suffix == files.MOVIE:
+            write_movie(path, arrays, info)
+        elif path.suffix == ".npz":
+            with path.open("wb") as file:
+                np.savez(file, **arrays)
+        return written
+
+
+def _fill(
+    create: Create, frames: Iterable[Mapping[str, Fields]], info: ModelInfo, total: int
+) -> tuple[dict[str, Any], Written]:
+    """Write frames into arrays, and return these; memory holds the frames of a chunk."""
+    arrays, spans = dict[str, Any](), dict[str, Any]()
+    waiting: list[Mapping[str, Fields]] = []
+    for done, outputs in enumerate(frames, 1):
+        tensors = [tensor for tensor in (*info.outputs, *frame_columns(info)) if tensor.name in outputs]
+        most = max(1, min(total, CHUNK_BYTES // max(array.nbytes for array in outputs.values())))
+        waiting.append(outputs)
+        for name, array in outputs.items():
+            known = np.append(spans.get(name, ()), array[np.isfinite(array)])
+            spans[name] = np.array([known.min(), known.max()]) if len(known) else known
+        if len(waiting) < most and done < total:
+            continue
+        for tensor in tensors:
+            frame = outputs[tensor.name].shape
+            axis = _axis(info, tensor, len(frame))
+            if tensor.name not in arrays:
+                batch, field = frame[:axis], frame[axis:]
+                samples = [min(count, max(1, CHUNK_BYTES // (4 * math.prod(field)))) for count in batch]
+                arrays[tensor.name] = create(tensor, (*batch, total, *field), (*samples, most, *field))
+            location = (slice(None),) * axis + (slice(done - len(waiting), done),)
+            arrays[tensor.name][location] = np.stack([each[tensor.name] for each in waiting], axis)
+        waiting = []
+    return arrays, Written({name: array.shape for name, array in arrays.items()}, spans)
+
+
+def outputs_of(frame: Mapping[str, Fields], info: ModelInfo) -> dict[str, Fields]:
+    """Return a frame without the numbers of columns."""
+    return {tensor.name: frame[tensor.name] for tensor in info.outputs}
+
+
+def batch_of(outputs: Mapping[str, Fields], info: ModelInfo) -> Shape:
+    """Return the axis of the batch of a frame: `(samples,)`, or `()` for a single sample."""
+    first = info.outputs[0]
+    shape = outputs[first.name].shape
+    return shape[: _axis(info, first, len(shape))]
+
+
+def _axis(info: ModelInfo, tensor: TensorInfo, rank: int) -> int:
+    """Return the axis of the frames: behind that of the batch, if frames of this rank have one."""
+    if tensor not in info.outputs:
+        return rank  # a column
+    return rank - (0 if info.grid is None else len(info.grid.axes)) - bool(tensor.components)
+
+
+@contextmanager
+def finished(path: Path, info: ModelInfo) -> Iterator[tuple[Mapping[str, Any], int, Iterator[dict[str, Fields]]]]:
+    """Open a file of one of the formats in `CONTINUED`: what its frames depend on, how many there are, and themselves.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It holds no trajectories of the model.
+    """
+    with ExitStack() as stack:
+        if path.suffix in files.HDF5:
+            file = stack.enter_context(files.hdf5().File(path, "r"))
+        else:
+            file = files.zarr().open_group(str(path), mode="r")
+        arrays, axes = dict[str, Any](), dict[str, int]()
+        for tensor in (*info.outputs, *frame_columns(info)):
+            array = file.get(tensor.name)
+            if getattr(array, "chunks", None) is not None:
+                arrays[tensor.name], axes[tensor.name] = array, _axis(info, tensor, len(array.shape) - 1)
+            elif tensor in info.outputs:
+                raise ValueError(f'expected trajectories "{tensor.name}" in {path} but found none')
+        count = min(int(array.shape[axes[name]]) for name, array in arrays.items())
+        yield dict(file.attrs), count, _frames(arrays, axes, count)
+
+
+def _frames(arrays: Mapping[str, Any], axes: Mapping[str, int], count: int) -> Iterator[dict[str, Fields]]:
+    """Yield the frames of arrays; memory holds those of a chunk."""
+    step = min(array.chunks[axes[name]] for name, array in arrays.items())
+    for start in range(0, count, step):
+        stop = min(start + step, count)
+        parts = {
+            name: np.moveaxis(np.asarray(array[(slice(None),) * axes[name] + (slice(start, stop),)]), axes[name], 0)
+            for name, array in arrays.items()
+        }
+        for index in range(stop - start):
+            yield {name: part[index] for name, part in parts.items()}
+
+
+def check_frame(path: Path, outputs: Mapping[str, Fields], info: ModelInfo) -> None:
+    """Check that a file can show frames like this one.
+
+    Raises:
+        ValueError: It is a movie, and there are several samples or three axes.
+    """
+    if path.suffix == files.MOVIE:
+        frames = {
+            tensor.name: np.expand_dims(outputs[tensor.name], _axis(info, tensor, outputs[tensor.name].ndim))
+            for tensor in info.outputs
+        }
+        _channels(frames, info)
+
+
+def _channels(outputs: Mapping[str, Fields], info: ModelInfo) -> dict[str, Fields]:
+    """Return scalar fields `[frame, *grid]` by title.
+
+    Raises:
+        ValueError: There are several samples, or three axes.
+    """
+    axes = len(info.grid.axes) if info.grid else 0
+    found: dict[str, Fields] = {}
+    for tensor in info.outputs:
+        array, components = outputs[tensor.name], len(tensor.components)
+        rank = 1 + axes + bool(components)
+        if array.ndim > rank and len(array) != 1:
+            raise ValueError(f"a movie shows one sample, and there are {len(array)}: choose another suffix")
+        single = array[0] if array.ndim > rank else array
+        parts = {f" {name}": single[:, number] for number, name in enumerate(tensor.components)} or {"": single}
+        found |= {f"{tensor.name}{name}": part for name, part in parts.items()}
+    if axes not in {1, 2}:
+        raise ValueError(f"a movie shows one or two axes, and there are {axes}: choose another suffix")
+    return found
+
+
+def write_movie(path: Path, outputs: Mapping[str, Fields], info: ModelInfo) -> None:
+    """Write the trajectories of one sample as a picture per frame, with one scale for all frames.
+
+    A vector field is one picture per component. Movies need the extra `[movie]`.
+
+    Args:
+        path: The file.
+        outputs: `[frame, (component), *grid]` or `[1, frame, (component), *grid]` by name.
+        info: The model, of one or two axes.
+
+    Raises:
+        ValueError: There are several samples, or three axes.
+        OSError: The file cannot be written.
+    """
+    import imageio_ffmpeg  # noqa: PLC0415  optional
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  optional, half a second
+    from matplotlib.figure import Figure  # noqa: PLC0415  as above
+
+    shown = _channels(outputs, info)
+    figure = Figure(figsize=(SIDE * len(shown), SIDE), dpi=DOTS, layout="constrained")
+    canvas: Any = FigureCanvasAgg(figure)
+    title = figure.suptitle(" ")
+    panels = figure.subplots(1, len(shown), squeeze=False)[0]
+    drawn = [_draw(panel, name, field, info) for panel, (name, field) in zip(panels, shown.items(), strict=True)]
+    step = info.frames.step if info.frames else 1.0
+
+    def picture(index: int) -> Any:
+        """Return the picture of a frame, bytes `[row, column, 3]` of even sides."""
+        title.set_text(f"{info.name}, time {step * (index + 1):g}")
+        for each, field in zip(drawn, shown.values(), strict=True):
+            (each.set_ydata if field.ndim == 2 else each.set_data)(field[index])
+        canvas.draw()
+        pixels = np.asarray(canvas.buffer_rgba())[..., :3]
+        rows, columns = (side - side % 2 for side in pixels.shape[:2])
+        return np.ascontiguousarray(pixels[:rows, :columns])
+
+    size = picture(0).shape[1::-1]
+    writer = imageio_ffmpeg.write_frames(str(path), size, fps=FRAMES_PER_SECOND, macro_block_size=2)
+    try:
+        writer.send(None)
+        for index in range(len(next(iter(shown.values())))):
+            writer.send(picture(index))
+    finally:
+        writer.close()
+
+
+def _draw(panel: Any, title: str, field: Fields, info: ModelInfo) -> Any:
+    names = info.grid.axes if info.grid else ()
+    low, high = float(np.nanmin(field)), float(np.nanmax(field))
+    panel.set_title(title)
+    panel.set_xlabel(names[-1])
+    if field.ndim == 2:
+        room = 0.05 * (high - low or 1.0)
+        panel.set_ylim(low - room, high + room)
+        return panel.plot(field[0])[0]
+    panel.set_ylabel(names[-2])
+    drawn = panel.imshow(field[0], vmin=low, vmax=high, cmap="inferno")
+    panel.figure.colorbar(drawn, ax=panel)
+    return drawn
