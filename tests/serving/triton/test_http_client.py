@@ -108,8 +108,8 @@ def test_a_reply_is_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
 
 
 async def test_a_chunked_reply_is_read() -> None:
-    chunked = REPLY.partition(b"Content-Length")[0] + (
-        b"Transfer-Encoding: chunked\r\n\r\n7\r\nwhat:12\r\n6\r\n345678\r\n0\r\n\r\n"
+    chunked = REPLY.partition(b"\r\nContent-Length")[0] + (
+        b"\r\nTransfer-Encoding: chunked\r\n\r\n7\r\nwhat:12\r\n6\r\n345678\r\n0\r\n\r\n"
     )
     async with serving(always(chunked)) as (_, client):
         reply = await client.request("GET", "/", {})
