@@ -143,9 +143,7 @@ def test_a_damaged_frame_is_said_and_computed_again(
     assert done.returncode == 0, done.stderr
     assert "1 frames are damaged" in done.stderr
     assert frames_sent(gateway) - before == 2 * 5
-    np.testing.assert_allclose(
-        read(tmp_path / "out.h5", "u")[1], toy_rollouts.compute(U[:1, :16], 9.0, 8)[0], rtol=1e-5
-    )
+    np.testing.assert_allclose(read(tmp_path / "out.h5")[1], toy_rollouts.compute(U[:1, :16], 9.0, 8)[0], rtol=1e-5)
 
 
 def test_frames_that_are_all_there_are_not_asked_for(
