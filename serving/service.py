@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from fastapi import Depends, Request
 
-from serving.auth.guard import Guard, own_bucket
+from serving.auth.guard import Guard
 from serving.auth.key_file import KeyFile
 from serving.catalogue.catalogue import Catalogue
 from serving.catalogue.classical import ClassicalSolvers
@@ -52,7 +52,7 @@ class Service:
         self.traces = Traces(settings.traces, version) if settings.traces else None
         self.metrics = TracedMetrics(version, self.traces) if self.traces else Metrics(version)
         self.keys = None if settings.keys is None else KeyFile(settings.keys)
-        self.guard = Guard(self.keys, self.metrics, own_bucket)
+        self.guard = Guard(self.keys, self.metrics)
         self._tritons = TritonPool(tritons, RetryBudget(RETRIES_PER_CALL, RETRIES_SAVED), self.metrics)
         self.catalogue = Catalogue(
             settings.repository,

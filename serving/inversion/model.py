@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from physics.sensing import Sensing
     from serving.catalogue.card import Card
     from serving.inversion.job import Job
-    from serving.predict import Payer, Predictor
+    from serving.limits import Caller
+    from serving.predict import Predictor
 
     Fields = NDArray[np.float64]
 
@@ -50,7 +51,7 @@ class ServedModel:
     cards: Cards
     sensing: Sensing
     job: Job
-    caller: Payer
+    caller: Caller
 
     def solve(self, inputs: Fields) -> Fields:
         """Return the outputs of inputs, `[batch, rows, columns]`."""

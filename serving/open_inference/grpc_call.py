@@ -11,8 +11,8 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
-from serving.auth.guard import ANYONE
 from serving.errors import Problem
+from serving.limits import ANYONE
 from serving.observability.metrics import UNKNOWN
 from serving.observability.request_log import ID_HEADER, request_id
 from serving.predict import offload

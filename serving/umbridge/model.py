@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from serving.predict import Payer
+    from serving.limits import Caller
 
     Vector = NDArray[Any]  # of real numbers
 
@@ -27,7 +27,7 @@ class Call:
     """
 
     request_id: str
-    caller: Payer
+    caller: Caller
 
 
 class Function(Protocol):

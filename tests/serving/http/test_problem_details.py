@@ -16,7 +16,8 @@ def raised() -> set[str]:
         node
         for path in Path(serving.__path__[0]).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Problem"
+        if isinstance(node, ast.Call)
+        and "Problem" in {getattr(node.func, "id", ""), getattr(node.func, "attr", "").title()}
     )
     kinds = (leaf.value for call in calls for leaf in ast.walk(call.args[0]) if isinstance(leaf, ast.Constant))
     return {kind for kind in kinds if isinstance(kind, str)}
