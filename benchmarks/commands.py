@@ -1,360 +1,274 @@
-"""The commands that measure the tables of the documentation and write them into its pages."""
+"""The commands that measure the tables and pictures of the documentation; each imports its program when it runs."""
 
 from __future__ import annotations
 
-from json import loads
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks import comparison
-from benchmarks.inversion import chart as inversion_chart
-from benchmarks.inversion import measure as inversion
-from benchmarks.own_data import chart as own_data_chart
-from benchmarks.own_data import comparison as own_data
-from benchmarks.own_data import data as own_data_sets
-from benchmarks.own_data import tables as own_data_tables
-from benchmarks.own_data import trainings as own_data_trainings
-from benchmarks.profiling.command import profile, split
-from benchmarks.profiling.plot import draw as draw_profile
-from benchmarks.report import markdown, memorisation, page, pictures, research
-from benchmarks.service import fairness, importer, latency, malformed, mixed_grids, overhead, soak, throughput
-from benchmarks.tables import accuracy, attention, charts, durations, forward, products, settings, steps, targets
-from benchmarks.tables.classical import breakeven, pareto, solvers, summary
-from benchmarks.tables.quality import bounds, calibrations, certified, outside, tolerance
-from benchmarks.trajectories import comparison as trajectories
-from benchmarks.trajectories import solvers as rollout_solvers
-from training.files import write_json
-from training.recipes import recipe as recipes
-from training.user_error import UserError
+from benchmarks.harness import RESULTS, Kept, read, write
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
-CHECKPOINTS, MODELS = Path("checkpoints"), Path("model_repository")
-PAGE, PICTURES = Path("docs/accuracy.md"), Path("docs/accuracy")
-ABLATION, NEURALOP = Path("docs/ablation.json"), Path("docs/neuralop.json")
-PROFILE = Path("docs/profile.png")
-OWN_DATA = Path("docs/own-data.json")
-INVERSION = Path("docs/inversion.json")
-TRAJECTORIES = Path("docs/trajectories.json")
-HOUR = 60.0  # minutes of a full soak, which `make bench` leaves out
+    from benchmarks.harness import Row
+
+CHECKPOINTS, DOCS = Path("checkpoints"), Path("docs")
+OWN_DATA, INVERSION, TRAJECTORIES = (DOCS / f"{name}.json" for name in ("own-data", "inversion", "trajectories"))
+MODELS = "darcy,burgers,darcy_inverse"
 
 Repository = Annotated[Path, typer.Option(help="Exported models.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer grids, batches and repetitions.")]
+Data = Annotated[Path, typer.Option("--data", help="The folder of the samples; missing ones are made.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer inputs and repetitions; changes no page.")]
+Seconds = Annotated[
+    float | None, typer.Option(min=1, help="Train FNO for as much processor time; by default its row is kept.")
+]
+EXPORTED, SAMPLES = Path("model_repository"), Path("data")
 
 app = typer.Typer(
-    help="Measure the tables of the documentation, and write them into its pages.\n\n"
-    "Without a command, all tables are measured (`make bench`; with --quick in five to nine minutes). A command "
-    "measures one of them, for example `python -m benchmarks forward --quick`.",
+    help="Measure the tables and pictures of the documentation.\n\nWithout a command, all that need no training are "
+    "measured (`make bench`). Full runs write docs/bench/*.json, from which `make docs` makes the tables; quick ones "
+    "write runs/bench-quick.",
     pretty_exceptions_show_locals=False,
 )
-app.command()(profile)
 
 
 @app.callback(invoke_without_command=True)
-def everything(context: typer.Context, repository: Repository = MODELS, quick: Quick = False) -> None:
-    """Measure all tables, unless a command is given."""
+def everything(context: typer.Context, repository: Repository = EXPORTED, quick: Quick = False) -> None:
+    """Measure everything that needs no training, unless a command is given."""
     if context.invoked_subcommand is not None:
         return
+    methods(repository, quick=quick)
+    quality(quick=quick)
+    derivatives(repository, quick=quick)
+    attention(quick=quick)
+    service(repository, quick=quick)
+    inversion(repository, quick=quick)
     if not quick:
-        measure_pictures(repository)
-        measure_settings()
-        measure_accuracy()
-        write_quality()
-        measure_latency(repository)
-        measure_overhead()
-        measure_mixed_grids(repository)
-    with TemporaryDirectory() as folder:
-        write_forward(repository, Path(folder), quick=quick)
-        measure_steps(quick)
-        [(points, _)] = throughput.ONE  # the grid of the published network in the table of the service
-        write_service(repository, forward.graph(Path(folder), points), quick=quick)
-    measure_attention(quick)
-    measure_solvers(repository, quick=quick)
-    measure_products(repository, quick)
-    measure_pareto(repository, quick)
-    measure_breakeven(quick)
-    if not quick:
-        measure_tolerance()
-        measure_certified()
-        measure_bounds()
-        measure_summary()
+        pictures(repository)
 
 
-@app.command("pictures")
-def measure_pictures(repository: Repository = MODELS) -> None:
-    """Draw one prediction of `darcy` and one of `darcy_inverse`; into docs/."""
-    pictures.draw_darcy(repository, Path("docs/darcy.png"))
-    pictures.draw_inverse(repository, Path("docs/darcy_inverse.png"))
-
-
-@app.command("accuracy")
-def measure_accuracy(
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Evaluate the models first: minutes, and test sets.")
-    ] = False,
-) -> None:
-    """Write the released models' errors and times into docs/accuracy.md, from their cards."""
-    if measure:
-        accuracy.measure(CHECKPOINTS, PICTURES)
-    accuracy.write_page(PAGE, CHECKPOINTS, ABLATION, NEURALOP)
-
-
-@app.command("quality")
-def write_quality() -> None:
-    """Write how the released models' error estimates and novelties do into docs/quality.md, from their cards."""
-    calibrations.write_page(Path("docs/quality.md"), CHECKPOINTS)
-
-
-@app.command("outside")
-def measure_outside(
-    folder: Annotated[Path, typer.Option(help="The checkpoint.")] = CHECKPOINTS / "darcy",
-    earlier: Annotated[Path | None, typer.Option(help="A checkpoint to compare with.")] = None,
+@app.command()
+def methods(
+    repository: Repository = EXPORTED,
+    models: Annotated[str, typer.Option(help="Which models; the rows of the others stay.")] = MODELS,
     quick: Quick = False,
 ) -> None:
-    """Measure `darcy` on fields unlike its training set; into docs/benchmarks.md."""
-    rows = outside.measure(folder, earlier, quick=quick)
-    for header, cells in outside.tables(rows).values():
-        show(header, cells)
-    page.publish("outside", outside.document(rows), outside.tables(rows), quick=quick)
+    """Measure error against time of the networks and of classical methods; the README's table is made of it."""
+    from benchmarks import methods as program  # noqa: PLC0415
+    from benchmarks import pictures as draw  # noqa: PLC0415
 
-
-@app.command("tolerance")
-def measure_tolerance(quick: Quick = False) -> None:
-    """Measure what a smaller bound costs `darcy`, by more iterations and by the solver; into docs/benchmarks.md."""
-    found = tolerance.measure(CHECKPOINTS / "darcy", quick=quick)
-    put("tolerance", tolerance.document(*found), tolerance.tables(*found), quick=quick)
-
-
-@app.command("certified")
-def measure_certified(quick: Quick = False) -> None:
-    """Measure what bounds, estimate and novelty of `darcy` cost beside its prediction; into docs/benchmarks.md."""
-    found = certified.measure(CHECKPOINTS / "darcy", quick=quick)
-    put("certified", certified.document(found), certified.tables(found), quick=quick)
-
-
-@app.command("bounds")
-def measure_bounds(quick: Quick = False) -> None:
-    """Measure how close the bounds of `darcy` are and how often its estimates hold; into docs/benchmarks.md."""
-    found = bounds.measure(CHECKPOINTS / "darcy", quick=quick)
-    put("bounds", bounds.document(found), bounds.tables(found), quick=quick)
-
-
-@app.command("summary")
-def measure_summary() -> None:
-    """Write the README's table from the results of `pareto` and `solvers`."""
-    found, solved = (page.read(name) for name in ("pareto", "solvers"))
-    if found is None or solved is None:
-        raise typer.BadParameter("expected results of `pareto` and `solvers`: run these first")
-    publish("summary", summary.HEADER, summary.rows(found, solved))
-
-
-@app.command("settings")
-def measure_settings() -> None:
-    """Write the service's settings into docs/settings.md."""
-    publish("settings", settings.HEADER, settings.rows())
-
-
-@app.command("latency")
-def measure_latency(repository: Repository = MODELS) -> None:
-    """Measure the time of one prediction by each route; into docs/benchmarks.md."""
-    put_table("latency", latency.HEADER, latency.rows(repository))
-
-
-@app.command("overhead")
-def measure_overhead() -> None:
-    """Measure the time that the gateway adds to a prediction; into docs/benchmarks.md."""
-    put_table("overhead", overhead.HEADER, overhead.rows())
-
-
-@app.command("mixed-grids")
-def measure_mixed_grids(repository: Repository = MODELS) -> None:
-    """Measure batches and throughput of one grid and of four; into docs/benchmarks.md."""
-    put_table("mixed-grids", mixed_grids.HEADER, mixed_grids.rows(repository))
-
-
-@app.command("fairness")
-def measure_fairness(repository: Repository = MODELS, quick: Quick = False) -> None:
-    """Measure short predictions beside a long rollout of the same model; into docs/benchmarks.md."""
-    document = fairness.measure(repository, quick=quick)
-    put("fairness", document, {"fairness": (fairness.HEADER, fairness.rows(document))}, quick=quick)
-
-
-@app.command("soak")
-def measure_soak(
-    repository: Repository = MODELS,
-    minutes: Annotated[float, typer.Option(min=0.1, help="The duration.")] = HOUR,
-) -> None:
-    """Load a service for a long time; into docs/benchmarks.md. The exit status is 1 after an error or a loss."""
-    report = soak.measure(repository, minutes)
-    put_table("soak", soak.HEADER, report.rows(), quick=minutes < HOUR)
-    raise typer.Exit(0 if report.faultless else 1)
-
-
-app.command("malformed")(malformed.main)
-
-
-@app.command("forward")
-def measure_forward(repository: Repository = MODELS, quick: Quick = False) -> None:
-    """Measure the Darcy operator's forward pass beside every alternative; into docs/benchmarks.md."""
-    with TemporaryDirectory() as folder:
-        write_forward(repository, Path(folder), quick=quick)
-
-
-def write_forward(repository: Path, folder: Path, *, quick: bool) -> None:
-    """Measure the forward pass, and keep the exported networks in the folder."""
-    found = forward.measure(forward.QUICK if quick else forward.FULL, repository, folder)
-    put("forward", forward.document(found), forward.tables(found), quick=quick)
-    charts.draw_forward(found, page.FOLDER / "forward.png")
-
-
-@app.command("steps")
-def measure_steps(quick: Quick = False) -> None:
-    """Measure a training step of the paper recipes beside the reference's; into docs/benchmarks.md."""
-    found = steps.measure(quick=quick)
-    put("steps", steps.document(found), steps.tables(found), quick=quick)
-
-
-@app.command("service")
-def measure_service(repository: Repository = MODELS, quick: Quick = False) -> None:
-    """Load the service, a naive one and LitServe; into docs/benchmarks.md."""
-    write_service(repository, None, quick=quick)
-
-
-def write_service(repository: Path, graph: Path | None, *, quick: bool) -> None:
-    """Measure the throughput of the services, with the published network's graph if it is exported already."""
-    found = throughput.measure(throughput.QUICK if quick else throughput.FULL, repository, graph)
-    put("service", throughput.document(found), throughput.tables(found), quick=quick)
-    charts.draw_service(found, page.FOLDER / "service.png")
-
-
-@app.command("attention")
-def measure_attention(quick: Quick = False) -> None:
-    """Profile the attention types for the paper's claims; into docs/benchmarks.md and, unless quick, docs/layers.md."""
-    found = attention.measure(quick=quick)
-    put("attention", attention.document(found), attention.tables(found), quick=quick)
+    if unknown := {*split(models)} - {*program.MODELS}:
+        raise typer.BadParameter(f"expected models among {MODELS} but got {', '.join(sorted(unknown))}")
+    kept = [] if quick or models == MODELS else [row for row in read("methods")["rows"] if row["model"] not in models]
+    measured = [*kept, *program.measure(repository, tuple(split(models)), quick=quick)]
+    rows = sorted(measured, key=lambda row: program.MODELS.index(row["model"]))
+    truth, costs = program.own_error(4 if quick else 24), program.costs(CHECKPOINTS)
+    show("summary", write("methods", rows, quick=quick, truth=truth, costs=costs))
     if not quick:
-        publish("layers", attention.LAYERS, attention.layers(found))
-        draw_profile(found, PROFILE)
+        draw.methods(rows, RESULTS / "methods.png")
+        summary()
 
 
-@app.command("solvers")
-def measure_solvers(
-    repository: Repository = MODELS,
-    models: Annotated[str, typer.Option(help="Which models; the rows of the others stay.")] = ",".join(solvers.MODELS),
-    quick: Quick = False,
+@app.command()
+def summary() -> None:
+    """Write the README's table from the last results of `methods`."""
+    from benchmarks.tables import write_readme  # noqa: PLC0415
+
+    write_readme()
+
+
+@app.command()
+def quality(quick: Quick = False) -> None:
+    """Measure the bounds and estimates of `darcy` by family and grid, and what a smaller bound costs."""
+    from benchmarks import quality as program  # noqa: PLC0415
+
+    folder = CHECKPOINTS / "darcy"
+    show("tolerance", write("tolerance", program.tolerance(folder, quick=quick), quick=quick))
+    found = write("families", program.families(folder, quick=quick), quick=quick)
+    if not quick:  # one grid has no table
+        show("families", found)
+
+
+@app.command()
+def derivatives(repository: Repository = EXPORTED, quick: Quick = False) -> None:
+    """Measure what gradients and tangents of the released models cost."""
+    from benchmarks import derivatives as program  # noqa: PLC0415
+
+    show("derivatives", write("derivatives", program.measure(repository, quick=quick), quick=quick))
+
+
+@app.command()
+def attention(quick: Quick = False) -> None:
+    """Profile the published types of attention: their costs, and the paper's claims about them."""
+    target = Path("runs/bench-quick/attention-profile.json")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    size = ["--lengths", "1024,2048" if quick else "1024,2048,4096,8192", "--repeats", "2" if quick else "5"]
+    command = [sys.executable, "-m", "benchmarks", "profile", "attention", "--batch", "1", "--clock", "processor"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, *size, "--json", str(target)], check=True, env=environment)  # noqa: S603 -- our own command
+    found = json.loads(target.read_text())
+    show("claims", write("attention", found.pop("rows"), quick=quick, **found))
+    if not quick:
+        from benchmarks import pictures as draw  # noqa: PLC0415
+
+        draw.profile(read("attention")["rows"], DOCS / "profile.png")
+
+
+@app.command()
+def service(repository: Repository = EXPORTED, quick: Quick = False) -> None:
+    """Load the service, a naive one and LitServe, and measure the time that the gateway adds to Triton's."""
+    from benchmarks import pictures as draw  # noqa: PLC0415
+    from benchmarks import service as program  # noqa: PLC0415
+
+    show("overhead", write("overhead", program.overhead(quick=quick), quick=quick))
+    found = write("service", program.throughput(repository, quick=quick), quick=quick)
+    show("service", found)
+    if not quick:
+        keys = ("route", "in_flight", "fields_per_second")
+        draw.lines(found["rows"], keys, "requests in flight", "fields per second", RESULTS / "service.png")
+
+
+@app.command()
+def inversion(repository: Repository = EXPORTED, quick: Quick = False) -> None:
+    """Invert simulated measurements with the network and with the finite volumes; an interrupted run is continued."""
+    from benchmarks import inversion as program  # noqa: PLC0415
+
+    kept = Kept(None if quick else INVERSION, **program.FACTS)
+    for row in program.measure(repository, kept, quick=quick):
+        typer.echo(f"{row['prior']}, {row['seed']}, {row['method']}: {row['error']:.3f}", err=True)
+    show("inversion", {"rows": kept.rows})
+    if not quick:
+        program.draw(repository, INVERSION.with_suffix(".png"))
+
+
+@app.command()
+def pictures(repository: Repository = EXPORTED) -> None:
+    """Draw one prediction of `darcy` and one of `darcy_inverse`, and the learning curves; into docs/."""
+    from benchmarks import pictures as draw  # noqa: PLC0415
+
+    draw.predictions(repository, DOCS)
+    draw.learning(json.loads((DOCS / "research/listops.json").read_text())["rows"], DOCS / "research/listops.png")
+
+
+@app.command()
+def accuracy() -> None:
+    """Evaluate every trained model: write its card, and draw its best, median and worst fields."""
+    for card in sorted(CHECKPOINTS.glob("*/card.json")):
+        document = json.loads(card.read_text())
+        if document["training"]["epochs"] and "errors" in document and "rollout" not in document:
+            command = [sys.executable, "-m", "training", "evaluate", "--write", "--pictures", str(DOCS / "accuracy")]
+            environment = os.environ | {"OMP_NUM_THREADS": "1"}  # of the classical solvers
+            subprocess.run([*command, str(card.parent)], check=True, env=environment)  # noqa: S603 -- our own command
+
+
+@app.command()
+def profile(
+    subjects: Annotated[list[str], typer.Argument(help="`attention`, `encoder`, or recipes such as darcy-paper.")],
+    types: Annotated[
+        str | None,
+        typer.Option(
+            help="Types of attention, and fourier-explicit and softmax-explicit. By default the published ones; a "
+            "recipe's own for recipes."
+        ),
+    ] = None,
+    lengths: Annotated[
+        str | None, typer.Option(help="Tokens, or a grid's points per axis for recipes, such as 512,1024,2048.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples per step; 4, or as the recipe says.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
+    repeats: Annotated[int, typer.Option(min=1, help="Timed steps; the medians are printed.")] = 5,
+    clock: Annotated[
+        Literal["wall", "processor"],
+        typer.Option(help="wall, or processor: the time of the process's own threads, without other programs."),
+    ] = "wall",
+    dropout: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Of the attention; 0, or as the recipe says. Published: 0.5.")
+    ] = None,
+    limit_gb: Annotated[float, typer.Option(help="Skip forms whose n x n matrices are estimated to be larger.")] = 8.0,
+    channels: Annotated[int, typer.Option(min=1, help="Features per token, for attention and encoder.")] = 96,
+    heads: Annotated[int, typer.Option(min=1, help="Heads, for attention and encoder.")] = 4,
+    layers: Annotated[int, typer.Option(min=1, help="Layers of the encoder.")] = 10,
+    json: Annotated[Path | None, typer.Option(help="Write all measurements here.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw time and memory over points here, such as x.png.")] = None,
 ) -> None:
-    """Measure the inverse and Burgers networks beside their solvers; into docs/benchmarks.md."""
-    chosen = tuple(split(models))
-    kept = solvers.others(page.read("solvers"), chosen)
-    found = sorted([*kept, *solvers.measure(repository, chosen, quick=quick)], key=solvers.position)
-    put("solvers", solvers.document(found), solvers.tables(found), quick=quick)
+    """Print memory and time of a training step over the number of points.
 
+    A step is forward, mean squared error to a random target, and backward.
+    Types are interleaved, so ratios hold on a busy machine; OMP_NUM_THREADS=1
+    and --clock processor make them steadier. Memory is the peak beyond weights
+    and input.
 
-@app.command("products")
-def measure_products(repository: Repository = MODELS, quick: Quick = False) -> None:
-    """Measure what gradients and tangents of the released models cost; into docs/gradients.md."""
-    found = products.measure(repository, quick=quick)
-    page.publish("products", products.document(found), {}, quick=quick)
-    publish("products", *products.table(found))
+    fourier is computed as Q (K^T V), softmax by the fused kernel; with
+    -explicit, both as in the paper, with an n x n matrix. Each type's costs
+    are fitted as a power of the points.
 
+    python -m benchmarks profile attention --batch 1 --lengths 2048,4096,8192
 
-@app.command("durations")
-def measure_durations(
-    recipe: Annotated[str | None, typer.Option(help="One recipe; the rows of the others stay. All by default.")] = None,
-    data: Annotated[Path, typer.Option("--data", help="The folder of the samples; missing ones are made.")] = Path(
-        "data"
-    ),
-) -> None:
-    """Measure the steps of the published sizes, and the hours of their trainings; into docs/accuracy.md, research.md.
+    python -m benchmarks profile encoder --types galerkin,linear --plot x.png
 
-    Run it with OMP_NUM_THREADS=1, as the hours are those of one core.
+    python -m benchmarks profile darcy-paper burgers-paper --repeats 3
     """
-    subjects = (*durations.FIELDS, *durations.SEQUENCES)
-    chosen = tuple(subject for subject in subjects if recipe in {None, subject.recipe})
-    if not chosen:
-        raise typer.BadParameter(f"expected one of {', '.join({each.recipe for each in subjects})}")
-    former = page.read("durations")
-    found = [] if former is None else durations.known(former)
-    for row in durations.measure(data, chosen):
-        typer.echo(f"{row.recipe}, {row.attention}: {row.seconds:.2g} s per step, {row.hours:.2g} hours", err=True)
-        found = durations.merged(found, row)
-        page.publish("durations", durations.document(found), {}, quick=False)
-    for name, (header, cells) in durations.tables(found).items():
-        publish(name, header, cells)
+    from dataclasses import asdict  # noqa: PLC0415
+
+    import torch  # noqa: PLC0415
+
+    from benchmarks import pictures as draw  # noqa: PLC0415
+    from benchmarks import profile as program  # noqa: PLC0415
+
+    settings = program.Settings(
+        types=tuple(split(types)) or None,
+        lengths=tuple(map(whole, split(lengths))) or None,
+        batch=batch,
+        device=device,
+        repeats=repeats,
+        clock=clock,
+        dropout=dropout,
+        limit_gb=limit_gb,
+        channels=channels,
+        heads=heads,
+        layers=layers,
+    )
+    rows = program.measure(subjects, settings)
+    print_profile(rows)
+    if json:
+        from training.files import write_json  # noqa: PLC0415
+
+        json.parent.mkdir(parents=True, exist_ok=True)
+        facts = {"torch": torch.__version__, "threads": torch.get_num_threads(), "settings": asdict(settings)}
+        write_json(json, facts | {"rows": rows})
+    if plot:
+        draw.profile(rows, plot)
 
 
-@app.command("importer")
-def measure_importer(
-    data: Annotated[Path, typer.Option("--data", help="The folder of the samples; missing ones are made.")] = Path(
-        "data"
-    ),
-    quick: Quick = False,
-) -> None:
-    """Serve checkpoints that the published package trains, beside its own outputs; into docs/training.md."""
-    found = importer.measure(data, quick=quick)
-    page.publish("importer", importer.document(found), {}, quick=quick)
-    publish("importer", *importer.table(found))
+def print_profile(rows: list[Row]) -> None:
+    """Print a profile: medians by form and length, and the growth of each form."""
+    from benchmarks.profile import COSTS, growth  # noqa: PLC0415
+
+    table = Table("subject", "type", "length", "forward ms", "backward ms", "peak MB")
+    exponents = growth(rows)
+    for subject, form in dict.fromkeys((row["subject"], row["form"]) for row in rows):
+        for row in (each for each in rows if (each["subject"], each["form"]) == (subject, form)):
+            if row["skipped"] is not None:
+                table.add_row(subject, form, str(row["length"]), row["skipped"])
+                continue
+            times = (f"{1e3 * COSTS[cost](row):.1f}" for cost in ("forward", "backward"))
+            table.add_row(subject, form, str(row["length"]), *times, f"{row['peak_bytes'] / 1e6:.1f}")
+        if powers := exponents.get((subject, form)):
+            table.add_row(subject, form, "growth", *(f"n^{power:.2f}" for power in powers.values()), end_section=True)
+    Console().print(table)
 
 
-@app.command("pareto")
-def measure_pareto(repository: Repository = MODELS, quick: Quick = False) -> None:
-    """Measure error against time of the networks and of classical methods that are stopped early."""
-    found = pareto.measure(repository, quick=quick)
-    own = pareto.own_error(pareto.QUICK_FIELDS)
-    put("pareto", pareto.document(found, own), {"pareto": (pareto.HEADER, pareto.rows(found))}, quick=quick)
-    charts.draw_pareto(found, page.FOLDER / "pareto.png")
-
-
-@app.command("inversion")
-def measure_inversion(
-    repository: Repository = MODELS,
-    json: Annotated[Path, typer.Option(help="Every case is written here; those that it holds are kept.")] = INVERSION,
-    quick: Annotated[bool, typer.Option("--quick", help="Two cases, printed and not written.")] = False,
-) -> None:
-    """Invert simulated measurements with the network and with the finite volumes; into docs/inversion.md.
-
-    An interrupted run is continued. The full run takes some twenty minutes of
-    one core.
-    """
-    rows = []
-    for row in inversion.measure(repository, json, quick=quick):
-        typer.echo(f"{row.prior}, {row.seed}, {row.method}: {row.error:.3f} in {row.seconds:.1f} s", err=True)
-        rows.append(row)
-    if quick:
-        show(*inversion.table(rows))
-        return
-    publish("inversion", *inversion.table(rows))
-    inversion_chart.draw(repository, json.with_suffix(".png"))
-
-
-@app.command("breakeven")
-def measure_breakeven(quick: Quick = False) -> None:
-    """Compute how many solves repay a model, from the results of `pareto` and `solvers`; into docs/benchmarks.md."""
-    found = breakeven.measure(CHECKPOINTS, *results())
-    put("breakeven", breakeven.document(found), breakeven.tables(found), quick=quick)
-
-
-@app.command("memorisation")
-def write_memorisation() -> None:
-    """Write the results in docs/memorisation/ into the tables of docs/memorisation.md."""
-    memorisation.write_page()
-
-
-@app.command("research")
-def write_research() -> None:
-    """Write the results in docs/research/ into the tables of docs/research.md."""
-    research.write_page()
-
-
-@app.command("compare")
-def compare_attention(
+@app.command()
+def compare(
     recipe: Annotated[str, typer.Argument(help="A recipe: a name such as darcy-quick, or a TOML file.")],
     attention: Annotated[str, typer.Option(help="Types to train, such as softmax,kernel-softplus,kernel-oglu2.")],
     seeds: Annotated[int, typer.Option(min=1, help="Trainings per type, with other weights and orders.")] = 1,
@@ -362,164 +276,119 @@ def compare_attention(
         list[str] | None, typer.Option("--set", help="Change one key, such as --set fit.epochs=3. Repeatable.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder of the runs.")] = Path("runs/comparison"),
-    data: Annotated[Path, typer.Option("--data", help="The folder of the generated samples.")] = Path("data"),
+    data: Data = SAMPLES,
     json: Annotated[
         Path | None, typer.Option(help="Write all rows here, after each one; rows that it holds are not trained again.")
     ] = None,
 ) -> None:
-    """Train a recipe with each type of attention, and print the scores and costs.
-
-    All rows share the samples. A step is forward and backward on the first
-    batch; its time is the processor time of all threads, and its memory the
-    peak of the tensors beyond weights and input.
+    """Train a recipe with each type of attention on the same samples, and print the scores and costs.
 
     python -m benchmarks compare listops-quick --attention softmax,kernel-oglu2 --seeds 3 --json listops.json
     """
-    plan = comparison.Plan(recipes.find(recipe), tuple(overrides or ()), tuple(split(attention)), seeds)
-    rows = comparison.known(plan, json) if json else []
-    for row in comparison.compare(plan, rows, out, data):
-        rows.append(row)
-        typer.echo(f"{row.attention}, seed {row.seed}: {row.metric} {row.score}", err=True)
-        if json:
-            comparison.write(plan, rows, json)
-    show(comparison.HEADER, comparison.cells(rows), title=f"{recipe}: attention types on the same samples")
+    from benchmarks import compare as program  # noqa: PLC0415
+    from training.recipes import recipe as recipes  # noqa: PLC0415
+
+    plan = program.Plan(recipes.find(recipe), tuple(overrides or ()), tuple(split(attention)), seeds)
+    kept = Kept(json, recipe=plan.recipe.stem, overrides=list(plan.overrides))
+    for row in program.compare(plan, kept, out, data):
+        typer.echo(f"{row['attention']}, seed {row['seed']}: {row['metric']} {row['score']}", err=True)
+    show("listops", {"rows": kept.rows}, title=f"{recipe}: attention types on the same samples")
 
 
 @app.command("own-data")
-def compare_own_data(
-    seconds: Annotated[str, typer.Option(help="Processor times of a training.")] = ",".join(
-        f"{each:g}" for each in own_data.SECONDS
-    ),
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and problem.")] = own_data.SEEDS,
+def own_data(
+    seconds: Annotated[str, typer.Option(help="Processor times of a training.")] = "120,30",
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and problem.")] = 2,
     workers: Annotated[int, typer.Option(min=1, help="Trainings at the same time, each of one thread.")] = 1,
-    problems: Annotated[str, typer.Option(help="Which problems, such as heat,darcy.")] = ",".join(own_data_sets.NAMES),
-    data: Annotated[Path, typer.Option("--data", help="The folder of the data sets.")] = own_data_sets.FOLDER,
+    problems: Annotated[str, typer.Option(help="Which problems.")] = "heat,darcy,reaction,advection,neuralop",
+    data: Annotated[Path, typer.Option("--data", help="The folder of the data sets.")] = Path("data/own-data"),
     json: Annotated[
         Path, typer.Option(help="Every training is written here; those that it holds are not repeated.")
     ] = OWN_DATA,
 ) -> None:
-    """Compare FNO, U-Net and Petrov on other projects' data, at equal processor time; into docs/own-data.md.
+    """Compare FNO, U-Net and Petrov on other projects' data, at equal processor time: two hours of one core."""
+    from benchmarks import own_data as program  # noqa: PLC0415
+    from benchmarks import pictures as draw  # noqa: PLC0415
 
-    Five data sets are made by their solvers first. An interrupted run is continued. With the defaults the trainings
-    take a little over two hours of one core.
-    """
-    plan = own_data.Plan(tuple(split(problems)), tuple(map(float, split(seconds))), seeds)
-    rows = []
-    for row in own_data.compare(plan, own_data_trainings.Results(json), data, workers):
-        training, result = row.training, row.result
-        typer.echo(f"{training.problem}, {training.title}, {training.split}: {result.error:.2e}", err=True)
+    kept, rows, times = Kept(json), list[Any](), [float(each) for each in split(seconds)]
+    for row in program.compare(split(problems), times, seeds, kept, data, workers):
+        training, result = row["training"], row["result"]
+        typer.echo(f"{training['problem']}, {training['title']}, {training['split']}: {result['error']:.2e}", err=True)
         rows.append(row)
-    write_own_data(rows)
+    show("own-data", {"rows": rows})
+    draw.own_data(rows, json.with_suffix(".png"))
 
 
-def write_own_data(rows: Sequence[own_data_trainings.Row]) -> None:
-    """Write the tables and the chart of the comparison on own data."""
-    for name, (header, cells) in own_data_tables.tables(rows).items():
-        show(header, cells)
-        markdown.write(markdown.page_of(name), name, header, cells)
-    typer.echo(own_data_tables.verdict(rows))
-    own_data_chart.draw(rows, OWN_DATA.with_suffix(".png"))
-
-
-@app.command("trajectories")
-def compare_trajectories(
-    fno_seconds: Annotated[
-        float | None, typer.Option(min=1, help="Train FNO for as much processor time; by default its row is kept.")
-    ] = None,
-    data: Annotated[Path, typer.Option("--data", help="The folder of the trajectories.")] = trajectories.FOLDER,
+@app.command()
+def trajectories(
+    fno_seconds: Seconds = None,
+    data: Annotated[Path, typer.Option("--data", help="The folder of the trajectories.")] = Path("data/trajectories"),
 ) -> None:
-    """Train and serve Petrov, and train FNO, on exponax's Kuramoto-Sivashinsky trajectories; into docs/trajectories.md.
+    """Train Petrov, and FNO, on exponax's Kuramoto-Sivashinsky trajectories: five to ten minutes for Petrov."""
+    from benchmarks import rollouts as program  # noqa: PLC0415
 
-    Petrov comes first, as by `make train export serve PROBLEM=ks.toml`, in five to ten minutes.
-    """
-    problem = trajectories.prepare(data)
-    own, stages = trajectories.petrov(problem, data)
-    keep_trajectories("stages", stages)
-    publish("trajectory-stages", trajectories.STAGES, trajectories.stage_cells(stages))
-    keep_trajectories("own_bounded", [trajectories.endurance(data)])
-    others = known_trajectories("own")[1:] if fno_seconds is None else [trajectories.fno(data, fno_seconds)]
-    rows = [own, *others]
-    keep_trajectories("own", rows)
-    publish("trajectories", trajectories.HEADER, trajectories.cells(rows))
+    known = json.loads(TRAJECTORIES.read_text())
+    rows, lasting = program.own(data, known["own"], fno_seconds)
+    keep_trajectories(own=rows, own_bounded=[lasting])
+    show("trajectories", {"own": rows})
 
 
-@app.command("rollouts")
-def measure_rollouts(
+@app.command()
+def rollouts(
     models: Annotated[str, typer.Option(help="Which models.")] = "kuramoto_sivashinsky,navier_stokes",
     checkpoints: Annotated[Path, typer.Option(help="The folder of their checkpoints.")] = CHECKPOINTS,
-    data: Annotated[Path, typer.Option("--data", help="The folder of the samples; missing ones are made.")] = Path(
-        "data"
-    ),
-    fno_seconds: Annotated[
-        float | None, typer.Option(min=1, help="Train FNO for as much processor time; by default its row is kept.")
-    ] = None,
+    data: Data = SAMPLES,
+    fno_seconds: Seconds = None,
 ) -> None:
-    """Measure released models of trajectories beside FNO and their solvers on coarser grids; into docs/trajectories.md.
+    """Measure released models of trajectories beside FNO and their solvers on coarser grids."""
+    from benchmarks import pictures as draw  # noqa: PLC0415
+    from benchmarks import rollouts as program  # noqa: PLC0415
 
-    FNO's weights are kept beside the samples, and an interrupted training goes on.
-    """
     for name in split(models):
-        rows = rollout_solvers.measure(name, checkpoints, data, known_trajectories(name), fno_seconds)
-        keep_trajectories(name, rows)
-        keep_trajectories(f"{name}_bounded", [rollout_solvers.endurance(name, checkpoints, data)])
-        publish(name, rollout_solvers.HEADER, rollout_solvers.cells(rows))
-        rollout_solvers.draw(rows, TRAJECTORIES.with_name(f"{name}.png"))
+        known = json.loads(TRAJECTORIES.read_text())
+        rows = program.measure(name, checkpoints, data, known[name], fno_seconds)
+        lasting = program.bounded(program.loaded(checkpoints / name), *program.trajectories(name, data, "validation"))
+        keep_trajectories(**{name: rows, f"{name}_bounded": [lasting]})
+        show(name, {name: rows})
+        draw.rollouts(rows, DOCS / f"{name}.png")
 
 
-def known_trajectories(name: str) -> list[dict[str, Any]]:
-    """Return the rows of one comparison, none if it has not run."""
-    found: list[dict[str, Any]] = loads(TRAJECTORIES.read_text()).get(name, []) if TRAJECTORIES.exists() else []
-    return found
+def keep_trajectories(**rows: list[Row]) -> None:
+    """Write the rows of some comparisons beside those of the others."""
+    TRAJECTORIES.write_text(json.dumps(json.loads(TRAJECTORIES.read_text()) | rows, indent=1) + "\n")
 
 
-def keep_trajectories(name: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Write the rows of one comparison beside those of the others."""
-    found = loads(TRAJECTORIES.read_text()) if TRAJECTORIES.exists() else {}
-    write_json(TRAJECTORIES, found | {name: rows})
+def split(text: str | None) -> list[str]:
+    """Return the parts of `a,b,c`."""
+    return [part.strip() for part in text.split(",") if part.strip()] if text else []
 
 
-def results() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the last results of `pareto` and `solvers`.
+def whole(text: str) -> int:
+    """Return a length.
 
     Raises:
-        BadParameter: One of them has not run.
+        BadParameter: It is no positive whole number.
     """
-    first, second = (page.read(name) for name in ("pareto", "solvers"))
-    if first is None or second is None:
-        raise typer.BadParameter("expected results of `pareto` and `solvers`: run these first")
-    return first, second
+    if not text.isdecimal() or int(text) == 0:
+        raise typer.BadParameter(f"expected positive whole numbers such as 512,1024 but got {text!r}")
+    return int(text)
 
 
-def put(name: str, document: dict[str, Any], tables: dict[str, page.Table], *, quick: bool) -> None:
-    """Print a run's tables and publish them."""
-    for header, rows in tables.values():
-        show(header, rows)
-    page.publish(name, document, tables, quick=quick)
-    markdown.write(page.PAGE, "targets", *targets.table())
+def show(name: str, found: dict[str, Any], title: str | None = None) -> None:
+    """Print a table of `benchmarks.tables` with these results."""
+    from benchmarks.tables import TABLES  # noqa: PLC0415
 
-
-def put_table(name: str, header: tuple[str, ...], rows: list[tuple[str, ...]], *, quick: bool = False) -> None:
-    """Print and publish a run that is one table; its document has one object per row."""
-    document = {"rows": [dict(zip(header, row, strict=True)) for row in rows]}
-    put(name, document, {name: (header, rows)}, quick=quick)
-
-
-def publish(name: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Print a table and write it into the page that holds it."""
-    show(header, rows)
-    markdown.write(markdown.page_of(name), name, header, rows)
-
-
-def show(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], title: str | None = None) -> None:
-    """Print a table."""
-    table = Table(*header, title=title)
+    table, shown = TABLES[name], Table(*TABLES[name].header, title=title or TABLES[name].title)
+    rows: Iterable[Any] = table.cells(found)
     for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+        shown.add_row(*row)
+    Console().print(shown)
 
 
 def main() -> None:
     """Run the command line; an error that the user can correct is one line."""
+    from training.user_error import UserError  # noqa: PLC0415
+
     try:
         app(prog_name="python -m benchmarks")
     except UserError as error:

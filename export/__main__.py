@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from export.parity import TOLERANCE
-from export.side_by_side import outcomes
+from export.repository import outcomes
 
 if TYPE_CHECKING:
     from export.repository import Publication

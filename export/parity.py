@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from export.graphs.deployable import Deployable
-from export.probes import draw, lengths, shapes
+from export.probes import Statistics, draw, lengths, shapes
 from physics.numerics.norms import relative_l2
 
 if TYPE_CHECKING:
@@ -74,32 +74,27 @@ class ParityError(ValueError):
     """A graph does not compute what its network computes: the message names the worst shape."""
 
 
-def compare(run: Graph, operator: nn.Module, signature: Signature) -> list[Comparison]:
-    """Compare a graph with its operator over `shapes(signature)`."""
+def compare(run: Graph, operator: nn.Module, signature: Signature, like: Statistics | None = None) -> list[Comparison]:
+    """Compare a graph with its operator over `shapes(signature)`, on inputs of the size of the data's."""
     single = Deployable(operator, signature.argument_names)
     double = Deployable(operator, signature.argument_names, torch.float64)
-    return [compare_at(shape, run, single, double, signature) for shape in shapes(signature)]
+    drawn = ((shape, draw(shape, signature, like=like)) for shape in shapes(signature))
+    return [compare_at(shape, arguments, run, single, double, signature) for shape, arguments in drawn]
 
 
 def compare_at(
-    shape: tuple[int, ...], run: Graph, single: nn.Module, double: nn.Module, signature: Signature
+    shape: tuple[int, ...],
+    arguments: Sequence[NDArray[Any]],
+    run: Graph,
+    single: nn.Module,
+    double: nn.Module,
+    signature: Signature,
 ) -> Comparison:
-    """Compare for one shape.
-
-    Args:
-        shape: Batch and points per axis.
-        run: The graph.
-        single: The network in float32.
-        double: The network in float64.
-        signature: The model's signature.
-
-    Returns:
-        The worst differences over all outputs.
+    """Return the worst differences over all outputs for one input; `single` and `double` are the network.
 
     Raises:
         ParityError: An output has another shape.
     """
-    arguments = draw(shape, signature)
     outputs = run(*arguments)
     with torch.inference_mode():
         eager32 = eager(single, [torch.from_numpy(array) for array in arguments])

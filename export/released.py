@@ -4,7 +4,7 @@
 
     checkpoints/darcy/published/
       darcy/       model.onnx   card.json   certificate.json
-      darcy_vjp/   model.onnx   card.json   certificate.json   and its other companions, see export.companions
+      darcy_vjp/   model.onnx   card.json   certificate.json   and its other companions, see export.versions
 
 They are the ONNX graphs that `python -m export` makes, and become versions of a repository as those do. On another
 kind of processor it makes the same graphs, some constants of which are rounded differently.
@@ -174,10 +174,10 @@ def differences(folder: Path) -> list[Path]:
     # These need torch, too.
     import onnx  # noqa: PLC0415
 
-    from export.companions import companions, graph  # noqa: PLC0415
     from export.graphs import equality, to_onnx  # noqa: PLC0415
     from export.graphs.deployable import Deployable  # noqa: PLC0415
     from export.signature import Signature  # noqa: PLC0415
+    from export.versions import companion_graph, companions  # noqa: PLC0415
     from training import checkpoint  # noqa: PLC0415
 
     trained, name = checkpoint.load(folder), folder.resolve().name
@@ -187,7 +187,7 @@ def differences(folder: Path) -> list[Path]:
         to_onnx.write(Deployable(trained.deployed, signature.argument_names), signature, path)
         fresh = {name: path.read_bytes()}
         for companion in companions(trained, signature):
-            fresh[f"{name}_{companion}"] = graph(trained, signature, onnx.load(path), companion)
+            fresh[f"{name}_{companion}"] = companion_graph(trained, signature, companion, onnx.load(path))
     found = {path.parent.name: path.read_bytes() for path in (folder / FOLDER).glob(f"*/{GRAPH}")}
     same = {each for each in fresh.keys() & found.keys() if equality.equal(fresh[each], found[each])}
     return [folder / FOLDER / each / GRAPH for each in sorted({*fresh, *found} - same)]

@@ -4,7 +4,7 @@
 
     model_repository/
       darcy/              config.pbtxt   1/{model.onnx, card.json, certificate.json, examples.safetensors}   2/...
-      darcy_vjp/          config.pbtxt   1/{model.onnx, card.json, certificate.json}   2/...   see export.companions
+      darcy_vjp/          config.pbtxt   1/{model.onnx, card.json, certificate.json}   2/...   see export.versions
       darcy_torchscript/  config.pbtxt   1/{model.pt, ...}   2/...
     .model_repository.staging/darcy/     lock, and unfinished versions
 
@@ -16,34 +16,35 @@ Triton takes every folder inside for a model.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
+from itertools import repeat
+from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
-from export import companions as beside
-from export import parity, triton_config
-from export.card import card
-from export.certificate import certificate
-from export.companions import COMPANIONS, Companion, companions, signature_of
-from export.graphs import to_onnx, to_torchscript
-from export.graphs.deployable import Deployable
+import torch
+
+from export import triton_config
+from export.card import CardError
+from export.graphs.to_onnx import GraphError
 from export.layout import CARD, CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors_of, versions
+from export.parity import ParityError
 from export.signature import QUALITY, Signature
+from export.versions import COMPANIONS, FORMATS, ONNX, Companion, belongs, build, companions, signature_of
 from training import checkpoint as checkpoints
 from training import examples
-from training.files import write_json, write_text
+from training.files import write_text
+from training.user_error import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
-    from types import ModuleType
 
     from training.checkpoint import Checkpoint
-
-#: Each format's suffix to the model's name, and the module that writes and reads it.
-FORMATS: dict[str, tuple[str, ModuleType]] = {"onnx": ("", to_onnx), "torchscript": ("_torchscript", to_torchscript)}
-ONNX = "onnx"  # the format of the graphs beside a model; every recipe has it
 
 #: What is appended to a model's name.
 SUFFIXES = (FORMATS["torchscript"][0], *(f"_{companion}" for companion in COMPANIONS))
@@ -127,10 +128,11 @@ def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publica
             check_names(path, signature)
         stale = [format_ for format_, path in paths.items() if not is_published(path, checkpoint)]
         for format_ in stale:
-            build(checkpoint, signature, format_, paths[format_], aside)
+            number = max(versions(paths[format_]), default=0) + 1
+            build(checkpoint, signature, aside / paths[format_].name / str(number), format_=format_)
         made, refused = build_companions(checkpoint, signature, paths[ONNX], aside)
         for companion in made:
-            install(beside.paths_of(paths[ONNX])[companion], signature_of(companion, signature), ONNX, aside)
+            install(companion_path(paths[ONNX], companion), signature_of(companion, signature), ONNX, aside)
         for format_, path in paths.items():
             install(path, signature, format_, aside)
         for path in dropped(name, repository, checkpoint.formats):
@@ -141,9 +143,16 @@ def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publica
     return [replace(one, companions=found, refused=refused) if one.model == name else one for one in published]
 
 
+def companion_path(model: Path, companion: Companion) -> Path:
+    """Return the folder of a model's companion."""
+    return model.with_name(f"{model.name}_{companion}")
+
+
 def missing(checkpoint: Checkpoint, signature: Signature, path: Path) -> list[Companion]:
     """Return what the newest version of a model lacks beside it."""
-    return [each for each in companions(checkpoint, signature) if not beside.is_published(newest(path), each)]
+    version = newest(path)
+    found = companions(checkpoint, signature)
+    return [each for each in found if not belongs(companion_path(path, each) / version.name, version)]
 
 
 def build_companions(
@@ -161,13 +170,13 @@ def build_companions(
         Which are built, and why others are not.
     """
     staged = versions(aside / path.name)
-    version = aside / path.name / str(staged[-1]) if staged else path / str(versions(path)[-1])
+    version = aside / path.name / str(staged[-1]) if staged else newest(path)
     made: list[Companion] = []
     refused: dict[Companion, str] = {}
     for companion in companions(checkpoint, signature) if staged else missing(checkpoint, signature, path):
-        folder = aside / beside.paths_of(path)[companion].name / version.name
+        folder = companion_path(aside / path.name, companion) / version.name
         try:
-            beside.build(checkpoint, signature, version, companion, folder)
+            build(checkpoint, signature, folder, companion=companion, model=version)
         except Exception as error:  # noqa: BLE001 -- the libraries' errors about a graph share no class
             shutil.rmtree(folder, ignore_errors=True)
             refused[companion] = str(error)
@@ -178,7 +187,7 @@ def build_companions(
 
 def retire_companions(path: Path, aside: Path) -> None:
     """Take graphs beside versions that are no longer there out of the repository."""
-    for folder in beside.paths_of(path).values():
+    for folder in (companion_path(path, companion) for companion in COMPANIONS):
         for number in {*versions(folder)} - {*versions(path)}:
             (folder / str(number)).rename(aside / f"{folder.name}.{number}.old")
         if not versions(folder):
@@ -274,36 +283,6 @@ def content(path: Path | None) -> bytes | None:
     return path.read_bytes() if path is not None and path.exists() else None
 
 
-def build(checkpoint: Checkpoint, signature: Signature, format_: str, path: Path, aside: Path) -> None:
-    """Write the next version in the staging folder, and compare it with its network.
-
-    Args:
-        checkpoint: What is published.
-        signature: Names, axes and limits.
-        format_: The format of the graph.
-        path: The model's folder in the repository.
-        aside: The staging folder.
-
-    Raises:
-        ParityError: The graph differs from the network by more than the tolerance, or padding changes its outputs.
-    """
-    number = max(versions(path), default=0) + 1
-    folder, writer = aside / path.name / str(number), FORMATS[format_][1]
-    folder.mkdir(parents=True)
-    artefact = folder / writer.FILE
-    writer.write(Deployable(checkpoint.deployed, signature.argument_names), signature, artefact)
-    run, operators = writer.read(artefact)
-    comparisons = parity.compare(run, checkpoint.deployed, signature)
-    parity.gate(comparisons)
-    padding = parity.padding(run, signature) if signature.vocabulary else None
-    parity.gate_padding(padding or [])
-    described = card(checkpoint, path.name, number, format_)
-    write_json(folder / CARD, described, finite=True)
-    write_json(folder / CERTIFICATE, certificate(artefact, operators, comparisons, described, padding), finite=True)
-    if checkpoint.examples is not None:
-        shutil.copyfile(checkpoint.examples, folder / examples.FILE)
-
-
 def install(path: Path, signature: Signature, format_: str, aside: Path) -> None:
     """Move what was built to the repository: a new model as one folder, a new version of an old one after its config.
 
@@ -337,3 +316,45 @@ def publication(path: Path, *, new: bool) -> Publication:
     """Read back what is published."""
     number = versions(path)[-1]
     return Publication(path.name, number, new, json.loads((path / str(number) / CERTIFICATE).read_text()))
+
+
+#: Errors that the user can correct, such as a full disk, or has to know before anything is published.
+REFUSALS = (UserError, CardError, GraphError, ParityError, RepositoryError, OSError)
+
+Outcome = list[Publication] | str
+
+
+def outcomes(folders: Sequence[Path], repository: Path, name: str | None = None) -> Iterator[Outcome]:
+    """Publish checkpoints, and yield in their order what is published of each, or why nothing is.
+
+    Checkpoints of one name follow one another, for they are versions; and so do the rest, where the machine's memory
+    is too small for several exporters and a process was ended.
+    """
+    new = sum(is_new(folder, repository, name) for folder in folders)
+    processes = min(new, os.cpu_count() or 1)
+    done = 0
+    if processes > 1 and len({folder.resolve().name for folder in folders}) == len(folders):
+        try:
+            with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+                for outcome in pool.map(attempt, folders, repeat(repository), repeat(name)):
+                    yield outcome
+                    done += 1
+        except BrokenProcessPool:
+            pass
+    yield from (attempt(folder, repository, name) for folder in folders[done:])
+
+
+def is_new(folder: Path, repository: Path, name: str | None) -> bool:
+    """Return whether there is something to export; `attempt` reports a folder with a fault."""
+    try:
+        return not is_current(folder, repository, name)
+    except REFUSALS:
+        return False
+
+
+def attempt(folder: Path, repository: Path, name: str | None) -> Outcome:
+    """Publish one checkpoint, or return why it cannot be."""
+    try:
+        return publish(folder, repository, name)
+    except REFUSALS as error:
+        return str(error)

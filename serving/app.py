@@ -19,11 +19,9 @@ from serving.http.authorisation import Authorisation, describe, requires
 from serving.inversion import routes as inversion
 from serving.inversion.jobs import Inversions
 from serving.observability.telemetry import NO_TRACES
-from serving.open_inference import routes as open_inference
-from serving.open_inference.grpc_server import GrpcServer
+from serving.protocols import open_inference, tesseract, umbridge
+from serving.protocols.grpc import GrpcServer
 from serving.service import Service
-from serving.tesseract import routes as tesseract
-from serving.umbridge import routes as umbridge
 from serving.version import VERSION
 
 if TYPE_CHECKING:
@@ -83,7 +81,6 @@ def create_app(settings: Settings, *tritons: InferenceBackend) -> FastAPI:
     app.include_router(open_inference.router)
     app.include_router(tesseract.router)
     app.include_router(inversion.router)
-    app.include_router(umbridge.router)
     static.mount(app)
     app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=service.metrics)
     app.add_middleware(Access, metrics=service.metrics, admission=service.admission, knows=service.catalogue.knows)

@@ -26,7 +26,7 @@ def keep_freed_memory() -> None:
     """Keep the memory of freed fields, up to 64 MiB per thread, for the next ones; without glibc nothing happens.
 
     Else each array of a field is new memory from the kernel, which maps and clears its pages one by one
-    (`python -m benchmarks overhead` at 421 x 421). The thresholds are those that glibc has after one array of 32 MiB.
+    (`python -m benchmarks service` at 421 x 421). The thresholds are those that glibc has after one array of 32 MiB.
     """
     with suppress(AttributeError, OSError, TypeError):
         tune = ctypes.CDLL(None).mallopt

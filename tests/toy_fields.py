@@ -56,10 +56,10 @@ def add_derivatives(repository: Path) -> None:
     import onnx  # noqa: PLC0415 - few tests need it
 
     from export.derivatives.differentiate import differentiate  # noqa: PLC0415 - as above
-    from export.derivatives.publication import card_of  # noqa: PLC0415 - as above
     from export.derivatives.signatures import KINDS, signature_of  # noqa: PLC0415 - as above
     from export.signature import Signature  # noqa: PLC0415 - as above
     from export.triton_config import text  # noqa: PLC0415 - as above
+    from export.versions import companion_card  # noqa: PLC0415 - as above
 
     card = _card(NAME, None)
     parts = {key: card[key] for key in ("inputs", "parameters", "outputs", "grid")}
@@ -70,7 +70,7 @@ def add_derivatives(repository: Path) -> None:
         version = repository / f"{NAME}_{kind}" / "1"
         version.mkdir(parents=True)
         (version / "model.onnx").write_bytes(differentiate(model, kind, described).SerializeToString())
-        (version / "card.json").write_text(json.dumps(card_of(card, kind, described)))
+        (version / "card.json").write_text(json.dumps(companion_card(card, kind, described)))
         (version.parent / "config.pbtxt").write_text(text(version.parent.name, described, "onnx"))
 
 

@@ -16,10 +16,10 @@ def add(repository: Path) -> None:
     import onnx  # noqa: PLC0415 - few tests need it
 
     from export.derivatives.differentiate import differentiate  # noqa: PLC0415 - as above
-    from export.derivatives.publication import card_of  # noqa: PLC0415 - as above
     from export.derivatives.signatures import KINDS, signature_of  # noqa: PLC0415 - as above
     from export.signature import Signature  # noqa: PLC0415 - as above
     from export.triton_config import text  # noqa: PLC0415 - as above
+    from export.versions import companion_card  # noqa: PLC0415 - as above
 
     card = _card()
     parts = {key: card[key] for key in ("inputs", "parameters", "outputs", "grid")}
@@ -28,7 +28,7 @@ def add(repository: Path) -> None:
     for kind in KINDS:
         described = signature_of(kind, signature)
         graph = differentiate(model, kind, described).SerializeToString()
-        _write(repository, f"{NAME}_{kind}", graph, card_of(card, kind, described))
+        _write(repository, f"{NAME}_{kind}", graph, companion_card(card, kind, described))
         config = text(f"{NAME}_{kind}", described, "onnx")
         (repository / f"{NAME}_{kind}" / "config.pbtxt").write_text(config)
     _write(repository, NAME, _graph(), card)

@@ -23,7 +23,7 @@ from physics import burgers, cole_hopf
 from physics.numerics.norms import relative_l2
 from training import checkpoint, evaluation, examples
 from training.evaluation import attention
-from training.evaluation.conditions import ranges
+from training.evaluation.cases import ranges
 from training.evaluation.norms import distribution, relative_h1, rounded
 from training.evaluation.timing import milliseconds, processor
 from training.fit.fields import FieldWorkload

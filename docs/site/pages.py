@@ -1,24 +1,30 @@
-"""Hooks of mkdocs that add the README, the generated pages of metrics and model cards, and convert links.
+"""Hooks of mkdocs that add the README and the generated pages, fill tables, and convert links.
 
-A link to the source of a page becomes a link to the page. A link to any other file of the repository becomes the
-file's name; the file has to exist.
+A line `<!-- table: NAME -->` of a page becomes a table of `benchmarks.tables`, and `<!-- generated: NAME -->` the part
+of `GENERATED` by that name. A link to the source of a page becomes a link to the page. A link to any other file of the
+repository becomes the file's name; the file has to exist.
 """  # noqa: INP001 - mkdocs loads this file by its path
 
 from __future__ import annotations
 
 import json
 import re
+import tempfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
+from benchmarks.tables import README, TABLES, markdown, memorisation, table
+from serving.app import create_app
 from serving.observability.metrics import Metrics
+from serving.settings import Settings
 from serving.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable
 
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
@@ -28,26 +34,33 @@ ROOT = Path(__file__).parents[2]
 COPIED = {"index.md": "README.md", "client.md": "clients/python/README.md", "contributing.md": "CONTRIBUTING.md"}
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 PICTURE = re.compile(r"!\[([^\]]*)\]\((?!https?:)docs/([^)\s]+)\)")
+FILLED = re.compile(r"^<!-- (table|generated): (.+?) -->$", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not files under `docs`."""
     made = {target: (ROOT / source).read_text() for target, source in COPIED.items()}
-    made |= {"reference/metrics.md": metrics_page(), "reference/cards.md": cards_page()}
+    made |= {"reference/cards.md": cards_page(), "reference/tables.md": tables_page()}
     for target, text in made.items():
         files.append(File.generated(config, target, content=text))
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
-    """Replace links between files of the repository by links between pages."""
+def on_page_markdown(text: str, page: Page, files: Files, **_: Any) -> str:
+    """Fill tables, and replace links between files of the repository by links between pages."""
     source = PurePosixPath(COPIED.get(page.file.src_uri, f"docs/{page.file.src_uri}"))
 
     def replaced(found: re.Match[str]) -> str:
-        text, target, anchor = found[1], found[2], found[3] or ""
-        return linked(text, _from_root(source.parent / target), anchor, page, files)
+        shown, target, anchor = found[1], found[2], found[3] or ""
+        return linked(shown, _from_root(source.parent / target), anchor, page, files)
 
-    return LINK.sub(replaced, PICTURE.sub(r"![\1](\2)", markdown))
+    filled = text if page.file.src_uri == "index.md" else FILLED.sub(lambda found: fill(*found.groups()), text)
+    return LINK.sub(replaced, PICTURE.sub(r"![\1](\2)", filled))
+
+
+def fill(kind: str, name: str) -> str:
+    """Return what stands in a page for a line that names it."""
+    return GENERATED[name]() if kind == "generated" else markdown(*table(name))
 
 
 def linked(text: str, target: PurePosixPath, anchor: str, page: Page, files: Files) -> str:
@@ -76,31 +89,80 @@ def linked(text: str, target: PurePosixPath, anchor: str, page: Page, files: Fil
     return text if str(target) in text else f"{text} (`{target}`)"
 
 
-def metrics_page() -> str:
-    """Return the page that lists every metric of the gateway."""
-    opening = (
-        "`GET /metrics`, for Prometheus. Histograms have `_bucket`, `_sum` and `_count`; counters end in `_total`. "
-        "Labels are bounded: `model` is a model of the repository or `unknown`, `grid` a grid of the card or `other`. "
-        "Alerts: [operations](../operations.md). Generated from `serving/observability/metrics.py`."
-    )
-    return f"# Metrics\n\n{opening}\n\n{table(('metric', 'kind', 'labels', 'meaning'), instruments())}"
+def settings() -> str:
+    """Return the settings of the service as a table."""
+
+    def default(value: object) -> str:
+        return "" if value in {(), ""} else f"`{value}`"
+
+    rows = [
+        (f"`PETROV_{name.upper()}`", default(field.default), field.description or "")
+        for name, field in Settings.model_fields.items()
+    ]
+    return markdown(("variable", "default", "meaning"), rows)
 
 
-def instruments() -> list[tuple[str, ...]]:
-    """Return name, kind, labels and meaning of every metric."""
-    metrics = Metrics(VERSION)
-    described = [(each, family) for each in vars(metrics).values() for family in getattr(each, "describe", list)()]
+def routes() -> str:
+    """Return the routes of the gateway as a table, from its OpenAPI document."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = create_app(Settings(repository=Path(folder))).openapi()["paths"]
+    rows = []
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            query = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
+            described = " ".join(operation.get("description", operation["summary"]).split("\n\n")[0].split())
+            rows.append((f"`{method.upper()} {path}`", ", ".join(f"`{name}`" for name in query), described))
+    return markdown(("route", "query", "purpose"), rows)
+
+
+def alerts() -> str:
+    """Return the alerts of Prometheus, each with a heading."""
+    document = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())
+    found = [rule for group in document["groups"] for rule in group["rules"]]
+
+    def section(rule: dict[str, Any]) -> str:
+        notes = rule["annotations"]
+        text = re.sub(r"\{\{.*?\}\}", "…", f"{notes['description']} {notes['action']}")
+        return f"### {rule['alert']}\n\n*{rule['labels']['severity']}*: `{' '.join(rule['expr'].split())}`. {text}"
+
+    return "\n\n".join(map(section, found))
+
+
+def metrics() -> str:
+    """Return name, kind, labels and meaning of every metric as a table."""
+    found = Metrics(VERSION)
+    described = [(each, family) for each in vars(found).values() for family in getattr(each, "describe", list)()]
     labels = {family.name: each._labelnames for each, family in described}  # noqa: SLF001 - there is no public attribute
     suffixes = {"counter": "_total", "info": "_info"}
-    return [
+    rows = [
         (
             f"`{family.name}{suffixes.get(family.type, '')}`",
             family.type,
             ", ".join(f"`{label}`" for label in labels.get(family.name, ())),
             family.documentation,
         )
-        for family in metrics.registry.collect()
+        for family in found.registry.collect()
     ]
+    return markdown(("metric", "kind", "labels", "meaning"), rows)
+
+
+GENERATED: dict[str, Callable[[], str]] = {
+    "settings": settings,
+    "routes": routes,
+    "alerts": alerts,
+    "metrics": metrics,
+}
+
+
+def tables_page() -> str:
+    """Return the page with all measurements."""
+    opening = (
+        "Every measured table, from the results in `docs/` and the cards of the released models. Errors are mean "
+        "relative L2 errors, and times processor times of one thread, unless a header says otherwise."
+    )
+    shown = [f"## {each.title}\n\n<!-- table: {name} -->" for name, each in TABLES.items() if name != README]
+    found = [f"### {name.partition(' ')[2].capitalize()}\n\n<!-- table: {name} -->" for name in memorisation()]
+    return "\n\n".join(["# All measurements", opening, *shown, "## Memorisation", *found])
 
 
 def cards_page() -> str:
@@ -127,7 +189,7 @@ def part(value: Any) -> str:
     if not (isinstance(value, list) and all(isinstance(row, dict) for row in value)):
         return cell(value)
     columns = list(dict.fromkeys(column for row in value for column in row))
-    return table(columns, [[cell(row.get(column, "")) for column in columns] for row in value])
+    return markdown(columns, [[cell(row.get(column, "")) for column in columns] for row in value])
 
 
 def cell(value: Any) -> str:
@@ -137,12 +199,6 @@ def cell(value: Any) -> str:
     if isinstance(value, list):
         return " x ".join(map(cell, value)) if len(value) == 2 else ", ".join(map(cell, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines) + "\n"
 
 
 def _from_root(path: PurePosixPath) -> PurePosixPath:

@@ -13,7 +13,7 @@ from torch import Tensor
 from export.derivatives.signatures import FRAMES, Kind, signature_of
 from export.layout import FRAME
 from export.parity import Graph, ParityError
-from export.probes import draw, shapes
+from export.probes import Statistics, draw, shapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from export.signature import Signature
 
     Network = Callable[..., Tensor | tuple[Tensor, ...]]
-    Arrays = dict[str, NDArray[np.float32]]
+    Arrays = dict[str, NDArray[Any]]
 
 #: Largest difference to float32 eager, relative to the largest entry of each tensor.
 TOLERANCE = 1e-4
@@ -117,40 +117,39 @@ class Derivative:
         return [torch.from_numpy(arrays[role + name]).to(self.dtype) for name in names]
 
 
-def compare(run: Graph, single: Derivative, double: Derivative) -> list[Agreement]:
+def compare(run: Graph, single: Derivative, double: Derivative, like: Statistics | None = None) -> list[Agreement]:
     """Compare the graph of a derivative with automatic differentiation.
 
     Args:
         run: The graph.
         single: In float32.
         double: In float64.
+        like: The distribution of the inputs.
     """
     signature = single.signature
     compared = [shape for shape in shapes(signature) if math.prod(shape[1:]) <= LARGEST]
-    found = [compare_at(shape, run, single, double) for shape in compared]
+    found = [compare_at(shape, run, single, double, like) for shape in compared]
     if signature.frames is not None:
         most = min(FRAMES, signature.frames.maximum)
-        found.append(compare_at(compared[0], run, single, double, most))
+        found.append(compare_at(compared[0], run, single, double, like, most))
     return found
 
 
 def compare_at(
-    shape: tuple[int, ...], run: Graph, single: Derivative, double: Derivative, frames: int | None = None
+    shape: tuple[int, ...],
+    run: Graph,
+    single: Derivative,
+    double: Derivative,
+    like: Statistics | None = None,
+    frames: int | None = None,
 ) -> Agreement:
-    """Compare for one shape; see `compare`.
-
-    Args:
-        shape: Batch and points per axis.
-        run: The graph.
-        single: In float32.
-        double: In float64.
-        frames: Frames of a trajectory; as many as samples, up to three, by default.
+    """Compare for one shape, and frames of a trajectory; see `compare`.
 
     Raises:
         ParityError: A tensor has another shape.
     """
     described = signature_of(single.kind, single.signature)
-    drawn = draw(shape, described, frames=frames)
+    drawn = draw(shape, described, frames=frames, like=like)
     arrays = dict(zip(described.argument_names, drawn, strict=True))
     eager32, eager64 = single(arrays), double(arrays)
     found = dict(zip(described.result_names, run(*drawn), strict=True))
@@ -192,36 +191,40 @@ def gate(agreements: Sequence[Agreement], difference: float) -> None:
         )
 
 
-def central_difference(double: Derivative) -> float:
+def central_difference(double: Derivative, like: Statistics | None = None) -> float:
     """Return the distance of automatic differentiation to central differences, in float64 on the smallest grid.
 
-    The Jacobian is applied to one direction t. Both t and the products with it are compared: J t entry by entry, and
-    the inner product of t and the gradient for a vector-Jacobian product.
+    The Jacobian is applied to one direction t, a step of which changes every input by the same share of its largest
+    entry. Both t and the products with it are compared: J t entry by entry, and the inner product of t and the gradient
+    for a vector-Jacobian product.
+
+    Args:
+        double: The product in float64.
+        like: The distribution of the inputs.
     """
     signature = double.signature
     described = signature_of(double.kind, signature)
     shape = next(iter(shapes(signature)))
-    drawn = zip(described.argument_names, draw(shape, described), strict=True)
+    drawn = zip(described.argument_names, draw(shape, described, like=like), strict=True)
     arrays = {name: varied(array, seed) for seed, (name, array) in enumerate(drawn)}
     inputs = {name: arrays[name].astype(np.float64) for name in double.arguments}
+    sizes = {name: float(np.abs(array).max()) or 1.0 for name, array in inputs.items()}
+    found = double(arrays)
     if double.kind == "vjp":
-        gradients = double(arrays)
-        steps = {name: along(gradients[f"gradients.{name}"].reshape(inputs[name].shape)) for name in inputs}
+        gradients = {name: found[f"gradients.{name}"].reshape(array.shape) for name, array in inputs.items()}
+        steps = {name: sizes[name] * along(gradient) for name, gradient in gradients.items()}
     else:
-        steps = {name: arrays[f"tangents.{name}"].astype(np.float64) for name in inputs}
-    size = STEP * min(float(np.abs(array).max()) for array in inputs.values())
+        steps = {name: sizes[name] * along(arrays[f"tangents.{name}"]) for name in inputs}
+        found = double(arrays | {f"tangents.{name}": step for name, step in steps.items()})
     function = double.function(arrays)
     ahead, behind = (
-        dict(zip(double.names, evaluated(function, inputs, steps, sign * size), strict=True)) for sign in (1, -1)
+        dict(zip(double.names, evaluated(function, inputs, steps, sign * STEP), strict=True)) for sign in (1, -1)
     )
-    slopes = {name: (ahead[name] - behind[name]) / (2 * size) for name in ahead}
+    slopes = {name: (ahead[name] - behind[name]) / (2 * STEP) for name in ahead}
     if double.kind == "jvp":
-        found = double(arrays)
         return max(distance(found[f"tangents.{name}"], slope) for name, slope in slopes.items())
     by_steps = sum(float((slope * arrays[f"cotangents.{name}"]).sum()) for name, slope in slopes.items())
-    by_gradients = sum(
-        float((gradients[f"gradients.{name}"].reshape(step.shape) * step).sum()) for name, step in steps.items()
-    )
+    by_gradients = sum(float((gradients[name] * step).sum()) for name, step in steps.items())
     return abs(by_steps - by_gradients) / max(abs(by_gradients), np.finfo(np.float64).tiny)
 
 

@@ -15,8 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from export.derivatives.rules import CONSTANT, RULES, Step
-from export.derivatives.sizes import ONE
-from export.derivatives.tape import FLOATS, PREFIX, Tape
+from export.derivatives.tape import FLOATS, ONE, PREFIX, Tape
 from export.graphs.to_onnx import GraphError
 
 if TYPE_CHECKING:

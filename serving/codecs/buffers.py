@@ -49,7 +49,7 @@ def view(
         Problem: unreadable-body: The shape takes more or fewer bytes than there are.
         Problem: body-too-large: The array is small in its own type and too large as float32.
     """
-    values = math.prod(shape)
+    values = count(shape, name)
     if values * dtype.itemsize != len(data):
         raise Problem(
             "unreadable-body",
@@ -76,12 +76,26 @@ def shaped(values: NDArray[Any], shape: Sequence[int], name: str, order: Order =
     Raises:
         Problem: wrong-shape: There are more than `MAX_RANK` axes, or sizes that no array has.
     """
+    count(shape, name)
     try:
-        if len(shape) <= MAX_RANK and min(shape, default=0) >= 0:
-            return values.reshape(shape, order=order)
-    except ValueError:  # sizes beyond any address, beside one that is zero
-        pass
-    raise Problem("wrong-shape", f"{name}: shape {_sizes(shape)} is not the shape of a field", array=name)
+        return values.reshape(shape, order=order)
+    except ValueError as error:  # sizes beyond any address, beside one that is zero
+        raise _no_field(shape, name) from error
+
+
+def count(shape: Sequence[int], name: str) -> int:
+    """Return how many values a shape holds, which is checked before its sizes are multiplied.
+
+    Raises:
+        Problem: wrong-shape: There are more than `MAX_RANK` axes, or negative sizes.
+    """
+    if len(shape) > MAX_RANK or min(shape, default=0) < 0:
+        raise _no_field(shape, name)
+    return math.prod(shape)
+
+
+def _no_field(shape: Sequence[int], name: str) -> Problem:
+    return Problem("wrong-shape", f"{name}: shape {_sizes(shape)} is not the shape of a field", array=name)
 
 
 def _sizes(shape: Sequence[int]) -> str:

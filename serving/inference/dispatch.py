@@ -7,7 +7,6 @@ waiting calls of one shape run together, as one batch.
 Batches are formed here because Triton merges only neighbours of one shape in its queue: with two alternating shapes its
 mean batch fell from 6.9 to 1.04. Separate requests for Triton to merge would leave the batch to chance, since an idle
 instance starts with the first of them alone, and would cost a message each; one message holds a whole run.
-`python -m benchmarks mixed-grids` has the figures.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A Triton server over HTTP, as an `InferenceBackend`: the Open Inference Protocol with binary tensors.
 
 HTTP, since gRPC in Python copies each message on both sides and waits for a thread on its way to the event loop;
-`python -m benchmarks overhead` measures both.
+`python -m benchmarks service` measures both.
 
 Where a backend suffixes the names of tensors (`solution__0`, TorchScript), the suffix ends here.
 """

@@ -153,7 +153,7 @@ def test_volumes_are_claims_and_secrets_that_the_guide_names(resources: Resource
         volumes["models"]["persistentVolumeClaim"]["claimName"]
         == one(resources, "PersistentVolumeClaim")["metadata"]["name"]
     )
-    guide = (DEPLOY.parent / "docs/deploy.md").read_text()
+    guide = (DEPLOY.parent / "docs/operate.md").read_text()
     assert f"create secret generic {volumes['keys']['secret']['secretName']} --from-file=keys.toml" in guide
     credentials = one(resources, "PodMonitor")["spec"]["podMetricsEndpoints"][0]["authorization"]["credentials"]
     assert f"create secret generic {credentials['name']} --from-literal={credentials['key']}=" in guide

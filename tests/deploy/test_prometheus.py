@@ -66,8 +66,8 @@ def test_every_alert_has_a_case_that_fires_and_one_that_does_not(debian: Callabl
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
 def test_an_alert_has_a_severity_and_a_runbook(alert: dict[str, Any]) -> None:
     assert alert["labels"]["severity"] in {"critical", "warning", "info"}
-    assert alert["annotations"].keys() == {"summary", "description", "runbook"}
-    assert alert["annotations"]["runbook"] == f"docs/operations.md#{alert['alert'].lower()}"
+    assert alert["annotations"].keys() == {"summary", "description", "action", "runbook"}
+    assert alert["annotations"]["runbook"] == f"docs/operate.md#{alert['alert'].lower()}"
 
 
 class Prometheus:

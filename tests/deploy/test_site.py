@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.tables import README, TABLES, table
+from serving.app import create_app
 from serving.observability.metrics import Metrics
 from serving.settings import Settings
 from serving.version import VERSION
@@ -40,18 +42,34 @@ def test_formulas_become_mathml(site: dict[str, str]) -> None:
         assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">' in site[f"reference/{name}.html"]
 
 
-def test_settings_metrics_and_cards_are_complete(site: dict[str, str]) -> None:
+def test_settings_routes_alerts_metrics_and_cards_are_complete(site: dict[str, str], tmp_path: Path) -> None:
     for setting in Settings.model_fields:
-        assert f"<code>PETROV_{setting.upper()}</code>" in site["settings.html"]
+        assert f"<code>PETROV_{setting.upper()}</code>" in site["operate.html"]
+    for path, operations in create_app(Settings(repository=tmp_path)).openapi()["paths"].items():
+        for method in operations:
+            assert f"<code>{method.upper()} {path}</code>" in site["routes.html"]
+    for alert in re.findall(r"- alert: (\w+)", (ROOT / "deploy/prometheus/alerts.yml").read_text()):
+        assert f'<h3 id="{alert.lower()}">' in site["operate.html"]
     for family in Metrics(VERSION).registry.collect():
         assert f"<code>{family.name}" in site["reference/metrics.html"]
     for card in ROOT.glob("checkpoints/*/card.json"):
         assert f'<h2 id="{card.parent.name}">' in site["reference/cards.html"]
 
 
+def test_every_page_shows_its_tables(site: dict[str, str]) -> None:
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        shown = site[str(page.relative_to(ROOT / "docs").with_suffix(".html"))]
+        for name in re.findall(r"<!-- table: (.*?) -->", page.read_text()):
+            header, _ = table(name)
+            assert f"<th>{header[0]}</th>" in shown, name
+        assert "<!-- table" not in shown
+    for each in (each for name, each in TABLES.items() if name != README):
+        assert each.title in site["reference/tables.html"]
+
+
 def test_the_readme_is_the_front_page(site: dict[str, str]) -> None:
-    assert 'href="operations.html"' in site["index.html"]
-    assert 'href="contributing.html#add-a-problem"' in site["index.html"]
+    assert 'href="operate.html"' in site["index.html"]
+    assert 'href="contributing.html"' in site["index.html"]
     assert 'src="flow.svg"' in site["index.html"]
 
 

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from torch import nn
 
 from export import triton_config
-from export.derivatives import agreement, publication
+from export.derivatives import agreement
 from export.derivatives.agreement import Derivative
 from export.derivatives.differentiate import differentiate
 from export.derivatives.rules import RULES
@@ -24,6 +24,7 @@ from export.graphs.deployable import Deployable
 from export.graphs.to_onnx import GraphError
 from export.parity import ParityError
 from export.signature import GridSpec, Signature, TensorSpec
+from export.versions import without_quality
 from tests.export.test_several_tensors import Heat, signature
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def test_several_inputs_parameters_and_outputs(kind: Any, tmp_path: Path) -> Non
     onnx.save(made, tmp_path / "made.onnx")
     graph, _ = to_onnx.read(tmp_path / "made.onnx")
     single, double = (
-        Derivative(kind, described, publication.plain(Heat(), described, dtype), dtype)
+        Derivative(kind, described, without_quality(Heat(), described, dtype), dtype)
         for dtype in (torch.float32, torch.float64)
     )
     compared, difference = agreement.compare(graph, single, double), agreement.central_difference(double)

@@ -10,8 +10,8 @@ import torch
 
 from export import parity, probes
 from export.graphs.deployable import Deployable
-from export.repository import FORMATS
 from export.signature import GridSpec, Signature, TensorSpec
+from export.versions import FORMATS
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
 from training.nn.encoder import EncoderConfig
 from training.operators import GridTransformerConfig, LineTransformerConfig, PlaneTransformerConfig, build

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from export import layout, released, triton_config
-from export.companions import companions, signature_of
-from export.repository import ONNX
 from export.signature import Signature
+from export.versions import ONNX, companions, signature_of
 from training import checkpoint
 
 ROOT = Path(__file__).parents[2]

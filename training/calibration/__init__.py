@@ -4,8 +4,17 @@ Both are conformal: they rest on the ranks of calibration samples, not on a mode
 that an exported graph holds them beside the operator.
 """
 
-from training.calibration.calibrated_operator import CalibratedOperator
-from training.calibration.calibration import FILE, Calibration, Channel, Layout, Measured, calibrate, load, save
+from training.calibration.calibration import (
+    FILE,
+    CalibratedOperator,
+    Calibration,
+    Channel,
+    Layout,
+    Measured,
+    calibrate,
+    load,
+    save,
+)
 from training.calibration.error_estimate import ErrorEstimate
 from training.calibration.novelty import Novelty
 from training.calibration.samples import (

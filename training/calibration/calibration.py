@@ -14,12 +14,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from training.calibration import conformal
-from training.calibration.error_estimate import ErrorEstimate, Sized
+from training.calibration.error_estimate import ErrorEstimate, Sized, fewest
 from training.calibration.novelty import Novelty
 from training.calibration.statistics import InputStatistics
 from training.digest import CALIBRATION
 from training.files import replacing
+from training.operators.operator import Operator
 from training.problems.description import Description, Parameter
 from training.user_error import UserError
 
@@ -130,6 +130,34 @@ def grid_points(field: Tensor, axes: int) -> Tensor:
     return count
 
 
+class CalibratedOperator(Operator):
+    """Return an operator's outputs, and what is known about their errors.
+
+    Args:
+        operator: The operator. Its own quality outputs come before those of the calibration.
+        calibration: Its calibration.
+    """
+
+    def __init__(self, operator: Operator, calibration: Calibration) -> None:
+        super().__init__()
+        self.operator, self.calibration = operator, calibration
+        self.quality = (*operator.quality, *calibration.names)
+
+    def forward(self, *fields: Tensor) -> Tensor | tuple[Tensor, ...]:
+        found: Tensor | tuple[Tensor, ...] = self.operator(*fields)
+        return found
+
+    def with_quality(self, *fields: Tensor) -> tuple[Tensor, ...]:
+        found = self.operator.with_quality(*fields) if self.operator.quality else self.operator(*fields)
+        outputs = (found,) if isinstance(found, Tensor) else tuple(found)
+        return (*outputs, *self.judged(*fields))
+
+    def judged(self, *fields: Tensor) -> tuple[Tensor, ...]:
+        """Return what the calibration reports of these arguments, `[batch, 1]` each."""
+        found: tuple[Tensor, ...] = self.calibration(*self.operator.canonical(*fields))
+        return found
+
+
 @dataclass(frozen=True)
 class Measured:
     """Samples on one grid, with the errors of the network's predictions.
@@ -178,7 +206,7 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
     for_units = max(fitted, key=lambda one: one.points(axes))
     statistics.fit(for_units.inputs)
     measured = {one.points(axes): one for one in calibration if one.errors is not None}
-    enough = all(len(one) >= conformal.fewest() for one in measured.values())
+    enough = all(len(one) >= fewest() for one in measured.values())
     apart = _apart(list(measured.values()), axes)
     groups = _groups(calibration, apart)
     rows, *others = (torch.cat([statistics(one.inputs) for one in each]) for each in (fitted, *groups))
@@ -217,7 +245,7 @@ def _both(samples: Measured, positions: tuple[int, ...]) -> bool:
     """Return whether there are enough samples of both groups for a quantile each."""
     mask = varies(samples.inputs, positions)
     varied = 0 if mask is None else int(mask.sum())
-    return min(varied, len(samples) - varied) >= conformal.fewest()
+    return min(varied, len(samples) - varied) >= fewest()
 
 
 def _groups(calibration: Sequence[Measured], apart: tuple[int, ...]) -> list[list[Measured]]:

@@ -10,21 +10,26 @@ and q is the conformal quantile of error over :math:`\sigma` on calibration samp
 at least 90 % of the calibration's distribution on each grid, and nearly so at each level of noise. Where samples are of
 two groups that an input tells apart (see `Calibration`), each has a quantile of its own, and the estimate covers 90 %
 of either (Mondrian conformal prediction, Vovk et al. 2005).
+
+Ranks among calibration samples are valid for any distribution (Angelopoulos and Bates, A gentle introduction to
+conformal prediction, arXiv 2107.07511).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from training.calibration.conformal import quantile
-from training.calibration.normal_scores import NormalScores
-from training.calibration.statistics import Statistics
+from training.calibration.statistics import NormalScores, Statistics
 
+COVERAGE = 0.9
 CLIP = 3.0  # deviations of a statistic beyond which sigma stays as it is
 HINGES = (-1.0, 0.0, 1.0)  # scores at which the slope of sigma's logarithm may change
 RIDGE = 10.0  # so many samples weigh as much as the assumption that the error does not depend on the input
@@ -140,3 +145,32 @@ def regression(features: Float[Tensor, "sample feature"], errors: Errors) -> tup
     normal = centred.T @ centred + RIDGE * torch.eye(features.shape[1], dtype=features.dtype)
     weight = torch.linalg.solve(normal, centred.T @ (logs - level))
     return weight, level - centre @ weight
+
+
+def fewest(coverage: float = COVERAGE) -> int:
+    """Return the fewest calibration samples that give a finite quantile."""
+    return math.ceil(coverage / (1 - coverage) - 1e-9)
+
+
+def quantile(scores: NDArray[np.floating[Any]], coverage: float = COVERAGE) -> float:
+    r"""Return the score that a new sample of the same distribution stays below with at least this probability.
+
+    It is the :math:`\lceil (n+1)\,p \rceil`-th smallest of :math:`n` calibration scores.
+
+    Args:
+        scores: The calibration scores.
+        coverage: The probability :math:`p`.
+
+    Raises:
+        ValueError: There are too few scores.
+
+    Example:
+        >>> quantile(np.arange(1.0, 20.0))
+        18.0
+    """
+    rank = math.ceil((len(scores) + 1) * coverage - 1e-9)
+    if rank > len(scores):
+        raise ValueError(
+            f"expected at least {fewest(coverage)} scores for a coverage of {coverage} but got {len(scores)}"
+        )
+    return float(np.sort(scores)[rank - 1])

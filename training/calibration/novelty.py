@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from training.calibration.normal_scores import NormalScores
-from training.calibration.statistics import Statistics
+from training.calibration.statistics import NormalScores, Statistics
 
 OUTSIDE = 0.01  # an input of a smaller p-value is outside the training distribution
 

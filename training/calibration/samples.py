@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from training.calibration import foreign
 from training.calibration.calibration import Calibration, Measured, calibrate
 from training.calibration.novelty import OUTSIDE
 from training.operators.operator import Operator
@@ -18,6 +18,8 @@ from training.problems.description import Description
 MOST_FITTED = 512  # samples that are fitted, and as many further inputs: enough for means and covariances
 FOREIGN_SAMPLES = 50  # of each foreign family
 BYTES = 2**28  # of all inputs of one grid in memory
+SMOOTHED_POINTS = 4  # per axis
+INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def foreign_shares(calibration: Calibration, operator: Operator, samples: Measur
     """Return the share of inputs that are outside, per foreign family; every field that varies is changed."""
     axes, inputs = len(calibration.layout.periodic), [tensor[:FOREIGN_SAMPLES] for tensor in samples.inputs]
     shares = {}
-    for name, family in foreign.FAMILIES.items():
+    for name, family in FAMILIES.items():
         changed = [changed_field(tensor, family, axes) if varies(tensor, axes) else tensor for tensor in inputs]
         shares[name] = share(calibration(*operator.canonical(*changed))[-1] < OUTSIDE)
     return shares
@@ -143,3 +145,56 @@ def joined(*parts: Measured) -> Measured:
     return Measured(
         [torch.cat(tensors) for tensors in zip(*(part.inputs for part in parts), strict=True)], torch.cat(errors)
     )
+
+
+def scaled(x: Tensor) -> Tensor:
+    """Return ten times the field."""
+    return 10 * x
+
+
+def constant(x: Tensor) -> Tensor:
+    """Return the field's mean everywhere."""
+    return x.mean(tuple(range(1, x.ndim)), keepdim=True).expand_as(x)
+
+
+def contrasted(x: Tensor) -> Tensor:
+    """Return the field with three times the deviation from its mean, of the logarithm where it is positive."""
+    if (x > 0).all():
+        return contrasted(x.log()).exp()
+    mean = constant(x)
+    return mean + 3 * (x - mean)
+
+
+def shuffled(x: Tensor) -> Tensor:
+    """Return the field's values at other points, in an order that is drawn once."""
+    order = torch.randperm(x[0].numel(), generator=torch.Generator().manual_seed(0))
+    return x.flatten(1)[:, order].reshape(x.shape)
+
+
+def smoothed(x: Tensor) -> Tensor:
+    """Return the field interpolated linearly between a few of its points."""
+    axes = x.ndim - 1
+    coarse = functional.interpolate(x[:, None], [SMOOTHED_POINTS] * axes, mode=INTERPOLATION[axes], align_corners=True)
+    return functional.interpolate(coarse, x.shape[1:], mode=INTERPOLATION[axes], align_corners=True)[:, 0]
+
+
+def compressed(x: Tensor) -> Tensor:
+    """Return the field at half its size, twice along every axis."""
+    for axis in range(1, x.ndim):
+        half = x.index_select(axis, torch.arange(0, x.shape[axis], 2))
+        x = torch.cat([half, half], axis).narrow(axis, 0, x.shape[axis])
+    return x
+
+
+def spiked(x: Tensor) -> Tensor:
+    """Return the field with a single point far above all others."""
+    flat = x.flatten(1).clone()
+    low, high = flat.amin(1), flat.amax(1)
+    flat[:, flat.shape[1] // 3] = high + 3 * (high - low) + high.abs()
+    return flat.reshape(x.shape)
+
+
+#: Foreign families by name; each maps scalar fields `[sample, *grid]` to others.
+FAMILIES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    family.__name__: family for family in (scaled, constant, contrasted, shuffled, smoothed, compressed, spiked)
+}

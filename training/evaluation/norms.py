@@ -1,4 +1,4 @@
-r"""Relative errors per sample.
+r"""Errors of predictions: per sample of fields, and per frame of trajectories.
 
 With e = p - u, all points counting alike:
 
@@ -24,19 +24,29 @@ from numpy.typing import NDArray
 
 from physics.numerics import volumes
 from physics.numerics.norms import relative_l2
-from training.evaluation.case import Case
-from training.problems.problem import Conditions
 
-Each = NDArray[np.float64]
+Errors = NDArray[np.float64]
 Fields = NDArray[np.floating[Any]]
 
+CORRELATED = 0.8  # below it a prediction says little about a chaotic flow
+LOST = 1e3  # the relative error of a rollout that overflows
 
-def relative_h1(found: Fields, truth: Fields) -> Each:
+
+def relative_h1(found: Fields, truth: Fields) -> Errors:
     """Compute e_H1 `[sample]` of predictions `[sample, *grid]`."""
     return slope(np.subtract(found, truth, dtype=np.float64)) / slope(truth.astype(np.float64))
 
 
-def relative_energy(coefficients: Fields, found: Fields, truth: Fields, wall: float) -> Each:
+def slope(fields: Errors) -> Errors:
+    """Compute the norm of the gradient: axes in units of the square's side, each derivative's mean over its faces."""
+    squares = [
+        np.square(np.diff(fields, axis=axis) * (points - 1)).reshape(len(fields), -1).mean(axis=1)
+        for axis, points in enumerate(fields.shape[1:], start=1)
+    ]
+    return np.asarray(np.sqrt(np.sum(squares, axis=0)))
+
+
+def relative_energy(coefficients: Fields, found: Fields, truth: Fields, wall: float) -> Errors:
     """Compute e_a of fields on the weights' grid.
 
     Args:
@@ -56,26 +66,12 @@ def relative_energy(coefficients: Fields, found: Fields, truth: Fields, wall: fl
     return np.asarray(np.sqrt(error / size))
 
 
-def summary(case: Case, found: Fields) -> dict[str, Any]:
-    """Compute the figures of a row: those of `distribution` of the case's first fields, mean e_H1, and mean e_a."""
-    inputs, truth = case.samples.inputs[: len(found)], case.truth[: len(found)]
-    figures = distribution(relative_l2(found, truth)) | {"relative_h1": relative_h1(found, truth).mean()}
-    if case.problem.energy_weight is not None:
-        wall = Conditions(case.mesh).wall
-        figures["relative_energy"] = relative_energy(inputs, found, truth, wall).mean()
-    return {"fields": len(found)} | rounded(figures)
-
-
-def distribution(errors: Each) -> dict[str, float]:
+def distribution(errors: Errors) -> dict[str, float]:
     """Return mean, standard error of the mean (of two samples or more), median, 95th percentile and worst of errors."""
     figures = {"relative_l2": errors.mean()}
     if len(errors) > 1:
         figures["standard_error"] = errors.std(ddof=1) / np.sqrt(len(errors))
-    return figures | {
-        "median": np.median(errors),
-        "percentile_95": np.percentile(errors, 95),
-        "worst": errors.max(),
-    }
+    return figures | {"median": np.median(errors), "percentile_95": np.percentile(errors, 95), "worst": errors.max()}
 
 
 def significant(value: float) -> float:
@@ -88,10 +84,53 @@ def rounded(figures: Mapping[str, float]) -> dict[str, float]:
     return {name: significant(value) for name, value in figures.items()}
 
 
-def slope(fields: NDArray[np.float64]) -> Each:
-    """Compute the norm of the gradient: axes in units of the square's side, each derivative's mean over its faces."""
-    squares = [
-        np.square(np.diff(fields, axis=axis) * (points - 1)).reshape(len(fields), -1).mean(axis=1)
-        for axis, points in enumerate(fields.shape[1:], start=1)
-    ]
-    return np.asarray(np.sqrt(np.sum(squares, axis=0)))
+def frames_l2(found: Fields, truth: Fields) -> Errors:
+    """Return the relative L2 error of every frame `[sample, frame]` `[sample, frame, ...]`."""
+    return relative_l2(found.reshape(-1, *found.shape[2:]), truth.reshape(-1, *truth.shape[2:])).reshape(
+        truth.shape[:2]
+    )
+
+
+def vrmse(found: Fields, truth: Fields) -> Errors:
+    """Return the root mean square error over the truth's deviation in space, as The Well counts: `[sample, frame]`."""
+    error, size = flat(found) - flat(truth), flat(truth)
+    return np.asarray(np.sqrt((error**2).mean(axis=-1) / (size.var(axis=-1) + 1e-7)))
+
+
+def correlation(found: Fields, truth: Fields) -> Errors:
+    """Return the correlation in space of prediction and truth: `[sample, frame]`; 0 where one is constant."""
+    first, second = (each - each.mean(axis=-1, keepdims=True) for each in (flat(found), flat(truth)))
+    sizes = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
+    return np.divide((first * second).sum(axis=-1), sizes, out=np.zeros_like(sizes), where=sizes > 0)
+
+
+def flat(frames: Fields) -> Errors:
+    """Return `[sample, frame, (component), *grid]` as `[sample, frame, value]` in double precision."""
+    return np.asarray(frames, dtype=np.float64).reshape(*frames.shape[:2], -1)
+
+
+def bounded(errors: Errors) -> Errors:
+    """Return errors of at most `LOST`, so that a rollout that overflows has a mean, too."""
+    return np.minimum(np.nan_to_num(errors, nan=LOST, posinf=LOST), LOST)
+
+
+def correlated_frames(correlations: Errors) -> NDArray[np.int64]:
+    """Return for how many frames from the start the correlation stays at least `CORRELATED`: `[sample]`."""
+    lost = correlations < CORRELATED
+    return np.where(lost.any(axis=1), lost.argmax(axis=1), correlations.shape[1])
+
+
+def spectrum(fields: Fields, axes: int) -> Errors:
+    """Return the energy by wave number, summed over spheres of equal integer radius: `[sample, wave number]`.
+
+    Args:
+        fields: `[sample, (component), *grid]`; the energies of components are added.
+        axes: The number of axes of the grid.
+    """
+    sides = fields.shape[fields.ndim - axes :]
+    over = tuple(range(fields.ndim - axes, fields.ndim))
+    energy = np.abs(np.fft.fftn(np.asarray(fields, dtype=np.float64), axes=over) / np.prod(sides)) ** 2
+    numbers = np.meshgrid(*(np.fft.fftfreq(side, 1 / side) for side in sides), indexing="ij")
+    radius = np.rint(np.sqrt(sum(each**2 for each in numbers))).astype(int).ravel()
+    whole = energy.reshape(len(fields), -1, radius.size).sum(axis=1)
+    return np.stack([np.bincount(radius, each)[: min(sides) // 2 + 1] for each in whole])

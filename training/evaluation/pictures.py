@@ -1,31 +1,72 @@
-"""Pictures of the best, the median and the worst field of a test set.
+"""Pictures of the best, the median and the worst test sample: inputs, truth, prediction and difference, a row each.
 
-One row per field: input, truth, prediction, error. Truth and prediction share one colour scale, the errors of all rows
-another, so that what looks alike is alike. All scales are perceptually even; that of the error has its middle at zero.
+Truth and prediction share one colour scale, and so do all rows, so that what looks alike is alike. All scales are
+perceptually even; that of the difference has its middle at zero.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from physics.numerics.norms import relative_l2
 from training.data.pair import only_pair
 from training.data.store import Array
-from training.evaluation.case import Case
+from training.evaluation.cases import Case
 from training.evaluation.table import case_name
+from training.problems.description import Axis, Description, Quantity
 
 Field = NDArray[np.floating[Any]]
-INPUT, OUTPUT, ERROR = "cividis", "viridis", "coolwarm"
-LINES = {"truth": "#000000", "prediction": "#D55E00", "input": "#0072B2", "error": "#D55E00"}  # Okabe and Ito's colours
+INPUT, OUTPUT, DIFFERENCE = "cividis", "viridis", "coolwarm"
+COLOURS = {"input": "#009E73", "truth": "#000000", "prediction": "#D55E00"}  # Okabe and Ito's colours
+DECADES = 100.0
+"""Positive fields whose greatest value is this many times the least are drawn by their logarithm."""
+MOST = 4
+"""The most columns of inputs, and the most pictures of outputs."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A test sample beside its prediction.
+
+    Attributes:
+        rank: `best`, `median` or `worst`.
+        number: Of the sample in the data.
+        error: Relative L2 error, the mean over the outputs.
+        inputs: By name, `[*grid]` or `[component, *grid]`.
+        parameters: By name.
+        truth: Outputs by name; those of trajectories on a line have the time as their first axis.
+        predicted: Outputs by name.
+    """
+
+    rank: str
+    number: int
+    error: float
+    inputs: dict[str, Field]
+    parameters: dict[str, float]
+    truth: dict[str, Field]
+    predicted: dict[str, Field]
+
+    @property
+    def label(self) -> str:
+        """Which sample a row shows."""
+        numbers = "".join(f"\n{name} = {value:.3g}" for name, value in self.parameters.items())
+        return f"{self.rank}: {self.error:.1e}\nsample {self.number}{numbers}"
+
+
+def ranks(errors: NDArray[np.float64]) -> dict[str, int]:
+    """Return the positions of the best, the median and the worst of some errors."""
+    order = np.argsort(errors)
+    return {"best": int(order[0]), "median": int(order[len(order) // 2]), "worst": int(order[-1])}
 
 
 def draw(case: Case, found: Array, target: Path, title: str) -> None:
@@ -37,75 +78,144 @@ def draw(case: Case, found: Array, target: Path, title: str) -> None:
         target: The file.
         title: What the picture shows.
     """
-    mpl.use("agg")
-    inputs = case.inputs
-    errors = relative_l2(found, case.truth)
-    order = np.argsort(errors)
-    chosen = {"best": order[0], "median": order[len(order) // 2], "worst": order[-1]}
-    rows = {
-        f"{name}\n{errors[index]:.1e}": (inputs[index], case.truth[index], found[index])
-        for name, index in chosen.items()
-    }
-    figure = (draw_lines if inputs.ndim == 2 else draw_planes)(case, rows)
-    figure.suptitle(
-        f"{title}, {case_name(case.key)}: {len(errors)} test fields by their relative L2 error", fontsize=11
-    )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, dpi=80, metadata={"Software": None}, pil_kwargs={"optimize": True})
-    plt.close(figure)
-
-
-def draw_planes(case: Case, rows: dict[str, tuple[Field, Field, Field]]) -> Figure:
-    """Draw a plane's fields as images; the unit square's first row is at the bottom."""
-    figure, grid = plt.subplots(len(rows), 4, figsize=(9.6, 7.3), layout="constrained", squeeze=False)
-    inputs, truths, found = (np.stack([row[part].ravel() for row in rows.values()]) for part in range(3))
-    wrong = float(np.abs(found - truths).max())
-    scales = [
-        scale(INPUT, float(inputs.min()), float(inputs.max())),
-        *[scale(OUTPUT, float(min(truths.min(), found.min())), float(max(truths.max(), found.max())))] * 2,
-        scale(ERROR, -wrong, wrong),
+    errors, inputs, pair = relative_l2(found, case.truth), case.inputs, only_pair(case.problem.description)
+    named = [*zip(case.problem.description.parameters, case.samples.parameters, strict=True)]
+    rows = [
+        Drawn(
+            rank,
+            index,
+            float(errors[index]),
+            {pair.input.name: inputs[index]},
+            {parameter.name: float(values[index]) for parameter, values in named},
+            {pair.output.name: case.truth[index]},
+            {pair.output.name: found[index]},
+        )
+        for rank, index in ranks(errors).items()
     ]
-    for axes, (name, (given, truth, prediction)) in zip(grid, rows.items(), strict=True):
-        for axis, field, colours in zip(axes, (given, truth, prediction, prediction - truth), scales, strict=True):
-            axis.imshow(field, cmap=colours.cmap, norm=colours.norm, origin="lower", extent=(0, 1, 0, 1))
+    [figure] = figures(rows, case.problem.description).values()
+    figure.suptitle(f"{title}, {case_name(case.key)}: {len(errors)} test fields by their relative L2 error", fontsize=9)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context({"backend": "agg"}):
+        figure.savefig(target, dpi=90, metadata={"Software": None}, pil_kwargs={"optimize": True})
+
+
+def figures(rows: Sequence[Drawn], description: Description) -> dict[str, Figure]:
+    """Draw samples, a figure per output component: curves, planes, or planes of space and time.
+
+    Args:
+        rows: The samples.
+        description: Their problem.
+    """
+    drawer = planes if len(description.axes) > 1 else lines if description.frames is None else hovmoeller
+    outputs = [*components(description.outputs, rows[0].truth)][:MOST]
+    return {label: drawer(rows, description, name, component) for name, component, label in outputs}
+
+
+def components(quantities: Sequence[Quantity], fields: dict[str, Field]) -> Iterator[tuple[str, int | None, str]]:
+    """List the components of fields: the field's name, the component's index, and how it is called."""
+    for quantity in quantities:
+        if quantity.name in fields and not quantity.components:
+            yield quantity.name, None, quantity.name
+        elif quantity.name in fields:
+            for index, component in enumerate(quantity.components):
+                yield quantity.name, index, f"{quantity.name} {component}"
+
+
+def plane(field: Field, component: int | None, axes: int) -> Field:
+    """Return one component of a field; of three axes the plane in the middle of the first."""
+    chosen = field if component is None else field[component]
+    return chosen[chosen.shape[0] // 2] if axes == 3 else chosen
+
+
+def planes(rows: Sequence[Drawn], description: Description, output: str, component: int | None) -> Figure:
+    """Draw fields on planes as images; the first row of a field is at the bottom."""
+    count, (vertical, horizontal) = len(description.axes), description.axes[-2:]
+    inputs = [*components(description.inputs, rows[0].inputs)][:MOST]
+    extent = (0, horizontal.length, 0, vertical.length)
+    height = np.clip(2.2 * vertical.length / horizontal.length, 1.0, 3.2)
+    figure = Figure(figsize=(2.35 * (len(inputs) + 3), (height + 0.1) * len(rows) + 0.9), layout="constrained")
+    grid = figure.subplots(len(rows), len(inputs) + 3, squeeze=False)
+    columns = [[plane(one.inputs[name], index, count) for one in rows] for name, index, _ in inputs]
+    truth = [plane(one.truth[output], component, count) for one in rows]
+    found = [plane(one.predicted[output], component, count) for one in rows]
+    scales = [*(scale(INPUT, column) for column in columns), *[scale(OUTPUT, [*truth, *found])] * 2]
+    columns += [truth, found, [p - u for p, u in zip(found, truth, strict=True)]]
+    scales.append(even(columns[-1]))
+    titles = [*(label for *_, label in inputs), f"{output}: truth", "prediction", "difference"]
+    for axes, column, colours, title in zip(grid.T, columns, scales, titles, strict=True):
+        for axis, field in zip(axes, column, strict=True):
+            axis.imshow(field, cmap=colours.cmap, norm=colours.norm, origin="lower", extent=extent, aspect="auto")
             axis.set(xticks=[], yticks=[])
-        axes[0].set_ylabel(name, fontsize=11)
-    pair = only_pair(case.problem.description)
-    label(grid[0], [f"{pair.input.name} (input)", f"{pair.output.name} (true)", "predicted", "error"])
-    figure.colorbar(scales[0], ax=grid[:, 0], location="bottom", aspect=18)
-    figure.colorbar(scales[1], ax=grid[:, 1:3], location="bottom", aspect=40)
-    figure.colorbar(scales[3], ax=grid[:, 3], location="bottom", aspect=18)
+        axes[0].set_title(title, fontsize=10)
+        axes[-1].set_xlabel(horizontal.name, fontsize=8)
+        figure.colorbar(colours, ax=[*axes], location="bottom", aspect=18, shrink=0.9).ax.tick_params(labelsize=7)
+    for axis, one in zip(grid[:, 0], rows, strict=True):
+        axis.set_ylabel(f"{one.label}\n{vertical.name}", fontsize=8)
     return figure
 
 
-def scale(colours: str, low: float, high: float) -> ScalarMappable:
-    """Return colours between two bounds."""
-    return ScalarMappable(Normalize(low, high), colours)
-
-
-def draw_lines(case: Case, rows: dict[str, tuple[Field, Field, Field]]) -> Figure:
-    """Draw a line's fields as curves, truth and prediction in one panel."""
-    figure, grid = plt.subplots(
-        len(rows), 3, figsize=(9.6, 6.2), layout="constrained", squeeze=False, sharex=True, sharey="col"
-    )
-    for axes, (name, (given, truth, prediction)) in zip(grid, rows.items(), strict=True):
-        x = np.arange(len(given)) / len(given)
-        axes[0].plot(x, given, color=LINES["input"])
-        axes[1].plot(x, truth, color=LINES["truth"], linewidth=2.5, label="true")
-        axes[1].plot(x, prediction, color=LINES["prediction"], linestyle="--", label="predicted")
-        axes[2].plot(x, prediction - truth, color=LINES["error"])
-        axes[0].set_ylabel(name, fontsize=11)
+def lines(rows: Sequence[Drawn], description: Description, output: str, component: int | None) -> Figure:
+    """Draw fields on a line as curves, truth and prediction in one panel."""
+    inputs, [line] = [*components(description.inputs, rows[0].inputs)][:MOST], description.axes
+    figure = Figure(figsize=(3.1 * (len(inputs) + 2), 2.1 * len(rows)), layout="constrained")
+    grid = figure.subplots(len(rows), len(inputs) + 2, squeeze=False, sharex=True, sharey="col")
+    for axes, one in zip(grid, rows, strict=True):
+        for axis, (field, index, _) in zip(axes, inputs, strict=False):
+            values = plane(one.inputs[field], index, 1)
+            axis.plot(positions(line, len(values)), values, color=COLOURS["input"])
+        truth, predicted = (plane(fields[output], component, 1) for fields in (one.truth, one.predicted))
+        x = positions(line, len(truth))
+        axes[-2].plot(x, truth, color=COLOURS["truth"], linewidth=2.5, label="truth")
+        axes[-2].plot(x, predicted, color=COLOURS["prediction"], linestyle="--", label="prediction")
+        axes[-1].plot(x, predicted - truth, color=COLOURS["prediction"])
+        axes[0].set_ylabel(one.label, fontsize=8)
         for axis in axes:
-            axis.grid(visible=True, alpha=0.3)
-    grid[0, 1].legend(fontsize=9, frameon=False)
-    pair = only_pair(case.problem.description)
-    label(grid[0], [f"{pair.input.name} (input)", pair.output.name, "error"])
+            axis.grid(visible=True, alpha=0.25)
+    grid[0, -2].legend(frameon=False, fontsize=8)
+    for axis, title in zip(grid[0], [*(label for *_, label in inputs), output, "difference"], strict=True):
+        axis.set_title(title, fontsize=10)
     for axis in grid[-1]:
-        axis.set_xlabel("x")
+        axis.set_xlabel(line.name, fontsize=8)
     return figure
 
 
-def label(axes: NDArray[Any], titles: list[str]) -> None:
-    """Put a title above each column."""
-    for axis, title in zip(axes, titles, strict=True):
-        axis.set_title(title, fontsize=10)
+def positions(axis: Axis, points: int) -> Field:
+    """Return where the points of an axis lie."""
+    shift, cells = (0.5 if axis.points == "cells" else 0.0), points - (axis.points in {"nodes", "strided"})
+    return np.asarray((np.arange(points) + shift) / cells * axis.length)
+
+
+def hovmoeller(rows: Sequence[Drawn], description: Description, output: str, component: int | None) -> Figure:
+    """Draw trajectories on a line as planes of space and time: truth, prediction and difference."""
+    [line], step = description.axes, description.frames.step if description.frames else 1.0
+    figure = Figure(figsize=(8.4, 2.2 * len(rows) + 0.7), layout="constrained")
+    grid = figure.subplots(len(rows), 3, squeeze=False, sharex=True, sharey=True)
+    fields = [(one.truth[output], one.predicted[output]) for one in rows]
+    truth, found = (
+        [each if component is None else each[:, component] for each in some] for some in zip(*fields, strict=True)
+    )
+    difference = [p - u for p, u in zip(found, truth, strict=True)]
+    shared = scale(OUTPUT, [*truth, *found])
+    scales, extent = (shared, shared, even(difference)), (0, line.length, 0.5 * step, (len(truth[0]) + 0.5) * step)
+    titles = ("truth", "prediction", "difference")
+    for axes, column, colours, title in zip(grid.T, (truth, found, difference), scales, titles, strict=True):
+        for axis, field in zip(axes, column, strict=True):
+            axis.imshow(field, cmap=colours.cmap, norm=colours.norm, origin="lower", extent=extent, aspect="auto")
+        axes[0].set_title(title, fontsize=10)
+        axes[-1].set_xlabel(line.name, fontsize=8)
+        figure.colorbar(colours, ax=[*axes], location="bottom", aspect=18, shrink=0.9).ax.tick_params(labelsize=7)
+    for axis, one in zip(grid[:, 0], rows, strict=True):
+        axis.set_ylabel(f"{one.label}\ntime", fontsize=8)
+    return figure
+
+
+def scale(colours: str, fields: Sequence[Field]) -> ScalarMappable:
+    """Return colours between the bounds of fields, on a logarithmic scale where positive values span decades."""
+    low, high = min(float(field.min()) for field in fields), max(float(field.max()) for field in fields)
+    return ScalarMappable(LogNorm(low, high) if low > 0 and high > DECADES * low else Normalize(low, high), colours)
+
+
+def even(differences: Sequence[Field]) -> ScalarMappable:
+    """Return colours whose middle is zero."""
+    most = max(float(np.abs(each).max()) for each in differences) or 1.0
+    return ScalarMappable(Normalize(-most, most), DIFFERENCE)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from training.evaluation.report import beside
+from training.evaluation.rows import beside
 
 HEADER = ("grid", "solver", "fields", "L2", "+-", "median", "95 %", "worst", "gradient", "energy", "ms", "of 8")
 DETAILS = frozenset({"+-", "median", "gradient", "of 8"})  # are left out where the terminal is narrow

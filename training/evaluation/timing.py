@@ -1,16 +1,13 @@
-"""The time of a forward pass in milliseconds per field, on one thread, after a warm-up.
-
-It is processor time, as for the baselines: it equals wall time on an idle machine, and other programs do not lengthen
-it.
-"""
+"""Times in seconds of processor time: it equals wall time on an idle machine, and other programs do not lengthen it."""
 
 from __future__ import annotations
 
 import platform
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,35 +19,32 @@ from training.operators import Operator
 BATCHES = {1: 7, 8: 3}  # sizes, and how often each is timed; the median counts
 
 
-def milliseconds(operator: Operator, *inputs: Array) -> dict[str, float]:
-    """Measure the milliseconds per field of the network, not exported, alone and in a batch of eight."""
-    with one_thread():
-        each = {size: median_seconds(operator, inputs, size, times) / size for size, times in BATCHES.items()}
-    return {"milliseconds": round(1000 * each[1], 1), "milliseconds_of_8": round(1000 * each[8], 1)}
-
-
 @torch.inference_mode()
-def median_seconds(operator: Operator, inputs: Sequence[Array], size: int, times: int) -> float:
-    """Time a batch, after one that is not counted.
+def milliseconds(operator: Operator, *inputs: Array) -> dict[str, float]:
+    """Measure the milliseconds per field of the network, not exported, alone and in a batch of eight.
 
     Args:
         operator: What is timed.
-        inputs: Inputs `[sample, *grid]` and parameters `[sample]`; where there are fewer than `size` they are repeated.
-        size: Fields in the batch.
-        times: How often.
-
-    Returns:
-        The median in seconds.
+        inputs: Inputs `[sample, *grid]` and parameters `[sample]`; fewer than eight are repeated.
     """
-    batch = [torch.from_numpy(np.resize(each, (size, *each.shape[1:]))) for each in inputs]
-    operator(*batch)
-    return statistics.median(seconds(operator, *batch) for _ in range(times))
+    each = {}
+    for size, times in BATCHES.items():
+        batch = [torch.from_numpy(np.resize(one, (size, *one.shape[1:]))) for one in inputs]
+        each[size] = 1000 * median_seconds(partial(operator, *batch), times) / size
+    return {"milliseconds": round(each[1], 1), "milliseconds_of_8": round(each[8], 1)}
 
 
-def seconds(operator: Operator, *arguments: torch.Tensor) -> float:
-    """Time one forward pass."""
+def median_seconds(call: Callable[[], object], times: int) -> float:
+    """Time some calls on one thread, after one that is not counted, and return their median."""
+    with one_thread():
+        call()
+        return statistics.median(seconds(call) for _ in range(times))
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Time one call."""
     started = time.process_time()
-    operator(*arguments)
+    call()
     return time.process_time() - started
 
 

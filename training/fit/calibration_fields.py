@@ -15,7 +15,7 @@ from training.data import Samples, grids, read, strides
 from training.data.noise import add_noise, measured
 from training.data.pair import only_pair
 from training.data.store import Array, Split, mesh
-from training.evaluation.conditions import at_defaults, has_defaults, ranges, strided
+from training.evaluation.cases import at_defaults, has_defaults, ranges, strided
 from training.losses import relative_l2
 from training.operators import Operator
 from training.problems.problem import Conditions, Fields, Problem

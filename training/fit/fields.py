@@ -18,8 +18,8 @@ from training import evaluation
 from training.calibration import MOST_FITTED, CalibrationSamples
 from training.data import ALL_CORES, Pool, Request, Samples, prepare, read
 from training.data.noise import measured
+from training.evaluation.cases import validity
 from training.evaluation.timing import processor
-from training.evaluation.validity import validity
 from training.examples import Tensors, of_fields
 from training.fit.batches import Augmentation, Batch, draw
 from training.fit.calibration_fields import CalibrationFields, Part

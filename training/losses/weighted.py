@@ -1,22 +1,57 @@
-r"""Terms and reductions that both weighted losses share.
+r"""The losses of the reference project on a line and on a plane, weighted by terms.
 
 For the squared error :math:`e_b` of sample b, the loss is the mean of :math:`\sqrt{e_b}` (or of :math:`e_b` itself),
 and the metric is one of
 
 .. math::
     L1 = \mathrm{mean}_b \sqrt{e_b}, \qquad L2 = \sqrt{\mathrm{mean}_b\, e_b}, \qquad Linf = \max_b \sqrt{e_b}.
+
+On a line, with sums over the n points of a sample, mesh width h, prediction p, truth u and its slope u',
+
+.. math::
+    e &= \beta \frac{\sum (p - u)^2}{\sum u^2} + \alpha h \frac{\sum (p' - K u')^2}{\sum u'^2}, \\
+    r &= \gamma h \frac{\sum_{i=s}^{n-1-s} (u'_i - (p_{i+s} - p_{i-s}) / 2 s h)^2}{\sum u'^2}, \\
+    o &= \delta h\, \mathrm{mean}_{ij} \big(A_{ij} (1 - \delta_{ij})\big)^2,
+
+Each enters the total as the mean of its root over the batch. p' is a slope that the network predicts. A is
+:math:`Y^\top Y` (feature by feature) or :math:`Y Y^\top` (token by token) of latent features Y `[token, channel]`.
+
+The mesh width is a factor of every weight but the first. So the relative H1 error (s = 1, the inner points) enters with
+:math:`\sqrt{\gamma h}`, which is 0.007 for 2048 points and gamma = 0.1 (Cao, NeurIPS 2021, section 5, and the code of
+the reference project).
+
+On a plane, with means over the points (and both components) of a sample, the true gradient g, the coefficient K of the
+energy (1 if there is none) and :math:`\epsilon` = 1e-10,
+
+.. math::
+    N &= 2\, \mathrm{mean}(K g^2) + \epsilon, \\
+    e &= \beta \frac{\mathrm{mean} (p - u)^2}{\mathrm{mean}\, u^2 + \epsilon}
+        + \alpha \frac{\mathrm{mean} (K (p' - g))^2}{N}, \\
+    r &= \gamma h \frac{\mathrm{mean}_{inner} (K (g - D p))^2}{N},
+
+Each enters the total as the mean of its root over the batch. D is the central difference over 2h at the points that
+have four neighbours. p' is a gradient that the network predicts. K is squared in the numerator and not in the
+denominator: r is the error of the flux in units of the energy, as the code of the reference project computes it (Cao,
+NeurIPS 2021, section 5).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from training.nn.shapes import Line, Plane, Tokens
 
 PerSample = Float[Tensor, " batch"]
 Number = Float[Tensor, ""]
 Reduction = Literal["L1", "L2", "Linf"]
+#: The derivative along the rows' axis, then along the columns' axis.
+Gradient = Float[Tensor, "batch row column 2"]
 
 
 class Terms(NamedTuple):
@@ -44,3 +79,193 @@ def reduce(squared: PerSample, reduction: Reduction) -> Number:
         return squared.mean().sqrt()
     errors = squared.sqrt()
     return errors.mean() if reduction == "L1" else errors.max()
+
+
+@dataclass(frozen=True)
+class LineLoss:
+    """Weigh values, slopes and the orthogonality of latent features on a line; see the formulas of the module.
+
+    Args:
+        h: The mesh width.
+        beta: The weight of the values.
+        gamma: The weight of the slopes of the prediction, by differences.
+        alpha: The weight of the slopes that the network predicts.
+        delta: The weight of the orthogonality.
+        dilation: The width 2s of the central difference in mesh widths, an even number.
+        root: Average the roots of the samples' errors, as the paper does. Otherwise average their squares.
+        reduction: The reduction of the metric.
+        gram: Compare the latent's features over all tokens ("global") or its tokens ("local").
+
+    Raises:
+        ValueError: `dilation` is odd or less than 2.
+
+    References:
+        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), section 5
+        | https://arxiv.org/abs/2105.14995
+
+    Example:
+        >>> truth = torch.tensor([[0.0, 1.0, 2.0, 3.0]])
+        >>> LineLoss(h=1.0)(truth, truth, torch.ones(1, 4)).total
+        tensor(0.)
+    """
+
+    h: float
+    beta: float = 1.0
+    gamma: float = 0.1
+    alpha: float = 0.0
+    delta: float = 1e-4
+    dilation: int = 2
+    root: bool = True
+    reduction: Reduction = "L1"
+    gram: Literal["global", "local"] = "global"
+
+    def __post_init__(self) -> None:
+        if self.dilation < 2 or self.dilation % 2:
+            raise ValueError(f"expected an even dilation of at least 2 but got {self.dilation}")
+
+    def __call__(
+        self,
+        prediction: Line,
+        truth: Line,
+        slope: Line | None = None,
+        *,
+        predicted_slope: Line | None = None,
+        coefficient: float | Line = 1.0,
+        latents: Sequence[Tokens] = (),
+    ) -> Terms:
+        """Return the terms of the loss. A term is zero if its weight is 0 or its argument is missing.
+
+        Args:
+            prediction: p, of shape `[batch, point]`.
+            truth: u, of the same shape.
+            slope: u', for gamma and alpha.
+            predicted_slope: p', for alpha.
+            coefficient: K.
+            latents: The features Y whose orthogonality is penalised, one tensor `[batch, token, channel]` per layer.
+        """
+        values = self.beta * square(prediction - truth) / square(truth)
+        if self.alpha and slope is not None and predicted_slope is not None:
+            values = values + self.alpha * self.h * square(predicted_slope - coefficient * slope) / square(slope)
+        zero = values.new_zeros(())
+        return Terms(
+            error=mean(values, root=self.root),
+            regulariser=mean(self.roughness(prediction, slope), root=self.root)
+            if self.gamma and slope is not None
+            else zero,
+            orthogonality=sum((mean(self.overlap(latent), root=self.root) for latent in latents), zero),
+            metric=reduce(values, self.reduction),
+        )
+
+    def roughness(self, prediction: Line, slope: Line) -> PerSample:
+        """Return r of each sample, the distance of the differences of p from u'."""
+        s = self.dilation // 2
+        difference = (prediction[:, 2 * s :] - prediction[:, : -2 * s]) / (2 * s * self.h)
+        return self.gamma * self.h * square(slope[:, s:-s] - difference) / square(slope)
+
+    def overlap(self, latent: Tokens) -> PerSample:
+        """Return o of each sample, the distance of its latent features (or tokens) from orthogonality."""
+        gram = latent.mT @ latent if self.gram == "global" else latent @ latent.mT
+        off = gram - torch.diag_embed(gram.diagonal(dim1=1, dim2=2))
+        return self.delta * self.h * off.square().mean(dim=(1, 2))
+
+
+def square(x: Tensor) -> Tensor:
+    """Return the sum of squares of each sample."""
+    return x.square().sum(dim=1)
+
+
+@dataclass(frozen=True)
+class PlaneLoss:
+    """Weigh values and gradients on a plane; see the formulas of the module.
+
+    Args:
+        h: The mesh width, equal along both axes.
+        beta: The weight of the values.
+        gamma: The weight of the gradient of the prediction, by differences.
+        alpha: The weight of the gradient that the network predicts.
+        epsilon: Avoids a division by zero for a sample that is zero everywhere.
+        root: Average the roots of the samples' errors, as the paper does. Otherwise average their squares.
+        reduction: The reduction of the metric.
+
+    References:
+        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), section 5
+        | https://arxiv.org/abs/2105.14995
+
+    Example:
+        >>> truth = torch.rand(2, 5, 5)
+        >>> PlaneLoss(h=0.2, gamma=0.0)(truth, truth).total
+        tensor(0.)
+    """
+
+    h: float
+    beta: float = 1.0
+    gamma: float = 0.1
+    alpha: float = 0.0
+    epsilon: float = 1e-10
+    root: bool = True
+    reduction: Reduction = "L1"
+
+    def __call__(
+        self,
+        prediction: Plane,
+        truth: Plane,
+        gradient: Gradient | None = None,
+        *,
+        predicted_gradient: Gradient | None = None,
+        coefficient: Plane | None = None,
+    ) -> Terms:
+        """Return the terms of the loss. A term is zero if its weight is 0 or its argument is missing.
+
+        Args:
+            prediction: p, of shape `[batch, row, column]`.
+            truth: u, of the same shape.
+            gradient: g, for gamma and alpha.
+            predicted_gradient: p', for alpha.
+            coefficient: K.
+        """
+        K = (torch.ones_like(truth) if coefficient is None else coefficient)[..., None]
+        values = self.beta * average((prediction - truth).square()) / (average(truth.square()) + self.epsilon)
+        if self.alpha and gradient is not None and predicted_gradient is not None:
+            flux = (K * (predicted_gradient - gradient)).square()
+            values = values + self.alpha * average(flux) / self.energy(gradient, K)
+        zero = values.new_zeros(())
+        return Terms(
+            error=mean(values, root=self.root),
+            regulariser=mean(self.roughness(prediction, gradient, K), root=self.root)
+            if self.gamma and gradient is not None
+            else zero,
+            orthogonality=zero,
+            metric=reduce(values, self.reduction),
+        )
+
+    def energy(self, gradient: Gradient, K: Float[Tensor, "batch row column 1"]) -> PerSample:
+        """Return N of each sample."""
+        return 2 * average(K * gradient.square()) + self.epsilon
+
+    def roughness(self, prediction: Plane, gradient: Gradient, K: Float[Tensor, "batch row column 1"]) -> PerSample:
+        """Return r of each sample, the distance of the differences of p from g.
+
+        Args:
+            prediction: p, of shape `[batch, row, column]`.
+            gradient: g, of shape `[batch, row, column, 2]`.
+            K: The coefficient, of shape `[batch, row, column, 1]`.
+        """
+        error = inner(K) * (inner(gradient) - central(prediction, self.h))
+        return self.gamma * self.h * average(error.square()) / self.energy(gradient, K)
+
+
+def central(field: Plane, h: float) -> Float[Tensor, "batch _ _ 2"]:
+    """Return the central differences at the inner points, along the rows' axis first."""
+    rows = field[:, 2:, 1:-1] - field[:, :-2, 1:-1]
+    columns = field[:, 1:-1, 2:] - field[:, 1:-1, :-2]
+    return torch.stack([rows, columns], dim=-1) / (2 * h)
+
+
+def inner(x: Tensor) -> Tensor:
+    """Return the points of `[batch, row, column, ...]` without the outermost ones."""
+    return x[:, 1:-1, 1:-1]
+
+
+def average(x: Tensor) -> Tensor:
+    """Return the mean of each sample."""
+    return x.flatten(1).mean(dim=1)

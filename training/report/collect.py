@@ -1,8 +1,8 @@
-"""What the report of a run says: errors, learning curve, data, times, and samples to draw."""
+"""What a report says: errors, learning curve, data, times, samples to draw, and trainings on parts of the data."""
 
 from __future__ import annotations
 
-import statistics
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from training import checkpoint
 from training.checkpoint import OwnCheckpoint
-from training.evaluation import timing
+from training.evaluation import pictures, timing
+from training.evaluation.pictures import Drawn
+from training.files import write_json
 from training.fit.own.workload import (
     OwnWorkload,
     mean_errors,
@@ -23,15 +25,22 @@ from training.fit.own.workload import (
     summary,
 )
 from training.fit.record import log
-from training.fit.run import own_workload
+from training.fit.record.folder import RunFolder
+from training.fit.run import fit, own_workload
 from training.operators import Operator
+from training.problems.description import Description
 from training.problems.own.problem_file import FieldSection, ParameterSection, ProblemFile
+from training.recipes.own import OwnRecipe
+from training.recipes.trajectory import TrajectoryRecipe
 from training.report.advice import Evidence
-from training.report.amounts import Amount
 from training.user_error import UserError
 
 Fields = NDArray[np.float32]
 Errors = NDArray[np.float64]
+SHARES = (0.25, 0.5)
+TRAJECTORY_SHARES = (0.5,)  # their presets spend the time on the run itself
+FOLDER = "amounts"
+RESULT = "validation.json"
 TIMED = 7
 
 
@@ -40,26 +49,18 @@ class ReportError(UserError):
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A test sample beside its prediction.
+class Amount:
+    """The result of a training on part of the data.
 
     Attributes:
-        rank: `best`, `median` or `worst`.
-        number: Of the sample in the data files.
-        error: Relative L2 error, the mean over the outputs.
-        inputs: By name, `[*grid]` or `[component, *grid]`.
-        parameters: By name.
-        truth: Outputs by name.
-        predicted: Outputs by name.
+        share: Of the run's training samples.
+        samples: Training samples.
+        errors: Relative L2 error of each validation sample.
     """
 
-    rank: str
-    number: int
-    error: float
-    inputs: dict[str, Fields]
-    parameters: dict[str, float]
-    truth: dict[str, Fields]
-    predicted: dict[str, Fields]
+    share: float
+    samples: int
+    errors: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class Report:
     Attributes:
         run: Name of the run.
         problem: The problem file.
+        description: What the checkpoint says of it.
         sides: Points per axis.
         counts: Training, validation and test samples.
         parameters: Number of the network's parameters.
@@ -129,6 +131,7 @@ class Report:
 
     run: str
     problem: ProblemFile
+    description: Description
     sides: tuple[int, ...]
     counts: tuple[int, int, int]
     parameters: int
@@ -201,6 +204,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
     return Report(
         run=run.name,
         problem=problem,
+        description=found.problem.description,
         sides=work.samples.sides,
         counts=work.samples.counts,
         parameters=found.card["checkpoint"]["parameters"],
@@ -244,20 +248,12 @@ def baseline(work: OwnWorkload) -> float:
 
 @torch.inference_mode()
 def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
-    """Return the best, the median and the worst test sample with their predictions.
-
-    Args:
-        network: The network.
-        work: Its workload.
-        errors: Of all test samples.
-    """
-    order = np.argsort(errors)
-    ranks = {"best": order[0], "median": order[len(order) // 2], "worst": order[-1]}
+    """Return the best, the median and the worst of all test samples with their predictions."""
     first, problem = work.samples.split("test").start, work.recipe.problem
     names = [*problem.inputs, *problem.parameters]
     found = []
-    for rank, position in ranks.items():
-        number = first + int(position)
+    for rank, position in pictures.ranks(errors).items():
+        number = first + position
         batch = work.batch(slice(number, number + 1))
         values = {name: work.shown(name, one[0]).numpy() for name, one in zip(names, batch.inputs, strict=False)}
         truth, predicted = (
@@ -295,6 +291,55 @@ def seconds(network: Operator, work: OwnWorkload) -> float:
     """Return the median seconds of processor time that the network takes for one test sample, on one thread."""
     start = work.samples.split("test").start
     inputs = work.batch(slice(start, start + 1)).inputs
-    with timing.one_thread():
-        network(*inputs)
-        return statistics.median(timing.seconds(network, *inputs) for _ in range(TIMED))
+    return timing.median_seconds(lambda: network(*inputs), TIMED)
+
+
+def shares(recipe: OwnRecipe) -> tuple[float, ...]:
+    """Return the parts of the data that are trained on beside a run on all of them."""
+    return TRAJECTORY_SHARES if isinstance(recipe, TrajectoryRecipe) else SHARES
+
+
+def expected_seconds(recipe: OwnRecipe, metrics: Path) -> float:
+    """Return how long the trainings on all shares take, from the log of the run."""
+    return sum(shares(recipe)) * log.seconds(metrics)
+
+
+def train_on_share(recipe: OwnRecipe, share: float, run: Path, data: Path, workers: int = 0) -> Amount:
+    """Train once more on a share of the data; a finished training is not repeated, an interrupted one continues.
+
+    Args:
+        recipe: The run's recipe.
+        share: Which part of its training samples is used.
+        run: The run's folder, below which the training has its own.
+        data: Folder of the prepared samples.
+        workers: Processes that read batches.
+    """
+    folder = run / FOLDER / f"{share:g}"
+    settings = recipe.fit.model_copy(update={"share": share * recipe.fit.share})
+    part = recipe.model_copy(update={"fit": settings})
+    work = own_workload(part, data)
+    found = finished(folder, part)
+    if found is None:
+        found = trained(work, RunFolder(folder), workers)
+        write_json(folder / RESULT, {"recipe": part.model_dump(mode="json"), "errors": found})
+    return Amount(share, len(work.rows), np.asarray(found))
+
+
+def finished(folder: Path, recipe: OwnRecipe) -> list[float] | None:
+    """Return the errors of a finished training with this recipe, if there was one."""
+    if not (folder / RESULT).is_file():
+        return None
+    document = json.loads((folder / RESULT).read_text())
+    return document["errors"] if document["recipe"] == recipe.model_dump(mode="json") else None
+
+
+def trained(work: OwnWorkload, run: RunFolder, workers: int) -> list[float]:
+    """Train, and return the errors of the validation samples."""
+    run.path.mkdir(parents=True, exist_ok=True)
+    same = run.recipe.is_file() and run.recipe.read_text() == work.recipe.model_dump_json()
+    state = run.open(work.recipe, resume=same)
+    task = work.task()
+    task.workers = workers
+    fit(task, work, run, state)
+    run.close()
+    return [*map(float, measured(task.operator.eval(), work.batches("validation")))]

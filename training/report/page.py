@@ -1,19 +1,30 @@
-"""The page of a report: one HTML file that holds its figures, and the same numbers as JSON beside it."""
+"""A report as an HTML file that holds its figures, as JSON beside it, and on a terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
+from training.evaluation import pictures
 from training.files import write_json, write_text
-from training.report import figures, texts
-from training.report.advice import advise
+from training.report import figures
+from training.report.advice import advise, sentence
 from training.report.collect import Report
 
 PAGE, NUMBERS = "report.html", "report.json"
 TEMPLATE = "page.html.jinja"
+BLOCKS = "▁▂▃▄▅▆▇█"
+WIDTH = 60
+ERRORS = ("split", "samples", "mean", "standard error", "median", "95th percentile", "worst")
+KEYS = ("relative_l2", "standard_error", "median", "percentile_95", "worst")
+DATA = ("array", "role", "shape", "units", "least", "greatest", "mean", "deviation")
 
 
 def write(report: Report, folder: Path) -> Path:
@@ -37,12 +48,19 @@ def render(report: Report) -> str:
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     return environment.get_template(TEMPLATE).render(
         report=report,
-        texts=texts,
+        errors=(ERRORS, error_rows(report)),
+        data=(DATA, data_rows(report)),
+        amount_rows=amount_rows(report),
+        verdict=verdict(report),
+        percent=percent,
+        duration=duration,
         curve=figures.image(figures.learning_curve(report)),
         distribution=figures.image(figures.distribution(report)),
         amounts=figures.image(figures.amounts(report)) if report.amounts else None,
         rollout=figures.image(figures.rollout(report)) if report.rollout else None,
-        samples={name: figures.image(figure) for name, figure in figures.samples(report).items()},
+        samples={
+            name: figures.image(figure) for name, figure in pictures.figures(report.drawn, report.description).items()
+        },
     )
 
 
@@ -61,3 +79,140 @@ def numbers(report: Report) -> dict[str, Any]:
         "evidence": {"gap": evidence.gap, "fall": evidence.fall, "doubling": evidence.doubling},
         "next": advise(evidence).value,
     }
+
+
+def show(report: Report, console: Console) -> None:
+    """Print a report.
+
+    Args:
+        report: The report.
+        console: Where it is printed.
+    """
+    train, validation, test = report.counts
+    heads = f"{train} training, {validation} validation and {test} test samples on {sides(report)} points"
+    console.print(table(f"{report.problem.name}: {heads}", DATA, data_rows(report)))
+    for remark in report.remarks:
+        console.print(f"note: {remark}", markup=False)
+    console.print(table("relative L2 error by sample", ERRORS, error_rows(report)))
+    curve = [row["relative_l2"] for row in report.epochs]
+    console.print(f"validation error by epoch, {curve[0]:.2g} to {curve[-1]:.2g}, logarithmic\n{sparkline(curve)}\n")
+    ranks = ", ".join(f"{one.rank} {one.number} ({percent(one.error)})" for one in report.drawn)
+    console.print(f"test samples: {ranks}", markup=False)
+    if rows := amount_rows(report):
+        console.print(table("amount of data", ("training samples", "mean error"), rows))
+    for line in verdict(report):
+        console.print(line, markup=False, highlight=False)
+
+
+def sides(report: Report) -> str:
+    """Write the grid."""
+    return " x ".join(map(str, report.sides))
+
+
+def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Lay out a table for eighty columns; the first column is left-aligned."""
+    made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for index, name in enumerate(header):
+        made.add_column(name, justify="right" if index else "left")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Draw positive values as blocks, on a logarithmic scale, at most `WIDTH` of them."""
+    parts = np.array_split(np.log(values), min(WIDTH, len(values)))
+    means = np.asarray([part.mean() for part in parts])
+    span = float(np.ptp(means)) or 1.0
+    return "".join(BLOCKS[int(level)] for level in np.rint((means - means.min()) / span * (len(BLOCKS) - 1)))
+
+
+def verdict(report: Report) -> list[str]:
+    """Say what the model is worth, and what to do next."""
+    test = report.figures["test"]
+    accuracy = (
+        f"On {report.counts[2]} test samples, which took part in no decision, the relative L2 error{horizon(report)} "
+        "is "
+        f"{percent(test['relative_l2'])} on average (median {percent(test['median'])}, "
+        f"worst {percent(test['worst'])}). "
+        f"{naive(report)} has an error of {percent(report.baseline)}."
+    )
+    return [accuracy, trust(report.calibration, rollouts=bool(report.frames)), cost(report), sentence(report.evidence)]
+
+
+def horizon(report: Report) -> str:
+    """Say over how many frames an error of trajectories is measured."""
+    return f" over {report.frames} frames" if report.frames else ""
+
+
+def naive(report: Report) -> str:
+    """Name the prediction that needs no network."""
+    return "Keeping the last given frame" if report.frames else "Predicting the mean training output"
+
+
+def trust(calibration: Mapping[str, Any] | None, *, rollouts: bool = False) -> str:
+    """Say how well the model's own error estimates hold on test samples; those of rollouts are on the card."""
+    if rollouts:
+        return "With nine validation samples or more, the card estimates the error of every frame."
+    if calibration is None or "coverage" not in calibration:
+        return "There are too few validation samples for error estimates in the responses."
+    return (
+        f"Responses estimate their error: on the test samples by {percent(calibration['mean_estimate'])} on average, "
+        f"and by at least the true error for {100 * calibration['coverage']:.0f} % of them (aim: 90 %)."
+    )
+
+
+def cost(report: Report) -> str:
+    """Say what the model and the user's solver cost."""
+    times = report.times
+    network = f"One sample takes {duration(times.network)} on one core ({report.processor}), before the export"
+    if times.solver is None:
+        return f"{network}. The key solver_seconds of the problem file compares this with your solver."
+    beside = f"{network}, and {duration(times.solver)} with your solver: {times.speedup:.3g} times as long"
+    if times.repaid is None:
+        return f"{beside}. Your solver is faster, so the model saves no time."
+    return f"{beside}. The training of {duration(times.training)} is repaid after {times.repaid:,.0f} samples."
+
+
+def error_rows(report: Report) -> list[tuple[str, ...]]:
+    """Return the rows of the table of errors under `ERRORS`."""
+    return [
+        (split, str(len(report.errors[split])), *(percent(figures[key]) if key in figures else "" for key in KEYS))
+        for split, figures in report.figures.items()
+    ]
+
+
+def data_rows(report: Report) -> list[tuple[str, ...]]:
+    """Return the rows of the table of the data under `DATA`."""
+    return [
+        (
+            one.name,
+            one.role,
+            " x ".join(map(str, one.shape)) or "number",
+            one.units,
+            *(f"{value:.4g}" for value in (one.minimum, one.maximum, one.mean, one.deviation)),
+        )
+        for one in report.tensors
+    ]
+
+
+def amount_rows(report: Report) -> list[tuple[str, str]]:
+    """Return the validation error by number of training samples; nothing where it was not measured."""
+    if not report.amounts:
+        return []
+    used = round(report.amounts[-1].samples / report.amounts[-1].share)
+    rows = [(str(amount.samples), percent(float(amount.errors.mean()))) for amount in report.amounts]
+    return [*rows, (str(used), percent(report.figures["validation"]["relative_l2"]))]
+
+
+def percent(value: float) -> str:
+    """Write an error in per cent, with three digits."""
+    return f"{100 * value:.3g} %"
+
+
+def duration(seconds: float) -> str:
+    """Write a time in the unit that suits it."""
+    for unit, size in (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size or unit == "ms":
+            return f"{seconds / size:.3g} {unit}"
+    raise AssertionError

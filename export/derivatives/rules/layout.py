@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from export.derivatives.rules.step import rule
-from export.derivatives.sizes import ONE, parse
+from export.derivatives.tape import ONE, parse
 
 if TYPE_CHECKING:
     from export.derivatives.rules.step import Step
-    from export.derivatives.sizes import Size
-    from export.derivatives.tape import Tape
+    from export.derivatives.tape import Size, Tape
 
 
 @rule("Transpose")

@@ -1,15 +1,15 @@
-"""Products with matrices, and convolutions."""
+"""Products with matrices, convolutions, interpolation to another grid; sums, means, extremes along axes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from export.derivatives.rules.step import rule
-from export.derivatives.sizes import ONE
+from export.derivatives.tape import ONE
 
 if TYPE_CHECKING:
     from export.derivatives.rules.step import Step
-    from export.derivatives.tape import Tape
+    from export.derivatives.tape import Size, Tape
 
 
 @rule("MatMul")
@@ -96,3 +96,118 @@ def convolution(step: Step) -> dict[int, str]:
 def transposed_convolution(step: Step) -> dict[int, str]:
     """Convolve with the weights."""
     return {0: step.tape.add("Conv", [step.whole, step.x(1)], step.shape(), **constant_weights(step))}
+
+
+@rule("Resize")
+def resize(step: Step) -> dict[int, str]:
+    """Multiply by the transposed matrix of every axis."""
+    tape, found = step.tape, step.whole
+    if step.attribute("mode", b"nearest") != b"linear" or step.attribute("antialias", 0):
+        raise step.unknown("expected linear interpolation")
+    mode = step.attribute("coordinate_transformation_mode", b"half_pixel")
+    if mode not in {b"align_corners", b"half_pixel", b"pytorch_half_pixel"}:
+        raise step.unknown(f"the mode {mode.decode()} is not known")
+    rank = len(step.shape())
+    for axis, (before, after) in enumerate(zip(step.shape(), tape.shapes[step.z], strict=True)):
+        if before != after:
+            matrix = hats(tape, before, after, step.x(), corners=mode == b"align_corners")
+            order = [other for other in range(rank) if other != axis] + [axis]
+            last = tape.transpose(found, order)
+            last = tape.add("MatMul", [last, matrix], (*tape.shapes[last][:-1], before))
+            found = tape.transpose(last, [order.index(other) for other in range(rank)])
+    return {0: found}
+
+
+def hats(tape: Tape, before: Size, after: Size, like: str, *, corners: bool) -> str:
+    """Append the weights `[after, before]` of linear interpolation.
+
+    Args:
+        tape: The graph.
+        before: Points of the input.
+        after: Points of the result.
+        like: A tensor of the type of the weights.
+        corners: Whether the outermost points of both grids coincide; else their cells do.
+    """
+    sources = points(tape, before, like)
+    half = tape.number(0.0 if corners else 0.5, like)
+    ends = tape.number(1.0 if corners else 0.0, like)
+    old, new = (tape.binary("Sub", real(tape, size, like), ends) for size in (before, after))
+    scale = tape.binary("Div", old, tape.binary("Max", new, tape.number(1, like)))
+    wanted = tape.binary("Mul", tape.binary("Add", points(tape, after, like), half), scale)
+    last = tape.binary("Sub", real(tape, before, like), tape.number(1, like))
+    inside = tape.binary("Max", tape.binary("Sub", wanted, half), tape.number(0, like))
+    inside = tape.binary("Min", inside, last)
+    distance = tape.unary("Abs", tape.binary("Sub", tape.reshape(inside, (after, ONE)), sources))
+    return tape.unary("Relu", tape.binary("Sub", tape.number(1, like), distance))
+
+
+def points(tape: Tape, count: Size, like: str) -> str:
+    """Append the numbers of points."""
+    limits = [tape.number(0, like), tape.reshape(real(tape, count, like), ()), tape.number(1, like)]
+    return tape.add("Range", limits, (count,))
+
+
+def real(tape: Tape, count: Size, like: str) -> str:
+    """Append a size as a real number."""
+    dtype = tape.types[like]
+    return tape.unary("Cast", tape.size(count), dtype=dtype, to=dtype)
+
+
+def kept(step: Step, tensor: str) -> str:
+    """Return a tensor of the result's shape with the reduced axes as axes of size 1."""
+    axes = reduced(step)
+    shape = tuple(ONE if axis in axes else size for axis, size in enumerate(step.shape()))
+    return step.tape.as_shape(tensor, shape)
+
+
+def reduced(step: Step) -> list[int]:
+    """Return the axes that a node reduces."""
+    rank = len(step.shape())
+    if len(step.node.input) > 1 and step.x(1):
+        return [int(axis) % rank for axis in step.tape.value(step.x(1))]
+    return list(range(rank))
+
+
+@rule("ReduceSum")
+def reduce_sum(step: Step) -> dict[int, str]:
+    """Repeat the gradient along the axes of the sum."""
+    return {0: kept(step, step.whole)}
+
+
+@rule("ReduceMean")
+def reduce_mean(step: Step) -> dict[int, str]:
+    """Repeat the gradient along the axes of the mean, over their number of entries."""
+    tape, count = step.tape, ONE
+    for axis in reduced(step):
+        count = count * step.shape()[axis]
+    dtype = tape.types[step.g]
+    number = tape.unary("Cast", tape.size(count), dtype=dtype, to=dtype)
+    return {0: tape.binary("Div", kept(step, step.whole), number)}
+
+
+@rule("ReduceMax", "ReduceMin")
+def reduce_extreme(step: Step) -> dict[int, str]:
+    """Share the gradient evenly among all entries that reach the extreme value."""
+    tape, dtype = step.tape, step.tape.types[step.g]
+    reached = tape.compare("Equal", step.x(), kept(step, step.z))
+    mask = tape.unary("Cast", reached, dtype=dtype, to=dtype)
+    share = tape.binary("Div", kept(step, step.whole), tape.total(mask, reduced(step), keep=True))
+    return {0: tape.binary("Mul", mask, share)}
+
+
+@rule("LayerNormalization")
+def layer_normalization(step: Step) -> dict[int, str]:
+    """Return (g - mean(g) - s mean(g s)) / deviation, with the standardised input s and g times the weights."""
+    tape, x, rank = step.tape, step.x(), len(step.shape())
+    if any(step.wanted[1:]) or step.attribute("axis", -1) % rank != rank - 1:
+        raise step.unknown("expected constant weights and the last axis")
+    axes, size = [rank - 1], tape.number(float(step.shape()[-1]), x)
+    shifted = tape.binary("Sub", x, tape.binary("Div", tape.total(x, axes, keep=True), size))
+    variance = tape.binary("Div", tape.total(tape.binary("Mul", shifted, shifted), axes, keep=True), size)
+    deviation = tape.unary("Sqrt", tape.binary("Add", variance, tape.number(step.attribute("epsilon", 1e-5), x)))
+    standard = tape.binary("Div", shifted, deviation)
+    g = tape.binary("Mul", step.whole, step.x(1))
+    mean = tape.binary("Div", tape.total(g, axes, keep=True), size)
+    slope = tape.binary("Div", tape.total(tape.binary("Mul", g, standard), axes, keep=True), size)
+    centred = tape.binary("Sub", tape.binary("Sub", g, mean), tape.binary("Mul", standard, slope))
+    return {0: tape.binary("Div", centred, deviation)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import NodeProto, helper
 
-from export.derivatives.sizes import ONE, Shape
+from export.derivatives.tape import ONE, Shape
 from export.graphs.to_onnx import GraphError
 
 if TYPE_CHECKING:

@@ -1,7 +1,4 @@
-"""Bodies that were damaged on the way, or written to do harm, in every format, through the real application.
-
-`benchmarks.service.malformed` damages them, and its command sends ten thousand; `make test` sends a few hundred.
-"""
+"""Bodies that were damaged on the way, or written to do harm, in every format, through the real application."""
 
 from __future__ import annotations
 
@@ -14,18 +11,21 @@ import httpx2
 import psutil
 import pytest
 
-from benchmarks.service import malformed
-from benchmarks.service.malformed import GROWTH, SECONDS
+from serving.catalogue.card import Card
 from serving.codecs.formats import Body
 from serving.codecs.json_arrays import MEDIA_TYPE as JSON
 from serving.errors import Problem
-from serving.open_inference.rest_exchange import RestExchange
+from serving.protocols.open_inference import RestExchange
+from tests import toy_flow
+from tests.serving.codecs import malformed
+from tests.serving.codecs.malformed import GROWTH, SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.conftest import Gateway
 
+CARD = Card.model_validate(toy_flow._card())
 COUNT = 60  # of each format
 V1, V2 = "/v1/models/blur/predict", "/v2/models/blur/infer"
 HTTP = malformed.valid("blur", "coefficient")
@@ -47,7 +47,7 @@ COSTLY: dict[str, tuple[str, bytes]] = {
 @pytest.mark.parametrize("kind", COSTLY)
 def test_json_costs_no_more_than_its_values(kind: str) -> None:
     path, body = COSTLY[kind]
-    exchange = RestExchange(bytearray(body), None, ["solution"]) if path == V2 else Body(bytearray(body), JSON, JSON)
+    exchange = RestExchange(bytearray(body), None, CARD) if path == V2 else Body(bytearray(body), JSON, JSON)
     tracemalloc.start()
     try:
         with suppress(Problem):  # or it is an array, and no model takes it

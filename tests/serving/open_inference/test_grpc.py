@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 import petrov_client
+from serving.protocols import grpc as grpc_chapter
 from tests.conftest import wait_until
 from tests.serving.http.test_gateway import permeability, sample
 from tests.serving.triton.test_faults import stopped
@@ -152,6 +153,13 @@ BAD: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
         "takes 512 bytes, but raw_input_contents holds 256",
     ),
     "negative": ({"inputs": [PLAIN | {"shape": [-1, -8, 8]}]}, INVALID, "is not the shape of a field"),
+    "deep": ({"inputs": [PLAIN | {"shape": [9] * 300_000}]}, INVALID, "is not the shape of a field"),
+    "deep and typed": (
+        {"inputs": [PLAIN | {"shape": [9] * 300_000}], "raw_input_contents": []},
+        INVALID,
+        "is not the shape of a field",
+    ),
+    "many tensors": ({"inputs": [{}] * 100_000}, INVALID, "more than 1024 parts"),
     "huge": ({"inputs": [PLAIN | {"shape": [2**62, 8, 8]}]}, INVALID, r"more than 10\^18 bytes"),
     "no data": ({"raw_input_contents": []}, INVALID, "fp32_contents has 0 numbers"),
     "more data": ({"raw_input_contents": [b"", b""]}, INVALID, "2 raw_input_contents for 1 inputs"),
@@ -343,6 +351,55 @@ def test_readiness_follows_the_gateways(gateway: Gateway, triton_client: Any) ->
         assert triton_client.is_server_live()
     finally:
         gateway.service.catalogue.draining = False
+
+
+def test_a_message_about_a_model_is_short(stub: Any) -> None:
+    for method, message in {
+        "ModelReady": service_pb2.ModelReadyRequest,
+        "ModelMetadata": service_pb2.ModelMetadataRequest,
+        "ModelConfig": service_pb2.ModelConfigRequest,
+    }.items():
+        with pytest.raises(grpc.RpcError, match="the limit is 65536") as caught:
+            getattr(stub, method)(message(name="x" * MEBIBYTE))
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_the_deadline_of_a_client_is_no_error_of_the_service(
+    triton: TritonServer, tight: Gateway, tight_stub: Any
+) -> None:
+    def count(name: str, **labels: str) -> float:
+        return sample(httpx2.get(f"{tight.url}/metrics").text, name, **labels)
+
+    calls, name, rejected = 12, "petrov_request_duration_seconds_count", "petrov_rejected_total"
+    labels = {"model": "blur", "route": "/inference.GRPCInferenceService/ModelInfer"}
+    before = count(name, **labels, code="CANCELLED")
+    errors = count(name, **labels, code="DEADLINE_EXCEEDED"), count(rejected, reason="deadline-exceeded")
+    with stopped(triton.settings):
+        for _ in range(calls):
+            with pytest.raises(grpc.RpcError) as caught:
+                tight_stub.ModelInfer(request(ONES), timeout=0.1)
+            assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        wait_until(lambda: count(name, **labels, code="CANCELLED") == before + calls)
+    after = count(name, **labels, code="DEADLINE_EXCEEDED"), count(rejected, reason="deadline-exceeded")
+    assert after == errors
+
+
+def test_an_idle_connection_is_closed(
+    triton: TritonServer,
+    make_settings: Callable[..., Settings],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(grpc_chapter, "IDLE_SECONDS", 0.5)
+    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_addresses)
+    states: list[grpc.ChannelConnectivity] = []
+    with run_gateway(settings), grpc.insecure_channel(f"127.0.0.1:{settings.grpc_port}") as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        channel.subscribe(states.append)
+        assert stub.ServerLive(service_pb2.ServerLiveRequest()).live
+        wait_until(lambda: grpc.ChannelConnectivity.READY in states)
+        wait_until(lambda: states[-1] is grpc.ChannelConnectivity.IDLE)
+        assert stub.ServerLive(service_pb2.ServerLiveRequest()).live  # on a new connection
 
 
 def test_zero_is_no_grpc(

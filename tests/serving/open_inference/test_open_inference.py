@@ -177,6 +177,7 @@ BAD: dict[str, Case] = {
     "size of text": ({"inputs": [described(ONES, shape=["1", 8, 8])]}, 400, r"inputs\.0\.shape\.0"),
     "rank 1": ({"inputs": [described(ONES[0, 0])]}, 422, r"got shape \(8,\)"),
     "rank 9": ({"inputs": [described(ONES, shape=[1] * 7 + [8, 8])]}, 422, "is not the shape of a field"),
+    "rank 300,000": ({"inputs": [described(ONES, shape=[9] * 300_000)]}, 400, r"inputs\.0\.shape"),
     "empty": ({"inputs": [described(ONES, shape=[0, 2**62, 8], data=[])]}, 422, "is not the shape of a field"),
     "3 x 3": ({"inputs": [described(ONES[:, :3, :3])]}, 422, '3 points along "row"'),
     "zero": ({"inputs": [described(0 * ONES)]}, 422, r"coefficient\[0,0,0\] is 0.0; a permeability must be positive"),

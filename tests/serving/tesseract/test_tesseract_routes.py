@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import base64
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import numpy as np
+import orjson
 import pytest
 
-from tests.toy_fields import NAME, compute, samples
+from serving import checks
+from serving.catalogue.card import Card
+from serving.errors import Problem
+from serving.protocols.tesseract import TesseractBody
+from tests.toy_fields import NAME, _card, compute, samples
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,6 +124,7 @@ REFUSED: list[tuple[str, Any, int, list[Any] | None]] = [
     ("apply", {"inputs": INPUTS | {"density": INPUTS["density"] | {"dtype": "object"}}}, 422, None),
     ("apply", {"inputs": INPUTS | {"density": INPUTS["density"] | {"shape": [9, 9]}}}, 400, None),
     ("apply", {"inputs": INPUTS | {"density": {"data": {"buffer": "a.bin", "encoding": "binref"}}}}, 400, None),
+    ("apply", {"inputs": INPUTS | {"density": INPUTS["density"] | {"shape": [9] * 300_000}}}, 400, None),
     ("apply", {"inputs": []}, 400, None),
     ("apply", {"inputs": INPUTS, "more": 1}, 400, None),
     ("vector_jacobian_product", {"inputs": INPUTS}, 400, None),
@@ -152,3 +159,34 @@ def test_refusals(gateway: Gateway, endpoint: str, body: Any, status: int, locat
 def test_a_model_without_derivatives_is_no_tesseract(gateway: Gateway, endpoint: str) -> None:
     for model in ("blur", "tally", f"{NAME}_vjp", "nowhere"):
         assert post(gateway, endpoint, {"inputs": {}}, model).status_code == 404
+
+
+CARD = Card.model_validate(_card(NAME, None))
+MEBIBYTE = 2**20
+LONG = np.ones(40_000, np.float32)
+
+
+def tensors(density: tuple[int, ...], velocity: tuple[int, ...], **others: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    return {"density": np.ones(density), "velocity": np.ones(velocity), **others}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "kind"),
+    [
+        (tensors((1, 128, 128), (2500, 2, 4, 4)), "wrong-shape"),
+        (tensors((1, 16, 16), (2, 2, 16, 16), time=LONG), "wrong-shape"),
+        (tensors((1, 32, 32), (1, 2, 32, 32), time=LONG), "body-too-large"),
+    ],
+)
+def test_nothing_is_repeated_before_its_shape_is_right(arrays: dict[str, NDArray[Any]], kind: str) -> None:
+    body = orjson.dumps({"inputs": {name: encoded(array.astype(np.float32)) for name, array in arrays.items()}})
+    exchange = TesseractBody(bytearray(body), CARD, "base64")
+    tracemalloc.start()
+    try:
+        with pytest.raises(Problem) as caught:
+            checks.batch(exchange.read(CARD.names, 2**26, CARD.optional), CARD)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.kind == kind
+    assert peak < 16 * MEBIBYTE  # repeated, the arrays would take 41 to 164

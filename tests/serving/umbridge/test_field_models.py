@@ -76,6 +76,9 @@ REFUSED: list[tuple[Any, str]] = [
     ({"grid": [6, 9, 9]}, "grid"),
     ({"grid": [6.5, 9]}, "grid"),
     ({"grid": True}, "grid"),
+    ({"grid": [2] * 1025}, "at most 1024 members"),
+    ({"parameters": {str(index): 1 for index in range(1025)}}, "at most 1024 members"),
+    ({str(index): 1 for index in range(1025)}, "at most 1024 members"),
     ({"grid": [6, 9], "heat": 1}, "heat"),
     ({"inputs": ["density"]}, "velocity"),
     ({"inputs": ["density", "density", "velocity"]}, "once"),
@@ -129,6 +132,12 @@ def test_a_body_beyond_the_limit(gateway: Gateway) -> None:
     response = httpx2.post(f"{gateway.url}/umbridge/Evaluate", content=content)
     assert response.status_code == 413
     assert response.json()["error"]["type"] == "BodyTooLarge"
+
+
+@pytest.mark.parametrize("route", ["ModelInfo", "InputSizes", "OutputSizes", "ApplyHessian"])
+def test_a_message_without_vectors_is_short(gateway: Gateway, route: str) -> None:
+    response = post(gateway, route, config={"grid": [6, 9], "inputs": ["x" * 2**18]})
+    assert (response.status_code, response.json()["error"]["type"]) == (413, "BodyTooLarge")
 
 
 def test_metrics_name_the_model_of_the_body(gateway: Gateway) -> None:

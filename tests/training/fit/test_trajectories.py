@@ -12,7 +12,7 @@ import torch
 from training.data import trajectory_samples
 from training.data.own_samples import prepare
 from training.data.trajectory_samples import TrajectorySamples
-from training.evaluation import rollouts
+from training.evaluation import norms
 from training.fit.own.preset import PRESETS
 from training.fit.trajectories import preset as trajectory_preset
 from training.fit.trajectories.band import working_grid
@@ -198,16 +198,16 @@ def test_an_exact_step_has_no_error_and_persistence_is_measured(
 def test_measures_of_frames() -> None:
     x = 2 * np.pi * np.arange(32) / 32
     truth = np.stack([np.sin(x), np.cos(3 * x)])[None]
-    assert rollouts.relative_l2(2 * truth, truth) == pytest.approx(np.ones((1, 2)))
-    assert rollouts.vrmse(truth + 5, truth) == pytest.approx(np.full((1, 2), 5 * 2**0.5), rel=1e-4)
-    assert rollouts.correlation(3 * truth + 5, truth) == pytest.approx(np.ones((1, 2)))
-    assert rollouts.correlation(np.zeros_like(truth), truth).tolist() == [[0, 0]]
-    assert rollouts.correlated_frames(np.array([[1, 0.9, 0.7, 0.9], [1, 1, 1, 1.0]])).tolist() == [2, 4]
-    energy = rollouts.spectrum(truth[0], 1)
+    assert norms.frames_l2(2 * truth, truth) == pytest.approx(np.ones((1, 2)))
+    assert norms.vrmse(truth + 5, truth) == pytest.approx(np.full((1, 2), 5 * 2**0.5), rel=1e-4)
+    assert norms.correlation(3 * truth + 5, truth) == pytest.approx(np.ones((1, 2)))
+    assert norms.correlation(np.zeros_like(truth), truth).tolist() == [[0, 0]]
+    assert norms.correlated_frames(np.array([[1, 0.9, 0.7, 0.9], [1, 1, 1, 1.0]])).tolist() == [2, 4]
+    energy = norms.spectrum(truth[0], 1)
     assert energy[:, [1, 3]] == pytest.approx(np.diag([0.5, 0.5]))
     assert energy.sum() == pytest.approx(1)
     plane = np.cos(3 * x)[:, None] * np.cos(4 * x)  # of radius 5
-    vector = rollouts.spectrum(np.stack([plane, 2 * plane])[None], 2)
+    vector = norms.spectrum(np.stack([plane, 2 * plane])[None], 2)
     assert vector[0, 5] == pytest.approx(5 / 4)
     assert vector.sum() == pytest.approx(5 / 4)
 
@@ -216,12 +216,12 @@ def test_a_rollout_that_overflows_is_measured(samples: TrajectorySamples, operat
     with torch.no_grad():
         operator.step.output_normaliser.deviation.mul_(1e30)
     found = measured(operator, samples, "test", FRAMES - 2)
-    assert found.errors.max() == rollouts.LOST
+    assert found.errors.max() == norms.LOST
     assert np.isfinite(np.concatenate([each.ravel() for each in found])).all()
     assert found.summary(0.5)["correlation_time"] < 0.5 * FRAMES
     with torch.inference_mode():
         score, count = task(samples, operator).score(first_rollout(samples, np.arange(4), FRAMES - 2))
-    assert 1 < float(score) <= rollouts.LOST
+    assert 1 < float(score) <= norms.LOST
     assert count == 4
 
 

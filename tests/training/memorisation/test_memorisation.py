@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from benchmarks.report import memorisation
 from training import checkpoint
 from training.commands import app
 from training.fit import run
@@ -182,15 +180,6 @@ def test_published_figures_are_those_of_the_experiments(tmp_path: Path) -> None:
     )
     assert all(soft[case] > hard[case] for case in soft)
     assert all(soft[RandomSets(sequences=8), seed] == 1 for seed in range(2))
-
-
-def test_the_page_holds_the_tables_of_its_files() -> None:
-    page, found = memorisation.PAGE.read_text(), memorisation.tables(memorisation.FOLDER)
-    names = re.findall("<!-- table: (.*) -->", page)
-    assert {name.partition(":")[0] for name in names} == EXPERIMENTS.keys()
-    for name in names:
-        lines = [f"| {' | '.join(cells)} |\n" for cells in (found[name].header, *found[name].rows)]
-        assert all(line in page for line in lines)
 
 
 def test_unknown_experiments_are_refused(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from training.commands import app
 from training.report import collect
 from training.report.advice import Evidence, Next, advise, sentence
 from training.report.collect import ReportError, Times
-from training.report.terminal import sparkline
-from training.report.texts import trust
+from training.report.page import sparkline, trust
 
 GRIDS = {"line": (24,), "plane": (12, 16), "box": (4, 6, 4)}
 AXES = ("depth", "row", "column")

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from training.calibration.conformal import fewest, quantile
+from training.calibration.error_estimate import fewest, quantile
 from training.data.trajectory_samples import TrajectorySamples
-from training.evaluation import rollouts
+from training.evaluation import norms
 from training.evaluation.norms import significant
 from training.fit.trajectories.rollout import Rollout, RolloutBatches
 from training.operators import Operator
 from training.operators.trajectory import TrajectoryOperator
 
-MEASURES = (rollouts.relative_l2, rollouts.vrmse, rollouts.correlation)
+MEASURES = (norms.frames_l2, norms.vrmse, norms.correlation)
 
 
 class Measures(NamedTuple):
@@ -52,7 +52,7 @@ class Measures(NamedTuple):
                 row["coverage"] = significant(float((errors <= row["error_estimate"]).mean()))
         return {
             "rollout": rows,
-            "correlation_time": float(step * rollouts.correlated_frames(self.correlation).mean()),
+            "correlation_time": float(step * norms.correlated_frames(self.correlation).mean()),
             "spectrum": {
                 "truth": [significant(float(value)) for value in truth],
                 "model": [significant(float(value)) for value in predicted],
@@ -110,7 +110,7 @@ def measures_of(operator: TrajectoryOperator, batch: Rollout) -> Measures:
         errors, vrmse, correlation = (np.mean([measure(*pair) for pair in pairs], axis=0) for measure in MEASURES)
         found, truth = pairs[0]
         axes = len(operator.config.step.working)
-        energy = np.stack([rollouts.spectrum(each[:, -1], axes) for each in (truth, found)], axis=1)
-    persistence = np.mean([rollouts.relative_l2(*pair) for pair in kept], axis=0)
-    errors, vrmse = (rollouts.bounded(each) for each in (errors, vrmse))
+        energy = np.stack([norms.spectrum(each[:, -1], axes) for each in (truth, found)], axis=1)
+    persistence = np.mean([norms.frames_l2(*pair) for pair in kept], axis=0)
+    errors, vrmse = (norms.bounded(each) for each in (errors, vrmse))
     return Measures(errors, vrmse, np.nan_to_num(correlation), persistence, np.nan_to_num(energy, posinf=0.0))

@@ -12,7 +12,7 @@ from numpy.random import Generator
 from torch import Tensor
 
 from training.data.trajectory_samples import Rows, TrajectorySamples, Windows
-from training.evaluation.rollouts import LOST
+from training.evaluation.norms import LOST
 from training.fit.loop.order import Order
 from training.fit.own.workload import WARMUP, training_rows
 from training.fit.task import Metric, Task, one_cycle

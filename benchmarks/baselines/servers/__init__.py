@@ -1,1 +1,0 @@
-"""The servers that the gateway is compared with."""

@@ -1,1 +1,0 @@
-"""What the worker processes compute: this project, the reference, another network, and classical solvers."""

@@ -1,0 +1,347 @@
+r"""The baselines of the trained networks, and the training loop that all networks share.
+
+AdamW under one cycle of the learning rate on the mean relative L2 error. The rate is a function of the processor time
+that has been used, so that every network gets the same time to the second:
+
+.. math::
+    r(s) = r_{\max}\min\bigl(s/w,\ \tfrac12(1 + \cos\pi\tfrac{s - w}{1 - w})\bigr),
+
+s the used share of the time and w = 0.15. The module needs torch and NumPy alone, because it runs in the environment of
+each network: `python -m benchmarks.networks REQUEST` trains one (see `main`), with the request and the result as JSON.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WARMUP, LEAST = 0.15, 1e-3  # shares of the time and of the highest rate
+CLIP, MEASURED_BATCH = 1.0, 50
+DECADES = 30.0  # a positive quantity that spans more enters by its logarithm, as in the presets of own data
+LOST = 1e3  # the relative error of a rollout that overflows, as in the evaluation of trained models
+KEPT_SECONDS = 120.0  # between two states of a training on disk
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is chosen per network: the highest rate, the batch and the weight decay."""
+
+    learning_rate: float = 2e-3
+    batch: int = 16
+    weight_decay: float = 1e-4
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Input fields and parameters in the order of a network's arguments, and one output field."""
+
+    inputs: Sequence[Tensor]
+    output: Tensor
+
+    def __getitem__(self, rows: Tensor | slice) -> Samples:
+        return Samples([each[rows] for each in self.inputs], self.output[rows])
+
+    def __len__(self) -> int:
+        return len(self.output)
+
+
+def errors(network: nn.Module, samples: Samples) -> Tensor:
+    """Return the relative L2 error of every sample."""
+    found: Tensor = network(*samples.inputs)
+    relative: Tensor = (found - samples.output).flatten(1).norm(dim=1) / samples.output.flatten(1).norm(dim=1)
+    return relative
+
+
+@torch.no_grad()
+def measure(network: nn.Module, samples: Samples) -> Tensor:
+    """Return the relative L2 error of every sample, in evaluation."""
+    network.eval()
+    return torch.cat([errors(network, samples[rows]) for rows in torch.arange(len(samples)).split(MEASURED_BATCH)])
+
+
+def train(
+    network: nn.Module, samples: Samples, settings: Settings, seconds: float, seed: int, weights: Path | None = None
+) -> tuple[float, int]:
+    """Train a network for some processor seconds.
+
+    Args:
+        network: The network, in physical units.
+        samples: The training samples.
+        settings: Rate, batch and decay.
+        seconds: The processor time.
+        seed: The seed of the order of the samples.
+        weights: The file of the weights; beside it lies the state of an interrupted training, which is continued.
+
+    Returns:
+        The processor seconds and steps that were used.
+    """
+    tune = ctypes.CDLL(None).mallopt
+    for threshold in (-1, -3):  # the C library keeps freed memory, for every network alike (glibc's malloc.h)
+        tune(threshold, 2**31 - 1)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    state = weights and weights.with_suffix(".part.npz")
+    before, steps = restore(network, optimiser, state) if state and state.exists() else (0.0, 0)
+    batches = islice(order(len(samples), settings.batch, seed), steps, None)
+    started, kept = time.process_time(), 0.0
+    while (used := time.process_time() - started) < seconds - before:
+        for group in optimiser.param_groups:
+            group["lr"] = settings.learning_rate * cycle((before + used) / seconds)
+        step(network, optimiser, samples[next(batches)])
+        steps += 1
+        if state and used > kept + KEPT_SECONDS:
+            kept = used
+            keep(network, optimiser, state, before + used, steps)
+    if weights and state:
+        write(weights, {name: each.detach() for name, each in network.named_parameters()})
+        state.unlink(missing_ok=True)
+    return before + used, steps
+
+
+def cycle(share: float) -> float:
+    """Return the share of the highest rate; see the formula of the module."""
+    rising, falling = share / WARMUP, (1 + math.cos(math.pi * (share - WARMUP) / (1 - WARMUP))) / 2
+    return max(LEAST, rising if share < WARMUP else falling)
+
+
+def order(samples: int, batch: int, seed: int) -> Iterator[Tensor]:
+    """Yield batches of the numbers of samples without end, each epoch in an order of its own."""
+    rng = np.random.default_rng(seed)
+    while True:
+        yield from torch.from_numpy(rng.permutation(samples)).split(batch)
+
+
+def step(network: nn.Module, optimiser: torch.optim.Optimizer, batch: Samples) -> None:
+    """Make one step."""
+    optimiser.zero_grad()
+    errors(network, batch).mean().backward()
+    nn.utils.clip_grad_norm_(network.parameters(), CLIP)
+    optimiser.step()
+
+
+def keep(network: nn.Module, optimiser: torch.optim.Optimizer, path: Path, seconds: float, steps: int) -> None:
+    """Write the state of a training: weights, and the moments of the optimiser."""
+    arrays = {"used": torch.tensor([seconds, steps], dtype=torch.float64)}
+    for name, weight in network.named_parameters():
+        arrays |= {f"weight {name}": weight.detach()}
+        arrays |= {f"{key} {name}": each for key, each in optimiser.state[weight].items()}
+    write(path, arrays)
+
+
+def restore(network: nn.Module, optimiser: torch.optim.Optimizer, path: Path) -> tuple[float, int]:
+    """Read what `keep` has written, and return the seconds and steps."""
+    with np.load(path) as file, torch.no_grad():
+        for name, weight in network.named_parameters():
+            weight.copy_(torch.from_numpy(file[f"weight {name}"]))
+            keys = ("step", "exp_avg", "exp_avg_sq")
+            optimiser.state[weight] = {key: torch.from_numpy(file[f"{key} {name}"]) for key in keys}
+        seconds, steps = file["used"]
+    return float(seconds), int(steps)
+
+
+def write(path: Path, arrays: dict[str, Tensor]) -> None:
+    """Write arrays to a file that is never half written."""
+    aside = path.with_suffix(".tmp")
+    values = {name: each.numpy() for name, each in arrays.items()}
+    with aside.open("wb") as file:
+        np.savez(file, **values)  # type: ignore[arg-type] # its stub takes allow_pickle for an array
+    aside.replace(path)
+
+
+class ChannelNetwork(nn.Module):
+    """Standardise fields and parameters, join them and the coordinates as channels, and apply a network.
+
+    Args:
+        network: Maps channels to one channel.
+        samples: The training samples, for the statistics.
+        increment: Add the network's output to the first input.
+    """
+
+    def __init__(self, network: nn.Module, samples: Samples, *, increment: bool = False) -> None:
+        super().__init__()
+        self.network, self.increment = network, increment
+        self.logarithmic = [bool(each.min() > 0 and each.max() > DECADES * each.min()) for each in samples.inputs]
+        self.statistics = [moments(self.scaled(each, index)) for index, each in enumerate(samples.inputs)]
+        self.mean, self.deviation = moments(samples.output - samples.inputs[0] if increment else samples.output)
+        ends = [(torch.arange(side) + 0.5) / side for side in samples.output.shape[1:]]
+        self.coordinates = torch.stack(torch.meshgrid(*ends, indexing="ij"))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return the output field `[batch, *grid]`."""
+        grid = self.coordinates.shape[1:]
+        parts = [self.channel(each, index) for index, each in enumerate(inputs)]
+        parts.append(self.coordinates.expand(len(inputs[0]), *self.coordinates.shape))
+        found: Tensor = self.network(torch.cat([each.expand(-1, -1, *grid) for each in parts], dim=1))
+        output = found[:, 0] * self.deviation + self.mean
+        return inputs[0] + output if self.increment else output
+
+    def channel(self, values: Tensor, index: int) -> Tensor:
+        """Return one input, standardised, as `[batch, 1, *grid]`, or with sides of length one."""
+        mean, deviation = self.statistics[index]
+        standard = (self.scaled(values, index) - mean) / deviation
+        return standard.reshape(len(values), 1, *(values.shape[1:] or (1,) * (self.coordinates.ndim - 1)))
+
+    def scaled(self, values: Tensor, index: int) -> Tensor:
+        """Return an input or its logarithm."""
+        return torch.log(values) if self.logarithmic[index] else values
+
+
+def moments(values: Tensor) -> tuple[float, float]:
+    """Return mean and standard deviation."""
+    return float(values.mean()), float(values.std())
+
+
+def fno(samples: Samples, *, modes: int, channels: int = 32, increment: bool = False) -> nn.Module:
+    """Return neuraloperator's Fourier neural operator (Li et al., ICLR 2021), with the widths of its Darcy example.
+
+    Args:
+        samples: The training samples.
+        modes: Modes per axis, positive and negative ones together, as neuraloperator counts.
+        channels: Hidden channels.
+        increment: Add the network's output to the first input.
+    """
+    from neuralop.models import FNO  # noqa: PLC0415 -- only its environment has it
+
+    network = FNO(
+        n_modes=tuple(min(modes, side) for side in samples.output.shape[1:]),
+        hidden_channels=channels,
+        in_channels=len(samples.inputs) + samples.output.ndim - 1,
+        out_channels=1,
+        n_layers=4,
+        lifting_channels=64,
+        projection_channels=64,
+    )
+    return ChannelNetwork(network, samples, increment=increment)
+
+
+def unet(samples: Samples) -> nn.Module:
+    """Return MONAI's U-Net of its default size, with batch normalisation."""
+    from monai.networks.nets import BasicUNet  # noqa: PLC0415 -- only its environment has it
+
+    axes = samples.output.ndim - 1
+    network = BasicUNet(axes, len(samples.inputs) + axes, 1, norm=("batch", {"affine": True}))
+    return ChannelNetwork(network, samples)
+
+
+@torch.inference_mode()
+def rollout(network: nn.Module, state: Tensor, numbers: Sequence[Tensor], frames: int) -> Tensor:
+    """Return the frames that follow a state, `[trajectory, frame, *grid]`."""
+    network.eval()
+    found = []
+    for _ in range(frames):
+        state = network(state, *numbers)
+        found.append(state)
+    return torch.stack(found, dim=1)
+
+
+class Rollout:
+    """The rollouts of an FNO that `main` has trained, as a side.
+
+    Args:
+        request: Of the training.
+        frames: How many.
+    """
+
+    def __init__(self, request: dict[str, Any], frames: int) -> None:
+        torch.set_num_threads(1)
+        training, _ = trajectories(request)
+        self.network, self.frames = fno(training, **request["sizes"]), frames
+        with np.load(request["weights"]) as file, torch.no_grad():
+            for name, weight in self.network.named_parameters():
+                weight.copy_(torch.from_numpy(file[name]))
+
+    def __call__(self, state: NDArray[Any], *numbers: NDArray[Any]) -> Tensor:
+        """Return the frames that follow."""
+        first, *others = (torch.from_numpy(each.astype(np.float32)) for each in (state, *numbers))
+        return rollout(self.network, first, others, self.frames)
+
+
+def trajectories(request: dict[str, Any]) -> tuple[Samples, list[Tensor]]:
+    """Return single steps of the training trajectories, and states and parameters of the trajectories to be measured.
+
+    Args:
+        request: `file` with `state` [trajectory, frame, *grid] and, unless it is null, `parameter` [trajectory] by
+            these names, and `held`: how many are kept apart at the end for validation and, after them, for the test.
+    """
+    with np.load(request["file"]) as file:
+        names = [request["state"], *([request["parameter"]] if request["parameter"] else [])]
+        states, *numbers = (torch.from_numpy(file[name]) for name in names)
+    validation, test = request["held"]
+    trained, measured = slice(-validation - test), slice(-test, None)
+    before, after = states[trained, :-1].flatten(0, 1), states[trained, 1:].flatten(0, 1)
+    repeated = [each[trained].repeat_interleave(states.shape[1] - 1) for each in numbers]
+    return Samples([before, *repeated], after), [each[measured] for each in (states, *numbers)]
+
+
+def fields(request: dict[str, Any]) -> tuple[Samples, Samples]:
+    """Return the training samples, and those of the requested split.
+
+    Args:
+        request: `prepared` (file, names of inputs and output, numbers of samples per split) and `split`.
+    """
+    import h5py  # noqa: PLC0415 -- only trainings on fields need it
+
+    prepared = request["prepared"]
+    with h5py.File(prepared["file"], "r") as file:
+        inputs = [torch.from_numpy(file[name][:]) for name in prepared["inputs"]]
+        whole = Samples(inputs, torch.from_numpy(file[prepared["output"]][:]))
+    train_, validation, _ = prepared["counts"]
+    held = {"validation": slice(train_, train_ + validation), "test": slice(train_ + validation, None)}
+    return whole[:train_], whole[held[request["split"]]]
+
+
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    """Train a network and measure it.
+
+    Args:
+        request: `network` (fno, unet or petrov) and its `sizes`, `settings` of the loop, `seconds`, `seed`, and what
+            `fields` reads; or, for steps of trajectories, what `trajectories` reads, and `weights`, a file.
+
+    Returns:
+        The errors: mean and standard error over samples, or means per frame; parameters, steps and processor seconds.
+    """
+    torch.set_num_threads(1)
+    torch.manual_seed(request["seed"])
+    stepping = "state" in request
+    training, held = trajectories(request) if stepping else fields(request)
+    build: Any = {"fno": fno, "unet": unet}.get(request["network"])
+    if build is None:
+        from benchmarks.own_data import petrov  # noqa: PLC0415 -- only the environment of this project has it
+
+        network = petrov(request["prepared"], training, **request["sizes"])
+    else:
+        network = build(training, **request["sizes"])
+    weights = Path(request["weights"]) if stepping else None
+    used, steps = train(
+        network, training, Settings(**request["settings"]), request["seconds"], request["seed"], weights
+    )
+    counted = sum(each.numel() * (2 if stepping and each.is_complex() else 1) for each in network.parameters())
+    facts = {"parameters": counted, "steps": steps, "seconds": used}
+    if isinstance(held, Samples):
+        found = measure(network, held)
+        spread = float(found.std() / len(found) ** 0.5)
+        epochs = steps * request["settings"]["batch"] / len(training)
+        return {"error": float(found.mean()), "standard_error": spread, "samples": len(found), "epochs": epochs} | facts
+    states, *numbers = held
+    truth = states[:, 1:].flatten(2)
+    frames = rollout(network, states[:, 0], numbers, truth.shape[1]).flatten(2)
+    relative = ((frames - truth).norm(dim=2) / truth.norm(dim=2)).nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST)
+    return {"errors": relative.mean(dim=0).tolist()} | facts
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -1,0 +1,181 @@
+"""The comparison of networks on data of other people's solvers, at equal processor time.
+
+FNO and U-Net are tuned per problem: each candidate is trained for a third of the time, and the one of the least
+validation error is trained in full. Petrov has the sizes and settings that its preset takes from the data, and is not
+tuned. Test samples are used once per final training. Each training is a process of one thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from benchmarks.harness import OWN, interpreter, result_of, run
+from training.data import own_samples
+from training.data.own_samples import OwnSamples
+from training.fit.own.preset import PRESETS, fitting
+from training.fit.own.preset import network as preset_network
+from training.operators.field import FieldOperator
+from training.problems.own.problem_file import read_problem_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.harness import Kept, Row
+    from benchmarks.networks import Samples
+
+PROBLEMS, FOLDER, ENVIRONMENT = Path(__file__).parent / "problems", Path("data/own-data"), "own_data"
+NAMES = ("heat", "darcy", "reaction", "advection", "neuralop")
+FNO, UNET, PETROV, WITHOUT = TITLES = ("FNO", "U-Net", "Petrov", "Petrov without attention")
+SAMPLES, SECONDS, SEEDS, TUNING_SEED, BATCH = 1000, (120.0, 30.0), 2, 100, 16
+STATISTICS_SAMPLES = 512  # as in a training by `make train`
+#: Modes per axis (positive and negative together) of FNO's candidates, by the points of the shortest axis; at 128 with
+#: 32 and 64 channels.
+MODES = {16: (12, 16), 24: (16, 24), 32: (16, 24), 128: (16, 32)}
+RATES = {FNO: (2e-3, 5e-3, 1e-2), UNET: (2e-3, 5e-3)}
+
+
+def prepared(name: str, folder: Path) -> dict[str, Any]:
+    """Return where the checked samples of a problem are and what they mean; a solver makes them if there are none.
+
+    Args:
+        name: One of `NAMES`.
+        folder: The folder of the data.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name}.toml"
+    shutil.copyfile(PROBLEMS / file.name, file)
+    problem = read_problem_file(file)
+    if not all((folder / each).exists() for each in problem.data.files):
+        with TemporaryDirectory(dir=folder) as aside:  # an interrupted run leaves no file that looks complete
+            python = str(interpreter(ENVIRONMENT))
+            run([python, "-W", "ignore", "-m", "benchmarks.solvers", name, str(SAMPLES), aside])
+            for made in Path(aside).iterdir():
+                made.replace(folder / made.name)
+    return described(file, OwnSamples(own_samples.prepare(problem, folder, folder), problem))
+
+
+def described(file: Path, samples: OwnSamples) -> dict[str, Any]:
+    """Describe prepared samples of a problem file for another process."""
+    problem = read_problem_file(file)
+    [output] = problem.outputs
+    return {
+        "file": str(samples.path),
+        "problem": str(file),
+        "inputs": [*problem.inputs, *problem.parameters],
+        "output": output,
+        "counts": list(samples.counts),
+        "sides": list(samples.sides),
+    }
+
+
+def petrov(prepared: dict[str, Any], samples: Samples, *, attention: bool = True) -> FieldOperator:
+    """Return the general operator with the sizes that its preset takes from the data.
+
+    Args:
+        prepared: Where the samples are.
+        samples: The training samples.
+        attention: Keep the attention of the encoder layers; their stencils and feed-forward networks are always kept.
+    """
+    operator = FieldOperator(preset_network(opened(prepared), PRESETS["quick"]))
+    operator.fit_normalisers(*(each[:STATISTICS_SAMPLES] for each in (*samples.inputs, samples.output)))
+    for layer in () if attention else operator.encoder:
+        layer.attention = NoAttention()
+    return operator
+
+
+class NoAttention(nn.Module):
+    """Add nothing instead of an attention."""
+
+    def forward(self, tokens: Tensor, **_: Any) -> Tensor:
+        return tokens.new_zeros(())
+
+
+def opened(prepared: dict[str, Any]) -> OwnSamples:
+    """Return prepared samples as the preset reads them."""
+    return OwnSamples(Path(prepared["file"]), read_problem_file(Path(prepared["problem"])))
+
+
+def candidates(title: str, prepared: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the candidates of a network: its name in `networks`, sizes, and settings of the loop."""
+    if title in {PETROV, WITHOUT}:
+        chosen = fitting(opened(prepared), PRESETS["quick"])
+        settings = chosen.model_dump(include={"batch", "learning_rate", "weight_decay"})
+        return [{"network": "petrov", "sizes": {"attention": title == PETROV}, "settings": settings}]
+    rates = [{"learning_rate": rate, "batch": BATCH} for rate in RATES[title]]
+    if title == UNET:
+        return [{"network": "unet", "sizes": {}, "settings": each} for each in rates]
+    shortest = min(prepared["sides"])
+    channels = (32, 64) if shortest == 128 else (32, 32)
+    sizes = [{"modes": modes, "channels": wide} for modes, wide in zip(MODES[shortest], channels, strict=True)]
+    return [{"network": "fno", "sizes": size, "settings": rate} for size in sizes for rate in rates]
+
+
+def compare(
+    names: Sequence[str], seconds: Sequence[float], seeds: int, kept: Kept, folder: Path, workers: int = 1
+) -> Iterator[Row]:
+    """Tune, then train.
+
+    Args:
+        names: The problems.
+        seconds: The processor times of the final trainings; candidates are chosen for the longest.
+        seeds: Final trainings of each network and time.
+        kept: The rows that exist; new ones are added.
+        folder: The folder of the data.
+        workers: Trainings at the same time.
+
+    Yields:
+        The row of every training, with its result; those of tuning have the split `validation`.
+    """
+    data = {name: prepared(name, folder) for name in names}
+    pairs = list(itertools.product(names, TITLES))
+    choices = {(name, title): candidates(title, data[name]) for name, title in pairs}
+    share = round(max(seconds) / 3, 1)
+    tuning = [
+        training(name, title, each, share, TUNING_SEED, "validation")
+        for (name, title), found in choices.items()
+        for each in (found if len(found) > 1 else ())
+    ]
+    tuned = list(complete(tuning, kept, data, workers))
+    yield from tuned
+    finals = [
+        training(name, title, best(tuned, name, title) or choices[name, title][0], time, seed, "test")
+        for seed, time in itertools.product(range(seeds), seconds)
+        for name, title in pairs
+    ]
+    yield from complete(finals, kept, data, workers)
+
+
+def training(name: str, title: str, candidate: dict[str, Any], seconds: float, seed: int, split: str) -> Row:
+    """Return what is trained on which problem, for how long, and where it is measured."""
+    facts = {"seconds": seconds, "seed": seed, "split": split}
+    return {"problem": name, "title": title, "candidate": candidate} | facts
+
+
+def best(rows: Sequence[Row], name: str, title: str) -> dict[str, Any] | None:
+    """Return the candidate of the least validation error; None where nothing was tuned."""
+    found = [row for row in rows if (row["training"]["problem"], row["training"]["title"]) == (name, title)]
+    least = min(found, key=lambda row: float(row["result"]["error"]), default=None)
+    return None if least is None else least["training"]["candidate"]
+
+
+def complete(trainings: Sequence[Row], kept: Kept, data: dict[str, dict[str, Any]], workers: int) -> Iterator[Row]:
+    """Make the trainings that have no row yet, and yield the rows of all, in order."""
+
+    def row(one: Row) -> Row:
+        found = next((each for each in kept.rows if each["training"] == one), None)
+        if found is not None:
+            return found
+        request = one["candidate"] | {key: one[key] for key in ("seconds", "seed", "split")}
+        environment = OWN if request["network"] == "petrov" else ENVIRONMENT
+        result = result_of("benchmarks.networks", environment, request | {"prepared": data[one["problem"]]})
+        return kept.add({"training": one, "result": result})
+
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(row, trainings)

@@ -1,1 +1,0 @@
-"""The networks of the comparison: one module each, with `build(data, settings)`."""

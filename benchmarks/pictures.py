@@ -1,0 +1,248 @@
+"""The pictures of the documentation: predictions, error against time, throughput, profiles and learning curves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib import ticker
+
+import physics.darcy
+from benchmarks.harness import graph, newest_graph
+from physics.numerics.averages import coarsen
+from physics.numerics.grid import WALL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from benchmarks.harness import Array, Row
+
+mpl.use("agg")
+SEED, POINTS, BLOCKS, NOISE = 20, 141, (36, 36), 0.01
+OTHERS = 24  # samples for the standard deviation of the pressure at each point, the unit of the noise
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "h", "<", "p", ">", "d", "8", ".", "+")
+#: The colours of Okabe and Ito, which are distinguishable with any colour vision.
+COLOURS = ("#D55E00", "#0072B2", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000", "#7F7F7F")
+
+
+def save(figure: Figure, target: Path) -> None:
+    """Write a figure, the same bytes for the same figure."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target, dpi=110, metadata={"Software": None})
+    plt.close(figure)
+
+
+def predictions(repository: Path, folder: Path) -> None:
+    """Draw one prediction of `darcy` and one of `darcy_inverse` on a field that is not in the training set."""
+    coefficient, truth = sample(SEED)
+    spread = np.std([sample(SEED + 1 + other)[1] for other in range(OTHERS)], axis=0)
+    noisy = truth + NOISE * spread * np.random.default_rng(SEED).standard_normal(truth.shape)
+    blocks = coarsen(physics.darcy.sample(SEED)[0], BLOCKS, WALL)
+    for model, inputs, true, names in (
+        (
+            "darcy",
+            coefficient,
+            truth,
+            ("permeability (input)", "pressure (predicted)", "pressure (solved on 421 x 421)"),
+        ),
+        (
+            "darcy_inverse",
+            noisy,
+            blocks,
+            ("pressure with 1 % noise (input)", "permeability of blocks (predicted)", "permeability of blocks (true)"),
+        ),
+    ):
+        found = graph(newest_graph(repository / model))(inputs)
+        error = found - true
+        relative, bound = np.linalg.norm(error) / np.linalg.norm(true), float(np.abs(error).max())
+        colours = ("cividis", "viridis") if model == "darcy" else ("viridis", "cividis")
+        panels = [
+            (names[0], inputs, colours[0], 0.0, inputs.max()),
+            (names[1], found, colours[1], 0.0, true.max()),
+            (names[2], true, colours[1], 0.0, true.max()),
+            (f"difference, relative L2 {relative:.1e}", error, "RdBu", -bound, bound),
+        ]
+        figure, axes = plt.subplots(1, 4, figsize=(13, 3.1), layout="constrained")
+        for axis, (title, field, colour, low, high) in zip(axes, panels, strict=True):
+            image = axis.imshow(field, cmap=colour, vmin=low, vmax=high, origin="lower", extent=(0, 1, 0, 1))
+            axis.set_title(title, fontsize=10)
+            axis.set_xticks([0, 1])
+            axis.set_yticks([0, 1])
+            figure.colorbar(image, ax=axis, shrink=0.85)
+        save(figure, folder / f"{model}.png")
+
+
+def sample(seed: int) -> tuple[Array, Array]:
+    """Return permeability and pressure [`POINTS`, `POINTS`], solved on the benchmark's mesh."""
+    fields = physics.darcy.sample(seed)
+    permeability, pressure = (np.asarray(physics.darcy.restrict(each, POINTS), dtype=float) for each in fields)
+    return permeability, pressure
+
+
+def methods(rows: Sequence[Row], target: Path) -> None:
+    """Draw error against time, a panel per model and input; the network is the filled mark."""
+    kinds = {"network": "o", "conjugate gradients": "s", "spectral": "^", "closed form": "D", "total variation": "v"}
+    panels = list(dict.fromkeys((row["model"], row["input"]) for row in rows))
+    lines = -(-len(panels) // 3)
+    figure, axes = plt.subplots(lines, 3, figsize=(12.6, 3.4 * lines), layout="constrained", squeeze=False)
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        for kind, mark in kinds.items():
+            # The method that computes the truth itself has no error to draw.
+            own = [row for row in rows if (row["model"], row["input"]) == panel and row["error"] > 0]
+            chosen = sorted((row for row in own if row["method"].startswith(kind)), key=lambda row: row["seconds"])
+            colours = ("black", "black") if kind == "network" else ("tab:blue", "white")
+            if chosen:
+                times, errors, spreads = (
+                    [row[key] for row in chosen] for key in ("seconds", "error", "standard_error")
+                )
+                times = [1e3 * each for each in times]
+                axis.errorbar(times, errors, spreads, fmt=f"{mark}-", c=colours[0], mfc=colours[1], ms=7, label=kind)
+        logarithmic(axis, "processor time per field, ms", "relative L2 error")
+        axis.set_title(", ".join(panel), fontsize=10)
+    for axis in axes.flat[len(panels) :]:
+        axis.axis("off")
+    handles = {label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels())}  # noqa: B905
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    save(figure, target)
+
+
+def logarithmic(axis: Axes, across: str, up: str) -> None:
+    """Give a panel logarithmic axes with plain numbers."""
+    axis.set(xscale="log", yscale="log", xlabel=across, ylabel=up)
+    for scale, digits in ((axis.xaxis, "{x:g}"), (axis.yaxis, "{x:.0e}")):
+        scale.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        scale.set_major_formatter(digits)
+        scale.set_minor_formatter(ticker.NullFormatter())
+    axis.grid(visible=True, alpha=0.3)
+
+
+def lines(rows: Sequence[Row], keys: tuple[str, str, str], across: str, up: str, target: Path) -> None:
+    """Draw a line per name.
+
+    Args:
+        rows: The rows.
+        keys: The keys of the name, the abscissa and the ordinate.
+        across: What the abscissa is.
+        up: What the ordinate is.
+        target: The file.
+    """
+    name, x, y = keys
+    figure, axis = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    for each, mark in zip(dict.fromkeys(row[name] for row in rows), MARKS, strict=False):
+        own = [row for row in rows if row[name] == each]
+        axis.plot([row[x] for row in own], [row[y] for row in own], f"{mark}-", label=each)
+    axis.set(xscale="log", xlabel=across, ylabel=up)
+    ticks = sorted({row[x] for row in rows})
+    axis.set_xticks(ticks, [str(each) for each in ticks])
+    axis.minorticks_off()
+    axis.grid(visible=True, alpha=0.3)
+    axis.set_ylim(bottom=0)
+    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=9)
+    save(figure, target)
+
+
+def profile(rows: Sequence[Row], target: Path) -> None:
+    """Draw time and memory over the points, three panels per subject; explicit forms are dashed."""
+    from benchmarks.profile import COSTS, SUFFIX, growth  # noqa: PLC0415 -- only this picture needs torch
+
+    exponents, types = growth(rows), list(dict.fromkeys(row["form"].removesuffix(SUFFIX) for row in rows))
+    subjects = list(dict.fromkeys(row["subject"] for row in rows))
+    units = {"forward": ("forward, ms", 1e3), "backward": ("backward, ms", 1e3), "memory": ("peak memory, MB", 1e-6)}
+    figure, grid = plt.subplots(len(subjects), 3, figsize=(13, 5 * len(subjects)), layout="constrained", squeeze=False)
+    for subject, axes in zip(subjects, grid, strict=True):
+        measured = [row for row in rows if row["subject"] == subject and row["skipped"] is None]
+        for axis, (cost, (title, scale)) in zip(axes, units.items(), strict=True):
+            for drawn, form in enumerate(dict.fromkeys(row["form"] for row in measured)):
+                own = sorted((row for row in measured if row["form"] == form), key=lambda row: row["points"])
+                number, explicit = types.index(form.removesuffix(SUFFIX)), form.endswith(SUFFIX)
+                colour = COLOURS[number % len(COLOURS)]
+                power = exponents.get((subject, form), {}).get(cost)
+                axis.plot(
+                    [row["points"] for row in own],
+                    [scale * COSTS[cost](row) for row in own],
+                    color=colour,
+                    marker=MARKS[number % len(MARKS)],
+                    markerfacecolor="white" if explicit else colour,
+                    linestyle="--" if explicit else "-",
+                    markersize=max(4, 10 - 2 * drawn),  # a line that hides an earlier one leaves its edge visible
+                    linewidth=max(1.2, 3 - 0.6 * drawn),
+                    label=form if power is None else f"{form}, $n^{{{power:.2f}}}$",
+                )
+            logarithmic(axis, "points", title)
+            axis.yaxis.set_major_formatter("{x:g}")
+            ticks = sorted({row["points"] for row in measured})
+            axis.set_xticks(ticks, [str(each) for each in ticks])
+            axis.set_title(f"{subject}: {title}", fontsize=10)
+            axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=2, frameon=False)
+    save(figure, target)
+
+
+def learning(rows: Iterable[Row], target: Path) -> None:
+    """Draw the curves of a comparison: means of all seeds as lines, and their ranges as bands."""
+    curves: dict[str, list[list[float]]] = defaultdict(list)
+    for row in rows:
+        if row["curve"]:
+            curves[row["attention"]].append(row["curve"])
+    figure, axis = plt.subplots(figsize=(9, 5.5), layout="constrained")
+    for number, (kind, found) in enumerate(curves.items()):
+        values = 100 * np.array(found)
+        epochs, colour = np.arange(1, values.shape[1] + 1), COLOURS[number % len(COLOURS)]
+        style: dict[str, Any] = {"linestyle": ("-", "--")[number // len(COLOURS) % 2], "marker": MARKS[number % 8]}
+        axis.plot(
+            epochs, values.mean(axis=0), color=colour, markersize=4, label=f"{kind} ({len(found)} seeds)", **style
+        )
+        axis.fill_between(epochs, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.12, linewidth=0)
+    axis.set(xlabel="epoch of 100 steps", ylabel="accuracy on validation samples, %")
+    axis.grid(visible=True, alpha=0.3)
+    axis.legend(fontsize=9, frameon=False, ncol=2, handlelength=3.5)
+    save(figure, target)
+
+
+def own_data(rows: Sequence[Row], target: Path) -> None:
+    """Draw test error against processor seconds, a panel per problem: means as lines, seeds as points."""
+    finals = [row["training"] | row["result"] | {"time": row["training"]["seconds"]} for row in rows]
+    finals = [row for row in finals if row["split"] == "test"]
+    names = list(dict.fromkeys(row["problem"] for row in finals))
+    figure, axes = plt.subplots(1, len(names), figsize=(2.6 * len(names) + 1, 3.2), layout="constrained", squeeze=False)
+    for axis, name in zip(axes[0], names, strict=True):
+        titles = dict.fromkeys(row["title"] for row in finals)
+        for title, style in zip(titles, ("o-", "s-", "D-", "D:"), strict=False):
+            own = [row for row in finals if (row["problem"], row["title"]) == (name, title)]
+            times = sorted({row["time"] for row in own})
+            means = [np.mean([row["error"] for row in own if row["time"] == each]) for each in times]
+            axis.plot(times, means, style, label=title, markersize=4, zorder=3)
+            axis.plot([row["time"] for row in own], [row["error"] for row in own], ".", ms=3, c="k")
+        axis.set(xscale="log", yscale="log", xlabel="processor seconds")
+        axis.set_xticks(sorted({row["time"] for row in finals}))
+        axis.xaxis.set_major_formatter(ticker.ScalarFormatter())
+        axis.xaxis.set_minor_locator(ticker.NullLocator())
+        axis.set_title(name, fontsize=10)
+    axes[0, 0].set_ylabel("relative L2 error on test samples")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    save(figure, target)
+
+
+def rollouts(rows: Sequence[Row], target: Path) -> None:
+    """Draw the error of the first frame against the time per frame."""
+    figure, axis = plt.subplots(figsize=(6, 4.4), layout="constrained")
+    for label, mark, start in (
+        ("solver, coarser grids and larger steps", "o", "solver,"),
+        ("network", "s", "network"),
+        ("FNO", "^", "FNO"),
+    ):
+        own = [row for row in rows if row["method"].split("'")[0].startswith(start) and row["errors"][0] < 1]
+        own = [row for row in own if start != "network" or row["method"] == start]
+        axis.plot([row["milliseconds"] for row in own], [row["errors"][0] for row in own], mark, label=label)
+    still = next(row for row in rows if row["method"].startswith("keeping"))
+    axis.axhline(still["errors"][0], linestyle="--", color="gray", label="keeping the first frame")
+    logarithmic(axis, "milliseconds of one core per frame", "relative L2 error of the first frame")
+    figure.legend(loc="outside upper center", ncols=2)  # where no point is
+    save(figure, target)

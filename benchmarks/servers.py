@@ -1,0 +1,83 @@
+"""Servers that the gateway is compared with, each of one field of the released `darcy` as JSON or .npy.
+
+`python -m benchmarks.servers KIND PORT` runs one: `naive` (FastAPI and eager torch), `onnx` (FastAPI with ONNX Runtime
+in the same process, the least that serves the graph).
+"""
+
+# Without `from __future__ import annotations`: FastAPI reads the annotations of local functions.
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fastapi import FastAPI, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+MODEL, CHECKPOINT, REPOSITORY = "darcy", Path("checkpoints/darcy"), Path("model_repository")
+
+
+def npy(field: Any) -> Response:
+    """Return an array as a response."""
+    file = io.BytesIO()
+    np.save(file, np.asarray(field))
+    return Response(file.getvalue(), media_type="application/x-npy")
+
+
+def app(compute: Callable[[Any], Any]) -> FastAPI:
+    """Return a service without batching, which computes in threads."""
+    service = FastAPI()
+
+    @service.get("/health")
+    def health() -> str:
+        return "ok"
+
+    @service.post("/predict")
+    def predict(document: dict[str, list[list[float]]]) -> dict[str, Any]:
+        return {"solution": compute(np.array(document["coefficient"], np.float32)).tolist()}
+
+    @service.post("/predict_npy")
+    async def predict_npy(request: Request) -> Response:
+        field = np.lib.format.read_array(io.BytesIO(await request.body()), allow_pickle=False)
+        return npy(await run_in_threadpool(compute, field))
+
+    return service
+
+
+def eager() -> Callable[[Any], Any]:
+    """Return the network in eager torch as a map of one field."""
+    import torch  # noqa: PLC0415 -- not every server has it
+
+    from training.checkpoint import load_operator  # noqa: PLC0415
+
+    operator = load_operator(CHECKPOINT).operator
+
+    @torch.inference_mode()
+    def compute(field: Any) -> Any:
+        return operator(torch.from_numpy(field)[None])[0]
+
+    return compute
+
+
+def runtime() -> Callable[[Any], Any]:
+    """Return the graph in ONNX Runtime, with its default settings, as a map of one field."""
+    import onnxruntime  # noqa: PLC0415 -- not every server has it
+
+    from benchmarks.harness import feed, newest_graph  # noqa: PLC0415
+
+    session = onnxruntime.InferenceSession(newest_graph(REPOSITORY / MODEL), providers=["CPUExecutionProvider"])
+    output = session.get_outputs()[0].name
+    return lambda field: session.run([output], feed(session, field[None]))[0][0]
+
+
+def main(kind: str, port: str) -> None:
+    """Run a server until it is ended."""
+    import uvicorn  # noqa: PLC0415
+
+    compute = {"naive": eager, "onnx": runtime}[kind]()
+    uvicorn.run(app(compute), host="127.0.0.1", port=int(port), log_level="warning")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

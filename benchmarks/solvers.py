@@ -1,0 +1,206 @@
+"""The data sets of the comparison on own data, each made by another project's solver in an environment of its own.
+
+`python -m benchmarks.solvers NAME SAMPLES FOLDER` writes one of them. Steady heat and Darcy flow are solved by
+scikit-fem with bilinear elements on twice the cells of the data; advection and reaction by py-pde; `neuralop` is the
+Darcy set in neuraloperator's wheel; `ks` are trajectories of the Kuramoto-Sivashinsky equation by exponax.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.random import Generator
+    from numpy.typing import NDArray
+
+SEED = 7
+
+
+def random_fields(
+    count: int, sides: Sequence[int], periodic: Sequence[bool], alpha: float, tau: float, rng: Generator
+) -> NDArray[np.float64]:
+    r"""Draw smooth random fields of mean zero and standard deviation one.
+
+    A field is white noise whose modes of wave number k are multiplied by :math:`(4\pi^2 k^2 + \tau^2)^{-\alpha/2}`:
+    Fourier modes on periodic axes and cosines on the others.
+
+    Args:
+        count: How many.
+        sides: Points per axis.
+        periodic: Per axis whether the field is periodic.
+        alpha: The decay of the spectrum.
+        tau: The inverse length below which the spectrum decays.
+        rng: The generator.
+
+    Returns:
+        Fields `[count, *sides]`.
+    """
+    from scipy import fft  # noqa: PLC0415 -- exponax's environment has none
+
+    noise: NDArray[Any] = rng.standard_normal((count, *sides))
+    squares: NDArray[np.float64] = np.zeros(tuple(sides))
+    for axis, (side, closed) in enumerate(zip(sides, periodic, strict=True)):
+        number = np.abs(fft.fftfreq(side, 1 / side)) if closed else np.arange(side) / 2
+        squares = squares + np.square(number).reshape([-1 if other == axis else 1 for other in range(len(sides))])
+    for axis, closed in enumerate(periodic, start=1):
+        noise = fft.fft(noise, axis=axis) if closed else fft.dct(noise, axis=axis, norm="ortho")
+    noise = noise * (4 * np.pi**2 * squares + tau**2) ** (-alpha / 2)
+    for axis, closed in enumerate(periodic, start=1):
+        noise = fft.ifft(noise, axis=axis) if closed else fft.idct(noise, axis=axis, norm="ortho")
+    fields, axes = np.real(noise), tuple(range(1, noise.ndim))
+    centred = fields - fields.mean(axis=axes, keepdims=True)
+    return np.asarray(centred / centred.std(axis=axes, keepdims=True))
+
+
+def heat(samples: int, folder: Path, rng: Generator) -> None:
+    r"""Write `heat.h5` with `k`, `f`, `wind` and `T`: :math:`-\nabla\cdot(k\nabla T) + w\,\partial_x T = f`.
+
+    The domain is [0, 1] x [0, 2]. T is 0 on both walls y = 0 and y = 1, and periodic in x; 24 x 32 cells.
+    """
+    import h5py  # noqa: PLC0415 -- only this environment has it
+    import skfem  # noqa: PLC0415
+    from scipy.sparse import csr_matrix  # noqa: PLC0415
+    from scipy.sparse.linalg import splu  # noqa: PLC0415
+    from skfem.helpers import dot, grad  # noqa: PLC0415
+
+    rows, columns, height, width = shape = (24, 32, 1.0, 2.0)
+    across, up = np.linspace(0, width, 2 * columns + 1), np.linspace(0, height, 2 * rows + 1)
+    basis = skfem.Basis(skfem.MeshQuad.init_tensor(across, up), skfem.ElementQuad1())
+    x, y = np.asarray(basis.global_coordinates())
+    cells = (np.floor(y / height * rows).astype(int), np.floor(x / width * columns).astype(int))
+    stiffness = skfem.BilinearForm(lambda u, v, w: w["k"] * dot(grad(u), grad(v)) + w["wind"] * grad(u)[0] * v)
+    load = skfem.LinearForm(lambda v, w: w["f"] * v)
+    x, y = basis.doflocs
+    points = np.stack([np.where(np.isclose(x, width), 0, x), y]).round(9)  # both ends of x are one unknown
+    unique, inverse = np.unique(points, axis=1, return_inverse=True)
+    unknowns = (np.arange(basis.N), inverse.ravel())
+    periodic = csr_matrix((np.ones(basis.N), unknowns), shape=(basis.N, unique.shape[1]))
+    free = np.flatnonzero((unique[1] > 0) & (unique[1] < height))
+    y, x = np.meshgrid((np.arange(rows) + 0.5) / rows, (np.arange(columns) + 0.5) / columns * width, indexing="ij")
+    probes = basis.probes(np.array([x.ravel(), y.ravel()])) @ periodic
+
+    def solve(k: NDArray[Any], f: NDArray[Any], wind: float) -> NDArray[np.float64]:
+        matrix = periodic.T @ stiffness.assemble(basis, k=k[cells], wind=wind) @ periodic
+        vector = periodic.T @ load.assemble(basis, f=f[cells])
+        temperature = np.zeros(matrix.shape[0])
+        temperature[free] = splu(matrix[free][:, free].tocsc()).solve(vector[free])
+        return np.asarray(probes @ temperature).reshape(rows, columns)
+
+    k = np.exp(0.8 * random_fields(samples, shape[:2], (False, True), 3, 4, rng))
+    f = 3 + 5 * random_fields(samples, shape[:2], (False, True), 3, 4, rng)
+    wind = rng.uniform(-2, 2, samples)
+    with h5py.File(folder / "heat.h5", "w") as target:
+        target["k"], target["f"], target["wind"] = k, f, wind
+        target["T"] = np.stack([solve(*each) for each in zip(k, f, wind, strict=True)])
+
+
+def darcy(samples: int, folder: Path, rng: Generator) -> None:
+    r"""Write `darcy.hdf5` in the layout of PDEBench: :math:`-\nabla\cdot(\nu\nabla u) = 1`, u = 0 on the sides.
+
+    `nu` [N, X, Y] has the values 0.1 and 1 on 32 x 32 cells, `tensor` [N, 1, X, Y] is u at their centres.
+    """
+    import h5py  # noqa: PLC0415 -- only this environment has it
+    import skfem  # noqa: PLC0415
+    from scipy.sparse.linalg import splu  # noqa: PLC0415
+    from skfem.helpers import dot, grad  # noqa: PLC0415
+
+    side = 32
+    ends = np.linspace(0, 1, 2 * side + 1)
+    basis = skfem.Basis(skfem.MeshQuad.init_tensor(ends, ends), skfem.ElementQuad1())
+    x, y = np.floor(np.asarray(basis.global_coordinates()) * side).astype(int)
+    stiffness = skfem.BilinearForm(lambda u, v, w: w["nu"] * dot(grad(u), grad(v)))
+    load = skfem.LinearForm(lambda v, _: 1.0 * v).assemble(basis)
+    free, centres = basis.complement_dofs(basis.get_dofs()), (np.arange(side) + 0.5) / side
+    probes = basis.probes(np.stack(np.meshgrid(centres, centres, indexing="ij")).reshape(2, -1))
+
+    def solve(nu: NDArray[Any]) -> NDArray[np.float64]:
+        matrix, pressure = stiffness.assemble(basis, nu=nu[x, y]), np.zeros(basis.N)
+        pressure[free] = splu(matrix[free][:, free].tocsc()).solve(load[free])
+        return np.asarray(probes @ pressure).reshape(side, side)
+
+    nu = np.where(random_fields(samples, (side, side), (False, False), 2, 9, rng) > 0, 1.0, 0.1)
+    with h5py.File(folder / "darcy.hdf5", "w") as target:
+        target["nu"] = nu.astype("f4")
+        target["tensor"] = np.stack([solve(each) for each in nu])[:, None].astype("f4")
+        target["x-coordinate"] = target["y-coordinate"] = centres.astype("f4")
+        target.attrs["beta"] = 1.0
+
+
+def advection(samples: int, folder: Path, rng: Generator) -> None:
+    r"""Write `advection.npz`: :math:`\partial_t u = -c(x)\,\partial_x u + D\,\partial_{xx} u` from t = 0 to 0.5.
+
+    A periodic line of length one; central differences on 256 points, of which every second is stored. Speed and
+    diffusion are fields that do not change, so that one compiled equation serves all samples.
+    """
+    import pde  # noqa: PLC0415 -- only this environment has it
+    from scipy.signal import resample  # noqa: PLC0415
+
+    points = 128
+    initial = random_fields(samples, (points,), (True,), 3, 10, rng)
+    speed = np.exp(0.4 * random_fields(samples, (points,), (True,), 3, 6, rng))
+    diffusion = np.exp(rng.uniform(np.log(5e-4), np.log(5e-3), samples))
+    grid = pde.CartesianGrid([[0, 1]], [2 * points], periodic=True)
+    equation = pde.PDE({"u": "-c * d_dx(u) + d * laplace(u)", "c": "0", "d": "0"})
+    fine = [resample(each, 2 * points, axis=1) for each in (initial, speed)]
+    states = [
+        pde.FieldCollection([pde.ScalarField(grid, each) for each in one]) for one in zip(*fine, diffusion, strict=True)
+    ]
+    advance = pde.RungeKuttaSolver(equation, backend="numba").make_stepper(states[0], dt=5e-4)
+    for state in states:
+        advance(state, 0, 0.5)
+    final = np.stack([state[0].data[::2] for state in states])
+    np.savez(folder / "advection.npz", initial=initial, speed=speed, diffusion=diffusion, final=final)
+
+
+def reaction(samples: int, folder: Path, rng: Generator) -> None:
+    r"""Write `reaction.npz`: :math:`\partial_t c = 0.3\,\Delta c + c - c^3` from t = 0 to 2 on a periodic square."""
+    import pde  # noqa: PLC0415 -- only this environment has it
+
+    grid = pde.CartesianGrid([[0, 10.0]] * 2, [32] * 2, periodic=True)
+    initial = 0.5 * random_fields(samples, (32, 32), (True, True), 2.5, 6, rng)
+    solver = pde.EulerSolver(pde.PDE({"c": "0.3 * laplace(c) + c - c**3"}), backend="numba")
+    advance = solver.make_stepper(pde.ScalarField(grid, initial[0]), dt=0.005)
+    final = np.empty_like(initial)
+    for start, end in zip(initial, final, strict=True):
+        state = pde.ScalarField(grid, start)
+        advance(state, 0, 2.0)
+        end[:] = state.data
+    np.savez(folder / "reaction.npz", x=initial, y=final)
+
+
+def neuralop(_: int, folder: Path, __: Generator) -> None:
+    """Copy the Darcy set of neuraloperator's wheel: 1000 training and 50 test samples of 16 x 16 points."""
+    for name in ("darcy_train_16.pt", "darcy_test_16.pt"):
+        with (files("neuralop") / "datasets" / "data" / name).open("rb") as stored, (folder / name).open("wb") as copy:
+            shutil.copyfileobj(stored, copy)
+
+
+def ks(samples: int, folder: Path, _: Generator) -> None:
+    """Write `ks.npz` with `u` [trajectory, 41, 128]: exponax, period 22, 20 steps per frame of 2 units of time.
+
+    Every trajectory begins 200 units of time after five random waves.
+    """
+    import exponax  # noqa: PLC0415 -- only its environment has it
+    import jax  # noqa: PLC0415
+
+    jax.config.update("jax_enable_x64", val=True)  # type: ignore[no-untyped-call] # jax has no annotation there
+    frame = exponax.repeat(exponax.stepper.KuramotoSivashinskyConservative(1, 22.0, 128, 0.1), 20)
+    waves = exponax.ic.RandomTruncatedFourierSeries(1, cutoff=5)
+    start = jax.vmap(lambda key: waves(128, key=key))(jax.random.split(jax.random.PRNGKey(0), samples))
+    settled = jax.jit(jax.vmap(exponax.repeat(frame, 100)))(start)
+    found = jax.jit(jax.vmap(exponax.rollout(frame, 40, include_init=True)))(settled)
+    np.savez(folder / "ks.npz", u=np.asarray(found)[:, :, 0].astype(np.float32))
+
+
+MADE = {each.__name__: each for each in (heat, darcy, advection, reaction, neuralop, ks)}
+
+if __name__ == "__main__":
+    MADE[sys.argv[1]](int(sys.argv[2]), Path(sys.argv[3]), np.random.default_rng(SEED))

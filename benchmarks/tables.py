@@ -1,0 +1,512 @@
+"""The tables of the documentation, made from the committed results: `docs/site/pages.py` puts them into the pages.
+
+A page holds a line `<!-- table: NAME -->`. Results are the JSON files of the runs, and the cards of the models.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.harness import Row
+
+ROOT = Path(__file__).parents[1]
+DOCS, CHECKPOINTS = ROOT / "docs", ROOT / "checkpoints"
+CLOSE = 1.05  # of the least error: what is more exact than that is not worth its time
+README = "summary"  # the table that is written into the README, because a page on GitHub cannot be rendered
+
+Cells = Iterable[Sequence[str]]
+
+
+class Table(NamedTuple):
+    """A table: its title, header and cells, made from a file of results or, without one, from the cards."""
+
+    title: str
+    file: str
+    header: tuple[str, ...]
+    cells: Callable[[Any], Cells]
+
+
+def table(name: str) -> tuple[Sequence[str], Cells]:
+    """Return header and cells of a table.
+
+    Args:
+        name: A key of `TABLES`, or `memorisation EXPERIMENT: QUANTITY`.
+
+    Raises:
+        KeyError: There is no such table.
+    """
+    if name.startswith("memorisation "):
+        return memorisation()[name]
+    found = TABLES[name]
+    return found.header, found.cells(json.loads((DOCS / found.file).read_text()) if found.file else cards())
+
+
+def markdown(header: Sequence[str], cells: Cells) -> str:
+    """Return a table in Markdown."""
+    lines = [header, ["---"] * len(header), *cells]
+    return "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines) + "\n"
+
+
+def write_readme() -> None:
+    """Write the table of the README between its comments."""
+    page, text = ROOT / "README.md", markdown(*table(README))
+    section = re.compile(rf"(<!-- table: {README} -->\n).*?(<!-- end -->)", re.DOTALL)
+    page.write_text(section.sub(lambda match: f"{match[1]}{text}{match[2]}", page.read_text()))
+
+
+def scientific(value: float | None) -> str:
+    """Return an error with three digits."""
+    return "" if value is None else f"{value:.2e}".replace("e-0", "e-") if value else "0"
+
+
+def milliseconds(seconds: float) -> str:
+    """Return milliseconds with two digits, or without decimals and with a separator of thousands."""
+    return f"{1e3 * seconds:,.0f}" if seconds >= 0.01 else f"{1e3 * seconds:.2g}"
+
+
+def square(points: int) -> str:
+    """Return a grid of as many points along both axes."""
+    return f"{points} x {points}"
+
+
+def cards() -> dict[str, Any]:
+    """Return the cards of the released models by name."""
+    return {path.parent.name: json.loads(path.read_text()) for path in sorted(CHECKPOINTS.glob("*/card.json"))}
+
+
+# Error against time.
+
+
+def beside(rows: Sequence[Row]) -> Iterator[tuple[Row, list[Row]]]:
+    """Yield each network with the methods on the same input."""
+    for network in (row for row in rows if row["method"] == "network"):
+        same = [row for row in rows if (row["model"], row["input"]) == (network["model"], network["input"])]
+        yield network, [row for row in same if row is not network]
+
+
+def baseline(network: Row, methods: Sequence[Row]) -> Row:
+    """Return the fastest classical method that is as accurate as the network, or else nearly the most accurate one."""
+    enough = max(network["error"], CLOSE * min(row["error"] for row in methods))
+    return min((row for row in methods if row["error"] <= enough), key=lambda row: float(row["seconds"]))
+
+
+def summary(found: Row) -> Cells:
+    """Return each network beside the best classical method at its accuracy."""
+    for network, methods in beside(found["rows"]):
+        best = baseline(network, methods)
+        own = (scientific(network["error"]), milliseconds(network["seconds"]))
+        other = (best["method"], scientific(best["error"]), milliseconds(best["seconds"]))
+        yield (network["model"], network["input"], str(network["fields"]), *own, *other)
+
+
+def methods(found: Row) -> Cells:
+    """Return a row per method, with the fastest one that is both faster and more accurate."""
+    for row in found["rows"]:
+        same = [each for each in found["rows"] if (each["model"], each["input"]) == (row["model"], row["input"])]
+        better = [each for each in same if each["seconds"] < row["seconds"] and each["error"] < row["error"]]
+        winner = min(better, key=lambda each: float(each["seconds"]), default={"method": ""})["method"]
+        error = f"{row['error']:.2e} ± {row['standard_error']:.0e}"
+        yield row["model"], row["input"], row["method"], str(row["fields"]), error, milliseconds(row["seconds"]), winner
+
+
+def breakeven(found: Row) -> Cells:
+    """Return after how many solves data and training are repaid, at equal accuracy.
+
+    Where no method is as accurate on the network's input, one sees a finer input. The inversion is the only method for
+    its problem, and less exact.
+    """
+    for network, same in beside(found["rows"]):
+        others = [row for row in found["rows"] if row["model"] == network["model"] and row["method"] != "network"]
+        exact = [row for row in same if row["error"] <= network["error"]]
+        finer = [row for row in others if row["error"] <= network["error"]]
+        best = min(exact or finer or same, key=lambda row: float(row["seconds"]))
+        name = best["method"] if best["input"] == network["input"] else f"{best['method']}, {best['input']}"
+        cost, saved = found["costs"][network["model"]], best["seconds"] - network["seconds"]
+        solves = f"{(cost['data'] + cost['training']) / saved:,.0f}" if saved > 0 else "never"
+        spent = (f"{cost[part] / 60:.0f}" for part in ("data", "training"))
+        yield (network["model"], network["input"], name, scientific(best["error"]), *spent, solves)
+
+
+# The service and derivatives.
+
+
+def service(found: Row) -> Cells:
+    """Return a row per load and route."""
+    for row in found["rows"]:
+        cuts = (f"{1e3 * cut:.0f}" for cut in row["percentiles"])
+        yield (str(row["in_flight"]), row["route"], f"{row['fields_per_second']:.1f}", *cuts, str(row["refused"]))
+
+
+def overhead(found: Row) -> Cells:
+    """Return a row per grid and route to the identity model, beside Triton's own."""
+    for row in found["rows"]:
+        [direct] = [each for each in found["rows"] if (each["grid"], each["route"]) == (row["grid"], "Triton, gRPC")]
+        more = f"{1e3 * (row['p50'] - direct['p50']):.2f}"
+        yield square(row["grid"]), row["route"], f"{1e3 * row['p50']:.2f}", f"{1e3 * row['p95']:.2f}", more
+
+
+def derivatives(found: Row) -> Cells:
+    """Return a row per model and input."""
+    for row in found["rows"]:
+        times = [f"{1e3 * row[kind]:.1f}" for kind in ("prediction", "gradient", "tangent")]
+        yield (row["model"], row["input"], *times, f"{row['gradient'] / row['prediction']:.1f}")
+
+
+# What is known about errors.
+
+
+def families(found: Row) -> Cells:
+    """Return a row per family: errors at 141 x 141, and the extremes of the bounds over all grids."""
+    for family in dict.fromkeys(row["family"] for row in found["rows"]):
+        rows = [row for row in found["rows"] if row["family"] == family]
+        shown = next(row for row in rows if row["grid"] == 141)
+        quotients = f"{min(row['closest'] for row in rows):.2f} to {max(row['loosest'] for row in rows):.2f}"
+        covered, outside = (statistics.fmean(row[key] for row in rows) for key in ("covered", "outside"))
+        errors = (f"{shown[key]:.1e}" for key in ("finite_volumes", "error", "bound"))
+        yield (family, *errors, quotients, f"{covered:.2f}", f"{outside:.2f}")
+
+
+def tolerance(found: Row) -> Cells:
+    """Return a row per grid and response."""
+    for row in found["rows"]:
+        bound = "" if row["bound"] is None else f"{row['bound']:.1e}"
+        yield square(row["grid"]), row["method"], bound, scientific(row["error"]), milliseconds(row["seconds"])
+
+
+def calibration(found: Row) -> Cells:
+    """Return a row per model and grid: how estimates and novelty do on test fields."""
+    for name, card in found.items():
+        for row in card.get("calibration", {}).get("test", ()):
+            known = ["", "", ""]
+            if "coverage" in row:
+                errors = (scientific(row[key]) for key in ("mean_estimate", "mean_error"))
+                known = [f"{row['coverage']:.2f}", *errors]
+            yield (name, case(row), str(row["fields"]), *known, f"{row['outside']:.2f}")
+
+
+def foreign(found: Row) -> Cells:
+    """Return the shares of foreign families that each model finds outside."""
+    for name, card in found.items():
+        if "calibration" in card:
+            yield (name, *(f"{share:.2f}" for share in card["calibration"]["foreign"].values()))
+
+
+def case(row: Row) -> str:
+    """Return the grid of a card's row, and the noise, source or conditions where there were any."""
+    noise = f", {100 * row['noise']:g} % noise" if row.get("noise") else ""
+    source = f", {row['source']} source" if "source" in row else ""
+    return (
+        " x ".join(map(str, row["grid"])) + noise + source + (f", {row['conditions']}" if "conditions" in row else "")
+    )
+
+
+# Accuracy.
+
+
+def accuracy(found: Row) -> Cells:
+    """Return a row per released model of fields and grid, beside the classical solver."""
+    for name, card in found.items():
+        if "errors" in card and "rollout" not in card:
+            for network, solver in paired(card):
+                yield (name, *network, *solver)
+
+
+def paired(card: Row) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """Yield the figures of a network on each grid, and those of the solver."""
+    classical = {case(row): row for row in card.get("classical", ())}
+    for row in card["errors"]:
+        other = classical.get(case(row), {})
+        spread, median, worst = (scientific(row.get(key)) for key in ("standard_error", "median", "worst"))
+        own = (case(row), str(row["fields"]), scientific(row["relative_l2"]), spread, median, worst, spent(row))
+        yield own, (scientific(other.get("relative_l2")), spent(other))
+
+
+def spent(row: Row) -> str:
+    """Return the milliseconds of a card's row."""
+    value = row.get("milliseconds")
+    return "" if value is None else f"{value:.{0 if value >= 10 else 1}f}"
+
+
+def neuralop(found: Row) -> Cells:
+    """Return the card of a model of neuraloperator's data set."""
+    for network, solver in paired(found):
+        yield (*network, *solver)
+
+
+def ablation(found: Row) -> Cells:
+    """Return a row per change of a recipe."""
+    for row in found["rows"]:
+        errors = (scientific(row[key]) for key in ("relative_l2", "worst", "relative_h1"))
+        yield (row["change"], f"{row['parameters']:,}", *errors, f"{row['seconds'] / 60:.0f}")
+
+
+def training(found: Row) -> Cells:
+    """Return what the training of each released model of fields and trajectories took."""
+    for name, card in found.items():
+        run = card["training"]
+        if run["epochs"] and "fields" in run:
+            parameters = f"{card['checkpoint']['parameters']:,}"
+            minutes = f"{run['seconds'] / 60:.0f}"
+            yield name, parameters, f"{run['fields']:,}", str(run["epochs"]), minutes, run.get("processor", "")
+
+
+# Trained comparisons.
+
+
+def own_data(found: Row) -> Cells:
+    """Return a row per problem and network: means over the seeds, after the longest trainings."""
+    finals = [row for row in found["rows"] if row["training"]["split"] == "test"]
+    most = max(row["training"]["seconds"] for row in finals)
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in (each for each in finals if each["training"]["seconds"] == most):
+        groups.setdefault((row["training"]["problem"], row["training"]["title"]), []).append(row["result"])
+    order = ("FNO", "U-Net", "Petrov", "Petrov without attention")
+    problems = list(dict.fromkeys(problem for problem, _ in groups))
+    for problem, title in sorted(groups, key=lambda key: (problems.index(key[0]), order.index(key[1]))):
+        results = groups[problem, title]
+        mean, spread, epochs = (
+            statistics.fmean(each[key] for each in results) for key in ("error", "standard_error", "epochs")
+        )
+        fno = statistics.fmean(each["error"] for each in groups[problem, "FNO"])
+        facts = (f"{mean / fno:.2f}", f"{results[0]['parameters']:,}", f"{epochs:.0f}")
+        yield (problem, title, f"{mean:.2e} ± {spread:.0e}", str(len(results)), *facts)
+
+
+def tuning(found: Row) -> Cells:
+    """Return the candidate of the least validation error per problem and network."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in found["rows"]:
+        if row["training"]["split"] == "validation":
+            groups.setdefault((row["training"]["problem"], row["training"]["title"]), []).append(row)
+    for (problem, title), rows in groups.items():
+        best = min(rows, key=lambda row: float(row["result"]["error"]))
+        chosen = best["training"]["candidate"]
+        text = ", ".join(
+            f"{key.replace('_', ' ')} {value}" for key, value in (chosen["sizes"] | chosen["settings"]).items()
+        )
+        yield problem, title, text, f"{best['result']['error']:.2e}", str(len(rows)), f"{best['training']['seconds']:g}"
+
+
+def attention_types(found: Row) -> Cells:
+    """Return a row per type of attention that has as many seeds as any other; costs are medians over its seeds."""
+    groups: dict[str, list[Row]] = {}
+    for row in found["rows"]:
+        groups.setdefault(row["attention"], []).append(row)
+    seeds = max(map(len, groups.values()))
+
+    def score(value: float | None, metric: str) -> str:
+        return "" if value is None else f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.2e}"
+
+    for kind, rows in groups.items():
+        if len(rows) == seeds:
+            metric, scores = rows[0]["metric"], [row["score"] for row in rows]
+            mean, spread = statistics.mean(scores), statistics.stdev(scores) if seeds > 1 else None
+            costs = (statistics.median(row[key] for row in rows) for key in ("step_milliseconds", "peak_megabytes"))
+            figures = (*(score(each, metric) for each in (mean, spread)), f"{rows[0]['parameters']:,}")
+            yield (kind, str(seeds), *figures, *(f"{cost:.0f}" for cost in costs))
+
+
+def own_trajectories(found: Row) -> Cells:
+    """Return a row per network that was trained on exponax's trajectories."""
+    for row in found["own"]:
+        errors = (f"{row['errors'][frame - 1]:.2g}" for frame in (1, 10, 20, 40))
+        yield (row["network"], f"{row['parameters']:,}", f"{row['seconds']:g}", *errors)
+
+
+def rollouts(name: str) -> Callable[[Row], Cells]:
+    """Return the table of a released model: of its solver's settings those that no cheaper one beats."""
+
+    def cells(found: Row) -> Cells:
+        def is_setting(row: Row) -> bool:
+            return str(row["method"]).startswith("solver,")
+
+        rows = [row for row in found[name] if not is_setting(row)]
+        best = 1.0  # a solver that overflows is not shown
+        for row in sorted(filter(is_setting, found[name]), key=lambda row: float(row["milliseconds"])):
+            if row["errors"][0] < best:
+                best = row["errors"][0]
+                rows.append(row)
+        for row in rows:
+            errors = (f"{row['errors'][n - 1]:.2g} ± {row['standard_errors'][n - 1]:.1g}" for n in (1, 5, 10, 20))
+            yield (row["method"], f"{row['milliseconds']:.3g}" if row["milliseconds"] else "", *errors)
+
+    return cells
+
+
+def inversion(found: Row) -> Cells:
+    """Return means over the cases, a row per prior and method."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in found["rows"]:
+        groups.setdefault((row["prior"], row["method"]), []).append(row)
+    for names, rows in groups.items():
+        spread = statistics.stdev(row["error"] for row in rows) / len(rows) ** 0.5 if len(rows) > 1 else 0.0
+        mean = {key: statistics.fmean(row[key] for row in rows) for key in rows[0] if key not in {"prior", "method"}}
+        figures = (f"{mean['coverage']:.2f}", f"{mean['iterations']:.0f}", f"{mean['seconds']:.1f}")
+        yield (*names, f"{mean['error']:.3f} ± {spread:.3f}", f"{mean['optimum']:.3f}", *figures)
+
+
+# Profiles of attention.
+
+
+def claims(found: Row) -> Cells:
+    """Return the paper's claims beside what was measured."""
+    from benchmarks import profile  # noqa: PLC0415 -- imports torch
+
+    for row in profile.claims(found["rows"]):
+        scale, unit = (1e-6, "MB") if row["unit"] == "less" else (1e3, "ms")
+        costs = (
+            f"{row[k]}: {scale * cost:.0f} {unit}" for k, cost in zip(("form", "baseline"), row["costs"], strict=True)
+        )
+        yield (row["title"], f"{row['length']:,}", *costs, f"{row['found']:.0%} {row['unit']}", row["published"])
+
+
+def costs(found: Row) -> Cells:
+    """Return time and memory of a step per form at the largest length, and their growth."""
+    from benchmarks import profile  # noqa: PLC0415 -- imports torch
+
+    longest, grown = max(row["length"] for row in found["rows"]), profile.growth(found["rows"])
+    for row in (each for each in found["rows"] if each["length"] == longest and each["skipped"] is None):
+        figures = {cost: of(row) for cost, of in profile.COSTS.items()}
+        powers = ", ".join(f"n^{power:.2f}" for power in grown[row["subject"], row["form"]].values())
+        times = (f"{1e3 * figures[cost]:.0f}" for cost in ("forward", "backward"))
+        yield (row["form"], f"{longest:,}", *times, f"{figures['memory'] / 1e6:.0f}", powers)
+
+
+def memorisation() -> dict[str, tuple[Sequence[str], Cells]]:
+    """Return all tables of the experiments on memorisation, by their names on the page."""
+    from training.memorisation.cells import cells  # noqa: PLC0415 -- imports torch
+    from training.memorisation.record import Record  # noqa: PLC0415
+
+    records = [Record.model_validate_json(path.read_text()) for path in sorted((DOCS / "memorisation").glob("*.json"))]
+    return {f"memorisation {each.experiment}: {found.what}": found[1:] for each in records for found in cells(each)}
+
+
+GRID = ("grid", "fields", "relative L2", "standard error", "median", "worst", "ms", "solver's L2", "solver's ms")
+ROLLOUT = ("method", "milliseconds per frame", "frame 1", "frame 5", "frame 10", "frame 20")
+TYPES = ("attention", "seeds", "score", "spread", "parameters", "step in ms", "peak in MB")
+STEP = ("attention", "tokens", "forward ms", "backward ms", "peak MB", "forward, backward and memory grow as")
+METHODS, TRAJECTORIES, OWN = "bench/methods.json", "trajectories.json", "own-data.json"
+
+TABLES = {
+    README: Table(
+        "Networks and the best classical methods",
+        METHODS,
+        ("model", "input", "fields", "network error", "network ms", "baseline", "baseline error", "baseline ms"),
+        summary,
+    ),
+    "methods": Table(
+        "Error against time",
+        METHODS,
+        ("model", "input", "method", "fields", "error", "ms", "dominated by"),
+        methods,
+    ),
+    "breakeven": Table(
+        "Break-even",
+        METHODS,
+        ("model", "input", "solver", "solver error", "data, min", "training, min", "solves to repay"),
+        breakeven,
+    ),
+    "accuracy": Table("Accuracy of the released models", "", ("model", *GRID), accuracy),
+    "training": Table(
+        "Trainings of the released models",
+        "",
+        ("model", "parameters", "samples", "epochs", "minutes of one core", "processor"),
+        training,
+    ),
+    "ablation": Table(
+        "Ablation of a Darcy network",
+        "ablation.json",
+        ("change", "parameters", "relative L2", "worst", "gradient", "minutes"),
+        ablation,
+    ),
+    "neuralop": Table("neuraloperator's data set", "neuralop.json", GRID, neuralop),
+    "calibration": Table(
+        "Estimates and novelty on test fields",
+        "",
+        ("model", "grid", "fields", "error below estimate", "mean estimate", "mean error", "outside"),
+        calibration,
+    ),
+    "families": Table(
+        "Bounds and estimates of darcy by family",
+        "bench/families.json",
+        (
+            "family",
+            "finite volumes",
+            "darcy",
+            "largest bound",
+            "bound divided by distance",
+            "below the estimate",
+            "outside",
+        ),
+        families,
+    ),
+    "tolerance": Table(
+        "What a smaller bound costs", "bench/tolerance.json", ("grid", "response", "bound", "error", "ms"), tolerance
+    ),
+    "derivatives": Table(
+        "The cost of derivatives",
+        "bench/derivatives.json",
+        (
+            "model",
+            "input",
+            "prediction, ms",
+            "value and gradient, ms",
+            "value and tangent, ms",
+            "gradient / prediction",
+        ),
+        derivatives,
+    ),
+    "inversion": Table(
+        "Inversion from sensors",
+        "inversion.json",
+        ("permeability", "forward model", "error of the mean", "of the optimum", "coverage of 90 %", "steps", "s"),
+        inversion,
+    ),
+    "own-data": Table(
+        "Networks on other projects' data",
+        OWN,
+        ("problem", "network", "test error", "seeds", "relative to FNO", "parameters", "epochs"),
+        own_data,
+    ),
+    "own-data-tuning": Table(
+        "The tuning of FNO and U-Net",
+        OWN,
+        ("problem", "network", "chosen", "validation error", "of candidates", "processor s each"),
+        tuning,
+    ),
+    "trajectories": Table(
+        "Networks on exponax's trajectories",
+        TRAJECTORIES,
+        ("network", "parameters", "processor seconds", "frame 1", "frame 10", "frame 20", "frame 40"),
+        own_trajectories,
+    ),
+    "kuramoto_sivashinsky": Table("Kuramoto-Sivashinsky", TRAJECTORIES, ROLLOUT, rollouts("kuramoto_sivashinsky")),
+    "navier_stokes": Table("Navier-Stokes", TRAJECTORIES, ROLLOUT, rollouts("navier_stokes")),
+    "service": Table(
+        "Throughput of the service and of others",
+        "bench/service.json",
+        ("in flight", "route", "fields/s", "p50 ms", "p95 ms", "p99 ms", "refused"),
+        service,
+    ),
+    "overhead": Table(
+        "The overhead of the gateway",
+        "bench/overhead.json",
+        ("grid", "route to the identity model", "p50 ms", "p95 ms", "more than Triton, ms"),
+        overhead,
+    ),
+    "attention": Table("The cost of attention types", "bench/attention.json", STEP, costs),
+    "claims": Table(
+        "The paper's claims about cost",
+        "bench/attention.json",
+        ("claim", "tokens", "form", "baseline", "measured", "published"),
+        claims,
+    ),
+    "lengths": Table("The cost of trained kernels", "research/lengths.json", STEP, costs),
+    "listops": Table("Attention types on ListOps", "research/listops.json", TYPES, attention_types),
+    "darcy": Table("Attention types on Darcy's flow", "research/darcy.json", TYPES, attention_types),
+}

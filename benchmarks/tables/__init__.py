@@ -1,1 +1,0 @@
-"""The tables of `make bench` that compare networks, training steps and solvers: one table per file."""

@@ -1,1 +1,0 @@
-"""The tables that compare networks with classical methods at equal accuracy."""

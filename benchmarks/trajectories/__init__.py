@@ -1,1 +1,0 @@
-"""The comparison on trajectories that another project's solver made: from a file to rollouts, beside FNO."""

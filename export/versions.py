@@ -1,0 +1,261 @@
+"""Build a version of a model or of a graph beside it: write the graph, compare it with its network, describe it.
+
+.. code-block:: text
+
+    model_repository/
+      darcy/              1/{model.onnx, card.json, certificate.json, examples.safetensors}   the network
+      darcy_torchscript/  1/{model.pt, …}               the same in TorchScript, where the recipe lists it
+      darcy_refined/      1/{model.onnx, card.json, certificate.json}   more iterations, for small tolerances
+      darcy_vjp/          1/{model.onnx, …}             products with its Jacobian; and darcy_jvp/
+
+A graph beside a model is a *companion*: a model of its own, whose versions have the numbers of the model's. `build`
+makes and certifies all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict
+from importlib.metadata import version as installed
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+
+import onnx
+import torch
+
+from export import parity, probes
+from export.card import ROLLOUT, card
+from export.derivatives import agreement
+from export.derivatives.agreement import Derivative
+from export.derivatives.differentiate import differentiate
+from export.derivatives.rollouts import differentiate_rollout
+from export.derivatives.signatures import KINDS, Kind
+from export.derivatives.signatures import signature_of as signature_of_product
+from export.graphs import to_onnx, to_torchscript
+from export.graphs.deployable import Deployable, shape_checks_off
+from export.layout import CARD, CERTIFICATE, sha256
+from training import examples
+from training.files import write_json
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch import nn
+
+    from export.signature import Signature
+    from training.checkpoint import Checkpoint
+
+Companion = Kind | Literal["refined"]
+REFINED: Literal["refined"] = "refined"
+COMPANIONS: tuple[Companion, ...] = (*KINDS, REFINED)
+
+#: Each format's suffix to the model's name, and the module that writes and reads it.
+FORMATS: dict[str, tuple[str, ModuleType]] = {"onnx": ("", to_onnx), "torchscript": ("_torchscript", to_torchscript)}
+ONNX = "onnx"  # the format of companions; every recipe has it
+
+#: Packages whose arithmetic was compared.
+SOFTWARE = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy")
+#: Keys of a model's card that its companions do not have, and what is appended to its title.
+MODEL_ONLY = ("formats", "calibration")
+NOT_DIFFERENTIATED = ("parameters", "quality", "frames", *ROLLOUT)
+TITLES: dict[Companion, str] = {
+    "vjp": "vector-Jacobian product",
+    "jvp": "Jacobian-vector product",
+    REFINED: "more iterations",
+}
+
+
+def companions(checkpoint: Checkpoint, signature: Signature) -> tuple[Companion, ...]:
+    """Return what is published beside a model; one of sequences has no derivatives."""
+    kinds = () if signature.vocabulary else KINDS
+    return (*kinds, *((REFINED,) if checkpoint.refined is not None else ()))
+
+
+def signature_of(companion: Companion, model: Signature) -> Signature:
+    """Return the signature of a companion of a model."""
+    return model if companion == REFINED else signature_of_product(companion, model)
+
+
+def build(
+    checkpoint: Checkpoint,
+    signature: Signature,
+    folder: Path,
+    *,
+    format_: str = ONNX,
+    companion: Companion | None = None,
+    model: Path | None = None,
+) -> None:
+    """Write a version into a folder that does not exist, and compare it with its network.
+
+    Args:
+        checkpoint: What is published.
+        signature: The signature of the model.
+        folder: `<name>/<number>`, the version folder.
+        format_: The format of the graph.
+        companion: Which companion; None for the model itself.
+        model: The version folder of the model, for a companion.
+
+    Raises:
+        CardError: The checkpoint's card lacks what was measured.
+        GraphError: The graph cannot be made, or does not run anywhere.
+        ParityError: It differs from the network by more than the tolerance, or padding changes its outputs.
+    """
+    name, number, writer = folder.parent.name, int(folder.name), FORMATS[format_][1]
+    artefact, base = folder / writer.FILE, None if model is None else model / to_onnx.FILE
+    folder.mkdir(parents=True)
+    if base is None or companion is None:
+        writer.write(Deployable(checkpoint.deployed, signature.argument_names), signature, artefact)
+        described = card(checkpoint, name, number, format_)
+    else:
+        artefact.write_bytes(companion_graph(checkpoint, signature, companion, onnx.load(base)))
+        described = companion_card(
+            card(checkpoint, base.parent.parent.name, number, format_), companion, signature_of(companion, signature)
+        )
+    run, operators = writer.read(artefact)
+    like = probes.statistics(checkpoint.examples, signature)
+    if companion in KINDS:
+        evidence = derivative_evidence(run, companion, checkpoint.operator, signature, like)
+    else:
+        network = checkpoint.deployed if companion is None else refined(checkpoint)
+        evidence = network_evidence(run, network, signature, like)
+    certificate = {
+        **{key: described[key] for key in ("model", "version", "format")},
+        "artefact": {"file": artefact.name, "sha256": sha256(artefact), "bytes": artefact.stat().st_size},
+        "checkpoint": {"sha256": described["checkpoint"]["sha256"]},
+        "opset": to_onnx.OPSET if format_ == ONNX else None,
+        "operators": operators,
+        "software": {package: installed(package) for package in SOFTWARE},
+        **evidence,
+        **({} if base is None else made_of_model(companion, sha256(base))),
+    }
+    write_json(folder / CARD, described, finite=True)
+    write_json(folder / CERTIFICATE, certificate, finite=True)
+    if companion is None and checkpoint.examples is not None:
+        shutil.copyfile(checkpoint.examples, folder / examples.FILE)
+
+
+def made_of_model(companion: Companion | None, digest: str) -> dict[str, Any]:
+    """Return what a companion's certificate says of the graph that it belongs to."""
+    if companion == REFINED:
+        return {"refinement": {"sha256": digest}}
+    return {"derivative": {"kind": companion, "sha256": digest}}
+
+
+def belongs(folder: Path, model: Path) -> bool:
+    """Return whether a companion's version is whole, and was made of this version of its model."""
+    try:
+        certified = json.loads((folder / CERTIFICATE).read_text())
+        of = certified.get("refinement") or certified["derivative"]
+        whole = certified["artefact"]["sha256"] == sha256(folder / to_onnx.FILE)
+        return bool(whole and of["sha256"] == sha256(model / to_onnx.FILE))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def companion_graph(
+    checkpoint: Checkpoint, signature: Signature, companion: Companion, model: onnx.ModelProto
+) -> bytes:
+    """Return the bytes of a companion's graph; `model` is the model's own.
+
+    Raises:
+        GraphError: An operator of the graph has no known derivative.
+    """
+    if companion == REFINED:
+        with TemporaryDirectory() as aside:
+            path = Path(aside) / to_onnx.FILE
+            to_onnx.write(Deployable(refined(checkpoint), signature.argument_names), signature, path)
+            return path.read_bytes()
+    described = signature_of(companion, signature)
+    if signature.frames is not None:
+        made = differentiate_rollout(model, companion, signature)
+    else:
+        made = differentiate(model, companion, described)
+    onnx.checker.check_model(made, full_check=True)
+    to_onnx.check(made, described)
+    return made.SerializeToString(deterministic=True)
+
+
+def companion_card(card: dict[str, Any], companion: Companion, signature: Signature) -> dict[str, Any]:
+    """Return the card of a companion; `card` is the model's, `signature` the companion's."""
+    dropped = (*MODEL_ONLY, *(() if companion == REFINED else NOT_DIFFERENTIATED))
+    own = {key: value for key, value in card.items() if key not in dropped} | {
+        "model": f"{card['model']}_{companion}",
+        "title": f"{card['title']}: {TITLES[companion]}",
+        "product": {"of": card["model"], "kind": companion},
+    }
+    if companion == REFINED:
+        return own
+    tensors = {
+        "inputs": [spec.model_dump(mode="json") for spec in signature.inputs],
+        "parameters": [spec.model_dump(mode="json") for spec in signature.parameters],
+        "frames": signature.frames and signature.frames.model_dump(mode="json"),
+        "outputs": [spec.model_dump(mode="json") for spec in signature.outputs],
+    }
+    return own | {key: value for key, value in tensors.items() if value}
+
+
+def refined(checkpoint: Checkpoint) -> nn.Module:
+    """Return the network with more iterations.
+
+    Raises:
+        ValueError: The operator offers none.
+    """
+    network = checkpoint.refined
+    if network is None:
+        raise ValueError(f"expected an operator with more iterations but {checkpoint.problem.name!r} has none")
+    return network
+
+
+def network_evidence(
+    run: parity.Graph, network: nn.Module, signature: Signature, like: probes.Statistics
+) -> dict[str, Any]:
+    """Compare a graph with its network, and return what the certificate says of it.
+
+    Raises:
+        ParityError: It differs by more than the tolerance, or padding changes its outputs.
+    """
+    comparisons = parity.compare(run, network, signature, like)
+    parity.gate(comparisons)
+    padding = parity.padding(run, signature) if signature.vocabulary else None
+    parity.gate_padding(padding or [])
+    largest = {kind: max(getattr(one, kind).relative_l2 for one in comparisons) for kind in ("float32", "float64")}
+    return {
+        "tolerance": parity.TOLERANCE,
+        "comparisons": [{**asdict(one), "shape": list(one.shape)} for one in comparisons],
+        "worst": largest,
+        **({} if padding is None else {"padding": [{**asdict(one), "shape": list(one.shape)} for one in padding]}),
+    }
+
+
+def derivative_evidence(
+    run: parity.Graph, kind: Kind, network: nn.Module, signature: Signature, like: probes.Statistics
+) -> dict[str, Any]:
+    """Compare a derivative's graph with automatic differentiation, and return what the certificate says of it.
+
+    Raises:
+        ParityError: It differs by more than the tolerance.
+    """
+    single, double = (
+        Derivative(kind, signature, without_quality(network, signature, dtype), dtype)
+        for dtype in (torch.float32, torch.float64)
+    )
+    with shape_checks_off():
+        compared = agreement.compare(run, single, double, like)
+        difference = agreement.central_difference(double, like)
+    agreement.gate(compared, difference)
+    rows = [{key: value for key, value in asdict(one).items() if value is not None} for one in compared]
+    return {
+        "tolerance": agreement.TOLERANCE,
+        "comparisons": [row | {"shape": list(row["shape"])} for row in rows],
+        "central_difference": difference,
+    }
+
+
+def without_quality(network: nn.Module, signature: Signature, dtype: torch.dtype) -> nn.Module:
+    """Return a network as it is exported, without its quality outputs."""
+    deployed: Any = Deployable(network, signature.argument_names, dtype)
+    deployed.forward = deployed.operator.forward
+    found: nn.Module = deployed
+    return found

@@ -1,0 +1,599 @@
+"""UM-Bridge 1.0 under `/umbridge`: models for uncertainty quantification, which are functions of vectors.
+
+    POST /Evaluate       {"name", "config", "input": [[…], …]}                     the output vectors
+    POST /Gradient       {… "outWrt", "inWrt", "sens": […]}                        sens^T J
+    POST /ApplyJacobian  {… "outWrt", "inWrt", "vec": […]}                         J vec
+
+A model is one of the repository, where a field is a vector in C order (`FieldModel`), or a composite of `physics`: a
+few numbers in, a few out, and a served model in the middle (`CompositeModel`). A call has one sample; calls of many
+clients run together as one batch, as those of all other routes do. A request is checked in the order that the
+protocol's conformity suite expects: the model, what it supports, then configuration and vectors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import orjson
+from fastapi import APIRouter, Request, Response
+from pydantic import Field, ValidationError
+
+from physics.posterior.composite import composites
+from serving.auth.keys import Scope
+from serving.catalogue.card import FRAME, Card, Tensor
+from serving.codecs import json_arrays, negotiation
+from serving.codecs.arrays import Arrays
+from serving.document import Document
+from serving.errors import Problem
+from serving.http import body
+from serving.http.authorisation import requires
+from serving.http.direct_route import DirectRoute
+from serving.predict import Prediction, offload
+from serving.quality import Outside, Policy
+from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from starlette.datastructures import State
+
+    from physics.posterior.composite import Composite, Composition
+    from serving.catalogue.card import Kind, Parameter
+    from serving.predict import Successor
+
+    Vector = NDArray[Any]  # of real numbers
+    Shape = tuple[int, ...]
+
+PREFIX = "/umbridge"
+VERSION = 1.0
+EVALUATE, GRADIENT, APPLY_JACOBIAN, APPLY_HESSIAN = "Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"
+PRODUCTS: dict[str, Kind] = {GRADIENT: "vjp", APPLY_JACOBIAN: "jvp"}
+SHORT = 2**18  # bytes of a body without vectors
+MOST = 1024  # members of a configuration, and of each of them
+FIELD_OPTIONS = frozenset({"grid", "version"})  # of a composite, beside its own
+
+Points = Annotated[int, Field(strict=True, ge=1, lt=2**31)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Several = Field(min_length=1, max_length=64)
+
+
+class Config(Document):
+    """The member `config` of a request for a field model.
+
+    Attributes:
+        grid: Points per axis, one number for all axes or one for each; by default the smallest grid of the card.
+        inputs: The inputs and parameters that are vectors, in order; by default those without a default.
+        parameters: Numbers for others: a constant field, or the value of a parameter.
+        version: The version of the model; by default the newest.
+        frames: Frames of a trajectory.
+        tolerance: As in `predict`, for evaluations.
+        outside: As in `predict`, for evaluations.
+    """
+
+    grid: Points | Annotated[tuple[Points, ...], Several] | None = None
+    inputs: Annotated[tuple[str, ...], Several] | None = None
+    parameters: Annotated[dict[str, Number], Field(max_length=64)] = Field(default={})
+    version: Points | None = None
+    frames: Points | None = None
+    tolerance: Annotated[Number, Field(gt=0)] | None = None
+    outside: Outside = "answer"
+
+    @property
+    def policy(self) -> Policy:
+        """What the caller wants where an output may not be accurate enough."""
+        return Policy(self.tolerance, self.outside, frames=self.frames)
+
+
+@dataclass(frozen=True)
+class FieldModel:
+    """A model of the repository on a grid, and its derivatives.
+
+    Attributes:
+        service: The parts of the gateway.
+        state: The request's id, and the caller, who pays.
+        card: The card of the model.
+        product: The card of the derivative; None for evaluations.
+        config: The configuration.
+        grid: Points per axis.
+        arguments: The inputs and parameters that are vectors.
+    """
+
+    service: Service
+    state: State
+    card: Card
+    product: Card | None
+    config: Config
+    grid: Shape
+    arguments: tuple[Tensor | Parameter, ...]
+
+    @property
+    def input_sizes(self) -> list[int]:
+        """The size of each input vector."""
+        return [math.prod(self._shape(argument)) for argument in self.arguments]
+
+    @property
+    def output_sizes(self) -> list[int]:
+        """The size of each output vector."""
+        return [math.prod(self._shape(tensor)) for tensor in self.card.outputs]
+
+    async def evaluate(self, inputs: Sequence[Vector]) -> list[Vector]:
+        """Return the output vectors."""
+        successor = self.service.catalogue.successor if self.config.version is None else None
+        wanted = self._prediction(self.card, self.config.policy, successor)
+        found = await self.service.predictor.predict(wanted, Arrays(self._arrays(inputs)))
+        return [found[tensor.name].reshape(-1) for tensor in self.card.outputs]
+
+    async def gradient(self, output: int, by: int, inputs: Sequence[Vector], sensitivity: Vector) -> Vector:
+        """Return the transpose of the Jacobian of one output by one input, times the sensitivity of the output."""
+        tensor, argument = self.card.outputs[output], self.arguments[by]
+        found = await self._product(inputs, f"cotangents.{tensor.name}", sensitivity.reshape(self._shape(tensor)))
+        return found[f"gradients.{argument.name}"].reshape(-1)
+
+    async def apply_jacobian(self, output: int, by: int, inputs: Sequence[Vector], direction: Vector) -> Vector:
+        """Return the Jacobian of one output by one input, times a direction of the input."""
+        return (await self.linearise(output, by, inputs, direction))[1]
+
+    async def linearise(
+        self, output: int, by: int, inputs: Sequence[Vector], direction: Vector
+    ) -> tuple[Vector, Vector]:
+        """Return one output, and its derivative along a direction of one input."""
+        name, argument = self.card.outputs[output].name, self.arguments[by]
+        found = await self._product(inputs, f"tangents.{argument.name}", self._array(argument, direction))
+        return found[name].reshape(-1), found[f"tangents.{name}"].reshape(-1)
+
+    async def _product(self, inputs: Sequence[Vector], name: str, vector: Vector) -> Mapping[str, Vector]:
+        if self.product is None:
+            raise Problem("not-differentiable", f'"{self.card.model}" was not configured for derivatives')
+        policy = self.config.policy
+        # As many frames as the outputs have: a product has fewer by default.
+        wanted = self._prediction(self.product, policy.asking(policy.count(self.card)))
+        return await self.service.predictor.predict(wanted, Arrays(self._arrays(inputs) | {name: vector}))
+
+    def _prediction(self, card: Card, policy: Policy, successor: Successor | None = None) -> Prediction:
+        return Prediction(card, self.state.request_id, self.state.caller, policy, successor=successor)
+
+    def _arrays(self, vectors: Sequence[Vector]) -> dict[str, NDArray[Any]]:
+        """Return one sample of the model's inputs; what has a default may be missing."""
+        known = {argument.name: argument for argument in self.card.arguments}
+        sent = {argument.name: vector for argument, vector in zip(self.arguments, vectors, strict=True)}
+        for name, value in self.config.parameters.items():
+            sent[name] = np.full(math.prod(self._shape(known[name])), value)
+        return {name: self._array(known[name], vector) for name, vector in sent.items()}
+
+    def _array(self, argument: Tensor | Parameter, vector: Vector) -> NDArray[Any]:
+        return vector.reshape(self._shape(argument) if isinstance(argument, Tensor) else ())
+
+    def _shape(self, argument: Tensor | Parameter) -> Shape:
+        """Return the shape of one sample; a parameter is a vector of one number."""
+        found = shape(self.card, argument, self.grid, self.config.policy.count(self.card))
+        if found is None:
+            raise Problem("invalid-parameter", f"the size of {argument.name} is known only once it is computed")
+        return found
+
+
+@dataclass(frozen=True)
+class CompositeModel:
+    """A composite on a grid: numbers to the model's input, and the model's output to numbers, with their derivatives.
+
+    Attributes:
+        composite: What it is.
+        made: What it computes on the grid.
+        field: The served model on the grid.
+    """
+
+    composite: Composite
+    made: Composition
+    field: FieldModel
+
+    @property
+    def input_sizes(self) -> list[int]:
+        """The size of the only input vector."""
+        return [self.composite.sizes[0]]
+
+    @property
+    def output_sizes(self) -> list[int]:
+        """The size of the only output vector."""
+        return [self.composite.sizes[1]]
+
+    async def evaluate(self, inputs: Sequence[Vector]) -> list[Vector]:
+        """Return the output vector."""
+        return [await self._run(self.made.outputs, inputs[0], await self._output(inputs[0]))]
+
+    async def gradient(self, _: int, __: int, inputs: Sequence[Vector], sensitivity: Vector) -> Vector:
+        """Return the gradient by the input vector: one call of the model's vector-Jacobian product.
+
+        Where the composite is not linear in the model's output, that output is computed first.
+        """
+        [x] = inputs
+        value = None if self.composite.linear else await self._output(x)
+        own, cotangent = await self._run(self.made.pull_outputs, x, value, sensitivity)
+        field = await self._run(self.made.inputs, x)
+        gradient = await self.field.gradient(self._index, 0, [field.reshape(-1)], cotangent.reshape(-1))
+        return np.asarray(own + await self._run(self.made.pull_inputs, x, gradient.reshape(field.shape)))
+
+    async def apply_jacobian(self, _: int, __: int, inputs: Sequence[Vector], direction: Vector) -> Vector:
+        """Return the derivative along a direction: one call of the model's Jacobian-vector product."""
+        [x], grid = inputs, self.field.grid
+        field = await self._run(self.made.inputs, x)
+        tangent = await self._run(self.made.push_inputs, x, direction)
+        value, moved = await self.field.linearise(self._index, 0, [field.reshape(-1)], tangent.reshape(-1))
+        return np.asarray(
+            await self._run(self.made.push_outputs, x, value.reshape(grid), (direction, moved.reshape(grid)))
+        )
+
+    async def _output(self, x: Vector) -> Vector:
+        """Return the model's output [*grid]."""
+        field = await self._run(self.made.inputs, x)
+        found = await self.field.evaluate([field.reshape(-1)])
+        return np.asarray(found[self._index], np.float64).reshape(self.field.grid)
+
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function on fields, in a worker thread if they are large."""
+        return await offload(8 * math.prod(self.field.grid), function, *args)
+
+    @property
+    def _index(self) -> int:
+        """The output that the composite reads."""
+        return [tensor.name for tensor in self.field.card.outputs].index(self.composite.output)
+
+
+def names(service: Service) -> list[str]:
+    """Return the names of all models."""
+    catalogue = service.catalogue
+    fields = {model.name for model in catalogue.models() if fits(catalogue.find(model.name).card)}
+    return sorted(fields | {each.name for each in composites().values() if _possible(each, service)})
+
+
+def find(service: Service, members: Mapping[str, Any]) -> tuple[str, Composite | None]:
+    """Return the model of the repository that a message needs, and the composite around it that it names, if it does.
+
+    Raises:
+        Problem: unknown-model: There is none; a model of the repository comes before a composite of its name.
+    """
+    name, catalogue = members.get("name"), service.catalogue
+    if not isinstance(name, str):
+        raise Problem("unknown-model", 'expected the name of a model as "name"; GET Info lists the models')
+    if not catalogue.knows(name):
+        composite = composites().get(name)
+        if composite is not None and _possible(composite, service):
+            return composite.model, composite
+    elif fits(catalogue.find(name).card):
+        return name, None
+    raise Problem("unknown-model", f'there is no model "{name[:64]}"; there are {", ".join(names(service))}')
+
+
+def _possible(composite: Composite, service: Service) -> bool:
+    """Return whether the model of a composite is served, with the input that it sets and the output that it reads."""
+    if composite.model not in service.catalogue.served():
+        return False
+    card = service.catalogue.find(composite.model).card
+    others = {name for name in card.names if name not in card.optional} - {composite.input}
+    return composite.input in card.names and not others and composite.output in {each.name for each in card.outputs}
+
+
+def fits(card: Card) -> bool:
+    """Return whether a model is one of UM-Bridge: it has real inputs, and outputs whose size follows from theirs."""
+    if card.vocabulary is not None or card.product is not None:
+        return False
+    grid, frames = _default_grid(card), 1 if card.frames else None
+    return all(shape(card, tensor, grid, frames) is not None for tensor in (*card.inputs, *card.outputs))
+
+
+def shape(card: Card, argument: Tensor | Parameter, grid: Shape, frames: int | None) -> Shape | None:
+    """Return the shape of one sample of an input, a parameter or an output on a grid; None where it does not follow."""
+    if not isinstance(argument, Tensor):
+        return (1,)
+    known: dict[str, int | None] = {**dict(zip(card.grid.axes, grid, strict=True)), FRAME: frames}
+    axes = zip(argument.axes[1:], argument.sizes[1:], strict=True)
+    sizes = [known.get(axis) if size is None else size for axis, size in axes]
+    return None if None in sizes else tuple(size for size in sizes if size is not None)
+
+
+def _default_grid(card: Card) -> Shape:
+    """Return the smallest grid that errors are published for, or else the smallest that is accepted."""
+    return min(card.grid.shapes, key=math.prod, default=(card.grid.minimum,) * len(card.grid.axes))
+
+
+async def _configured(
+    request: Request, service: Service, members: Mapping[str, Any], feature: str = EVALUATE
+) -> FieldModel | CompositeModel:
+    """Return the function that a message names, with its configuration.
+
+    Args:
+        request: The request.
+        service: The parts of the gateway.
+        members: The members of the message.
+        feature: What the function is needed for.
+
+    Raises:
+        Problem: There is no such model, or not with this feature or this configuration.
+    """
+    served, composite = find(service, members)
+    request.state.model = served
+    if feature not in _features(service, served):
+        raise Problem("not-differentiable", f'"{members["name"]}" does not support {feature}')
+    config = members.get("config", {})
+    if not isinstance(config, dict):
+        raise Problem("unreadable-body", "config: expected an object")
+    if len(config) > MOST or any(isinstance(each, list | dict) and len(each) > MOST for each in config.values()):
+        raise Problem("invalid-parameter", f"config: expected at most {MOST} members, and in each of them")
+    if composite is None:
+        return await _field(service, request.state, served, config, feature)
+    options = {name: _option(composite, name, config[name]) for name in config if name not in FIELD_OPTIONS}
+    own = {name: config[name] for name in config if name in FIELD_OPTIONS} | {"inputs": [composite.input]}
+    field = await _field(service, request.state, served, own, feature)
+    try:
+        # A composite may have to solve once, for measurements that are simulated.
+        made = await asyncio.to_thread(composite.on, field.grid, **options)
+    except ValueError as error:
+        raise Problem("invalid-parameter", f"config.{error}") from error
+    return CompositeModel(composite, made, field)
+
+
+def _features(service: Service, served: str) -> frozenset[str]:
+    found = service.catalogue.model(served).card.differentiable
+    return frozenset({EVALUATE, *(feature for feature, kind in PRODUCTS.items() if kind in found)})
+
+
+def _option(composite: Composite, name: str, value: Any) -> Any:
+    """Return the value of an option: a number, or a list of as many as the composite declares."""
+    if name not in composite.options:
+        known = ", ".join(sorted({*FIELD_OPTIONS, *composite.options}))
+        raise Problem("invalid-parameter", f'config: there is no "{name[:64]}"; there are {known}')
+    count = composite.options[name].count
+    values = [value] if count is None else value
+    if not (
+        isinstance(values, list) and len(values) == (count or 1) and all(type(each) in {int, float} for each in values)
+    ):
+        expected = "a number" if count is None else f"a list of {count} numbers"
+        raise Problem("invalid-parameter", f"config.{name}: expected {expected}")
+    return value
+
+
+async def _field(service: Service, state: State, name: str, members: Mapping[str, Any], feature: str) -> FieldModel:
+    """Return a model of the repository with a configuration, for a feature."""
+    try:
+        config = Config.model_validate(members)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        location = ".".join(str(key)[:64] for key in first["loc"])
+        raise Problem("invalid-parameter", f"config.{location}: {first['msg']}") from error
+    catalogue, product = service.catalogue, None
+    if feature in PRODUCTS:
+        product = catalogue.derivative(name, PRODUCTS[feature], config.version).card
+        card = catalogue.find(name, product.version).card
+    elif config.version is not None:
+        card = catalogue.find(name, config.version).card
+    else:
+        card = (await catalogue.newest(name)).card
+    found = FieldModel(service, state, card, product, config, _grid(card, config), _arguments(card, config))
+    largest = max(*found.input_sizes, *found.output_sizes, math.prod(found.grid))
+    if 4 * largest > service.settings.max_body_bytes:
+        raise Problem("body-too-large", f"config: a field of {largest} numbers takes more than a request may")
+    return found
+
+
+def _grid(card: Card, config: Config) -> Shape:
+    """Return the points per axis that a configuration wants."""
+    limits = card.grid
+    if config.grid is None:
+        return _default_grid(card)
+    points = (config.grid,) * len(limits.axes) if isinstance(config.grid, int) else config.grid
+    if len(points) != len(limits.axes):
+        raise Problem(
+            "invalid-parameter", f"config.grid: expected one number, or one for each of {', '.join(limits.axes)}"
+        )
+    for axis, size in zip(limits.axes, points, strict=True):
+        if not limits.minimum <= size <= limits.maximum:
+            raise Problem(
+                "grid-out-of-limits",
+                f'config.grid has {size} points along "{axis}"; the model takes {limits.minimum} to {limits.maximum}',
+                array="grid",
+            )
+    return points
+
+
+def _arguments(card: Card, config: Config) -> tuple[Tensor | Parameter, ...]:
+    """Return the inputs and parameters that are vectors: those of the configuration, or all without a default."""
+    known, fixed = {argument.name: argument for argument in card.arguments}, config.parameters
+    default = tuple(name for name in known if name not in card.optional and name not in fixed)
+    chosen = default if config.inputs is None else config.inputs
+    detail = ""
+    if unknown := [name for name in (*chosen, *fixed) if name not in known]:
+        detail = f': "{unknown[0][:64]}" is no input of the model; there are {", ".join(known)}'
+    elif len({*chosen, *fixed}) != len(chosen) + len(fixed):
+        detail = ": expected every input once, in inputs or in parameters"
+    elif missing := [name for name in known if name not in {*chosen, *fixed, *card.optional}]:
+        detail = f": expected {missing[0]} in inputs, or a number for it in parameters"
+    elif not chosen:
+        detail = ": expected at least one input that is a vector"
+    if detail:
+        raise Problem("invalid-parameter", f"config{detail}")
+    return tuple(known[name] for name in chosen)
+
+
+_INDEX = {"type": "integer", "minimum": 0}
+_VECTOR, _SIZES = {"type": "array", "items": {"type": "number"}}, {"type": "array", "items": {"type": "integer"}}
+_VECTORS = {"type": "array", "items": _VECTOR}
+_FEATURES = (EVALUATE, GRADIENT, APPLY_JACOBIAN, APPLY_HESSIAN)
+
+
+def _object(**members: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of an object with exactly these members."""
+    return {"type": "object", "properties": members, "required": list(members), "additionalProperties": False}
+
+
+def _described(result: dict[str, Any], **members: dict[str, Any]) -> dict[str, Any]:
+    """Return the documentation of a route: its result, and the members of its body beside name and configuration."""
+    properties = {"name": {"type": "string"}, "config": {"type": "object"}} | members
+    schema = {"type": "object", "properties": properties, "required": ["name", *members]}
+    return {
+        "openapi_extra": {"requestBody": {"required": True, "content": {json_arrays.MEDIA_TYPE: {"schema": schema}}}},
+        "responses": {200: {"content": {json_arrays.MEDIA_TYPE: {"schema": result}}}},
+    }
+
+
+_INFO = _object(protocolVersion={"type": "number"}, models={"type": "array", "items": {"type": "string"}})
+_SUPPORT = _object(support=_object(**{feature: {"type": "boolean"} for feature in _FEATURES}))
+_PRODUCT: dict[str, Any] = {"input": _VECTORS, "outWrt": _INDEX, "inWrt": _INDEX}
+_FAULT = _object(error=_object(type={"type": "string"}, message={"type": "string"}))
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "default": {"content": {json_arrays.MEDIA_TYPE: {"schema": _FAULT}}, "description": "What is wrong"}
+}
+calls = APIRouter(prefix=PREFIX, responses=_ERRORS, route_class=DirectRoute)
+
+
+@calls.get("/Info", responses={200: {"content": {json_arrays.MEDIA_TYPE: {"schema": _INFO}}}})
+@requires(Scope.INFER)
+async def info(request: Request, service: Serving) -> Response:  # noqa: ARG001 - as direct routes are called
+    """Return the version of the protocol and the names of the models."""
+    return _json({"protocolVersion": VERSION, "models": names(service)})
+
+
+@calls.post("/ModelInfo", **_described(_SUPPORT))
+@requires(Scope.INFER)
+async def model_info(request: Request, service: Serving) -> Response:
+    """Return what a model supports."""
+    request.state.model = served = find(service, await _short(request, service))[0]
+    features = _features(service, served)
+    return _json({"support": {feature: feature in features for feature in _FEATURES}})
+
+
+@calls.post("/InputSizes", **_described(_object(inputSizes=_SIZES)))
+@requires(Scope.INFER)
+async def input_sizes(request: Request, service: Serving) -> Response:
+    """Return the sizes of the input vectors for a configuration."""
+    function = await _configured(request, service, await _short(request, service))
+    return _json({"inputSizes": function.input_sizes})
+
+
+@calls.post("/OutputSizes", **_described(_object(outputSizes=_SIZES)))
+@requires(Scope.INFER)
+async def output_sizes(request: Request, service: Serving) -> Response:
+    """Return the sizes of the output vectors for a configuration."""
+    function = await _configured(request, service, await _short(request, service))
+    return _json({"outputSizes": function.output_sizes})
+
+
+@calls.post("/Evaluate", **_described(_object(output=_VECTORS), input=_VECTORS))
+@requires(Scope.INFER)
+async def evaluate(request: Request, service: Serving) -> Response:
+    """Return the output vectors."""
+    return await _compute(request, service, EVALUATE)
+
+
+@calls.post("/Gradient", **_described(_object(output=_VECTOR), **_PRODUCT, sens=_VECTOR))
+@requires(Scope.INFER)
+async def gradient(request: Request, service: Serving) -> Response:
+    """Return `sens` times the Jacobian of the output `outWrt` by the input `inWrt`."""
+    return await _compute(request, service, GRADIENT)
+
+
+@calls.post("/ApplyJacobian", **_described(_object(output=_VECTOR), **_PRODUCT, vec=_VECTOR))
+@requires(Scope.INFER)
+async def apply_jacobian(request: Request, service: Serving) -> Response:
+    """Return the Jacobian of the output `outWrt` by the input `inWrt`, times `vec`."""
+    return await _compute(request, service, APPLY_JACOBIAN)
+
+
+@calls.post("/ApplyHessian", **_described(_object(output=_VECTOR)))
+@requires(Scope.INFER)
+async def apply_hessian(request: Request, service: Serving) -> Response:
+    """Say that no model has second derivatives."""
+    request.state.model = find(service, await _short(request, service))[0]
+    raise Problem("not-differentiable", f"no model supports {APPLY_HESSIAN}")
+
+
+async def _short(request: Request, service: Service) -> dict[str, Any]:
+    """Return the members of a message without vectors."""
+    request.state.caller.check()
+    with service.admission.admit() as ticket:
+        limit = min(SHORT, service.settings.max_body_bytes // json_arrays.MEMORY_FACTOR)
+        return parse(await body.read(request, ticket, limit, service.settings.receive_seconds))
+
+
+async def _compute(request: Request, service: Service, feature: str) -> Response:
+    """Read the body, check it, compute, and stop when the client disconnects."""
+    negotiation.check_uncompressed(request.headers)
+    settings = service.settings
+    request.state.caller.check()
+    with service.admission.admit() as ticket:
+        limit = settings.max_body_bytes // json_arrays.MEMORY_FACTOR
+        content = await body.read(request, ticket, limit, settings.receive_seconds)
+        service.metrics.request_bytes.observe(len(content))
+        members = await offload(len(content), parse, content)
+        function = await _configured(request, service, members, feature)
+        if feature == EVALUATE:
+            inputs = await offload(len(content), _inputs, members, function.input_sizes)
+            found = await body.unless_disconnected(request, function.evaluate(inputs))
+        else:
+            output = _index(members, "outWrt", len(function.output_sizes))
+            by = _index(members, "inWrt", len(function.input_sizes))
+            inputs = await offload(len(content), _inputs, members, function.input_sizes)
+            if feature == GRADIENT:
+                vector = _vector(members.get("sens"), "sens", function.output_sizes[output])
+                product = function.gradient(output, by, inputs, vector)
+            else:
+                vector = _vector(members.get("vec"), "vec", function.input_sizes[by])
+                product = function.apply_jacobian(output, by, inputs, vector)
+            found = [await body.unless_disconnected(request, product)]
+    if not all(np.isfinite(vector).all() for vector in found):
+        raise Problem("non-finite-output", f'a result of "{request.state.model}" is not finite', array="input")
+    document = {"output": found if feature == EVALUATE else found[0]}
+    return await offload(sum(vector.nbytes for vector in found), _json, document)
+
+
+def parse(content: bytes | bytearray) -> dict[str, Any]:
+    """Return the members of a message, whatever its Content-Type says; an empty body has none.
+
+    Raises:
+        Problem: unreadable-body: The body is no JSON object.
+    """
+    if not content:
+        return {}
+    try:
+        document = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        message = f"not JSON: {error.msg} at line {error.lineno} column {error.colno}"
+        raise Problem("unreadable-body", message) from error
+    if not isinstance(document, dict):
+        raise Problem("unreadable-body", "expected a JSON object")
+    return document
+
+
+def _index(members: Mapping[str, Any], name: str, count: int) -> int:
+    """Return the index of an input or an output."""
+    index = members.get(name)
+    if type(index) is not int or not 0 <= index < count:
+        raise Problem("unreadable-body", f"{name}: expected an index from 0 to {count - 1}")
+    return index
+
+
+def _inputs(members: Mapping[str, Any], sizes: Sequence[int]) -> list[Vector]:
+    """Return the input vectors, which must be of these sizes."""
+    found = members.get("input")
+    if not isinstance(found, list):
+        raise Problem("unreadable-body", "input: expected a list of lists of numbers")
+    if len(found) != len(sizes):
+        raise Problem("wrong-shape", f"input has {len(found)} vectors; expected {len(sizes)}", array="input")
+    return [_vector(each, f"input[{index}]", sizes[index]) for index, each in enumerate(found)]
+
+
+def _vector(value: Any, name: str, size: int) -> Vector:
+    if not isinstance(value, list):
+        raise Problem("unreadable-body", f"{name}: expected a list of {size} numbers")
+    if len(value) != size:
+        raise Problem("wrong-shape", f"{name} has {len(value)} numbers; expected {size}", array=name)
+    found = json_arrays.nested(value, name)
+    if found.ndim != 1:
+        raise Problem("wrong-shape", f"{name}: expected a list of numbers, not of lists", array=name)
+    return found.astype(np.float64)
+
+
+def _json(document: Any) -> Response:
+    return Response(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), media_type=json_arrays.MEDIA_TYPE)

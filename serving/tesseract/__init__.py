@@ -1,1 +1,0 @@
-"""Differentiable models as Tesseracts: what tesseract-torch and tesseract-jax speak, under `/tesseract/{model}`."""

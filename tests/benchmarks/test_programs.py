@@ -1,0 +1,281 @@
+"""The programs that measure: their scores on small inputs, and what they train and compare."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from benchmarks import compare, inversion, methods, networks, own_data, quality, rollouts
+from benchmarks.commands import app
+from benchmarks.harness import Kept, one_thread
+from benchmarks.networks import ChannelNetwork, Samples, Settings
+from benchmarks.solvers import random_fields
+from physics import darcy, kuramoto_sivashinsky, navier_stokes
+from physics.numerics.adjoint import Linearised
+from physics.numerics.grid import axis
+from physics.posterior.sensors import Sensors, lattice
+from serving.inversion.classical import ClassicalModel
+from training import checkpoint
+from training.data import own_samples
+from training.data.own_samples import OwnSamples
+from training.problems.own.problem_file import read_problem_file
+from training.recipes import recipe as config
+
+DARCY = Path("checkpoints/darcy")
+SHORT = ("data.train=40", "data.validation=10", "data.test=20", "fit.epochs=1", "fit.steps=2", "fit.batch=4")
+PROBLEM = """
+name = "heat"
+[data]
+files = ["heat.npz"]
+[inputs.k]
+positive = true
+[parameters.wind]
+[outputs.temperature]
+[axes.row]
+boundary = "wall"
+[axes.column]
+boundary = "periodic"
+"""
+
+
+def test_errors_and_times_are_those_of_the_method() -> None:
+    fields = np.random.default_rng(0).random((3, 20)) + 1
+    exact, rough = methods.rows("toy", "20", {"exact": lambda x: x, "large": lambda x: 1.1 * x}, fields, fields)
+    assert (exact["error"], exact["fields"]) == (0.0, 3)
+    assert rough["error"] == pytest.approx(0.1)
+    assert rough["standard_error"] == pytest.approx(0, abs=1e-12)
+
+
+def test_a_family_has_a_row_per_grid_and_no_bound_below_its_distance() -> None:
+    network = cast("Any", checkpoint.load_operator(DARCY).operator).double()
+    samples = quality.drawn("smooth log-normal", [1])
+    field = darcy.restrict(samples[0][0], 29).astype(np.float32)
+    exact = darcy.solve(field.astype(float))  # such fields have no corrections
+    assert quality.distance(network, field, exact.astype(np.float32)) < 1e-6
+    assert quality.distance(network, field, (1.01 * exact).astype(np.float32)) == pytest.approx(0.01, rel=1e-3)
+    session = one_thread(quality.released(DARCY, "darcy"))
+    found = quality.row("3 / 12, as trained", 29, quality.drawn("3 / 12, as trained", [1, 2]), network, session)
+    assert found["fields"] == 2
+    assert 1 <= found["closest"] <= found["loosest"] < 1.1
+    assert found["covered"] in (0, 0.5, 1)
+
+
+def test_an_inversion_is_scored_against_the_truth() -> None:
+    case = inversion.Case(inversion.PRIORS[0], 1)
+    values, deviation = case.measurements
+    points = axis(inversion.POINTS)
+    coarse = Sensors(lattice(8), points, points).observe(darcy.solve(case.truth)[None])[0]
+    assert np.sqrt(np.square((values - coarse) / deviation).mean()) == pytest.approx(1.0, abs=0.3)
+    row, summary = inversion.invert(case, inversion.CLASSICAL, ClassicalModel(Linearised), 0.003)
+    far = np.linalg.norm(case.truth - np.median(case.truth)) / np.linalg.norm(case.truth)
+    assert row["error"] < far / 2
+    found = np.linalg.norm(summary.mean - case.truth) / np.linalg.norm(case.truth)
+    assert row["error"] == pytest.approx(found, rel=1e-6)
+    assert 0.7 < row["coverage"] < 1
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    k, wind = 10 ** rng.uniform(-2, 2, (40, 12, 16)), rng.random(40)
+    np.savez(tmp_path / "heat.npz", k=k, wind=wind, temperature=np.log(k) + wind[:, None, None])
+    file = tmp_path / "heat.toml"
+    file.write_text(PROBLEM)
+    problem = read_problem_file(file)
+    return own_data.described(file, OwnSamples(own_samples.prepare(problem, tmp_path, tmp_path), problem))
+
+
+def test_every_problem_file_can_be_read() -> None:
+    names = {read_problem_file(own_data.PROBLEMS / f"{name}.toml").name for name in (*own_data.NAMES, "ks")}
+    assert names == {*own_data.NAMES, "ks"} - {"darcy"} | {"darcy_cells"}  # a built-in problem's name is refused
+
+
+def test_random_fields_are_smooth_across_the_ends_of_periodic_axes_only() -> None:
+    fields = random_fields(50, (32, 32), (False, True), 3, 4, np.random.default_rng(0))
+    assert np.allclose(fields.std(axis=(1, 2)), 1)
+    jump = np.abs(fields[:, :, 0] - fields[:, :, -1]).mean(), np.abs(fields[:, 0] - fields[:, -1]).mean()
+    assert jump[0] < 2 * np.abs(np.diff(fields, axis=2)).mean() < jump[1]
+
+
+def test_the_rate_rises_once_and_falls_once() -> None:
+    rates = [networks.cycle(share) for share in np.linspace(0, 1, 101)]
+    assert int(np.argmax(rates)) == 15
+    assert (rates[0], rates[15], rates[-1]) == (1e-3, pytest.approx(1), 1e-3)
+
+
+def test_every_epoch_holds_every_sample_once() -> None:
+    batches = networks.order(10, 4, seed=0)
+    for _ in range(2):
+        assert sorted(torch.cat([next(batches) for _ in range(3)]).tolist()) == list(range(10))
+
+
+def test_the_loop_lowers_the_error_within_its_time() -> None:
+    x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+    samples, network = Samples([x], 2 * x + 1), nn.Linear(8, 8)
+    before = networks.measure(network, samples).mean()
+    seconds, steps = networks.train(network, samples, Settings(learning_rate=0.05), seconds=0.5, seed=0)
+    assert networks.measure(network, samples).mean() < 0.1 * before
+    assert seconds >= 0.5
+    assert steps > 10
+
+
+def test_an_interrupted_training_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(10**6))
+    monkeypatch.setattr(networks.time, "process_time", lambda: float(next(clock)))
+    monkeypatch.setattr(networks, "KEPT_SECONDS", 0.0)
+    samples = Samples([torch.randn(8, 3)], torch.randn(8, 3))
+    whole, part = tmp_path / "whole.npz", tmp_path / "part.npz"
+
+    def train(path: Path) -> dict[str, Any]:
+        torch.manual_seed(0)
+        _, steps = networks.train(nn.Linear(3, 3), samples, Settings(batch=2), 12.0, 1, path)
+        assert steps == 11
+        with np.load(path) as file:
+            return dict(file)
+
+    expected, step = train(whole), networks.step
+
+    def interrupted(*arguments: Any) -> None:
+        if part.with_suffix(".part.npz").exists():
+            raise KeyboardInterrupt
+        step(*arguments)
+
+    monkeypatch.setattr(networks, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(part)
+    monkeypatch.setattr(networks, "step", step)
+    found = train(part)
+    assert not part.with_suffix(".part.npz").exists()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-6)
+
+
+def test_networks_of_channels_see_logarithms_numbers_and_coordinates(prepared: dict[str, Any]) -> None:
+    samples, _ = networks.fields({"prepared": prepared, "split": "test"})
+
+    class Sees(nn.Module):
+        def forward(self, channels: torch.Tensor) -> torch.Tensor:
+            self.channels = channels
+            return channels[:, :1]
+
+    found = ChannelNetwork(Sees(), samples)
+    output, channels = found(*samples.inputs), found.network.channels
+    assert channels.shape == (32, 4, 12, 16)
+    assert channels[:, :2].mean(dim=(0, 2, 3)).abs().max() < 1e-4
+    assert torch.equal(channels[:, 1, 0, 0], channels[:, 1, 5, 7])
+    assert torch.allclose(channels[0, 3, 2], (torch.arange(16) + 0.5) / 16)
+    log = samples.inputs[0].log()
+    expected = (log - log.mean()) / log.std() * samples.output.std() + samples.output.mean()
+    assert torch.allclose(output, expected, atol=1e-4)
+
+
+def test_fno_and_unet_are_tuned_on_validation_samples_and_petrov_is_not(prepared: dict[str, Any]) -> None:
+    counts = {title: len(own_data.candidates(title, prepared | {"sides": [24, 32]})) for title in own_data.TITLES}
+    assert counts == {"FNO": 6, "U-Net": 2, "Petrov": 1, "Petrov without attention": 1}
+    rows = [
+        {"training": own_data.training("heat", "FNO", {"n": n}, 9, 0, "validation"), "result": {"error": error}}
+        for n, error in ((1, 0.2), (2, 0.1))
+    ]
+    assert own_data.best(rows, "heat", "FNO") == {"n": 2}
+    assert own_data.best(rows, "heat", "Petrov") is None
+
+
+def test_a_training_runs_in_a_process_of_its_own_once(prepared: dict[str, Any], tmp_path: Path) -> None:
+    [candidate] = own_data.candidates(own_data.PETROV, prepared)
+    training = own_data.training("heat", own_data.PETROV, candidate, 1, 0, "test")
+    file = tmp_path / "rows.json"
+    [made] = own_data.complete([training], Kept(file), {"heat": prepared}, 1)
+    assert made["result"]["samples"] == 4
+    assert made["result"]["seconds"] >= 1
+    written = file.stat().st_mtime_ns
+    assert [*own_data.complete([training], Kept(file), {"heat": prepared}, 1)] == [made]
+    assert file.stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_smooth_fields_are_carried_to_a_coarser_grid_and_back(axes: int) -> None:
+    x = 2 * np.pi * np.arange(24) / 24
+    line = np.stack([np.sin(3 * x), np.cos(2 * x) + 1])
+    fields = line if axes == 1 else line[:, :, None] * line[:, None]
+    coarse = rollouts.carried(fields, 16, axes)
+    np.testing.assert_allclose(rollouts.carried(coarse, 24, axes), fields, atol=1e-12)
+    frames = np.stack([fields, 2 * fields], axis=1)
+    np.testing.assert_allclose(rollouts.carried(frames, 16, axes)[:, 1], 2 * coarse, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", rollouts.SETTINGS)
+def test_a_finer_setting_of_a_solver_has_a_smaller_error(name: str) -> None:
+    rng, setting = np.random.default_rng(0), rollouts.SETTINGS[name]
+    if name == "kuramoto_sivashinsky":
+        start, numbers = kuramoto_sivashinsky.sample(rng, 2, frames=1, points=32)
+        start = start[:, 0]
+    else:
+        start, numbers = navier_stokes.initial_vorticity(rng, 2, 32), np.full(2, 1e-2)
+    truth = np.concatenate([start[:, None], setting.solve(start, 2, numbers, 0.1)], axis=1)
+    coarse, fine = (
+        rollouts.row(str(points), *rollouts.solved(setting, points, step, 2, start, numbers), truth)
+        for points, step in ((16, 0.5), (24, 0.25))
+    )
+    assert fine["errors"][1] < coarse["errors"][1]
+    assert coarse["milliseconds"] > 0
+
+
+def test_a_solver_that_overflows_has_the_largest_error() -> None:
+    truth = np.full((1, 2, 16), 1e6) * np.sin(2 * np.pi * np.arange(16) / 16)
+    setting = rollouts.SETTINGS["kuramoto_sivashinsky"]
+    frames = rollouts.solved(setting, 16, 1.0, 1, truth[:, 0], np.array([22.0]))
+    assert rollouts.row("coarse", *frames, truth)["errors"] == [1000]
+
+
+def test_a_row_has_the_standard_error_over_the_trajectories() -> None:
+    truth = np.ones((2, 2, 4))
+    found = rollouts.row("network", truth[:, 1:] * np.array([1.1, 1.3])[:, None, None], 0.02, truth)
+    assert found["errors"] == [pytest.approx(0.2)]
+    assert found["standard_errors"] == [pytest.approx(0.1)]
+    assert found["milliseconds"] == 10
+
+
+@pytest.mark.parametrize("name", rollouts.SETTINGS)
+def test_fno_is_trained_on_the_splits_of_the_problem_file(name: str, tmp_path: Path) -> None:
+    asked = rollouts.fno_request(name, tmp_path, 60)
+    assert (asked["state"], asked["parameter"], asked["held"]) == {
+        "kuramoto_sivashinsky": ("u", "length", [32, 32]),
+        "navier_stokes": ("vorticity", "viscosity", [16, 24]),
+    }[name]
+
+
+def test_the_comparison_trains_the_missing_rows_on_the_same_samples(tmp_path: Path) -> None:
+    plan = compare.Plan(config.find("listops-tiny"), SHORT, ("softmax", "kernel-aoglu3"))
+    assert {recipe.data.seed for recipe in plan.recipes().values()} == {1127802}
+    file = tmp_path / "rows.json"
+    kept = Kept(file, recipe=plan.recipe.stem, overrides=list(SHORT))
+    known = {"attention": "softmax", "seed": 1127802, "metric": "accuracy", "score": 0.5, "parameters": 1}
+    kept.add(known | {"step_milliseconds": 1.0, "peak_megabytes": 1.0})
+    arguments = ["compare", "listops-tiny", "--attention", "softmax,kernel-aoglu3", "--json", str(file)]
+    folders = ["--out", str(tmp_path / "runs"), "--data", str(tmp_path)]
+    done = CliRunner().invoke(app, [*arguments, *folders, *(part for each in SHORT for part in ("--set", each))])
+    assert done.exit_code == 0, done.output
+    first, trained = Kept(file, recipe=plan.recipe.stem, overrides=list(SHORT)).rows
+    assert first["score"] == 0.5
+    assert (trained["attention"], trained["seed"], trained["metric"]) == ("kernel-aoglu3", 1127802, "accuracy")
+    assert len(trained["curve"]) == 1
+    assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["listops-tiny-kernel-aoglu3-1127802"]
+
+
+def test_an_unknown_type_is_refused_before_any_training(tmp_path: Path) -> None:
+    plan = compare.Plan(config.find("listops-tiny"), SHORT, ("softmax", "kernel-none"))
+    with pytest.raises(config.RecipeError, match=r"operator\.classifier\.attention"):
+        next(compare.compare(plan, Kept(None), tmp_path, tmp_path))
+
+
+def test_a_command_without_work_does_not_import_torch() -> None:
+    code = "import sys, benchmarks.commands; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

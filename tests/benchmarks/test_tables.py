@@ -1,0 +1,134 @@
+"""The tables: from committed results and cards, and by hand from small rows."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import pictures, tables
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def point(name: str, method: str, error: float, seconds: float) -> dict[str, Any]:
+    facts = {"model": "darcy", "input": name, "method": method, "fields": 24}
+    return facts | {"error": error, "standard_error": error / 9, "seconds": seconds}
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_every_table_is_filled(name: str) -> None:
+    header, cells = tables.table(name)
+    rows = list(cells)
+    assert rows
+    assert {len(row) for row in rows} == {len(header)}
+    assert all(isinstance(cell, str) for row in rows for cell in row)
+
+
+def test_pages_name_tables_that_exist() -> None:
+    names = {name for page in PAGES for name in re.findall(r"<!-- table: (.*?) -->", page.read_text())}
+    known = {*tables.TABLES, *tables.memorisation()}
+    assert names <= known
+    assert "summary" in names
+
+
+def test_the_readme_shows_the_kept_run() -> None:
+    assert tables.markdown(*tables.table(tables.README)) in (ROOT / "README.md").read_text()
+
+
+def test_the_baseline_is_the_fastest_method_that_is_accurate_enough() -> None:
+    network = point("20", "network", 1e-3, 1.0)
+    slow, fast, rough = point("20", "slow", 1e-6, 9), point("20", "fast", 5e-4, 3), point("20", "rough", 2e-3, 1)
+    assert tables.baseline(network, [slow, fast, rough]) is fast
+    nearly = point("20", "nearly", 2.05e-3, 0.5)
+    assert tables.baseline(network, [rough, nearly]) is nearly
+
+
+def test_the_fastest_of_the_better_methods_is_named() -> None:
+    rows = [
+        point("20", "network", 1e-2, 3e-3),
+        point("20", "solver, 4 steps", 9e-3, 2e-3),
+        point("20", "solver, 2 steps", 9.5e-3, 1e-3),
+        point("40", "solver, 1 step", 1e-4, 1e-4),
+    ]
+    assert [row[-1] for row in tables.methods({"rows": rows})] == ["solver, 2 steps", "", "", ""]
+
+
+def test_solves_repay_the_cost_at_equal_accuracy_or_never_do() -> None:
+    rows = [
+        point("9 x 9", "network", 2e-3, 0.002),
+        point("9 x 9", "steps", 6e-3, 0.001),
+        point("17 x 17", "network", 1e-3, 0.003),
+        point("17 x 17", "steps", 1.5e-3, 0.004),
+        point("17 x 17", "more steps", 0.9e-3, 0.001),
+    ]
+    found = {"rows": rows, "costs": {"darcy": {"data": 3.0, "training": 1.0}}}
+    coarse, fine = tables.breakeven(found)
+    assert coarse[2] == "more steps, 17 x 17"
+    assert (coarse[-1], fine[2], fine[-1]) == ("never", "more steps", "never")
+    rows[-1]["seconds"] = 0.004
+    assert [row[-1] for row in tables.breakeven(found)] == ["2,000", "4,000"]
+
+
+def test_types_of_attention_have_mean_and_spread_and_those_with_fewer_seeds_are_left_out() -> None:
+    common = {"metric": "accuracy", "parameters": 12345, "step_milliseconds": 10.0, "peak_megabytes": 3.0}
+    rows = [{"attention": kind, "score": score} | common for kind, score in (("a", 0.5), ("a", 0.6), ("b", 0.9))]
+    assert list(tables.attention_types({"rows": rows})) == [("a", "2", "55.0 %", "7.1 %", "12,345", "10", "3")]
+
+
+def test_losses_are_shown_as_they_are() -> None:
+    def row(title: str, error: float, split: str = "test", seconds: float = 9) -> dict[str, Any]:
+        candidate = {"network": "fno", "sizes": {"modes": 4}, "settings": {}}
+        training = {"problem": "heat", "title": title, "split": split, "seconds": seconds, "candidate": candidate}
+        return {
+            "training": training,
+            "result": {"error": error, "standard_error": 0.01, "parameters": 1234, "epochs": 5},
+        }
+
+    rows = [
+        row("FNO", 0.1),
+        row("FNO", 0.3),
+        row("Petrov", 0.25),
+        row("FNO", 0.5, "validation"),
+        row("FNO", 0.9, seconds=3),
+    ]
+    assert [cells[:5] for cells in tables.own_data({"rows": rows})] == [
+        ("heat", "FNO", "2.00e-01 ± 1e-02", "2", "1.00"),
+        ("heat", "Petrov", "2.50e-01 ± 1e-02", "1", "1.25"),
+    ]
+    assert list(tables.tuning({"rows": rows})) == [("heat", "FNO", "modes 4", "5.00e-01", "1", "9")]
+
+
+def test_settings_of_a_solver_that_a_cheaper_one_beats_are_left_out(tmp_path: Path) -> None:
+    def made(method: str, milliseconds: float, error: float) -> dict[str, Any]:
+        errors = {"errors": [error] * 20, "standard_errors": [0.1 * error] * 20}
+        return {"method": method, "milliseconds": milliseconds} | errors
+
+    rows = [
+        made("network", 5, 0.01),
+        made("keeping the first frame", 0, 0.9),
+        made("solver, slow", 3, 0.5),
+        made("solver, fast", 1, 0.1),
+    ]
+    shown = list(tables.rollouts("toy")({"toy": rows}))
+    assert [cells[0] for cells in shown] == ["network", "keeping the first frame", "solver, fast"]
+    assert shown[0][2] == "0.01 ± 0.001"
+    pictures.rollouts(rows, tmp_path / "rollouts.png")
+    assert (tmp_path / "rollouts.png").stat().st_size > 1000
+
+
+def test_the_pictures_of_the_kept_runs_can_be_drawn(tmp_path: Path) -> None:
+    def rows(file: str) -> Any:
+        return json.loads((ROOT / "docs" / file).read_text())["rows"]
+
+    pictures.methods(rows("bench/methods.json"), tmp_path / "methods.png")
+    keys = ("route", "in_flight", "fields_per_second")
+    pictures.lines(rows("bench/service.json"), keys, "in flight", "fields/s", tmp_path / "service.png")
+    pictures.profile(rows("bench/attention.json"), tmp_path / "profile.png")
+    pictures.learning(rows("research/listops.json"), tmp_path / "learning.png")
+    pictures.own_data(rows("own-data.json"), tmp_path / "own-data.png")
+    assert min(file.stat().st_size for file in tmp_path.iterdir()) > 10_000

@@ -1,0 +1,100 @@
+"""Graphs are compared on inputs of the size of the data's, whatever its units are."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+from torch import Tensor, nn
+
+from export import parity, probes
+from export.graphs import to_onnx
+from export.graphs.deployable import Deployable
+from export.signature import GridSpec, ParameterSpec, Signature, TensorSpec
+
+
+def field(name: str, *, positive: bool = False, components: tuple[str, ...] = ()) -> TensorSpec:
+    more = ("component",) if components else ()
+    return TensorSpec(
+        name=name,
+        dtype="FP32",
+        axes=("batch", *more, "row", "column"),
+        shape=(None, *(len(components) for _ in more), None, None),
+        components=components,
+        meaning=name,
+        units="1",
+        positive=positive,
+    )
+
+
+def number(name: str, **limits: float) -> ParameterSpec:
+    bounds = {"default": None, "minimum": None, "maximum": None, **limits}
+    return ParameterSpec(name=name, meaning=name, units="1", **bounds)
+
+
+def described(*inputs: TensorSpec, parameters: tuple[ParameterSpec, ...] = ()) -> Signature:
+    grid = GridSpec(axes=("row", "column"), minimum=8, maximum=40, declared=(16,), points="cells")
+    return Signature(inputs=inputs, parameters=parameters, outputs=(field("heat"),), grid=grid)
+
+
+def test_inputs_are_like_the_examples(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    wind = (
+        rng.standard_normal((8, 2, 16, 16)) * np.array([1.0, 50.0])[:, None, None]
+        + np.array([3.0, -1e4])[:, None, None]
+    )
+    examples = {
+        "wind": wind,
+        "permeability": np.exp(rng.standard_normal((8, 16, 16)) - 20),
+        "age": rng.uniform(7e3, 9e3, 8),
+    }
+    save_file({name: array.astype(np.float32) for name, array in examples.items()}, tmp_path / "examples")
+    signature = described(
+        field("wind", components=("x", "y")), field("permeability", positive=True), parameters=(number("age"),)
+    )
+    like = probes.statistics(tmp_path / "examples", signature)
+    drawn, coefficient, age = probes.draw((64, 16, 16), signature, like=like)
+    for component in (0, 1):
+        truth, found = wind[:, component], drawn[:, component]
+        assert abs(found.mean() - truth.mean()) < truth.std()
+        assert 0.3 < found.std() / truth.std() < 3
+    assert np.unique(coefficient) == pytest.approx(np.quantile(examples["permeability"], probes.TENTHS), rel=1e-5)
+    assert ((age >= 7e3) & (age <= 9e3)).all()
+
+
+@pytest.mark.parametrize(
+    "limits", [{"maximum": -5.0}, {"minimum": 3.0}, {"minimum": -2.0, "maximum": -1.0}, {"default": 9.0}]
+)
+def test_a_parameter_stays_within_its_bounds(limits: dict[str, float]) -> None:
+    found = probes.numbers(100, number("age", **limits))
+    assert limits.get("minimum", -np.inf) <= found.min() <= found.max() <= limits.get("maximum", np.inf)
+    assert np.ptp(found) > 0
+
+
+class Normalised(nn.Module):
+    """A network that is right near its data and overflows far away from them, as a cubic fit does."""
+
+    def __init__(self, mean: float, deviation: float) -> None:
+        super().__init__()
+        self.mean, self.deviation = mean, deviation
+
+    def forward(self, conductivity: Tensor) -> Tensor:
+        x = (conductivity - self.mean) / self.deviation
+        return self.mean + self.deviation * torch.sinh(x)
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1e-3), (1e5, 1e3), (-2e-7, 1e-8)])
+def test_an_exact_graph_is_certified_whatever_the_units_are(tmp_path: Path, mean: float, deviation: float) -> None:
+    rng = np.random.default_rng(1)
+    samples = (mean + deviation * rng.standard_normal((8, 16, 16))).astype(np.float32)
+    save_file({"conductivity": samples}, tmp_path / "examples")
+    signature, network = described(field("conductivity")), Normalised(mean, deviation)
+    to_onnx.write(Deployable(network, signature.argument_names), signature, tmp_path / "model.onnx")
+    run, _ = to_onnx.read(tmp_path / "model.onnx")
+    compared = parity.compare(run, network, signature, probes.statistics(tmp_path / "examples", signature))
+    parity.gate(compared)
+    assert all(np.isfinite(one.float64.max_abs) for one in compared)
+    if deviation < 1e-2:
+        with np.errstate(all="ignore"), pytest.raises(parity.ParityError):
+            parity.gate(parity.compare(run, network, signature))
