@@ -25,9 +25,8 @@ from physics.numerics.norms import relative_l2
 from physics.posterior.karhunen_loeve import KarhunenLoeve
 from physics.posterior.materials import LogNormal, TwoMaterials
 from physics.posterior.sensors import Sensors, lattice
-from serving.inversion.classical import ClassicalModel
 from serving.inversion.estimate import estimate, summarise
-from serving.inversion.posterior import Coordinates, Posterior
+from serving.inversion.posterior import ClassicalModel, Coordinates, Posterior
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -131,7 +131,12 @@ def estimate(
 
 
 def summarise(
-    found: Estimate, coordinates: Coordinates, samples: int, rng: np.random.Generator, rows_at_once: int = 16
+    found: Estimate,
+    coordinates: Coordinates,
+    samples: int,
+    rng: np.random.Generator,
+    rows_at_once: int = 16,
+    check: Callable[[], None] = lambda: None,
 ) -> Summary:
     """Summarise draws of the posterior.
 
@@ -141,16 +146,17 @@ def summarise(
         samples: How many draws.
         rng: The generator.
         rows_at_once: Rows of the grid that are computed together, which bounds the memory.
+        check: Called before each of these parts; what it raises ends the work.
     """
     basis = coordinates.basis
     tail = replace(basis, modes=max(basis.modes, TAIL))
     beyond = rng.standard_normal((samples, tail.modes - basis.modes))
     drawn = replace(coordinates, basis=tail)
     coefficients = np.hstack([found.draw(samples, rng), beyond])
-    parts = [
-        _moments(replace(drawn, rows=coordinates.rows[start : start + rows_at_once]).inputs(coefficients))
-        for start in range(0, len(coordinates.rows), rows_at_once)
-    ]
+    parts: list[NDArray[np.float32]] = []
+    for start in range(0, len(coordinates.rows), rows_at_once):
+        check()
+        parts.append(_moments(replace(drawn, rows=coordinates.rows[start : start + rows_at_once]).inputs(coefficients)))
     optimum = coordinates.inputs(found.coefficients[None])[0]
     return Summary(optimum.astype(np.float32), *np.concatenate(parts, axis=1))
 

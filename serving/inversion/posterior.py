@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from physics.posterior.karhunen_loeve import KarhunenLoeve
     from physics.posterior.materials import Material
     from physics.posterior.sensors import Sensors
+    from physics.sensing import Linear
 
     Fields = NDArray[np.float64]
 
@@ -128,3 +131,47 @@ class Posterior:
 
     def _pieces(self, array: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         return [array[start : start + self.batch] for start in range(0, len(array), self.batch)]
+
+
+class ClassicalModel:
+    """A classical solver with its tangents and adjoints: a `Forward`.
+
+    The factors of the last input are kept, so that its Jacobian costs substitutions only.
+
+    Args:
+        linearise: Maps an input [rows, columns] to its solution with derivatives.
+        check: Called before every solve and every product; what it raises ends the work.
+    """
+
+    def __init__(self, linearise: Callable[[Fields], Linear], check: Callable[[], None] = lambda: None) -> None:
+        self._linearise = linearise
+        self._check = check
+        self._last: tuple[bytes, Linear] | None = None
+
+    def solve(self, inputs: Fields) -> Fields:
+        """Return the outputs of inputs, `[batch, rows, columns]`."""
+        return np.stack([self._at(field).solution for field in inputs])
+
+    def pull(self, inputs: Fields, cotangents: Fields) -> tuple[Fields, Fields]:
+        """Return the outputs, and the gradients of the inner products of outputs and cotangents."""
+        return self._products(inputs, cotangents, lambda at, vectors: at.pull(vectors))
+
+    def push(self, inputs: Fields, tangents: Fields) -> tuple[Fields, Fields]:
+        """Return the outputs, and their derivatives along the tangents."""
+        return self._products(inputs, tangents, lambda at, vectors: at.push(vectors))
+
+    def _products(
+        self, inputs: Fields, vectors: Fields, product: Callable[[Linear, Fields], Fields]
+    ) -> tuple[Fields, Fields]:
+        points = [self._at(field) for field in inputs]
+        if len({id(at) for at in points}) == 1:  # products at one input share its factors
+            return np.broadcast_to(points[0].solution, inputs.shape), product(points[0], vectors)
+        products = [product(at, vector[None])[0] for at, vector in zip(points, vectors, strict=True)]
+        return np.stack([at.solution for at in points]), np.stack(products)
+
+    def _at(self, field: Fields) -> Linear:
+        self._check()
+        key = field.tobytes()
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._linearise(field)
+        return self._last[1]

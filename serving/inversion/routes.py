@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
 import re
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -21,14 +22,10 @@ from serving.document import inlined_schema
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails, Where
 from serving.http import body
 from serving.http.authorisation import requires
-from serving.inversion.classical import ClassicalModel
+from serving.inversion.documents import Inversion, InversionRequest, InversionResult, write
 from serving.inversion.estimate import estimate, summarise
-from serving.inversion.job import Job, State
-from serving.inversion.jobs import Inversions
-from serving.inversion.model import Cards, ServedModel
-from serving.inversion.posterior import Coordinates, Posterior
-from serving.inversion.request import Inversion, InversionRequest, InversionResult
-from serving.inversion.result import write
+from serving.inversion.jobs import Inversions, Job, ServedModel, State
+from serving.inversion.posterior import ClassicalModel, Coordinates, Posterior
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
@@ -46,11 +43,18 @@ POINTS = 2**21
 """Of all fields of one call of the model, which bounds the memory of a job."""
 
 LONGEST_WAIT = 30.0
+IDEMPOTENCY = "Idempotency-Key"
 _PATH = "/v1/models/{model}/inversions"
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}
 }
 _BODY = {"required": True, "content": {json_arrays.MEDIA_TYPE: {"schema": inlined_schema(InversionRequest)}}}
+_KEY = {
+    "name": IDEMPOTENCY,
+    "in": "header",
+    "description": "Marks repetitions of one request, such as a random number: they return the job of the first.",
+    "schema": {"type": "string", "maxLength": 256},
+}
 _BINARY = {safetensors.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 
 router = APIRouter(responses=_ERRORS)
@@ -68,25 +72,35 @@ Jobs = Annotated[Inversions, Depends(_jobs)]
     status_code=202,
     response_model=Inversion,
     responses={202: {"headers": {"Location": {"schema": {"type": "string"}, "description": "Of the inversion."}}}},
-    openapi_extra={"requestBody": _BODY},
+    openapi_extra={"requestBody": _BODY, "parameters": [_KEY]},
 )
 @requires(Scope.INFER)
 async def start(model: str, request: Request, response: Response, service: Serving, jobs: Jobs) -> Inversion:
     """Infer an input of a model from its output at sensors, in the background; 404 where the problem has no prior."""
     card, sensing = _invertible(model, service)
-    caller = request.state.caller
+    caller, key = request.state.caller, request.headers.get(IDEMPOTENCY, "")
+    if len(key) > 256:
+        raise _invalid(f"{IDEMPOTENCY}: expected at most 256 characters", [])
     request.state.version = card.version
-    caller.check()
+    if jobs.repeated(card.model, caller.name, key) is None:
+        caller.check()
+        jobs.check()
+    content = await _read(request, service)
+    digest = hashlib.sha256(content).hexdigest()
+    if (earlier := jobs.repeated(card.model, caller.name, key)) is not None:
+        if earlier.repeat[1] != digest:
+            raise _invalid(f"another request has been sent with this {IDEMPOTENCY}", [])
+        return _started(earlier, response)
     jobs.check()
-    wanted = await _read(request, service)
+    wanted = _parsed(content)
     grid = _grid(wanted, card)
-    job = Job(card.model, card.version, sensing.unknown, caller.name, wanted.iterations)
+    job = Job(card.model, card.version, sensing.unknown, caller.name, wanted.iterations, (key, digest))
     forward: Forward
     if wanted.forward == "solver":
         forward, errors = ClassicalModel(sensing.linearise, job.check), card.classical
     else:
-        cards = _with_derivatives(card, service)
-        forward, errors = ServedModel(service.predictor, cards, sensing, job, caller), cards.model.errors
+        vjp, jvp = (service.catalogue.derivative(card.model, kind, card.version).card for kind in KINDS)
+        forward, errors = ServedModel(service.predictor, card, vjp, jvp, sensing, job, caller), card.errors
     rows, columns = (sensing.positions(points) for points in grid)
     coordinates = Coordinates(KarhunenLoeve(wanted.modes), wanted.prior.material, rows, columns)
     posterior = Posterior(
@@ -101,10 +115,18 @@ async def start(model: str, request: Request, response: Response, service: Servi
     def work() -> tuple[Estimate, Summary]:
         found = estimate(posterior, np.zeros(wanted.modes), wanted.iterations, job.report)
         job.report(found.progress)
-        return found, summarise(found, coordinates, wanted.samples, np.random.default_rng(wanted.seed))
+        rng = np.random.default_rng(wanted.seed)
+        return found, summarise(found, coordinates, wanted.samples, rng, check=job.check)
 
+    if wanted.forward == "solver":
+        caller.spend(wanted.iterations)  # a solve per step; a network's samples are paid as they are computed
     jobs.submit(job, work)
-    response.headers["Location"] = f"/v1/models/{card.model}/inversions/{job.id}"
+    return _started(job, response)
+
+
+def _started(job: Job, response: Response) -> Inversion:
+    """Return the document of a job that has been accepted, and say where it is."""
+    response.headers["Location"] = f"/v1/models/{job.model}/inversions/{job.id}"
     return _document(job)
 
 
@@ -159,35 +181,30 @@ def _invertible(model: str, service: Service) -> tuple[Card, Sensing]:
     return card, sensing
 
 
-def _with_derivatives(card: Card, service: Service) -> Cards:
-    """Return the cards of a version and its derivatives.
-
-    Raises:
-        Problem: not-differentiable: It is served without derivatives.
-    """
-    vjp, jvp = (service.catalogue.derivative(card.model, kind, card.version).card for kind in KINDS)
-    return Cards(card, vjp, jvp)
-
-
-async def _read(request: Request, service: Service) -> InversionRequest:
-    """Return the body of a request.
-
-    Raises:
-        UnsupportedMediaType, UnreadableBody, InvalidInversion: It is no inversion.
-    """
+async def _read(request: Request, service: Service) -> bytes:
+    """Return the body of a request."""
     if negotiation.request_type(request.headers) != json_arrays.MEDIA_TYPE:
         raise Problem("unsupported-media-type", f"expected Content-Type {json_arrays.MEDIA_TYPE}")
     with service.admission.admit() as ticket:
         limit = min(LARGEST_BODY, service.settings.max_body_bytes)
         content = await body.read(request, ticket, limit, service.settings.receive_seconds)
-        service.metrics.request_bytes.observe(len(content))
-        try:
-            return InversionRequest.model_validate_json(content)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False)[0]
-            if first["type"] == "json_invalid":
-                raise Problem("unreadable-body", f"the body is not JSON: {first['msg']}") from error
-            raise _invalid(first["msg"].removeprefix("Value error, "), _names(first["loc"])) from error
+    service.metrics.request_bytes.observe(len(content))
+    return bytes(content)
+
+
+def _parsed(content: bytes) -> InversionRequest:
+    """Return the request in a body.
+
+    Raises:
+        Problem: unreadable-body, invalid-inversion: It is no inversion.
+    """
+    try:
+        return InversionRequest.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        if first["type"] == "json_invalid":
+            raise Problem("unreadable-body", f"the body is not JSON: {first['msg']}") from error
+        raise _invalid(first["msg"].removeprefix("Value error, "), _names(first["loc"])) from error
 
 
 def _invalid(detail: str, location: Sequence[str | int]) -> Problem:

@@ -22,7 +22,7 @@ from physics import darcy, kuramoto_sivashinsky, navier_stokes
 from physics.numerics.adjoint import Linearised
 from physics.numerics.grid import axis
 from physics.posterior.sensors import Sensors, lattice
-from serving.inversion.classical import ClassicalModel
+from serving.inversion.posterior import ClassicalModel
 from training import checkpoint
 from training.data import own_samples
 from training.data.own_samples import OwnSamples

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from physics import darcy
+from physics import darcy, inversion
 from physics.inversion import Inverse, Measured, invert, resampled
 from physics.numerics import fields
 from physics.numerics.averages import coarsen
@@ -125,3 +125,10 @@ def test_blocks_of_other_grids_cover_the_same_areas() -> None:
 def test_invalid_arguments_are_named(solution: Field, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         invert(solution, **options)
+
+
+def test_noise_that_is_not_known_is_the_default_of_the_problem() -> None:
+    u = darcy.solve(np.where(np.arange(16)[:, None] < 8, 3.0, 12.0) * np.ones((16, 16)))
+    found = inversion.CLASSICAL.solve(u, (4, 4), noise=np.float32(-1.0))
+    np.testing.assert_array_equal(found, invert(u, noise=0.0, points=(4, 4)))
+    np.testing.assert_array_equal(found, inversion.CLASSICAL.solve(u, (4, 4)))

@@ -27,8 +27,10 @@ USAGE = ROOT / "docs/usage.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "clients/python/README.md", *(ROOT / "docs").rglob("*.md")]
 MODELS = ("darcy", "darcy_vjp", "darcy_jvp", "burgers", "burgers_exact", "listops", "memoriser", "kuramoto_sivashinsky")
 PRINTED = "http://127.0.0.1:8080"
-#: The pages that say what one can do; the blocks of umbridge.md run in tests/protocols.
-EXAMPLES = sorted({*(ROOT / "docs").glob("*.md")} - {ROOT / "docs/umbridge.md", ROOT / "docs/benchmarks.md"})
+#: The pages that say what one can do; the blocks of umbridge.md run in tests/protocols, how.md is held by test_how.py.
+EXAMPLES = sorted(
+    {*(ROOT / "docs").glob("*.md")} - {ROOT / f"docs/{name}.md" for name in ("umbridge", "benchmarks", "how")}
+)
 
 
 def blocks(page: Path, language: str, text: str) -> list[str]:

@@ -63,6 +63,20 @@ def test_compositions_are_listed_beside_field_models(released: Gateway) -> None:
     assert post(released, "OutputSizes", "darcy_posterior") == {"outputSizes": [1]}
 
 
+@pytest.mark.parametrize("name", ["darcy", "darcy_kl", "darcy_posterior"])
+def test_every_input_may_be_set_to_one_number(released: Gateway, name: str) -> None:
+    """As the project's conformity suite does, with the sizes that a model has without a configuration."""
+    [size], outputs = (
+        post(released, "InputSizes", name)["inputSizes"],
+        post(released, "OutputSizes", name)["outputSizes"],
+    )
+    message = {"input": [[3.0] * size], "config": {}}
+    assert [len(vector) for vector in post(released, "Evaluate", name, **message)["output"]] == outputs
+    message |= {"outWrt": 0, "inWrt": 0}
+    assert len(post(released, "Gradient", name, **message, sens=[0] * outputs[0])["output"]) == size
+    assert len(post(released, "ApplyJacobian", name, **message, vec=[3.0] * size)["output"]) == outputs[0]
+
+
 def test_values_are_those_of_the_served_model(released: Gateway) -> None:
     pressures = evaluate(released, "darcy_kl", X, grid=[20, 30])
     np.testing.assert_allclose(pressures, directly(released, darcy_coordinates.pressures((20, 30)), X), rtol=1e-5)

@@ -14,9 +14,8 @@ from physics.numerics.grid import axis
 from physics.posterior.karhunen_loeve import KarhunenLoeve
 from physics.posterior.materials import LogNormal, TwoMaterials
 from physics.posterior.sensors import Sensors, lattice
-from serving.inversion.classical import ClassicalModel
 from serving.inversion.estimate import Progress, estimate, summarise
-from serving.inversion.posterior import Coordinates, Forward, Posterior
+from serving.inversion.posterior import ClassicalModel, Coordinates, Forward, Posterior
 
 Fields = NDArray[np.float64]
 POINTS = 15
@@ -120,3 +119,25 @@ def test_a_classical_model_takes_batches_of_different_inputs() -> None:
         np.testing.assert_allclose(pulled[0][index], alone.solution)
         np.testing.assert_allclose(pulled[1][index], alone.pull(vector[None])[0])
         np.testing.assert_allclose(pushed[1][index], alone.push(vector[None])[0])
+
+
+def test_every_product_and_every_part_of_a_summary_can_be_the_last() -> None:
+    """A job that is cancelled ends soon, also between the products at one input."""
+    calls = []
+
+    def check() -> None:
+        calls.append(None)
+        if len(calls) > 2:
+            raise KeyboardInterrupt
+
+    field = np.full((9, 11), 6.0)
+    model = ClassicalModel(Linearised, check)
+    for _ in range(2):
+        model.push(field[None], field[None])
+    with pytest.raises(KeyboardInterrupt):
+        model.pull(field[None], field[None])
+    problem, _ = posterior(12, 4, Linear())
+    found = estimate(problem, np.zeros(12), 20)
+    calls.clear()
+    with pytest.raises(KeyboardInterrupt):
+        summarise(found, problem.coordinates, 10, np.random.default_rng(0), 4, check)

@@ -258,6 +258,57 @@ def test_a_job_belongs_to_the_key_that_started_it(
         assert ended["state"] == "succeeded"
 
 
+def test_repetitions_of_a_request_are_one_job(another: Callable[..., AbstractContextManager[Gateway]]) -> None:
+    """A repetition whose key of idempotency is known returns its job, also where there is no place for another."""
+    with another(max_inversions=2) as gateway:
+        headers = {"Idempotency-Key": "once"}
+        replies = [start(gateway, endless(), headers=headers) for _ in range(4)]
+        assert [reply.status_code for reply in replies] == [202] * 4
+        assert len({reply.json()["id"] for reply in replies}) == 1
+        assert len({reply.headers["Location"] for reply in replies}) == 1
+        other = start(gateway, wanted(), headers=headers)
+        assert (other.status_code, other.json()["type"]) == (422, "urn:petrov:problem:invalid-inversion")
+        second = start(gateway, endless(), headers={"Idempotency-Key": "twice"})
+        assert second.json()["id"] != replies[0].json()["id"]
+        assert start(gateway, endless()).status_code == 503
+        assert start(gateway, endless(), headers=headers).json()["id"] == replies[0].json()["id"]
+        assert start(gateway, endless(), headers={"Idempotency-Key": "x" * 257}).status_code == 422
+
+
+def test_a_classical_inversion_is_paid_before_it_starts(
+    another: Callable[..., AbstractContextManager[Gateway]], tmp_path: Path
+) -> None:
+    secret, entry = keys.make("carol", (keys.Scope.INFER,), 1.0)
+    key_file.append(tmp_path / "keys.toml", entry)
+    with another(keys=tmp_path / "keys.toml") as gateway:
+        headers = {"Authorization": f"Bearer {secret}"}
+        body = wanted(forward="solver", iterations=200)
+        assert start(gateway, body, "blur", headers=headers).status_code == 202
+        refused = start(gateway, body, "blur", headers=headers)
+        assert (refused.status_code, refused.json()["type"]) == (429, "urn:petrov:problem:rate-limited")
+
+
+def test_another_key_does_not_evict_a_result(
+    another: Callable[..., AbstractContextManager[Gateway]], tmp_path: Path
+) -> None:
+    holders = []
+    for name in ("dave", "erin"):
+        secret, entry = keys.make(name, (keys.Scope.INFER,))
+        key_file.append(tmp_path / "keys.toml", entry)
+        holders.append({"Authorization": f"Bearer {secret}"})
+    with another(keys=tmp_path / "keys.toml", max_inversions=1) as gateway:
+
+        def ended(headers: dict[str, str]) -> str:
+            location = start(gateway, wanted(samples=2), headers=headers).headers["Location"]
+            wait_until(lambda: get(gateway, location, headers=headers).json()["state"] == "succeeded", 60)
+            return location
+
+        first, *others = [ended(holders[0]), ended(holders[1]), ended(holders[1])]
+        assert get(gateway, f"{first}/result", headers=holders[0]).status_code == 200
+        assert get(gateway, f"{others[0]}/result", headers=holders[1]).status_code == 404  # of the same key
+        assert get(gateway, f"{others[1]}/result", headers=holders[1]).status_code == 200
+
+
 def test_sigterm_lets_a_job_finish_or_says_that_it_did_not(
     triton: TritonServer, repository: Path, make_settings: Callable[..., Settings]
 ) -> None:

@@ -1,6 +1,7 @@
 """What UM-Bridge 1.0 promises of every model: documents without further members, and errors in their order.
 
-The project's own conformity suite tries the first model with a constant input; here every model is tried so.
+The project's own conformity suite tries the first model with every input set to one number; here every listed model is
+tried so. A number is found for each, since one that is no valid input of a model is refused.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.conftest import Gateway
 
-VALUE = 3.0
-MODELS = ["blur", "drift", "gauge", "unsolved"]
+VALUES = (3.0, 1.0, 0.5, 0.0, 10.0)
+MODELS = ["blur", "drift", "gauge", "growth", "unsolved"]  # no model of sequences, no derivative, no second format
 FEATURES = {"Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"}
 
 
@@ -24,6 +25,8 @@ class Suite:
     def __init__(self, url: str, name: str) -> None:
         self.url, self.name = f"{url}/umbridge", name
         self.supports = self.ok("ModelInfo")["support"]
+        tried = {value: self.post("Evaluate", input=self.inputs(value), config={}) for value in VALUES}
+        self.value = next(value for value, response in tried.items() if response.status_code == 200)
 
     def post(self, route: str, **members: Any) -> httpx2.Response:
         return httpx2.post(f"{self.url}/{route}", json={"name": self.name, **members})
@@ -50,8 +53,8 @@ class Suite:
         assert all(type(size) is int and size > 0 for size in found)
         return found
 
-    def inputs(self, more: int = 0) -> list[list[float]]:
-        return [[VALUE] * (size + more) for size in self.sizes("input")]
+    def inputs(self, value: float | None = None, more: int = 0) -> list[list[float]]:
+        return [[self.value if value is None else value] * (size + more) for size in self.sizes("input")]
 
 
 @pytest.fixture(params=MODELS)
@@ -72,7 +75,7 @@ def test_info(gateway: Gateway) -> None:
     found = httpx2.get(f"{gateway.url}/umbridge/Info").raise_for_status().json()
     assert found.keys() == {"protocolVersion", "models"}
     assert found["protocolVersion"] == 1.0
-    assert set(found["models"]) == {*MODELS, "growth"}  # no model of sequences, no derivative, no second format
+    assert found["models"] == MODELS
 
 
 def test_model_info(suite: Suite) -> None:
@@ -87,7 +90,7 @@ def test_evaluate(suite: Suite) -> None:
     assert document.keys() == {"output"}
     for vector, size in zip(document["output"], suite.sizes("output"), strict=True):
         numbers(vector, size)
-    assert suite.error("Evaluate", input=suite.inputs(1), config={}) == "InvalidInput"
+    assert suite.error("Evaluate", input=suite.inputs(more=1), config={}) == "InvalidInput"
 
 
 @pytest.mark.parametrize("feature", ["Gradient", "ApplyJacobian"])
@@ -97,18 +100,19 @@ def test_products(suite: Suite, feature: str) -> None:
         return
     inputs, outputs = suite.sizes("input"), suite.sizes("output")
     vector, size, result = ("sens", outputs[0], inputs[0]) if feature == "Gradient" else ("vec", inputs[0], outputs[0])
-    body = {"input": suite.inputs(), "config": {}, "outWrt": 0, "inWrt": 0, vector: [VALUE] * size}
+    body = {"input": suite.inputs(), "config": {}, "outWrt": 0, "inWrt": 0, vector: [suite.value] * size}
     document = suite.ok(feature, **body)
     assert document.keys() == {"output"}
     numbers(document["output"], result)
+    numbers(suite.ok(feature, **(body | {vector: [0] * size}))["output"], result)  # integers, as the suite sends them
     wrong = [
-        {"input": suite.inputs(1)},
+        {"input": suite.inputs(more=1)},
         {"input": suite.inputs()[1:]},
         {"inWrt": len(inputs)},
         {"outWrt": len(outputs)},
         {"inWrt": -1},
         {"outWrt": True},
-        {vector: [VALUE] * (size + 1)},
+        {vector: [suite.value] * (size + 1)},
         {vector: None},
     ]
     for change in wrong:

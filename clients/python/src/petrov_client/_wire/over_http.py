@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -151,6 +152,7 @@ class HttpWire:
     def inversion(self, name: str, request: Mapping[str, Any]) -> Call[str]:
         """Return the call `POST …/inversions`, whose result is the id of the job."""
         headers = {"content-type": "application/json", "accept": f"application/json, {PROBLEM}"}
+        headers["idempotency-key"] = secrets.token_hex(16)  # repetitions of the request are one job
         sent = HttpRequest("POST", f"{_path(name)}/inversions", headers, json.dumps(request).encode())
         return Call(sent, lambda reply: job_id(_json(_good(reply, "application/json", 202).body)))
 

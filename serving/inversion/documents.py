@@ -1,18 +1,24 @@
-"""The documents of `/v1/models/{model}/inversions`."""
+"""The documents of `/v1/models/{model}/inversions`, and the result of a job as a body."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray  # noqa: TC002  pydantic reads annotations at run time
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from physics.posterior.karhunen_loeve import MODES
 from physics.posterior.materials import LogNormal, Material, TwoMaterials
+from serving.codecs import json_arrays, safetensors
 from serving.document import Document
-from serving.errors import ProblemDetails  # noqa: TC001  pydantic reads annotations at run time
-from serving.inversion.job import State  # noqa: TC001  as above
+from serving.errors import Problem, ProblemDetails
+from serving.inversion.jobs import State  # noqa: TC001  as above
+
+if TYPE_CHECKING:
+    from serving.inversion.jobs import Job
 
 MOST_SENSORS, MOST_MODES, MOST_SAMPLES = 1024, 256, 1000
 
@@ -160,3 +166,29 @@ class InversionResult(Document):
     predicted: NestedList = Field(description="The model's output at the sensors for the most probable input.")
     misfit: float
     converged: bool = Field(description="Whether the steps ended before their limit.")
+
+
+def write(job: Job, media_type: str) -> bytes:
+    """Return the body of the result of a job that has succeeded.
+
+    Args:
+        job: The job.
+        media_type: One of `negotiation.MEDIA_TYPES`.
+
+    Raises:
+        Problem: not-acceptable: The media type has no room for several arrays.
+    """
+    if job.result is None or media_type not in {json_arrays.MEDIA_TYPE, safetensors.MEDIA_TYPE}:
+        raise Problem("not-acceptable", f"a result is {json_arrays.MEDIA_TYPE} or {safetensors.MEDIA_TYPE}")
+    found, summary = job.result
+    arrays: dict[str, Any] = {
+        field.name: getattr(summary, field.name) for field in fields(summary) if field.name != "optimum"
+    }
+    arrays |= {name: getattr(found, name).astype(np.float32) for name in ("coefficients", "predicted")}
+    if media_type == safetensors.MEDIA_TYPE:
+        about = {"model": job.model, "version": str(job.version), "misfit": repr(found.progress.misfit)}
+        about["converged"] = "true" if found.converged else "false"
+        return safetensors.write({job.unknown: summary.optimum, **arrays}, about)
+    document = {"model": job.model, "version": job.version, "inputs": {job.unknown: summary.optimum}, **arrays}
+    document |= {"misfit": found.progress.misfit, "converged": found.converged}
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -1,0 +1,86 @@
+"""Hold docs/how.md true: a real request, training and export pass the functions that it names, in this order."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx2
+import numpy as np
+
+import physics.darcy
+from tests.conftest import ready, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from serving.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+RECORDER = [sys.executable, str(Path(__file__).with_name("recorder.py"))]
+ROW = re.compile(r"\| `([\w/]+\.py)` \| `([\w.]+)` \|$", re.MULTILINE)
+
+
+def named(folder: str) -> list[str]:
+    """Return the functions of a folder that the page names in its tables of steps, in order."""
+    page = (ROOT / "docs/how.md").read_text()
+    return [f"{file} {function}" for file, function in ROW.findall(page) if file.startswith(f"{folder}/")]
+
+
+def assert_passed(expected: list[str], recorded: str) -> None:
+    """Assert that all functions are passed, and first called in this order."""
+    order = recorded.splitlines()
+    assert expected
+    assert [each for each in expected if each not in order] == []
+    assert sorted(dict.fromkeys(expected), key=order.index) == list(dict.fromkeys(expected))
+
+
+def recorded(file: Path, *command: str) -> str:
+    subprocess.run([*RECORDER, str(file), *command], cwd=ROOT, check=True, capture_output=True)
+    return file.read_text()
+
+
+def test_a_training_and_an_export_pass_what_the_page_names(tmp_path: Path) -> None:
+    run, repository = str(tmp_path / "burgers-tiny"), str(tmp_path / "repository")
+    fit = ("training", "fit", "burgers-tiny", "--out", run, "--data", str(tmp_path))
+    assert_passed(named("training"), recorded(tmp_path / "fit.txt", *fit))
+    export = ("export", run, "--name", "tiny", "--repository", repository)
+    assert_passed(named("export"), recorded(tmp_path / "export.txt", *export))
+
+
+def test_a_request_passes_what_the_page_names(make_settings: Callable[..., Settings], tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "model_repository/darcy", tmp_path / "repository/darcy")
+    settings = make_settings(tmp_path / "repository")
+    chosen = settings.model_dump(exclude={"triton"}, exclude_defaults=True)
+    variables = {f"PETROV_{name.upper()}": str(value) for name, value in chosen.items()}
+    np.save(tmp_path / "field.npy", physics.darcy.example(85, seed=3).astype(np.float32))
+    url, file = f"http://{settings.host}:{settings.port}", tmp_path / "serving.txt"
+    with subprocess.Popen([*RECORDER, str(file), "serving"], cwd=ROOT, env=os.environ | variables) as process:
+        try:
+            wait_until(lambda: process.poll() is None and ready(url), 240)
+
+            def predict() -> None:
+                body, headers = (tmp_path / "field.npy").read_bytes(), {"Content-Type": "application/x-npy"}
+                httpx2.post(f"{url}/v1/models/darcy/predict", content=body, headers=headers).raise_for_status()
+
+            predict()
+            process.send_signal(signal.SIGUSR1)
+            wait_until(file.exists, 10)
+            file.unlink()
+            predict()
+            time.sleep(0.2)  # the log line of the request is written after its response
+            process.send_signal(signal.SIGUSR1)
+            wait_until(file.exists, 10)
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(60)
+    assert_passed(named("serving"), file.read_text())
