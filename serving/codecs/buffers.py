@@ -49,7 +49,9 @@ def view(
         Problem: unreadable-body: The shape takes more or fewer bytes than there are.
         Problem: body-too-large: The array is small in its own type and too large as float32.
     """
-    values = count(shape, name)
+    if len(shape) > MAX_RANK:
+        raise _no_field(shape, name)
+    values = math.prod(shape)  # negative sizes do not fit the bytes, or are refused with the shape
     if values * dtype.itemsize != len(data):
         raise Problem(
             "unreadable-body",
