@@ -83,7 +83,7 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
     app.include_router(inversion.router)
     static.mount(app)
     app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=service.metrics)
-    app.add_middleware(Access, metrics=service.metrics, knows=service.catalogue.knows)
+    app.add_middleware(Access, metrics=service.metrics, admission=service.admission, knows=service.catalogue.knows)
     _handle_errors(app, service)
     if service.guard.keyed:
         describe(app.openapi(), app.routes)

@@ -1,17 +1,31 @@
-"""Bounds on what is in flight: requests, and the bytes of their bodies. What exceeds them is refused at once.
+"""What one service, and one caller, may use: requests in flight, the bytes that they hold, and work per second.
 
-A service that queues without bound ends by serving no client; one that refuses early lets its clients retry.
+A service that queues without bound ends by serving no client; one that refuses early lets its clients retry. A request
+is counted in two steps: its bytes from the first of its body to the last of its response, and itself from the end of
+its body on, so that clients that send nothing keep no place from others. One key may use half of each, and rollouts,
+which last as long as their clients read, half of the requests.
+
+A caller's rate is a token bucket that may go into debt. It holds up to `burst` samples and gains `rate` of them per
+second. A request of n samples is admitted when min(n, burst) are in the bucket, and takes all n: over any time t at
+most burst + rate t samples are begun, and one request's excess over the burst, which the time after it pays. What would
+have to wait longer than a minute, or would make the next one wait so long, is refused as too large.
 """
 
 from __future__ import annotations
 
+import math
+import time
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from serving.errors import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+_ROLLOUTS = "rollouts of all keys"  # no key has such a name
+MOST_SECONDS = 60  # of `Retry-After`, and of the debt of a rate
 
 
 class Admission:
@@ -19,70 +33,208 @@ class Admission:
 
     Args:
         max_requests: Requests that may be in flight at one time.
-        max_bytes: Body bytes that may be held at one time over all requests.
+        max_bytes: Bytes that may be held at one time over all requests.
 
     Attributes:
-        bytes: Body bytes that are held now.
+        requests: Requests in flight.
+        bytes: Bytes that are held now.
     """
 
     def __init__(self, max_requests: int, max_bytes: int) -> None:
-        self._max_requests = max_requests
-        self._max_bytes = max_bytes
-        self._requests = 0
-        self.bytes = 0
+        self.max_requests, self.max_bytes = max_requests, max_bytes
+        self.requests = self.bytes = 0
+        self.groups: Counter[str] = Counter()  # requests of each key, and rollouts
+        self.key_bytes: Counter[str] = Counter()
 
     @contextmanager
-    def admit(self) -> Iterator[Ticket]:
-        """Count one request as long as the context lasts, and all of its bytes.
+    def admit(self, key: str = "") -> Iterator[Ticket]:
+        """Count one request, whose body has arrived, as long as the context lasts.
 
         Raises:
             Problem: overloaded: The limit of requests is reached.
         """
-        self.begin()
-        ticket = Ticket(self)
+        ticket = Ticket(self, key)
         try:
+            ticket.enter()
             yield ticket
         finally:
-            self.end(ticket.held)
-
-    def begin(self) -> None:
-        """Count one request.
-
-        Raises:
-            Problem: overloaded: The limit of requests is reached.
-        """
-        if self._requests >= self._max_requests:
-            raise Problem("overloaded", f"{self._requests} requests are in flight, which is the limit")
-        self._requests += 1
-
-    def end(self, held: int) -> None:
-        """Forget one request, and the bytes that it held."""
-        self._requests -= 1
-        self.bytes -= held
-
-    def hold(self, count: int) -> None:
-        """Count further bytes.
-
-        Raises:
-            Problem: overloaded: The limit of bytes is reached.
-        """
-        if self.bytes + count > self._max_bytes:
-            raise Problem("overloaded", f"{self.bytes} bytes of requests are in flight, of at most {self._max_bytes}")
-        self.bytes += count
+            ticket.end()
 
 
 class Ticket:
-    """The bytes that one admitted request holds."""
+    """What one request uses.
 
-    def __init__(self, admission: Admission) -> None:
+    Args:
+        admission: Counts it.
+        key: Name of the caller's key, empty without one.
+
+    Attributes:
+        held: Bytes that it holds.
+    """
+
+    def __init__(self, admission: Admission, key: str = "") -> None:
         self._admission = admission
+        self.key = key
         self.held = 0
+        self._entered: tuple[str, ...] | None = None
+
+    def check(self) -> None:
+        """Refuse a request early, before its body is read, if there is no place for it now.
+
+        Raises:
+            Problem: overloaded: The limit of requests is reached.
+        """
+        admission, half = self._admission, math.ceil(self._admission.max_requests / 2)
+        if admission.requests >= admission.max_requests:
+            raise Problem("overloaded", f"{admission.requests} requests are in flight, which is the limit")
+        if self.key and admission.groups[self.key] >= half:
+            raise Problem("overloaded", f'{half} requests of the key "{self.key}" are in flight, which is the limit')
+
+    def enter(self, *, rollout: bool = False) -> None:
+        """Count the request.
+
+        Raises:
+            Problem: overloaded: The limit of requests is reached.
+        """
+        self.check()
+        groups, half = self._admission.groups, math.ceil(self._admission.max_requests / 2)
+        if rollout and groups[_ROLLOUTS] >= half:
+            raise Problem("overloaded", f"{half} rollouts are in flight, which is the limit")
+        self._entered = (*filter(None, [self.key]), *([_ROLLOUTS] if rollout else []))
+        self._admission.requests += 1
+        groups.update(self._entered)
 
     def hold(self, count: int) -> None:
-        """Count bytes that have arrived.
+        """Count bytes that are kept.
 
         Raises:
             Problem: overloaded: The limit of bytes is reached.
         """
-        self._admission.hold(count)
+        admission = self._admission
+        if admission.bytes + count > admission.max_bytes:
+            detail = f"{admission.bytes} bytes of requests are in flight, of at most {admission.max_bytes}"
+            raise Problem("overloaded", detail)
+        of_key = admission.key_bytes[self.key] if self.key else 0
+        if of_key > self.held and of_key + count > admission.max_bytes // 2:
+            raise Problem("overloaded", f'requests of the key "{self.key}" hold {of_key} bytes, half of the limit')
+        self.add(count)
+
+    def add(self, count: int) -> None:
+        """Count bytes that are kept in any case, of a response that has been computed; fewer, if negative."""
         self.held += count
+        self._admission.bytes += count
+        if self.key:
+            self._admission.key_bytes[self.key] += count
+
+    def end(self) -> None:
+        """Forget the request, and the bytes that it held."""
+        self.add(-self.held)
+        if self._entered is not None:
+            self._admission.requests -= 1
+            self._admission.groups.subtract(self._entered)
+            self._entered = None
+
+
+class Bucket:
+    """A rate, and what is left of it now.
+
+    Args:
+        rate: Samples per second.
+        burst: Samples at once, after a pause.
+        now: Seconds on the clock of all later calls.
+    """
+
+    def __init__(self, rate: float, burst: int, now: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._level = float(burst)
+        self._at = now
+
+    @property
+    def largest(self) -> int:
+        """The largest request: its debt is paid in a minute."""
+        return math.floor(self._burst + MOST_SECONDS * self._rate)
+
+    def wait(self, count: int, now: float) -> float:
+        """Return the seconds until a request of `count` samples is admitted; 0 if it is now."""
+        self._level = min(self._burst, self._level + self._rate * max(0.0, now - self._at))
+        self._at = now
+        return max(0.0, min(count, self._burst) - self._level) / self._rate
+
+    def take(self, count: int, now: float) -> float:
+        """Take the samples of a request, if it need not wait.
+
+        Returns:
+            Seconds to wait. If it is more than 0, nothing was taken.
+        """
+        seconds = self.wait(count, now)
+        if not seconds:
+            self._level -= count
+        return seconds
+
+
+class Caller:
+    """The holder of a key, and what is left of the key's rate.
+
+    Args:
+        name: Name of the key, empty where no key is required.
+        limit: Samples per second, and at once; None for no limit.
+        count: Called with the number of samples of every request.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        limit: tuple[float, int] | None = None,
+        count: Callable[[int], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._bucket = Bucket(*limit, clock()) if limit else None
+        self._count = count
+        self._clock = clock
+
+    def check(self) -> None:
+        """Check, before a body is read, that the rate admits at least one sample.
+
+        Raises:
+            Problem: rate-limited: The rate is used up.
+        """
+        if self._bucket:
+            self._allow(self._bucket.wait(1, self._clock()), 1)
+
+    def spend(self, samples: int, each: int = 1) -> None:
+        """Take the samples of a request from the rate, before they are computed.
+
+        Args:
+            samples: How many.
+            each: For how many samples of the model's own kind one of them counts.
+
+        Raises:
+            Problem: rate-limited: The rate does not admit them yet; none was taken.
+            Problem: body-too-large: They are more than the rate admits within a minute.
+        """
+        if self._bucket:
+            cost = samples * each
+            if cost > self._bucket.largest:
+                raise self._too_large(cost, self._bucket.largest)
+            self._allow(self._bucket.take(cost, self._clock()), cost)
+        self._count(samples)
+
+    def _allow(self, seconds: float, cost: int) -> None:
+        if seconds > MOST_SECONDS and cost > 1:
+            raise self._too_large(cost, "fewer")
+        if seconds:
+            wait = min(math.ceil(seconds), MOST_SECONDS)
+            detail = f'the key "{self.name}" is over its rate; retry in {wait} s'
+            raise Problem("rate-limited", detail, retry_after=wait)
+
+    def _too_large(self, cost: int, most: int | str) -> Problem:
+        detail = (
+            f'the request costs {cost} samples of the rate of the key "{self.name}", which admits {most} in a minute'
+        )
+        return Problem("body-too-large", detail)
+
+
+ANYONE = Caller()

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from serving.catalogue.card import Card
     from serving.classical import ClassicalSolvers
+    from serving.limits import Caller
     from serving.observability.metrics import Metrics
     from serving.rollout import Batches, Infer, Outputs
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 Written_co = TypeVar("Written_co", covariant=True)
+SOLVER_COST = 8  # of a classical solution, in samples
 _LARGE_BYTES = 2**20  # some ten milliseconds of JSON; a thread costs a tenth of one
 
 
@@ -94,14 +96,6 @@ class Exchange(Protocol[Written_co]):
         ...
 
 
-class Payer(Protocol):
-    """The caller, whose rate pays for a request: `serving.auth.guard.Caller`."""
-
-    def spend(self, count: int) -> None:
-        """Pay for so many samples, or raise `rate-limited`."""
-        ...
-
-
 @dataclass(frozen=True)
 class Prediction:
     """What is wanted, beside the arrays.
@@ -120,7 +114,7 @@ class Prediction:
 
     card: Card
     id: str
-    caller: Payer
+    caller: Caller
     policy: Policy = ANY
     seconds: float = math.inf
     successor: Successor | None = None
@@ -197,7 +191,7 @@ class Predictor:
         card, policy, metrics = request.card, request.policy, self._metrics
         policy.check(card, solver=self._classical.solves(card))
         inputs = await self._parse(request, exchange, self._max_bytes)
-        request.caller.spend(inputs.samples)
+        request.caller.spend(inputs.samples, cost(request, inputs))
         outputs, quality = await self._run(request, inputs)
         metrics.quality(card.model, quality)
         self._verify_some(card, inputs, outputs, quality)
@@ -330,7 +324,7 @@ class Predictor:
                 )
             policy.check(card, solver=self._classical.solves(card))
             inputs = await self._parse(request, exchange, self._max_rollout_bytes)
-            request.caller.spend(inputs.samples)
+            request.caller.spend(inputs.samples, cost(request, inputs))
             trajectory = _Trajectory(request, inputs, Rollout(card, card.frames, inputs.arrays))
             await trajectory.proceed(self._infer, request.deadline)
             return trajectory
@@ -471,6 +465,17 @@ def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_by
     if frames is not None:
         arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
     return Inputs(arrays, single, checks.grid_label(card.grid_of(arrays), card))
+
+
+def cost(request: Prediction, inputs: Inputs) -> int:
+    """Return for how many one sample counts: by its points above the largest declared grid, its frames and solver."""
+    grid = request.card.grid
+    shapes = [(size,) * len(grid.axes) for size in grid.declared] + list(grid.unequal)
+    points = math.prod(request.card.grid_of(inputs.arrays))
+    each = math.ceil(points / max(map(math.prod, shapes), default=points))
+    if FRAME in inputs.arrays:
+        each *= int(inputs.arrays[FRAME].shape[1])
+    return each * SOLVER_COST if request.reference or request.policy.bypasses(request.card) else each
 
 
 def finite(request: Prediction, inputs: Inputs, outputs: Outputs, quality: Quality) -> tuple[Outputs, Quality]:

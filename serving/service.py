@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from fastapi import Depends, Request
 
-from serving.auth.guard import Guard, own_bucket
+from serving.auth.guard import Guard
 from serving.auth.key_file import KeyFile
 from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
@@ -48,7 +48,7 @@ class Service:
         self.traces = Traces(settings.traces, version) if settings.traces else None
         self.metrics = TracedMetrics(version, self.traces) if self.traces else Metrics(version)
         self.keys = None if settings.keys is None else KeyFile(settings.keys)
-        self.guard = Guard(self.keys, self.metrics, own_bucket)
+        self.guard = Guard(self.keys, self.metrics)
         self._triton = triton
         triton.call_on_retry(self.metrics.retries.labels(triton.address).inc)
         self.catalogue = Catalogue(

@@ -12,84 +12,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
-import time
 from typing import TYPE_CHECKING
 
-from serving.auth.rate import Bucket
 from serving.errors import Problem
+from serving.limits import ANYONE, Caller
 
 _BEARER = 'Bearer realm="petrov"'
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from serving.auth.key_file import KeyFile
     from serving.auth.keys import Key, Scope
     from serving.observability.metrics import Metrics
 
-    MakeBucket = Callable[[float, int, float, str], Bucket]
-
 OPEN = None  # the scope of what needs no key
-
-
-def own_bucket(rate: float, burst: int, now: float, _: str) -> Bucket:
-    """Return a bucket of this process alone."""
-    return Bucket(rate, burst, now)
-
-
-class Caller:
-    """The holder of a key, and what is left of the key's rate.
-
-    Args:
-        name: Name of the key, empty where no key is required.
-        limit: Samples per second, and at once; None for no limit.
-        count: Called with the number of samples of every request.
-        clock: Returns seconds.
-        make_bucket: Makes the bucket of a rate, burst and time, for the name.
-    """
-
-    def __init__(
-        self,
-        name: str = "",
-        limit: tuple[float, int] | None = None,
-        count: Callable[[int], None] = lambda _: None,
-        clock: Callable[[], float] = time.monotonic,
-        make_bucket: MakeBucket = own_bucket,
-    ) -> None:
-        self.name = name
-        self._bucket = make_bucket(*limit, clock(), name) if limit else None
-        self._count = count
-        self._clock = clock
-
-    def check(self) -> None:
-        """Check, before a body is read, that the rate admits at least one sample.
-
-        Raises:
-            Problem: rate-limited: The rate is used up.
-        """
-        if self._bucket:
-            self._allow(self._bucket.wait(1, self._clock()))
-
-    def spend(self, count: int) -> None:
-        """Take the samples of a request from the rate, before they are computed.
-
-        Raises:
-            Problem: rate-limited: The rate does not admit them yet; none was taken.
-        """
-        if self._bucket:
-            self._allow(self._bucket.take(count, self._clock()))
-        self._count(count)
-
-    def _allow(self, seconds: float) -> None:
-        if seconds:
-            wait = math.ceil(seconds)
-            raise Problem(
-                "rate-limited", f'the key "{self.name}" is over its rate; retry in {wait} s', retry_after=wait
-            )
-
-
-ANYONE = Caller()
 
 
 class Guard:
@@ -98,12 +33,10 @@ class Guard:
     Args:
         keys: The key file; None admits everybody.
         metrics: Counts the samples of each key.
-        make_bucket: Argument of `Caller`.
     """
 
-    def __init__(self, keys: KeyFile | None, metrics: Metrics, make_bucket: MakeBucket = own_bucket) -> None:
+    def __init__(self, keys: KeyFile | None, metrics: Metrics) -> None:
         self._keys = keys
-        self._make_bucket = make_bucket
         self._metrics = metrics
         self._callers: dict[tuple[str, tuple[float, int] | None], Caller] = {}
 
@@ -163,9 +96,7 @@ class Guard:
         """Return one caller for all requests of a key, so that it has one rate, until its entry changes."""
         identity = (key.name, key.limit)
         if identity not in self._callers:
-            self._callers[identity] = Caller(
-                *identity, self._metrics.key_fields.labels(key.name).inc, make_bucket=self._make_bucket
-            )
+            self._callers[identity] = Caller(*identity, self._metrics.key_fields.labels(key.name).inc)
         return self._callers[identity]
 
 

@@ -14,7 +14,9 @@ from urllib.parse import quote
 from starlette.datastructures import Headers, MutableHeaders
 
 from serving.errors import Problem
+from serving.http.connection import DRAINED
 from serving.http.rendering import CLIENT_CLOSED, problem_response
+from serving.limits import Ticket
 from serving.observability.metrics import UNKNOWN
 from serving.observability.request_log import ID_HEADER, Entry, request_id
 
@@ -23,9 +25,11 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from serving.limits import Admission
     from serving.observability.metrics import Metrics
 
 logger = logging.getLogger("petrov.access")
+_SMALL_BYTES = 2**16  # as many as a connection takes at once
 
 
 class Access:
@@ -34,11 +38,13 @@ class Access:
     Args:
         app: The application.
         metrics: Counts requests and their times.
+        admission: Counts what they hold, until the client has read the response.
         knows: Whether a name is a model's; other names share one metrics label.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, knows: Callable[[str], bool]) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, admission: Admission, knows: Callable[[str], bool]) -> None:
         self._app = app
+        self._admission = admission
         self._metrics = metrics
         self._knows = knows
 
@@ -47,7 +53,9 @@ class Access:
             await self._app(scope, receive, send)
             return
         name = request_id(Headers(scope=scope).get(ID_HEADER, ""))
-        scope.setdefault("state", {})["request_id"] = name
+        ticket = Ticket(self._admission)
+        scope.setdefault("state", {}).update(request_id=name, ticket=ticket)
+        drained = scope.get("extensions", {}).get(DRAINED)
         status, read, written = CLIENT_CLOSED, 0, 0
 
         async def receiving() -> Message:
@@ -61,8 +69,12 @@ class Access:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 MutableHeaders(scope=message)[ID_HEADER] = name
-            written += len(message.get("body", b""))
+            written += (size := len(message.get("body", b"")))
+            ticket.add(size)
             await send(message)
+            if drained and size > _SMALL_BYTES:
+                await drained["call"]()
+            ticket.add(-size)
 
         start = time.perf_counter()
         with self._metrics.inflight.track_inprogress():
@@ -75,6 +87,7 @@ class Access:
                 problem = Problem("internal-error", f"an internal error; the log has it under the id {name}")
                 await problem_response(problem, scope["path"])(scope, receive, sending)
             finally:
+                ticket.end()
                 self._record(scope, status, time.perf_counter() - start, (read, written))
 
     def _record(self, scope: Scope, status: int, seconds: float, size: tuple[int, int]) -> None:

@@ -18,9 +18,10 @@ from fastapi.routing import iter_route_contexts
 from starlette.datastructures import Headers
 from starlette.routing import Mount
 
-from serving.auth.guard import ANYONE, OPEN
+from serving.auth.guard import OPEN
 from serving.errors import Problem
 from serving.http.rendering import refusal
+from serving.limits import ANYONE
 
 if TYPE_CHECKING:
     import re
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Send
     from starlette.types import Scope as Connection
 
-    from serving.auth.guard import Caller, Guard
+    from serving.auth.guard import Guard
     from serving.auth.keys import Scope
+    from serving.limits import Caller
     from serving.observability.metrics import Metrics
 
 Endpoint = TypeVar("Endpoint")

@@ -1,7 +1,10 @@
-"""The body of a request, counted while it arrives and within a time limit.
+"""What every HTTP protocol does with the body of a request for a prediction: read it, and predict.
 
-`Content-Length` may be wrong or absent, and uvicorn has no limit of its own. Size and time are bounded here before a
-byte is kept.
+    content = await body.content(request, service, limit)       # admitted until the last byte of the response is sent
+    written = await body.predicted(request, service, Prediction(card, …), exchange of the content)
+
+The body is counted while it arrives and within a time limit: `Content-Length` may be wrong or absent, and uvicorn has
+no limit of its own. Size and time are bounded before a byte is kept.
 """
 
 from __future__ import annotations
@@ -17,9 +20,44 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from serving.limits import Ticket
+    from serving.predict import Exchange, Prediction
+    from serving.service import Service
 
 Result = TypeVar("Result")
+Written = TypeVar("Written")
 _CLOSE = {"Connection": "close"}  # else the server would read the rest of what was refused
+
+
+async def content(
+    request: Request, service: Service, limit: int, *, factor: int = 1, rollout: bool = False
+) -> bytearray:
+    """Return the whole body of a request, which is admitted until its response has been sent.
+
+    Args:
+        request: A request whose body has not been read.
+        service: The parts of the gateway.
+        limit: Bytes of the largest body.
+        factor: Bytes of memory that one byte of the body takes.
+        rollout: Whether the response lasts as long as the client reads.
+
+    Raises:
+        Problem: The body is too large or too slow, the service is busy, or the caller is over its rate.
+        ClientDisconnect: The client left first.
+    """
+    ticket: Ticket = request.state.ticket
+    ticket.key = request.state.caller.name
+    ticket.check()
+    request.state.caller.check()
+    found = await read(request, ticket, limit, service.settings.receive_seconds)
+    service.metrics.request_bytes.observe(len(found))
+    ticket.enter(rollout=rollout)
+    ticket.hold((factor - 1) * len(found))
+    return found
+
+
+async def predicted(request: Request, service: Service, wanted: Prediction, exchange: Exchange[Written]) -> Written:
+    """Return what the exchange writes; the prediction ends when the client disconnects."""
+    return await unless_disconnected(request, service.predictor.predict(wanted, exchange))
 
 
 async def read(request: Request, ticket: Ticket, max_bytes: int, seconds: float) -> bytearray:

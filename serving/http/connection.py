@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 KEEP_ALIVE_SECONDS = 75
 MAX_HEAD_BYTES = 64 * 2**10  # more than any browser sends; counted after the first read
 BREAK_OFF = "petrov.break_off"  # an extension of ASGI: its `call` ends a response before its end
+DRAINED = "petrov.drained"  # another: its `call` returns once the client has read what was sent, or the connection ends
 SLOW, LARGE = "408 Request Timeout", "431 Request Header Fields Too Large"
 
 
@@ -65,7 +66,7 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, 0
         self._wait(self.seconds)
         super().on_message_begin()
-        self.scope["extensions"] = {BREAK_OFF: {"call": self._break_off}}
+        self.scope["extensions"] = {BREAK_OFF: {"call": self._break_off}, DRAINED: {"call": self.flow.drain}}
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # else it is a trailer, which is ignored

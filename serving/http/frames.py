@@ -33,7 +33,6 @@ from serving.http.connection import BREAK_OFF
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
-    from contextlib import ExitStack
 
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
@@ -55,7 +54,6 @@ class FrameStream(Response):
         frames: The others.
         media_type: The media type of a frame.
         metrics: Counts errors by their kinds.
-        stack: Closed at the end.
     """
 
     def __init__(
@@ -65,17 +63,16 @@ class FrameStream(Response):
         frames: AsyncGenerator[Frame[Written]],
         media_type: str,
         metrics: Metrics,
-        stack: ExitStack,
     ) -> None:
         self._boundary = secrets.token_hex(16)
         super().__init__(media_type=f"{MULTIPART}; boundary={self._boundary}")
         del self.headers["content-length"]
         self._request, self._first, self._frames = request, first, frames
-        self._frame_type, self._metrics, self._stack = media_type, metrics, stack
+        self._frame_type, self._metrics = media_type, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del receive
-        with self._stack, suppress(ClientDisconnect):  # a response that has begun has no other end
+        with suppress(ClientDisconnect):  # a response that has begun has no other end
             async with aclosing(self._frames):
                 await body.unless_disconnected(self._request, self._send(scope, send))
 

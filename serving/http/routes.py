@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
     from serving.catalogue.card import Card
     from serving.document import Document
-    from serving.limits import Ticket
     from serving.predict import Successor
     from serving.quality import Policy
 
@@ -260,34 +258,20 @@ async def _predict(
         reference: Whether the classical solver computes the outputs.
     """
     terms, state = _terms(card, request, negotiation.response_type), request.state
-    with service.admission.admit() as ticket:
-        exchange = make(await _content(request, terms.sent, ticket, service), terms.sent, terms.wanted)
-        wanted = Prediction(
-            card, state.request_id, state.caller, terms.policy, successor=successor, reference=reference
-        )
-        work = service.predictor.predict(wanted, exchange)
-        written = await body.unless_disconnected(request, work)
+    exchange = make(await _content(request, terms.sent, service), terms.sent, terms.wanted)
+    wanted = Prediction(card, state.request_id, state.caller, terms.policy, successor=successor, reference=reference)
+    written = await body.predicted(request, service, wanted, exchange)
     return Response(written.body, media_type=terms.wanted, headers=written.headers)
 
 
 async def _stream(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
-    """Read the body, compute the first frames, and return the response that computes and sends the others.
-
-    Args:
-        card: Of the version to run.
-        request: The request.
-        service: The parts of the gateway.
-        successor: As for `_predict`.
-    """
+    """Read the body, compute the first frames, and return the response that computes and sends the others."""
     terms, state = _terms(card, request, negotiation.part_type), request.state
-    with ExitStack() as stack:  # the response ends what is admitted
-        ticket = stack.enter_context(service.admission.admit())
-        exchange = Body(await _content(request, terms.sent, ticket, service), terms.sent, terms.wanted)
-        following = service.predictor.stream(
-            Prediction(card, state.request_id, state.caller, terms.policy, successor=successor), exchange
-        )
-        first = await body.unless_disconnected(request, _next(following))
-        return frames.FrameStream(request, first, following, terms.wanted, service.metrics, stack.pop_all())
+    exchange = Body(await _content(request, terms.sent, service, rollout=True), terms.sent, terms.wanted)
+    wanted = Prediction(card, state.request_id, state.caller, terms.policy, successor=successor)
+    following = service.predictor.stream(wanted, exchange)
+    first = await body.unless_disconnected(request, _next(following))
+    return frames.FrameStream(request, first, following, terms.wanted, service.metrics)
 
 
 class Terms(NamedTuple):
@@ -313,12 +297,11 @@ def _terms(card: Card, request: Request, choose: Callable[[Headers, str], str]) 
         choose: Chooses the media type of the response by the headers and the media type of the body.
 
     Raises:
-        Problem: A media type or a parameter is not known, or the caller has to wait.
+        Problem: A media type or a parameter is not known.
     """
     sent = negotiation.request_type(request.headers)
     terms = Terms(sent, choose(request.headers, sent), policies.policy(request.query_params))
     request.state.version = card.version
-    request.state.caller.check()
     return terms
 
 
@@ -327,14 +310,13 @@ async def _next(generator: AsyncGenerator[Result]) -> Result:
     return await anext(generator)
 
 
-async def _content(request: Request, media_type: str, ticket: Ticket, service: Service) -> bytearray:
+async def _content(request: Request, media_type: str, service: Service, *, rollout: bool = False) -> bytearray:
     """Return the body of a request."""
     limit = service.settings.max_body_bytes
-    if media_type == json_arrays.MEDIA_TYPE:
-        limit //= json_arrays.MEMORY_FACTOR
-    content = await body.read(request, ticket, limit, service.settings.receive_seconds)
-    service.metrics.request_bytes.observe(len(content))
-    return content
+    if media_type != json_arrays.MEDIA_TYPE:
+        return await body.content(request, service, limit, rollout=rollout)
+    limit //= json_arrays.MEMORY_FACTOR
+    return await body.content(request, service, limit, factor=json_arrays.MEMORY_FACTOR, rollout=rollout)
 
 
 async def _example(

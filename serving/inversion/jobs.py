@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from physics.sensing import Sensing
     from serving.catalogue.card import Card
     from serving.inversion.estimate import Estimate, Summary
+    from serving.limits import Caller
     from serving.observability.metrics import Metrics
-    from serving.predict import Payer, Predictor
+    from serving.predict import Predictor
     from serving.settings import Settings
 
     Fields = NDArray[np.float64]
@@ -337,7 +338,7 @@ class ServedModel:
     jvp: Card
     sensing: Sensing
     job: Job
-    caller: Payer
+    caller: Caller
 
     def solve(self, inputs: Fields) -> Fields:
         """Return the outputs of inputs, `[batch, rows, columns]`."""

@@ -26,12 +26,13 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode
 from tritonclient.grpc import service_pb2
 
-from serving.auth.guard import ANYONE, OPEN
+from serving.auth.guard import OPEN
 from serving.auth.keys import Scope
 from serving.codecs import buffers
 from serving.errors import Problem
 from serving.http import policies
 from serving.http.direct_route import version_number
+from serving.limits import ANYONE
 from serving.observability.metrics import UNKNOWN
 from serving.observability.request_log import ID_HEADER, Entry, request_id
 from serving.predict import Prediction, offload

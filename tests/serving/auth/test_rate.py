@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.auth.rate import Bucket
+from serving.limits import Bucket
 
 
 def test_a_burst_and_then_the_rate() -> None:

@@ -12,9 +12,9 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from safetensors.numpy import load, save
 
-from serving.auth.guard import ANYONE
 from serving.codecs import json_arrays
 from serving.codecs.arrays import Arrays
+from serving.limits import ANYONE
 from serving.predict import Prediction
 from serving.service import Service
 from serving.triton import Triton

@@ -24,6 +24,10 @@ def raised() -> set[str]:
     return {kind for kind in kinds if isinstance(kind, str)}
 
 
+def _of_a_location(function: ast.expr) -> bool:
+    return isinstance(function, ast.Attribute) and function.attr == "problem"
+
+
 def test_the_table_lists_the_kinds_that_are_raised() -> None:
     assert raised() == KINDS.keys()
 

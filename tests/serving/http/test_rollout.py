@@ -123,7 +123,7 @@ def test_an_error_after_the_first_frames_cannot_be_taken_for_the_end(
     assert b"application/problem+json" in head
     assert json.loads(document)["type"] == "urn:petrov:problem:non-finite-output"
     assert "petrov_frames_total" in httpx2.get(f"{gateway.url}/metrics").text
-    wait_until(lambda: gateway.service.admission._requests == 0)
+    wait_until(lambda: gateway.service.admission.requests == 0)
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
@@ -174,7 +174,7 @@ def test_a_slow_reader_holds_the_model_back_and_one_that_leaves_stops_it(
         while read < 20 * 4 * LONG:
             read += len(client.recv(2**20))
         wait_until(lambda: calls(gateway) > settled)
-    wait_until(lambda: gateway.service.admission._requests == 0)  # the response has ended
+    wait_until(lambda: gateway.service.admission.requests == 0)  # the response has ended
     wait_until(lambda: idle(gateway))
     ended = calls(gateway)
     with httpx2.Client(base_url=gateway.url, timeout=60) as other:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from physics import darcy
-from serving.auth.guard import ANYONE
 from serving.catalogue.card import Card
 from serving.classical import ClassicalSolvers
 from serving.codecs.arrays import Arrays
+from serving.limits import ANYONE
 from serving.observability.metrics import Metrics
 from serving.predict import Prediction, Predictor
 from serving.quality import Policy

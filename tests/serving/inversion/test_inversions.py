@@ -278,7 +278,7 @@ def test_repetitions_of_a_request_are_one_job(another: Callable[..., AbstractCon
 def test_a_classical_inversion_is_paid_before_it_starts(
     another: Callable[..., AbstractContextManager[Gateway]], tmp_path: Path
 ) -> None:
-    secret, entry = keys.make("carol", (keys.Scope.INFER,), 1.0)
+    secret, entry = keys.make("carol", (keys.Scope.INFER,), 4.0)
     key_file.append(tmp_path / "keys.toml", entry)
     with another(keys=tmp_path / "keys.toml") as gateway:
         headers = {"Authorization": f"Bearer {secret}"}
