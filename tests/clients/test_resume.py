@@ -54,7 +54,7 @@ def test_a_killed_command_goes_on_behind_its_last_whole_frame(
     assert names(tmp_path) == {"start.npy", "out.npy.partial"}
     whole = len(list(kept.glob("*.safetensors"))) - 1
     os.truncate(kept / f"{whole}.safetensors", U.nbytes)  # as if the last frame had not reached the disk
-    wait_until(lambda: gateway.service.admission._requests == 0)
+    wait_until(lambda: gateway.service.admission.requests == 0)
     before = frames_sent(gateway)
     done = petrov(*command, "--frames", whole + 20, "--resume")
     assert done.returncode == 0, done.stderr

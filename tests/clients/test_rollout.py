@@ -94,7 +94,7 @@ async def test_the_service_stops_when_the_caller_has_enough(gateway: Gateway, ki
     before = frames_sent(gateway)
     found = await taken(kind, gateway, 3, u, 1000)
     np.testing.assert_array_equal(found, [u] * 3)
-    wait_until(lambda: gateway.service.admission._requests == 0)
+    wait_until(lambda: gateway.service.admission.requests == 0)
     assert frames_sent(gateway) - before < 300  # what sockets hold
 
 

@@ -205,4 +205,7 @@ def test_a_response_that_is_not_read_is_dropped(hasty: Gateway) -> None:
     with connection(hasty) as wire:
         wire.sendall(PREDICT + b"Content-Length: %d\r\n\r\n" % len(file.getvalue()) + file.getvalue())
         wire.recv(1)
+        held = hasty.service.admission.bytes  # of the body, and of the response, most of which is not read
         wait_until(lambda: established(hasty) <= before)
+    assert held > 1.9 * len(file.getvalue())
+    wait_until(lambda: hasty.service.admission.bytes == 0)

@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -134,14 +134,24 @@ def test_an_endless_body_delays_no_other(tight_gateway: Gateway, http: httpx2.Cl
     wait_until(lambda: inflight(http) == 1, 5)
 
 
+def test_bodies_that_do_not_arrive_keep_no_place_from_others(tight_gateway: Gateway, http: httpx2.Client) -> None:
+    with ExitStack() as stack:
+        for _ in range(tight_gateway.settings.max_requests_in_flight):
+            stack.enter_context(connection(tight_gateway, "Content-Length: 9"))
+        wait_until(lambda: inflight(http) == 5, 5)
+        assert predict(http).status_code == 200
+
+
 def test_beyond_the_limit_requests_are_refused(tight_gateway: Gateway, http: httpx2.Client) -> None:
-    with connection(tight_gateway, "Content-Length: 9") as _, connection(tight_gateway, "Content-Length: 9") as _:  # noqa: SIM117
-        with connection(tight_gateway, "Content-Length: 9") as _, connection(tight_gateway, "Content-Length: 9") as _:
-            wait_until(lambda: inflight(http) == 5, 5)
-            response = predict(http)
-            assert (response.status_code, kind(response)) == (503, "overloaded")
-            assert int(response.headers["retry-after"]) >= 1
-            assert http.get("/health/live").status_code == 200
+    limit = tight_gateway.settings.max_requests_in_flight
+    with stopped(tight_gateway.settings), ThreadPoolExecutor(limit) as pool:
+        waiting = [pool.submit(predict, http) for _ in range(limit)]
+        wait_until(lambda: tight_gateway.service.admission.requests == limit, 5)
+        response = predict(http)
+        assert (response.status_code, kind(response)) == (503, "overloaded")
+        assert int(response.headers["retry-after"]) >= 1
+        assert http.get("/health/live").status_code == 200
+        assert {each.result().status_code for each in waiting} == {504}
 
 
 def test_bytes_in_flight_are_bounded(tight_gateway: Gateway, http: httpx2.Client) -> None:
