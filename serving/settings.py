@@ -109,6 +109,11 @@ class Settings(BaseSettings):
         return address
 
     @property
+    def max_json_bytes(self) -> int:
+        """The largest body in JSON, whose numbers take many times their text in memory."""
+        return self.max_body_bytes // 4
+
+    @property
     def embedded(self) -> bool:
         """Whether a local Triton is started."""
         return not self.triton

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MEDIA_TYPE = "application/json"
-MEMORY_FACTOR = 4  # numbers in JSON take some eight times their text in memory, so a JSON body gets a part of the limit
 DTYPES = frozenset(
     {"float16", "float32", "float64", "bool"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )

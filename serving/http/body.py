@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Written = TypeVar("Written")
+_JSON_MEMORY = 12  # bytes of Python's lists and numbers per byte of their text, as `[9.5,0.5]` has them
 _CLOSE = {"Connection": "close"}  # else the server would read the rest of what was refused
 
 
 async def content(
-    request: Request, service: Service, limit: int, *, factor: int = 1, rollout: bool = False
+    request: Request, service: Service, limit: int, *, json: int | None = None, rollout: bool = False
 ) -> bytearray:
     """Return the whole body of a request, which is admitted until its response has been sent.
 
@@ -37,7 +38,7 @@ async def content(
         request: A request whose body has not been read.
         service: The parts of the gateway.
         limit: Bytes of the largest body.
-        factor: Bytes of memory that one byte of the body takes.
+        json: How many bytes of it are JSON; None for all.
         rollout: Whether the response lasts as long as the client reads.
 
     Raises:
@@ -51,7 +52,7 @@ async def content(
     found = await read(request, ticket, limit, service.settings.receive_seconds)
     service.metrics.request_bytes.observe(len(found))
     ticket.enter(rollout=rollout)
-    ticket.hold((factor - 1) * len(found))
+    ticket.hold((_JSON_MEMORY - 1) * (len(found) if json is None else min(json, len(found))))
     return found
 
 

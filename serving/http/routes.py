@@ -312,11 +312,9 @@ async def _next(generator: AsyncGenerator[Result]) -> Result:
 
 async def _content(request: Request, media_type: str, service: Service, *, rollout: bool = False) -> bytearray:
     """Return the body of a request."""
-    limit = service.settings.max_body_bytes
-    if media_type != json_arrays.MEDIA_TYPE:
-        return await body.content(request, service, limit, rollout=rollout)
-    limit //= json_arrays.MEMORY_FACTOR
-    return await body.content(request, service, limit, factor=json_arrays.MEMORY_FACTOR, rollout=rollout)
+    if media_type == json_arrays.MEDIA_TYPE:
+        return await body.content(request, service, service.settings.max_json_bytes, rollout=rollout)
+    return await body.content(request, service, service.settings.max_body_bytes, json=0, rollout=rollout)
 
 
 async def _example(

@@ -185,11 +185,7 @@ async def _read(request: Request, service: Service) -> bytes:
     """Return the body of a request."""
     if negotiation.request_type(request.headers) != json_arrays.MEDIA_TYPE:
         raise Problem("unsupported-media-type", f"expected Content-Type {json_arrays.MEDIA_TYPE}")
-    with service.admission.admit() as ticket:
-        limit = min(LARGEST_BODY, service.settings.max_body_bytes)
-        content = await body.read(request, ticket, limit, service.settings.receive_seconds)
-    service.metrics.request_bytes.observe(len(content))
-    return bytes(content)
+    return bytes(await body.content(request, service, min(LARGEST_BODY, service.settings.max_body_bytes)))
 
 
 def _parsed(content: bytes) -> InversionRequest:

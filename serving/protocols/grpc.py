@@ -420,7 +420,7 @@ class GrpcServer:
     async def _model_infer(self, call: Call) -> bytes:
         call.caller.check()
         body = await call.read()
-        with self._service.admission.admit() as ticket:
+        with self._service.admission.admit(call.caller.name) as ticket:
             return _written(await self._predicted(call, *await self._wanted(call, body, ticket)))
 
     async def _model_stream_infer(self, call: Call) -> None:
@@ -431,7 +431,7 @@ class GrpcServer:
         """
         while (body := await call.read()) is not None:
             call.caller.check()
-            with self._service.admission.admit() as ticket:
+            with self._service.admission.admit(call.caller.name) as ticket:
                 request, card = await self._wanted(call, body, ticket)
                 if card.frames is None:
                     await self._send(call, await self._predicted(call, request, card), last=True)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from serving.catalogue.card import Parameter as Number
     from serving.predict import Successor
     from serving.quality import Quality
+    from serving.settings import Settings
 
 PREFIX = "/v2"
 JSON_BYTES = "Inference-Header-Content-Length"
@@ -513,24 +514,21 @@ async def infer(model: str, request: Request, service: Serving, version: Version
 async def _infer(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
     negotiation.check_uncompressed(request.headers)
     policy = policies.policy(request.query_params)
-    json_bytes, limit = _limits(request.headers, service.settings.max_body_bytes)
+    json_bytes, limit = _limits(request.headers, service.settings)
     state = request.state
     state.version = card.version
-    state.caller.check()
-    with service.admission.admit() as ticket:
-        content = await body.read(request, ticket, limit, service.settings.receive_seconds)
-        service.metrics.request_bytes.observe(len(content))
-        exchange = RestExchange(content, json_bytes, card)
-        wanted = Prediction(card, state.request_id, state.caller, policy, successor=successor)
-        reply = await body.unless_disconnected(request, service.predictor.predict(wanted, exchange))
+    content = await body.content(request, service, limit, json=json_bytes)
+    exchange = RestExchange(content, json_bytes, card)
+    wanted = Prediction(card, state.request_id, state.caller, policy, successor=successor)
+    reply = await body.predicted(request, service, wanted, exchange)
     if reply.json_bytes is None:
         return Response(reply.body, media_type=json_arrays.MEDIA_TYPE)
     return Response(reply.body, media_type=BYTES, headers={JSON_BYTES: str(reply.json_bytes)})
 
 
-def _limits(headers: Headers, max_bytes: int) -> tuple[int | None, int]:
+def _limits(headers: Headers, settings: Settings) -> tuple[int | None, int]:
     """Return where the JSON ends, None for the body's end, and the size of the largest body."""
-    largest = max_bytes // json_arrays.MEMORY_FACTOR
+    largest = settings.max_json_bytes
     announced = headers.get(JSON_BYTES)
     if announced is None:
         return None, largest
@@ -538,4 +536,4 @@ def _limits(headers: Headers, max_bytes: int) -> tuple[int | None, int]:
         raise Problem("unreadable-body", f'{JSON_BYTES} is "{announced[:32]}"; expected a number of bytes')
     if len(announced) > 18 or int(announced) > largest:
         raise Problem("body-too-large", f"{JSON_BYTES} is {announced[:32]}; the limit is {largest} bytes")
-    return int(announced), max_bytes
+    return int(announced), settings.max_body_bytes

@@ -469,8 +469,7 @@ async def jacobian_vector_product(model: str, request: Request, service: Serving
 async def abstract_eval(model: str, request: Request, service: Serving) -> Response:
     """Return shapes and types of the outputs for shapes of inputs, without computing anything."""
     card = _card(model, service)
-    with service.admission.admit() as ticket:
-        content = await body.read(request, ticket, SHORT, service.settings.receive_seconds)
+    content = await body.content(request, service, SHORT)
     try:
         sent = orjson.loads(content)["inputs"].items()
     except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError) as error:
@@ -514,17 +513,12 @@ async def _run(card: Card, request: Request, service: Service, successor: Succes
     """
     negotiation.check_uncompressed(request.headers)
     encoding = accepted(request.headers.get("accept", "*/*"))
-    settings, state = service.settings, request.state
+    state = request.state
     state.version = card.version
-    state.caller.check()
-    with service.admission.admit() as ticket:
-        limit = settings.max_body_bytes // json_arrays.MEMORY_FACTOR
-        content = await body.read(request, ticket, limit, settings.receive_seconds)
-        service.metrics.request_bytes.observe(len(content))
-        exchange = TesseractBody(content, card, encoding)
-        wanted = Prediction(card, state.request_id, state.caller, successor=successor)
-        work = service.predictor.predict(wanted, exchange)
-        written = await body.unless_disconnected(request, work)
+    content = await body.content(request, service, service.settings.max_json_bytes)
+    exchange = TesseractBody(content, card, encoding)
+    wanted = Prediction(card, state.request_id, state.caller, successor=successor)
+    written = await body.predicted(request, service, wanted, exchange)
     return Response(written, media_type=MEDIA_TYPES[encoding])
 
 

@@ -511,37 +511,29 @@ async def apply_hessian(request: Request, service: Serving) -> Response:
 
 async def _short(request: Request, service: Service) -> dict[str, Any]:
     """Return the members of a message without vectors."""
-    request.state.caller.check()
-    with service.admission.admit() as ticket:
-        limit = min(SHORT, service.settings.max_body_bytes // json_arrays.MEMORY_FACTOR)
-        return parse(await body.read(request, ticket, limit, service.settings.receive_seconds))
+    return parse(await body.content(request, service, min(SHORT, service.settings.max_json_bytes)))
 
 
 async def _compute(request: Request, service: Service, feature: str) -> Response:
     """Read the body, check it, compute, and stop when the client disconnects."""
     negotiation.check_uncompressed(request.headers)
-    settings = service.settings
-    request.state.caller.check()
-    with service.admission.admit() as ticket:
-        limit = settings.max_body_bytes // json_arrays.MEMORY_FACTOR
-        content = await body.read(request, ticket, limit, settings.receive_seconds)
-        service.metrics.request_bytes.observe(len(content))
-        members = await offload(len(content), parse, content)
-        function = await _configured(request, service, members, feature)
-        if feature == EVALUATE:
-            inputs = await offload(len(content), _inputs, members, function.input_sizes)
-            found = await body.unless_disconnected(request, function.evaluate(inputs))
+    content = await body.content(request, service, service.settings.max_json_bytes)
+    members = await offload(len(content), parse, content)
+    function = await _configured(request, service, members, feature)
+    if feature == EVALUATE:
+        inputs = await offload(len(content), _inputs, members, function.input_sizes)
+        found = await body.unless_disconnected(request, function.evaluate(inputs))
+    else:
+        output = _index(members, "outWrt", len(function.output_sizes))
+        by = _index(members, "inWrt", len(function.input_sizes))
+        inputs = await offload(len(content), _inputs, members, function.input_sizes)
+        if feature == GRADIENT:
+            vector = _vector(members.get("sens"), "sens", function.output_sizes[output])
+            product = function.gradient(output, by, inputs, vector)
         else:
-            output = _index(members, "outWrt", len(function.output_sizes))
-            by = _index(members, "inWrt", len(function.input_sizes))
-            inputs = await offload(len(content), _inputs, members, function.input_sizes)
-            if feature == GRADIENT:
-                vector = _vector(members.get("sens"), "sens", function.output_sizes[output])
-                product = function.gradient(output, by, inputs, vector)
-            else:
-                vector = _vector(members.get("vec"), "vec", function.input_sizes[by])
-                product = function.apply_jacobian(output, by, inputs, vector)
-            found = [await body.unless_disconnected(request, product)]
+            vector = _vector(members.get("vec"), "vec", function.input_sizes[by])
+            product = function.apply_jacobian(output, by, inputs, vector)
+        found = [await body.unless_disconnected(request, product)]
     if not all(np.isfinite(vector).all() for vector in found):
         raise Problem("non-finite-output", f'a result of "{request.state.model}" is not finite', array="input")
     document = {"output": found if feature == EVALUATE else found[0]}

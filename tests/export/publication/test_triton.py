@@ -21,6 +21,7 @@ from export.signature import Signature
 from export.triton_config import unnumbered
 from petrov_client import Client
 from physics import darcy
+from tests.conftest import load_models
 from training import checkpoint
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
                 assert parity.difference(output, wanted).relative_l2 <= parity.TOLERANCE
                 assert [array.shape for array in quality] == [(3, 1)] * len(signature.quality)
         publish(save_checkpoint(tmp_path / "burgers", "burgers", 4), repository)
+        load_models(settings)  # as the gateway does within a second
         for model in ("burgers", "burgers_torchscript"):
             wait(lambda model=model: client.is_model_ready(model, "3"))
             wait(lambda model=model: not client.is_model_ready(model, "1"))
