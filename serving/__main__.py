@@ -6,6 +6,7 @@ After SIGTERM or Ctrl-C, readiness becomes false, the gateway finishes its reque
 from __future__ import annotations
 
 import asyncio
+import difflib
 import logging
 import os
 from pathlib import Path
@@ -22,7 +23,7 @@ from serving.gateway import serve_alone, serve_with_triton
 from serving.local_triton import environment
 from serving.local_triton.server import TritonServerError
 from serving.observability import log, telemetry
-from serving.settings import GONE, Settings
+from serving.settings import GONE, OTHERS, Settings
 from serving.system import StartupError
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,12 @@ def key(
 def _settings(**options: object) -> Settings:
     if gone := sorted(GONE.keys() & os.environ.keys()):
         raise typer.BadParameter("; ".join(f"{name} is no longer a setting: {GONE[name]}" for name in gone))
+    known = [f"PETROV_{name.upper()}" for name in Settings.model_fields]
+    for name in sorted(each for each in os.environ if each.startswith("PETROV_") and each not in {*known, *OTHERS}):
+        near = difflib.get_close_matches(name, known, 1)
+        raise typer.BadParameter(f"{name} is no setting{f'; did you mean {near[0]}?' if near else ''}")
+    if os.environ.get("PETROV_KEYS") == "":
+        raise typer.BadParameter("PETROV_KEYS is empty: name a file of keys, or unset it to serve without keys")
     try:
         return Settings.model_validate({name: value for name, value in options.items() if value is not None})
     except ValidationError as error:

@@ -18,6 +18,8 @@ GONE = {
     "PETROV_WORKERS": "run more replicas of the gateway behind a load balancer (deploy/kubernetes)",
     "PETROV_TRITON_POLL_SECONDS": "the gateway looks for new models and versions every second",
 }
+#: Variables with our prefix that other programs of the project read: the client and the notebooks.
+OTHERS = {"PETROV_URL", "PETROV_API_KEY", "PETROV_GRPC", "PETROV_STEPS"}
 
 
 class Settings(BaseSettings):

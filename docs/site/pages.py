@@ -21,6 +21,7 @@ from benchmarks.tables import README, TABLES, markdown, memorisation, table
 from serving.app import create_app
 from serving.observability.metrics import Metrics
 from serving.settings import Settings
+from serving.triton import Triton
 from serving.version import VERSION
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def settings() -> str:
 def routes() -> str:
     """Return the routes of the gateway as a table, from its OpenAPI document."""
     with tempfile.TemporaryDirectory() as folder:
-        paths = create_app(Settings(repository=Path(folder))).openapi()["paths"]
+        paths = create_app(Settings(repository=Path(folder)), Triton("127.0.0.1:8000", 1)).openapi()["paths"]
     rows = []
     for path, operations in paths.items():
         for method, operation in operations.items():

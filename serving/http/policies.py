@@ -51,6 +51,19 @@ AFTER: dict[str, Any] = {
     "first: frames are counted, and their errors estimated, from there.",
     "schema": {"type": "integer", "minimum": 0, "default": 0},
 }
+_NAMES = frozenset(each["name"] for each in (*PARAMETERS, AFTER))
+
+
+def known(query: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the query parameters of a prediction, each of which is known: a misspelled one would demand nothing.
+
+    Raises:
+        Problem: invalid-parameter: One is not known.
+    """
+    if unknown := sorted(set(query) - _NAMES):
+        names = ", ".join(sorted(_NAMES))
+        raise Problem("invalid-parameter", f'there is no parameter "{unknown[0][:32]}"; there are {names}')
+    return query
 
 
 def policy(query: Mapping[str, str]) -> Policy:

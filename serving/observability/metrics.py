@@ -153,7 +153,10 @@ class Metrics:
             registry=registry,
         )
         self.retries = Counter(
-            "petrov_retries_total", "Calls retried on another Triton than this.", ("endpoint",), registry=registry
+            "petrov_retries_total",
+            "Calls repeated after their connection to Triton was lost.",
+            ("endpoint",),
+            registry=registry,
         )
         self.watcher_restarts = Counter(
             "petrov_watcher_restarts_total",

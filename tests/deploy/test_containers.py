@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # Options that differ between the embedded Triton and one in a container: paths and addresses.
-DIFFERENT = {"model-repository", "repository-poll-secs", "http-address", "grpc-address", "metrics-address"}
+DIFFERENT = {"model-repository", "http-address", "grpc-address", "metrics-address"}
 LEFT_OUT = ("torch", "lightning", "h5py", "onnx", "onnxruntime", "pytriton", "tqdm", "jaxtyping", "training", "export")
-EMBEDDED = {"backend-directory", "backend-config", "http-port", "grpc-port", "metrics-port"}
+EMBEDDED = {"backend-directory", "backend-config", "http-port", "grpc-port", "metrics-port"} | {
+    "http-restricted-api",  # in a pod, or the network of a composition, the gateway alone reaches Triton
+    "grpc-restricted-protocol",
+}
 
 
 @pytest.fixture(scope="module", params=DEPLOYMENTS)

@@ -15,6 +15,7 @@ from benchmarks.tables import README, TABLES, table
 from serving.app import create_app
 from serving.observability.metrics import Metrics
 from serving.settings import Settings
+from serving.triton import Triton
 from serving.version import VERSION
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,9 @@ def test_formulas_become_mathml(site: dict[str, str]) -> None:
 def test_settings_routes_alerts_metrics_and_cards_are_complete(site: dict[str, str], tmp_path: Path) -> None:
     for setting in Settings.model_fields:
         assert f"<code>PETROV_{setting.upper()}</code>" in site["operate.html"]
-    for path, operations in create_app(Settings(repository=tmp_path)).openapi()["paths"].items():
+    for path, operations in (
+        create_app(Settings(repository=tmp_path), Triton("127.0.0.1:8000", 1)).openapi()["paths"].items()
+    ):
         for method in operations:
             assert f"<code>{method.upper()} {path}</code>" in site["routes.html"]
     for alert in re.findall(r"- alert: (\w+)", (ROOT / "deploy/prometheus/alerts.yml").read_text()):

@@ -153,11 +153,12 @@ def test_calls_on_connections_of_their_own_run_in_batches(released: Gateway) -> 
 
 def batches(gateway: Gateway) -> tuple[float, float]:
     """Return how many samples and how many batches of the vector-Jacobian product have run."""
-    text = httpx2.get(f"{gateway.url}/metrics").text
-    label = '{model="darcy_vjp"}'
-    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if label in line and "batch_fields" in line)
-    counts = [float(lines.get(f"petrov_batch_fields_{kind}{label}", 0)) for kind in ("sum", "count")]
-    return counts[0], counts[1]
+    lines = httpx2.get(f"http://127.0.0.1:{gateway.settings.triton_metrics_port}/metrics").text.splitlines()
+
+    def total(name: str) -> float:
+        return sum(float(each.rsplit(" ", 1)[1]) for each in lines if each.startswith(f'{name}{{model="darcy_vjp"'))
+
+    return total("nv_inference_count"), total("nv_inference_exec_count")
 
 
 def test_umbridge_emcee_and_tinyda(released: Gateway, run_client: Callable[..., Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pydantic import ValidationError
 from typer.testing import CliRunner
@@ -68,6 +70,19 @@ def test_a_setting_that_is_gone_ends_the_start_with_what_replaces_it() -> None:
     assert done.exit_code == 2
     assert "PETROV_WORKERS is no longer a setting" in done.output
     assert "replicas" in done.output
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("PETROV_KEYZ", "keys.toml", "PETROV_KEYZ is no setting; did you mean PETROV_KEYS?"),
+        ("PETROV_KEYS", "", "PETROV_KEYS is empty: name a file of keys"),
+    ],
+)
+def test_a_misspelled_variable_does_not_leave_the_service_open(name: str, value: str, says: str) -> None:
+    done = CliRunner().invoke(commands, ["gateway", "--triton", "127.0.0.1:1"], env={name: value})
+    assert done.exit_code == 2
+    assert says in re.sub(r"[\s│]+", " ", done.output)
 
 
 def test_settings_cannot_be_changed_and_unknown_ones_are_refused() -> None:

@@ -72,6 +72,12 @@ def test_npy_responds_in_the_rank_of_the_request(
     assert int(response.headers["petrov-version"]) == 1
 
 
+def test_a_parameter_that_is_not_known_is_refused(http: httpx2.Client, path: str) -> None:
+    response = http.post(f"{path}?tolerence=1e-9", content=npy(permeability(25, 31)), headers=NPY)
+    assert (response.status_code, response.json()["type"]) == (422, "urn:petrov:problem:invalid-parameter")
+    assert 'there is no parameter "tolerence"; there are after, frames' in response.json()["detail"]
+
+
 def test_json_responds_in_the_encoding_of_the_request(http: httpx2.Client, path: str, toy: Toy) -> None:
     array = permeability(2, 23, 25)
     lists = http.post(path, content=_body(array), headers=JSON).json()

@@ -24,6 +24,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import format_span_id, format_trace_id
 
 import petrov_client
+from petrov_client._flow import perform
+from petrov_client._quality import Options
 from serving.observability import telemetry
 from serving.observability.log import JsonLines
 from serving.system import StartupError
@@ -223,9 +225,9 @@ def test_a_request_of_nobodys_trace_begins_its_own(traced: Gateway, receiver: Re
 def test_what_is_refused_is_traced_without_its_values(traced: Gateway, receiver: Receiver) -> None:
     with caller() as (trace, _), petrov_client.GrpcClient(f"127.0.0.1:{traced.settings.grpc_port}") as client:
         field = np.float32(FIELD - 781.5)[np.newaxis]  # the client itself would refuse it
-        call = client._wire.prediction(client.model("blur"), None, {"coefficient": field})
+        call = client._operations.wire.prediction(client.model("blur"), None, {"coefficient": field}, Options())
         with pytest.raises(petrov_client.InvalidInput, match=r"-777\.25"):
-            client._perform(call, 5)
+            client._run(perform(call, 5))
         with pytest.raises(petrov_client.UnknownModel):
             client.predict("missing", FIELD)
     span = arrived(receiver, trace, (GATEWAY, INFER))[GATEWAY, INFER]
