@@ -50,7 +50,10 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[str], dict[str, Any]]:
 def test_a_prediction_is_a_line(gateway: Gateway, lines: Callable[[str], dict[str, Any]]) -> None:
     body = npy(FIELD)
     headers = {**NPY, "X-Request-Id": "one", "Authorization": f"Bearer {SECRET}"}
-    response = httpx2.post(f"{gateway.url}/v1/models/blur/predict?key={SECRET}", content=body, headers=headers)
+    path = f"{gateway.url}/v1/models/blur/predict"
+    refused = httpx2.post(f"{path}?key={SECRET}", content=body, headers=headers | {"X-Request-Id": "none"})
+    assert (refused.status_code, SECRET in refused.text) == (422, False)
+    response = httpx2.post(path, content=body, headers=headers)
     assert loaded(response).shape == FIELD.shape
     line = lines("one")
     assert 0 < line.pop("seconds") < 60
