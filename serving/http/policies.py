@@ -54,16 +54,16 @@ AFTER: dict[str, Any] = {
 _NAMES = frozenset(each["name"] for each in (*PARAMETERS, AFTER))
 
 
-def known(query: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the query parameters of a prediction, each of which is known: a misspelled one would demand nothing.
+def of_query(query: Mapping[str, str]) -> Policy:
+    """Return the policy that the query of an HTTP request describes; a misspelled parameter would demand nothing.
 
     Raises:
-        Problem: invalid-parameter: One is not known.
+        Problem: invalid-parameter: A parameter is not known; or as `policy`.
     """
     if unknown := sorted(set(query) - _NAMES):
         names = ", ".join(sorted(_NAMES))
         raise Problem("invalid-parameter", f'there is no parameter "{unknown[0][:32]}"; there are {names}')
-    return query
+    return policy(query)
 
 
 def policy(query: Mapping[str, str]) -> Policy:

@@ -300,7 +300,7 @@ def _terms(card: Card, request: Request, choose: Callable[[Headers, str], str]) 
         Problem: A media type or a parameter is not known.
     """
     sent = negotiation.request_type(request.headers)
-    terms = Terms(sent, choose(request.headers, sent), policies.policy(policies.known(request.query_params)))
+    terms = Terms(sent, choose(request.headers, sent), policies.of_query(request.query_params))
     request.state.version = card.version
     return terms
 

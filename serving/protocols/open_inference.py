@@ -513,7 +513,7 @@ async def infer(model: str, request: Request, service: Serving, version: Version
 
 async def _infer(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
     negotiation.check_uncompressed(request.headers)
-    policy = policies.policy(policies.known(request.query_params))
+    policy = policies.of_query(request.query_params)
     json_bytes, limit = _limits(request.headers, service.settings)
     state = request.state
     state.version = card.version
