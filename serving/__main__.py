@@ -17,12 +17,10 @@ import uvloop
 from pydantic import ValidationError
 from rich.console import Console
 
-from serving import system
-from serving.auth import key_file, keys
+from serving import auth, observe, system, telemetry
 from serving.gateway import serve_alone, serve_with_triton
 from serving.local_triton import environment
 from serving.local_triton.server import TritonServerError
-from serving.observability import log, telemetry
 from serving.settings import GONE, OTHERS, Settings
 from serving.system import StartupError
 
@@ -33,7 +31,7 @@ Host = Annotated[str | None, typer.Option(help="Address to listen on; else PETRO
 Port = Annotated[int | None, typer.Option(help="Port to listen on; else PETROV_PORT.", show_default=False)]
 Triton = Annotated[str | None, typer.Option(help="HOST:PORT of Triton's HTTP; else PETROV_TRITON.", show_default=False)]
 Scopes = Annotated[
-    list[keys.Scope] | None, typer.Option(help="A scope of the key, repeatable; else infer.", show_default=False)
+    list[auth.Scope] | None, typer.Option(help="A scope of the key, repeatable; else infer.", show_default=False)
 ]
 KeyFile = Annotated[
     Path | None,
@@ -67,10 +65,10 @@ def key(
 ) -> None:
     """Make an API key: print it, once, and add its hash to the key file or, without a file, print that too."""
     try:
-        secret, entry = keys.make(name, tuple(scope or [keys.Scope.INFER]), rate, burst)
+        secret, entry = auth.make_key(name, tuple(scope or [auth.Scope.INFER]), rate, burst)
         if file is not None:
-            key_file.append(file, entry)
-    except (keys.KeysError, OSError) as error:
+            auth.append_key(file, entry)
+    except (auth.KeysError, OSError) as error:
         _fail(error)
     if file is None:
         console.print("Append this to the file that PETROV_KEYS names:\n")
@@ -95,13 +93,13 @@ def _settings(**options: object) -> Settings:
 
 
 def _run(settings: Settings) -> None:
-    log.configure(settings, telemetry.trace_id if settings.traces else None)
+    observe.configure_log(settings, telemetry.trace_id if settings.traces else None)
     try:
         _check(settings)
         system.keep_freed_memory()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve_with_triton(settings) if settings.embedded else serve_alone(settings))
-    except (StartupError, TritonServerError, keys.KeysError) as error:
+    except (StartupError, TritonServerError, auth.KeysError) as error:
         logger.critical("%s", error)  # the sentence alone: a traceback would add nothing
         raise typer.Exit(1) from error
 

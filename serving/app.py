@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 
-from serving.auth.guard import OPEN
+from serving import errors
+from serving.auth import OPEN, Authorisation, describe_security, requires
 from serving.errors import Problem
-from serving.http import rendering, routes, static
-from serving.http.access import Access
-from serving.http.authorisation import Authorisation, describe, requires
 from serving.inversion import routes as inversion
 from serving.inversion.jobs import Inversions
-from serving.observability.telemetry import NO_TRACES
-from serving.protocols import open_inference, tesseract, umbridge
+from serving.observe import Access
+from serving.protocols import open_inference, tesseract, umbridge, v1
 from serving.protocols.grpc import GrpcServer
 from serving.service import Service
+from serving.telemetry import NO_TRACES
 from serving.version import VERSION
 
 if TYPE_CHECKING:
@@ -32,6 +33,46 @@ if TYPE_CHECKING:
 
     from serving.settings import Settings
     from serving.triton import Triton
+
+PLAYGROUND_FOLDER = Path(__file__).parents[1] / "playground"
+PLAYGROUND_PAGE = "index.html"
+PLAYGROUND_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+PLAYGROUND_HEADERS = {
+    "Content-Security-Policy": PLAYGROUND_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # cached, and validated by its ETag: an upgrade is seen at once
+}
+
+
+@requires(OPEN)
+class Playground(StaticFiles):
+    """The folder of the playground, with the headers that confine the page to its own origin."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=PLAYGROUND_FOLDER)
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        """Return a file, or 304 if the client has it."""
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(PLAYGROUND_HEADERS)
+        return response
+
+
+def mount_playground(app: FastAPI) -> None:
+    """Add the page and its files to the gateway."""
+    playground = Playground()
+
+    @requires(OPEN)
+    async def page(request: Request) -> Response:
+        return await playground.get_response(PLAYGROUND_PAGE, request.scope)
+
+    app.mount("/playground", playground)
+    app.add_route("/", page, include_in_schema=False)
 
 
 def create_app(settings: Settings, triton: Triton) -> FastAPI:
@@ -75,18 +116,18 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
     app.state.service, app.state.grpc, app.state.inversions = service, None, inversions
     _open_documentation(app)
     # The hot routes first, and not by `include_router`, whose match of a nested router takes as long as the route.
-    for hot in (umbridge.calls, tesseract.calls, open_inference.inferences, routes.predictions):
+    for hot in (umbridge.calls, tesseract.calls, open_inference.inferences, v1.predictions):
         app.router.routes[:0] = hot.routes
-    app.include_router(routes.router)
+    app.include_router(v1.router)
     app.include_router(open_inference.router)
     app.include_router(tesseract.router)
     app.include_router(inversion.router)
-    static.mount(app)
+    mount_playground(app)
     app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=service.metrics)
     app.add_middleware(Access, metrics=service.metrics, admission=service.admission, knows=service.catalogue.knows)
     _handle_errors(app, service)
     if service.guard.keyed:
-        describe(app.openapi(), app.routes)
+        describe_security(app.openapi(), app.routes)
     return app
 
 
@@ -100,7 +141,7 @@ def _handle_errors(app: FastAPI, service: Service) -> None:
     """Render every error as a problem, and count it by its kind."""
 
     def respond(request: Request, problem: Problem) -> Response:
-        return rendering.refusal(problem, request.url.path, service.metrics)
+        return errors.refusal(problem, request.url.path, service.metrics)
 
     @app.exception_handler(Problem)
     async def problem(request: Request, error: Problem) -> Response:
@@ -108,12 +149,12 @@ def _handle_errors(app: FastAPI, service: Service) -> None:
 
     @app.exception_handler(HTTPException)
     async def router(request: Request, error: HTTPException) -> Response:
-        return respond(request, rendering.from_router(request, error))
+        return respond(request, errors.from_router(request, error))
 
     @app.exception_handler(RequestValidationError)
     async def validation(request: Request, error: RequestValidationError) -> Response:
-        return respond(request, rendering.from_validation(error))
+        return respond(request, errors.from_validation(error))
 
     @app.exception_handler(ClientDisconnect)
     async def disconnect(_: Request, __: ClientDisconnect) -> Response:
-        return rendering.client_closed()
+        return errors.client_closed()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from serving.catalogue.card import Card
     from serving.catalogue.catalogue import Catalogue
-    from serving.observability.metrics import Metrics
+    from serving.observe import Metrics
     from serving.triton import Batch, Outputs, Triton
 
 logger = logging.getLogger(__name__)

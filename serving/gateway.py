@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from serving.app import create_app
-from serving.http.connection import configuration
+from serving.connection import configuration
 from serving.local_triton.server import TritonServer
 from serving.triton import Triton
 

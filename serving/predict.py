@@ -15,8 +15,8 @@ A protocol translates. It finds the card of the version (`catalogue.newest`, `fi
 with a `Prediction` of what the caller wants, and an `Exchange` of the body, which returns arrays by name and is passed
 outputs by name and what is known about them.
 
-`serving.codecs.arrays.Arrays` is the exchange of arrays that are in memory already. A trajectory is sent frame by frame
-by `Predictor.stream`. Large bodies are parsed and encoded in a thread, so that the event loop serves others meanwhile.
+`serving.codecs.formats.Arrays` is the exchange of arrays that are in memory already. A trajectory is sent frame by
+frame by `Predictor.stream`. Large bodies are parsed and encoded in a thread, so that the event loop serves others meanwhile.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from serving.catalogue.card import Card
     from serving.classical import ClassicalSolvers
     from serving.limits import Caller
-    from serving.observability.metrics import Metrics
+    from serving.observe import Metrics
     from serving.rollout import Batches, Infer, Outputs
 
     Successor = Callable[[Card, float], Awaitable[Card]]

@@ -3,28 +3,71 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, cast
 
 from fastapi import Depends, Request
 
-from serving.auth.guard import Guard
-from serving.auth.key_file import KeyFile
+from serving.auth import Guard, KeyFile
 from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
 from serving.dispatch import Dispatcher
 from serving.limits import Admission
-from serving.observability.metrics import Metrics
-from serving.observability.telemetry import TracedMetrics, Traces
+from serving.observe import Metrics
 from serving.predict import Predictor
-from serving.watcher import Watcher
+from serving.telemetry import TracedMetrics, Traces
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    from prometheus_client import Counter
 
     from serving.catalogue.card import Readiness
     from serving.settings import Settings
     from serving.triton import Triton
+
+logger = logging.getLogger(__name__)
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+
+
+class Watcher:
+    """Run one step again and again; after an unexpected exception, log it, wait and go on.
+
+    Args:
+        name: What is watched, for the log, the metric and readiness.
+        step: One look, which returns the seconds until the next.
+        restarts: The counter of restarts, by watcher.
+
+    Attributes:
+        failure: Type of the exception that ended the last step, None after a step that succeeded.
+    """
+
+    def __init__(self, name: str, step: Callable[[], Awaitable[float]], restarts: Counter) -> None:
+        self.name = name
+        self.failure: str | None = None
+        self._step = step
+        self._pause = FIRST_PAUSE
+        self._restarts = restarts.labels(name)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            seconds = await self._look()
+            await asyncio.sleep(seconds)
+
+    async def _look(self) -> float:
+        """Do one step; return the seconds until the next."""
+        try:
+            seconds = await self._step()
+        except Exception as error:
+            self.failure = type(error).__name__  # its message is in the log: readiness is public
+            pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+            logger.exception("the watcher of the %s failed and is restarted in %g s", self.name, pause)
+            self._restarts.inc()
+            return pause
+        self.failure, self._pause = None, FIRST_PAUSE
+        return seconds
 
 
 class Service:

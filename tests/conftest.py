@@ -20,7 +20,7 @@ import pytest
 import uvicorn
 
 from serving.app import create_app
-from serving.http.connection import configuration
+from serving.connection import configuration
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
 from serving.triton import Triton

@@ -19,7 +19,7 @@ from mkdocs.structure.files import File
 
 from benchmarks.tables import README, TABLES, markdown, memorisation, table
 from serving.app import create_app
-from serving.observability.metrics import Metrics
+from serving.observe import Metrics
 from serving.settings import Settings
 from serving.triton import Triton
 from serving.version import VERSION

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from serving.codecs import json_arrays, npy, safetensors
-from serving.codecs.names import check_names
+from serving.codecs import binary, json_arrays
 from serving.errors import Problem
 
 if TYPE_CHECKING:
@@ -20,10 +19,104 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+    from starlette.datastructures import Headers
 
     from serving.quality import Quality
 
-_SEVERAL = (json_arrays.MEDIA_TYPE, safetensors.MEDIA_TYPE)  # formats that hold more than one array
+
+def check_names(sent: Mapping[str, Any] | Sequence[str], names: Sequence[str], optional: Collection[str] = ()) -> None:
+    """Check that a request has the inputs of the model and no others.
+
+    Args:
+        sent: The names in the request.
+        names: Inputs and parameters of the model.
+        optional: Those that a request may leave out.
+
+    Raises:
+        Problem: wrong-input: One is missing, or the model does not have one.
+    """
+    for name in names:
+        if name not in sent and name not in optional:
+            raise Problem("wrong-input", f'input "{name}" is missing; got {_quoted(sent)}', array=name)
+    for name in sent:
+        if name not in names:
+            raise Problem(
+                "wrong-input", f'there is no input "{name[:64]}"; the model takes {_quoted(names)}', array=name[:64]
+            )
+
+
+def _quoted(names: Mapping[str, Any] | Sequence[str]) -> str:
+    return ", ".join(f'"{name[:64]}"' for name in list(names)[:8]) or "none"
+
+
+MULTIPART = "multipart/mixed"  # of frames, whose own media type it leaves open
+MEDIA_TYPES = (binary.NPY, json_arrays.MEDIA_TYPE, binary.SAFETENSORS)
+
+
+def request_type(headers: Headers) -> str:
+    """Return the media type of the body.
+
+    Raises:
+        Problem: unsupported-media-type: The media type is none of `MEDIA_TYPES`, or the body is compressed.
+    """
+    check_uncompressed(headers)
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in MEDIA_TYPES:
+        raise Problem(
+            "unsupported-media-type",
+            f'expected Content-Type {" or ".join(MEDIA_TYPES)} but got "{media_type[:64]}"',
+            headers={"Accept-Post": ", ".join(MEDIA_TYPES)},
+        )
+    return media_type
+
+
+def check_uncompressed(headers: Headers) -> None:
+    """Refuse compressed bodies: arrays of floats hardly shrink, and the size is unknown before decompression.
+
+    Raises:
+        Problem: unsupported-media-type: The request has a `Content-Encoding`.
+    """
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise Problem(
+            "unsupported-media-type", f'Content-Encoding "{encoding[:32]}" is not read; send the body uncompressed'
+        )
+
+
+def response_type(headers: Headers, default: str) -> str:
+    """Return the media type that `Accept` prefers, or the default where it leaves the choice.
+
+    Raises:
+        Problem: not-acceptable: `Accept` lists none of `MEDIA_TYPES`.
+    """
+    accept = headers.get("accept", "*/*")
+    if accept in {"*/*", default}:
+        return default
+    weights = dict(_weight(part) for part in accept.split(",")[:32])
+    order = [default, *(known for known in MEDIA_TYPES if known != default)]
+    quality = {known: weights.get(known, weights.get("application/*", weights.get("*/*", 0.0))) for known in order}
+    best = max(order, key=lambda known: quality[known])
+    if quality[best] <= 0:
+        raise Problem("not-acceptable", f'responses are {" or ".join(MEDIA_TYPES)}, not "{accept[:64]}"')
+    return best
+
+
+def part_type(headers: Headers, default: str) -> str:
+    """Return the media type of the parts of a multipart response, as `response_type`; `Accept` may leave it open."""
+    return default if headers.get("accept", "").strip().lower() == MULTIPART else response_type(headers, default)
+
+
+def _weight(part: str) -> tuple[str, float]:
+    """Return a media range of `Accept` and its q, which is 1 by default."""
+    media_range, *parameters = (piece.strip().lower() for piece in part.split(";"))
+    texts = [parameter[2:] for parameter in parameters if parameter.startswith("q=")]
+    try:
+        return media_range, float(texts[0]) if texts else 1.0
+    except ValueError:
+        return media_range, 0.0
+
+
+_SEVERAL = (json_arrays.MEDIA_TYPE, binary.SAFETENSORS)  # formats that hold more than one array
 
 
 @dataclass(frozen=True)
@@ -100,12 +193,12 @@ def read(
     if media_type == json_arrays.MEDIA_TYPE:
         found = json_arrays.read(body, names, max_bytes, optional)
         return found.arrays, Coding(media_type, found.base64, found.frames)
-    if media_type == safetensors.MEDIA_TYPE:
-        arrays = safetensors.read(body, max_bytes)
+    if media_type == binary.SAFETENSORS:
+        arrays = binary.read_safetensors(body, max_bytes)
         check_names(arrays, names, optional)
         return arrays, Coding(media_type)
     name = _only_name(names, optional)
-    return {name: npy.read(body, name, max_bytes)}, Coding(media_type)
+    return {name: binary.read_npy(body, name, max_bytes)}, Coding(media_type)
 
 
 def write(
@@ -126,9 +219,9 @@ def write(
     if coding.media_type == json_arrays.MEDIA_TYPE:
         known = {"quality": quality.document()} if quality.known else {}
         return _json({"model": model, "version": version, **_members(outputs, coding), **known})
-    if coding.media_type == safetensors.MEDIA_TYPE:
+    if coding.media_type == binary.SAFETENSORS:
         about = {"model": model, "version": str(version), "solved_by": quality.solved_by}
-        return safetensors.write({**outputs, **quality.lists}, about)
+        return binary.write_safetensors({**outputs, **quality.lists}, about)
     return _only_npy(outputs, "outputs")
 
 
@@ -147,8 +240,8 @@ def write_example(
     """
     if media_type == json_arrays.MEDIA_TYPE:
         return _json({"inputs": dict(inputs)} | ({} if outputs is None else {"outputs": dict(outputs)}))
-    if media_type == safetensors.MEDIA_TYPE:
-        return safetensors.write(inputs, {})
+    if media_type == binary.SAFETENSORS:
+        return binary.write_safetensors(inputs, {})
     return _only_npy(inputs, "inputs")
 
 
@@ -185,4 +278,47 @@ def _only_npy(named: Mapping[str, NDArray[Any]], role: str) -> bytes:
             f" accept {' or '.join(_SEVERAL)}",
         )
     [array] = named.values()
-    return npy.write(array)
+    return binary.write_npy(array)
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Inputs by name, and the writer of outputs by name: an `Exchange` of `serving.predict`.
+
+    A derivative is computed by
+
+        card = service.catalogue.derivative("darcy", "vjp").card
+        arrays = Arrays({"coefficient": coefficient, "cotangents.solution": cotangent})
+        outputs = await service.predictor.predict(Prediction(card, request_id, caller), arrays)
+
+    and `outputs` holds `solution`, `gradients.coefficient` and `gradients.source`. Concurrent calls of one shape run
+    together, whichever routes they come from.
+
+    Attributes:
+        inputs: Single samples or batches.
+    """
+
+    inputs: Mapping[str, NDArray[Any]]
+    frames: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the inputs."""
+        return sum(array.nbytes for array in self.inputs.values())
+
+    def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+        """Return the inputs.
+
+        Raises:
+            WrongInput: One is missing, or the model does not have one.
+        """
+        del max_bytes  # what made the arrays has bounded them
+        check_names(self.inputs, names, optional)
+        return dict(self.inputs)
+
+    def write(
+        self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality
+    ) -> Mapping[str, NDArray[np.float32]]:
+        """Return the outputs."""
+        del model, version, quality
+        return outputs

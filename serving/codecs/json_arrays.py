@@ -11,8 +11,8 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
-from serving.codecs import buffers
-from serving.codecs.names import check_names
+from serving.codecs import binary
+from serving.codecs.formats import check_names
 from serving.errors import Problem
 
 if TYPE_CHECKING:
@@ -170,10 +170,10 @@ def _decode(value: dict[str, Any], name: str, max_bytes: int) -> NDArray[Any]:
             "wrong-dtype", f'{name}: dtype "{coded.dtype[:32]}" is not read; use one such as "float32"', array=name
         )
     dtype = np.dtype(coded.dtype).newbyteorder("<")
-    return buffers.view(data, dtype, coded.shape, name, max_bytes, "base64")
+    return binary.view(data, dtype, coded.shape, name, max_bytes, "base64")
 
 
-def _kinds(value: list[Any], depth: int = buffers.MAX_RANK) -> set[type]:
+def _kinds(value: list[Any], depth: int = binary.MAX_RANK) -> set[type]:
     """Return the types of all numbers in nested lists, or of anything else that is in them."""
     kinds = set(map(type, value))
     if kinds != {list} or depth == 1:
@@ -188,11 +188,11 @@ def _raise_for_first_fault(value: list[Any], name: str) -> None:
     """Raise for the first value that is no number, or whose list differs in length from those before it."""
     shape: list[int] = []
     first: Any = value
-    while isinstance(first, list) and len(shape) <= buffers.MAX_RANK:
+    while isinstance(first, list) and len(shape) <= binary.MAX_RANK:
         shape.append(len(first))
         first = first[0] if first else 0.0
-    if len(shape) > buffers.MAX_RANK:
-        raise Problem("wrong-shape", f"{name}: lists nested deeper than {buffers.MAX_RANK}", array=name)
+    if len(shape) > binary.MAX_RANK:
+        raise Problem("wrong-shape", f"{name}: lists nested deeper than {binary.MAX_RANK}", array=name)
     _visit(value, shape, (), name)
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from physics.posterior.karhunen_loeve import MODES
 from physics.posterior.materials import LogNormal, Material, TwoMaterials
-from serving.codecs import json_arrays, safetensors
+from serving.codecs import binary, json_arrays
 from serving.document import Document
 from serving.errors import Problem, ProblemDetails
 from serving.inversion.jobs import State  # noqa: TC001  as above
@@ -178,17 +178,17 @@ def write(job: Job, media_type: str) -> bytes:
     Raises:
         Problem: not-acceptable: The media type has no room for several arrays.
     """
-    if job.result is None or media_type not in {json_arrays.MEDIA_TYPE, safetensors.MEDIA_TYPE}:
-        raise Problem("not-acceptable", f"a result is {json_arrays.MEDIA_TYPE} or {safetensors.MEDIA_TYPE}")
+    if job.result is None or media_type not in {json_arrays.MEDIA_TYPE, binary.SAFETENSORS}:
+        raise Problem("not-acceptable", f"a result is {json_arrays.MEDIA_TYPE} or {binary.SAFETENSORS}")
     found, summary = job.result
     arrays: dict[str, Any] = {
         field.name: getattr(summary, field.name) for field in fields(summary) if field.name != "optimum"
     }
     arrays |= {name: getattr(found, name).astype(np.float32) for name in ("coefficients", "predicted")}
-    if media_type == safetensors.MEDIA_TYPE:
+    if media_type == binary.SAFETENSORS:
         about = {"model": job.model, "version": str(job.version), "misfit": repr(found.progress.misfit)}
         about["converged"] = "true" if found.converged else "false"
-        return safetensors.write({job.unknown: summary.optimum, **arrays}, about)
+        return binary.write_safetensors({job.unknown: summary.optimum, **arrays}, about)
     document = {"model": job.model, "version": job.version, "inputs": {job.unknown: summary.optimum}, **arrays}
     document |= {"misfit": found.progress.misfit, "converged": found.converged}
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from serving.codecs.arrays import Arrays
+from serving.codecs.formats import Arrays
 from serving.errors import Problem
 from serving.inversion.estimate import Progress
 from serving.predict import Prediction
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from serving.catalogue.card import Card
     from serving.inversion.estimate import Estimate, Summary
     from serving.limits import Caller
-    from serving.observability.metrics import Metrics
+    from serving.observe import Metrics
     from serving.predict import Predictor
     from serving.settings import Settings
 

@@ -15,17 +15,16 @@ from pydantic import ValidationError
 from physics import registry
 from physics.posterior.karhunen_loeve import KarhunenLoeve
 from physics.posterior.sensors import Sensors
-from serving.auth.keys import Scope
+from serving.auth import Scope, requires
 from serving.catalogue.card import KINDS
-from serving.codecs import json_arrays, negotiation, safetensors
+from serving.codecs import binary, formats, json_arrays
 from serving.document import inlined_schema
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails, Where
-from serving.http import body
-from serving.http.authorisation import requires
 from serving.inversion.documents import Inversion, InversionRequest, InversionResult, write
 from serving.inversion.estimate import estimate, summarise
 from serving.inversion.jobs import Inversions, Job, ServedModel, State
 from serving.inversion.posterior import ClassicalModel, Coordinates, Posterior
+from serving.protocols import over_http
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ _KEY = {
     "description": "Marks repetitions of one request, such as a random number: they return the job of the first.",
     "schema": {"type": "string", "maxLength": 256},
 }
-_BINARY = {safetensors.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
+_BINARY = {binary.SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}}
 
 router = APIRouter(responses=_ERRORS)
 
@@ -143,7 +142,7 @@ async def watch(
 ) -> Inversion:
     """Return how far an inversion has come."""
     job = jobs.find(model, inversion, request.state.caller.name)
-    await body.unless_disconnected(request, job.wait(wait))
+    await over_http.unless_disconnected(request, job.wait(wait))
     return _document(job)
 
 
@@ -156,7 +155,7 @@ async def result(model: str, inversion: str, request: Request, jobs: Jobs) -> Re
         raise job.problem
     if job.result is None:
         raise Problem("unfinished", f"the inversion is {job.state}; wait until it has succeeded")
-    media_type = negotiation.response_type(request.headers, json_arrays.MEDIA_TYPE)
+    media_type = formats.response_type(request.headers, json_arrays.MEDIA_TYPE)
     return Response(await asyncio.to_thread(write, job, media_type), media_type=media_type)
 
 
@@ -183,9 +182,9 @@ def _invertible(model: str, service: Service) -> tuple[Card, Sensing]:
 
 async def _read(request: Request, service: Service) -> bytes:
     """Return the body of a request."""
-    if negotiation.request_type(request.headers) != json_arrays.MEDIA_TYPE:
+    if formats.request_type(request.headers) != json_arrays.MEDIA_TYPE:
         raise Problem("unsupported-media-type", f"expected Content-Type {json_arrays.MEDIA_TYPE}")
-    return bytes(await body.content(request, service, min(LARGEST_BODY, service.settings.max_body_bytes)))
+    return bytes(await over_http.content(request, service, min(LARGEST_BODY, service.settings.max_body_bytes)))
 
 
 def _parsed(content: bytes) -> InversionRequest:

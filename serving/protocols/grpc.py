@@ -3,7 +3,7 @@
 The methods are listed one by one; any other is UNIMPLEMENTED. An error has the sentence that HTTP has as `detail`, and
 its HTTP status becomes a status of gRPC (`CODES`). Every response carries the request's id as `x-request-id` in its
 trailing metadata, an error the type of HTTP's problem details as `petrov-problem-type`, and 429 and 503 `retry-after`.
-A key, where one is required, comes as `authorization: Bearer …` in the call's metadata (`serving.auth.guard`).
+A key, where one is required, comes as `authorization: Bearer …` in the call's metadata (`serving.auth`).
 
 A message has to arrive in time. gRPC reports its size only when it is complete: it is bounded by itself, and counted
 among the bytes in flight once it is complete. Its parts are counted before it is parsed, because an empty tensor of two
@@ -26,17 +26,14 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode
 from tritonclient.grpc import service_pb2
 
-from serving.auth.guard import OPEN
-from serving.auth.keys import Scope
-from serving.codecs import buffers
+from serving.auth import OPEN, Scope
+from serving.codecs import binary
 from serving.errors import Problem
-from serving.http import policies
-from serving.http.direct_route import version_number
 from serving.limits import ANYONE
-from serving.observability.metrics import UNKNOWN
-from serving.observability.request_log import ID_HEADER, Entry, request_id
+from serving.observe import ID_HEADER, UNKNOWN, Entry, request_id
 from serving.predict import Prediction, offload
-from serving.protocols import open_inference
+from serving.protocols import open_inference, over_http
+from serving.protocols.over_http import version_number
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -111,11 +108,11 @@ class GrpcExchange:
                 field, kind = CONTENTS[tensor.datatype]
                 values = getattr(tensor.contents, field)
                 open_inference.check_count(len(values), tensor.shape, name, field, max_bytes)
-                found[name] = buffers.shaped(np.fromiter(values, kind, len(values)), tensor.shape, name)
+                found[name] = binary.shaped(np.fromiter(values, kind, len(values)), tensor.shape, name)
             elif tensor.HasField("contents"):
                 raise Problem("unreadable-body", f"{name}: contents beside raw_input_contents")
             else:
-                found[name] = buffers.view(contents[index], dtype, tensor.shape, name, max_bytes, "raw_input_contents")
+                found[name] = binary.view(contents[index], dtype, tensor.shape, name, max_bytes, "raw_input_contents")
         return found
 
     def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Any:
@@ -462,7 +459,7 @@ class GrpcServer:
         return await self._service.predictor.predict(self._prediction(call, request, card), exchange)
 
     def _prediction(self, call: Call, request: Any, card: Card) -> Prediction:
-        policy = policies.policy(_texts(request.parameters))
+        policy = over_http.policy(_texts(request.parameters))
         successor = None if request.model_version else self._service.catalogue.successor
         return Prediction(card, call.request_id, call.caller, policy, successor=successor)
 

@@ -22,17 +22,15 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
-from serving.auth.guard import OPEN
-from serving.auth.keys import Scope
+from serving.auth import OPEN, Scope, requires
 from serving.catalogue.card import FRAME
-from serving.codecs import buffers, json_arrays, negotiation
-from serving.codecs.names import check_names
+from serving.codecs import binary, formats, json_arrays
+from serving.codecs.formats import check_names
 from serving.document import Document, inlined_schema
 from serving.errors import Problem
-from serving.http import body, policies
-from serving.http.authorisation import requires
-from serving.http.direct_route import DirectRoute
 from serving.predict import Prediction
+from serving.protocols import over_http
+from serving.protocols.over_http import DirectRoute
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
@@ -128,7 +126,7 @@ def check_count(count: int, shape: Sequence[int], name: str, member: str, max_by
     """
     if count * 4 > max_bytes:
         raise Problem("body-too-large", f"{name}: {count} numbers take more than {max_bytes} bytes as float32")
-    if count != buffers.count(shape, name):
+    if count != binary.count(shape, name):
         detail = f"{name}: {member} has {count} numbers, not those of shape {str(list(shape))[:256]}"
         raise Problem("wrong-shape", detail, array=name)
 
@@ -376,14 +374,14 @@ class RestExchange:
                 values = json_arrays.nested(tensor.data, name)
                 check_count(values.size, tensor.shape, name, "data", max_bytes)
                 values = values if kind.kind in "iu" else values.astype(np.float64, copy=False)
-                found[name] = buffers.shaped(values, tensor.shape, name)
+                found[name] = binary.shaped(values, tensor.shape, name)
                 continue
             size, left = tensor.parameters["binary_data_size"], len(tail) - position
             if type(size) is not int or not 0 <= size <= left:
                 detail = f"{name}: binary_data_size is {str(size)[:32]}, but {left} bytes follow the JSON"
                 raise Problem("unreadable-body", detail)
             data = tail[position : position + size]
-            found[name] = buffers.view(data, kind, tensor.shape, name, max_bytes, "binary_data_size")
+            found[name] = binary.view(data, kind, tensor.shape, name, max_bytes, "binary_data_size")
             position += size
         if position != len(tail):
             raise Problem("unreadable-body", f"{len(tail) - position} bytes follow the last tensor")
@@ -396,9 +394,9 @@ class RestExchange:
         requested = {output.name: output.parameters.get("binary_data", default) is True for output in request.outputs}
         written: list[dict[str, Any]] = []
         tail: list[bytes] = []
-        for name, binary in (requested or dict.fromkeys(found, default)).items():
+        for name, as_bytes in (requested or dict.fromkeys(found, default)).items():
             array = np.ascontiguousarray(found[name], "<f4")
-            if binary:
+            if as_bytes:
                 tail.append(array.tobytes())
             coded = {"parameters": {"binary_data_size": array.nbytes}} if binary else {"data": array.reshape(-1)}
             written.append({"name": name, "datatype": FLOAT32, "shape": array.shape, **coded})
@@ -442,7 +440,7 @@ _END = {
 _JSON_BODY = {"schema": inlined_schema(InferenceRequest)}
 _INFERENCE: dict[str, Any] = {
     "openapi_extra": {
-        "parameters": [*policies.PARAMETERS, _END],
+        "parameters": [*over_http.QUERY, _END],
         "requestBody": {"required": True, "content": {json_arrays.MEDIA_TYPE: _JSON_BODY, BYTES: _BINARY}},
     },
     "response_model": InferenceResponse,
@@ -512,15 +510,15 @@ async def infer(model: str, request: Request, service: Serving, version: Version
 
 
 async def _infer(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
-    negotiation.check_uncompressed(request.headers)
-    policy = policies.of_query(request.query_params)
+    formats.check_uncompressed(request.headers)
+    policy = over_http.policy_of_query(request.query_params)
     json_bytes, limit = _limits(request.headers, service.settings)
     state = request.state
     state.version = card.version
-    content = await body.content(request, service, limit, json=json_bytes)
+    content = await over_http.content(request, service, limit, json=json_bytes)
     exchange = RestExchange(content, json_bytes, card)
     wanted = Prediction(card, state.request_id, state.caller, policy, successor=successor)
-    reply = await body.predicted(request, service, wanted, exchange)
+    reply = await over_http.predicted(request, service, wanted, exchange)
     if reply.json_bytes is None:
         return Response(reply.body, media_type=json_arrays.MEDIA_TYPE)
     return Response(reply.body, media_type=BYTES, headers={JSON_BYTES: str(reply.json_bytes)})

@@ -30,15 +30,14 @@ from fastapi.responses import JSONResponse
 from pydantic import Field, ValidationError
 from pydantic.types import FailFast
 
-from serving.auth.keys import Scope
-from serving.codecs import buffers, json_arrays, negotiation
-from serving.codecs.names import check_names
+from serving.auth import Scope, requires
+from serving.codecs import binary, formats, json_arrays
+from serving.codecs.formats import check_names
 from serving.document import Document
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
-from serving.http import body
-from serving.http.authorisation import requires
-from serving.http.direct_route import DirectRoute
 from serving.predict import Prediction
+from serving.protocols import over_http
+from serving.protocols.over_http import DirectRoute
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ def decode(value: Any, name: str, max_bytes: int) -> NDArray[Any]:
     except (binascii.Error, ValueError) as error:
         raise Problem("unreadable-body", f"{name}.data.buffer: {error}") from error
     dtype = np.dtype(document.dtype).newbyteorder("<")
-    return buffers.view(data, dtype, document.shape, name, max_bytes, "data.buffer")
+    return binary.view(data, dtype, document.shape, name, max_bytes, "data.buffer")
 
 
 def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
@@ -309,7 +308,7 @@ def results(card: Card, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
     check_names(shapes, card.names, card.optional)
     arguments = {argument.name: argument for argument in card.arguments}
     for name, shape in shapes.items():
-        if len(shape) > buffers.MAX_RANK or len(arguments[name].axes) - len(shape) not in {0, 1}:
+        if len(shape) > binary.MAX_RANK or len(arguments[name].axes) - len(shape) not in {0, 1}:
             axes = ", ".join(arguments[name].axes)
             detail = f"{name}: expected axes ({axes}), with or without the batch, but got shape {list(shape[:8])}"
             raise Problem("wrong-shape", detail, array=name)
@@ -469,7 +468,7 @@ async def jacobian_vector_product(model: str, request: Request, service: Serving
 async def abstract_eval(model: str, request: Request, service: Serving) -> Response:
     """Return shapes and types of the outputs for shapes of inputs, without computing anything."""
     card = _card(model, service)
-    content = await body.content(request, service, SHORT)
+    content = await over_http.content(request, service, SHORT)
     try:
         sent = orjson.loads(content)["inputs"].items()
     except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError) as error:
@@ -511,14 +510,14 @@ async def _run(card: Card, request: Request, service: Service, successor: Succes
         service: The parts of the gateway.
         successor: Finds the version that is served instead of one that is gone.
     """
-    negotiation.check_uncompressed(request.headers)
+    formats.check_uncompressed(request.headers)
     encoding = accepted(request.headers.get("accept", "*/*"))
     state = request.state
     state.version = card.version
-    content = await body.content(request, service, service.settings.max_json_bytes)
+    content = await over_http.content(request, service, service.settings.max_json_bytes)
     exchange = TesseractBody(content, card, encoding)
     wanted = Prediction(card, state.request_id, state.caller, successor=successor)
-    written = await body.predicted(request, service, wanted, exchange)
+    written = await over_http.predicted(request, service, wanted, exchange)
     return Response(written, media_type=MEDIA_TYPES[encoding])
 
 

@@ -23,16 +23,15 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field, ValidationError
 
 from physics.posterior.composite import composites
-from serving.auth.keys import Scope
+from serving.auth import Scope, requires
 from serving.catalogue.card import FRAME, Card, Tensor
-from serving.codecs import json_arrays, negotiation
-from serving.codecs.arrays import Arrays
+from serving.codecs import formats, json_arrays
+from serving.codecs.formats import Arrays
 from serving.document import Document
 from serving.errors import Problem
-from serving.http import body
-from serving.http.authorisation import requires
-from serving.http.direct_route import DirectRoute
 from serving.predict import Prediction, offload
+from serving.protocols import over_http
+from serving.protocols.over_http import DirectRoute
 from serving.quality import Outside, Policy
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
@@ -511,18 +510,18 @@ async def apply_hessian(request: Request, service: Serving) -> Response:
 
 async def _short(request: Request, service: Service) -> dict[str, Any]:
     """Return the members of a message without vectors."""
-    return parse(await body.content(request, service, min(SHORT, service.settings.max_json_bytes)))
+    return parse(await over_http.content(request, service, min(SHORT, service.settings.max_json_bytes)))
 
 
 async def _compute(request: Request, service: Service, feature: str) -> Response:
     """Read the body, check it, compute, and stop when the client disconnects."""
-    negotiation.check_uncompressed(request.headers)
-    content = await body.content(request, service, service.settings.max_json_bytes)
+    formats.check_uncompressed(request.headers)
+    content = await over_http.content(request, service, service.settings.max_json_bytes)
     members = await offload(len(content), parse, content)
     function = await _configured(request, service, members, feature)
     if feature == EVALUATE:
         inputs = await offload(len(content), _inputs, members, function.input_sizes)
-        found = await body.unless_disconnected(request, function.evaluate(inputs))
+        found = await over_http.unless_disconnected(request, function.evaluate(inputs))
     else:
         output = _index(members, "outWrt", len(function.output_sizes))
         by = _index(members, "inWrt", len(function.input_sizes))
@@ -533,7 +532,7 @@ async def _compute(request: Request, service: Service, feature: str) -> Response
         else:
             vector = _vector(members.get("vec"), "vec", function.input_sizes[by])
             product = function.apply_jacobian(output, by, inputs, vector)
-        found = [await body.unless_disconnected(request, product)]
+        found = [await over_http.unless_disconnected(request, product)]
     if not all(np.isfinite(vector).all() for vector in found):
         raise Problem("non-finite-output", f'a result of "{request.state.model}" is not finite', array="input")
     document = {"output": found if feature == EVALUATE else found[0]}

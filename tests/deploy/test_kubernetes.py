@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from serving.observability.metrics import Metrics
+from serving.observe import Metrics
 from serving.version import VERSION
 from tests.deploy.manifests import (
     DEPLOY,

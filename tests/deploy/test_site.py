@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.tables import README, TABLES, table
 from serving.app import create_app
-from serving.observability.metrics import Metrics
+from serving.observe import Metrics
 from serving.settings import Settings
 from serving.triton import Triton
 from serving.version import VERSION

@@ -27,14 +27,11 @@ from tritonclient.utils import InferenceServerException
 
 import petrov_client
 from petrov_client import RateLimited, Unauthorised
+from serving import auth
 from serving.app import create_app
-from serving.auth import key_file, keys
-from serving.auth.guard import OPEN, Guard
-from serving.auth.key_file import KeyFile
-from serving.auth.keys import Scope
-from serving.http.authorisation import Authorisation, declarations, requires
+from serving.auth import OPEN, Authorisation, Guard, KeyFile, Scope, declarations, requires
 from serving.local_triton.server import TritonServer
-from serving.observability.metrics import Metrics
+from serving.observe import Metrics
 from serving.settings import Settings
 from serving.triton import Triton
 from tests.conftest import Gateway, wait_until
@@ -79,8 +76,8 @@ def keyed(
 ) -> Iterator[Keyed]:
     path = tmp_path_factory.mktemp("keys") / "keys.toml"
     for name, given in HOLDERS.items():
-        SECRET[name], entry = keys.make(name, *given)
-        key_file.append(path, entry)
+        SECRET[name], entry = auth.make_key(name, *given)
+        auth.append_key(path, entry)
     port, grpc_port = free_ports(2)
     changes = {"keys": path, "port": port, "grpc_port": grpc_port}
     with run_gateway(triton.settings.model_copy(update=changes)) as gateway:
@@ -134,7 +131,7 @@ def test_every_route_declares_its_scope(app: FastAPI) -> None:
 
 def test_a_key_file_that_is_not_there_does_not_leave_the_gateway_open(make_settings: Any, toy_repository: Path) -> None:
     settings = make_settings(toy_repository, keys=toy_repository / "keys.toml")
-    with pytest.raises(keys.KeysError, match="No such file"):
+    with pytest.raises(auth.KeysError, match="No such file"):
         create_app(settings, Triton(settings.triton_address, settings.max_body_bytes))
 
 
@@ -238,8 +235,8 @@ async def test_a_route_without_a_declaration_exists_for_nobody(tmp_path: Path) -
     async def declared(request: Request) -> PlainTextResponse:
         return await respond(request)
 
-    secret, entry = keys.make("root", (Scope.ADMIN,))
-    key_file.append(tmp_path / "keys.toml", entry)
+    secret, entry = auth.make_key("root", (Scope.ADMIN,))
+    auth.append_key(tmp_path / "keys.toml", entry)
     metrics = Metrics("0")
     guard = Guard(KeyFile(tmp_path / "keys.toml"), metrics)
     routes = [Route("/declared", declared), Route("/forgotten", respond)]
@@ -358,9 +355,9 @@ def test_keys_come_and_go_without_a_restart(keyed: Keyed, http: httpx2.Client) -
     def status(holder: str) -> int:
         return http.get("/v1/models", headers=bearer(holder)).status_code
 
-    SECRET["dave"], entry = keys.make("dave", (Scope.INFER,))
+    SECRET["dave"], entry = auth.make_key("dave", (Scope.INFER,))
     assert status("dave") == 401
-    key_file.append(keyed.path, entry)
+    auth.append_key(keyed.path, entry)
     wait_until(lambda: status("dave") == 200)
     assert status("alice") == 200
     keyed.path.write_text(before)
@@ -380,5 +377,5 @@ def test_keys_are_counted_and_never_shown(http: httpx2.Client, caplog: pytest.Lo
     assert 'petrov_rejected_total{reason="unauthenticated"}' in text
     assert 'petrov_rejected_total{reason="forbidden"}' in text
     assert "/v1/models" in caplog.text
-    for hidden in (*SECRET.values(), *map(keys.fingerprint, SECRET.values()), "petrov_mistyped"):
+    for hidden in (*SECRET.values(), *map(auth.fingerprint, SECRET.values()), "petrov_mistyped"):
         assert hidden not in text + caplog.text

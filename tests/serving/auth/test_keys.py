@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from serving import auth
 from serving.__main__ import commands
-from serving.auth import key_file, keys
-from serving.auth.key_file import KeyFile
-from serving.auth.keys import KeysError, Scope
+from serving.auth import KeyFile, KeysError, Scope
 
 INFER = (Scope.INFER,)
 HASH = "0123456789abcdef" * 4
@@ -27,8 +26,8 @@ def entry(**change: str) -> str:
 
 
 def test_a_key_is_found_by_itself_and_by_nothing_else() -> None:
-    made = [keys.make(name, INFER) for name in ("alice", "bob", "carol")]
-    ring = keys.Keys(key=tuple(entry for _, entry in made))
+    made = [auth.make_key(name, INFER) for name in ("alice", "bob", "carol")]
+    ring = auth.Keys(key=tuple(entry for _, entry in made))
     for secret, known in made:
         assert ring.find(secret) is known
     secret, known = made[1]
@@ -37,35 +36,37 @@ def test_a_key_is_found_by_itself_and_by_nothing_else() -> None:
 
 
 def test_a_key_has_256_random_bits_and_only_its_hash_is_kept() -> None:
-    secret, known = keys.make("alice", INFER)
-    assert len(secret.removeprefix(keys.PREFIX)) * 6 >= 256
+    secret, known = auth.make_key("alice", INFER)
+    assert len(secret.removeprefix(auth.PREFIX)) * 6 >= 256
     assert known.sha256 == hashlib.sha256(secret.encode()).hexdigest()
     assert secret not in known.text()
-    assert keys.make("alice", INFER)[0] != secret
+    assert auth.make_key("alice", INFER)[0] != secret
 
 
 @given(
     st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", fullmatch=True),
     st.lists(st.sampled_from(Scope), min_size=1, max_size=3).map(tuple),
-    st.none() | st.floats(keys.LEAST_RATE, keys.MOST),
-    st.none() | st.integers(1, keys.MOST),
+    st.none() | st.floats(auth.LEAST_RATE, auth.MOST),
+    st.none() | st.integers(1, auth.MOST),
 )
 def test_an_entry_is_read_as_it_was_written(
     name: str, scopes: tuple[Scope, ...], rate: float | None, burst: int | None
 ) -> None:
-    _, known = keys.make(name, scopes, rate, burst if rate else None)
-    assert keys.parse("# by hand\n" + known.text()).key == (known,)
+    _, known = auth.make_key(name, scopes, rate, burst if rate else None)
+    assert auth.parse_keys("# by hand\n" + known.text()).key == (known,)
 
 
 def test_scopes_are_kept_apart_and_admin_is_for_everything() -> None:
-    [key] = keys.parse(entry()).key
+    [key] = auth.parse_keys(entry()).key
     assert [key.may(scope) for scope in (Scope.INFER, Scope.METRICS, Scope.ADMIN)] == [True, False, False]
-    [admin] = keys.parse(entry(scopes='["admin"]')).key
+    [admin] = auth.parse_keys(entry(scopes='["admin"]')).key
     assert all(admin.may(scope) for scope in Scope)
 
 
 def test_a_burst_is_a_seconds_worth_unless_it_says_otherwise() -> None:
-    limits = [keys.parse(entry(**given)).key[0].limit for given in ({"rate": "0.5"}, {"rate": "9", "burst": "70"}, {})]
+    limits = [
+        auth.parse_keys(entry(**given)).key[0].limit for given in ({"rate": "0.5"}, {"rate": "9", "burst": "70"}, {})
+    ]
     assert limits == [(0.5, 1), (9.0, 70), None]
 
 
@@ -88,7 +89,7 @@ BAD = {
     "one key of two": (entry() + entry(name='"bob"'), "two have the same sha256"),
     "other table": ("[keys]\n", "keys: Extra inputs"),
     "many": (
-        "".join(entry(name=f'"a{number}"', sha256=f'"{number:064}"') for number in range(keys.MAX_KEYS + 1)),
+        "".join(entry(name=f'"a{number}"', sha256=f'"{number:064}"') for number in range(auth.MAX_KEYS + 1)),
         "key: .* at most 1000 items",
     ),
 }
@@ -98,7 +99,7 @@ BAD = {
 def test_a_file_that_is_none_says_where_and_repeats_nothing(case: str) -> None:
     text, message = BAD[case]
     with pytest.raises(KeysError, match=message) as caught:
-        keys.parse(text)
+        auth.parse_keys(text)
     assert "hidden" not in str(caught.value)
     assert caught.value.__cause__ is None or "hidden" not in str(caught.value.__cause__)
 
@@ -125,7 +126,7 @@ def test_a_file_that_is_being_written_is_read_when_it_is_complete(
     path.write_text(entry())
     file = KeyFile(path)
     path.write_text("")  # as an editor does before it writes
-    monkeypatch.setattr("serving.auth.key_file.time.sleep", lambda _: path.write_text(entry(name='"bob"')))
+    monkeypatch.setattr("serving.auth.time.sleep", lambda _: path.write_text(entry(name='"bob"')))
     file.refresh()
     assert [key.name for key in file.keys.key] == ["alice"]
     file.refresh()
@@ -179,14 +180,14 @@ def test_an_entry_is_added_and_nothing_else_changes(tmp_path: Path) -> None:
     link.symlink_to(path)
     path.write_text("# ours\n" + entry())
     path.chmod(0o640)
-    secret, known = keys.make("bob", INFER)
-    key_file.append(link, known)
+    secret, known = auth.make_key("bob", INFER)
+    auth.append_key(link, known)
     assert path.read_text() == "# ours\n" + entry() + "\n" + known.text()
     assert path.stat().st_mode & 0o777 == 0o640
     assert link.is_symlink()
     assert KeyFile(link).keys.find(secret) == known
     with pytest.raises(KeysError, match="two have the same name"):
-        key_file.append(link, keys.make("bob", INFER)[1])
+        auth.append_key(link, auth.make_key("bob", INFER)[1])
     assert sorted(file.name for file in tmp_path.iterdir()) == [".keys.toml.lock", "keys.toml", "link.toml"]
 
 
@@ -205,7 +206,7 @@ def test_the_command_shows_the_entry_where_there_is_no_file() -> None:
     assert done.exit_code == 0
     opening, _, text = done.stderr.partition("\n")
     assert "PETROV_KEYS" in opening
-    assert keys.parse(text).find(done.stdout.strip()) is not None
+    assert auth.parse_keys(text).find(done.stdout.strip()) is not None
 
 
 @pytest.mark.parametrize("arguments", [["the king"], ["alice", "--burst", "3"], ["alice", "--rate", "0"]])

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from serving import watcher
+from serving import service as service_module
 from serving.catalogue import catalogue as catalogue_module
 from serving.catalogue.catalogue import Catalogue
 from serving.catalogue.repository import MAX_BYTES, Repository
-from serving.observability.metrics import Metrics
-from serving.service import Service
+from serving.observe import Metrics
+from serving.service import Service, Watcher
 from serving.triton import Triton
-from serving.watcher import Watcher
 from tests.serving.http.test_gateway import sample
 
 if TYPE_CHECKING:
@@ -301,7 +300,7 @@ async def test_a_card_of_another_model_is_refused(repository: Path, caplog: pyte
 async def test_a_watcher_that_fails_is_logged_and_restarted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(service, "FIRST_PAUSE", 0.0)
     restarts = Counter("restarts", "Restarts.", ("watcher",), registry=CollectorRegistry())
     done, failures = asyncio.Event(), iter([KeyError("first"), ValueError("second")])
 
@@ -354,7 +353,7 @@ async def test_a_failing_watcher_is_a_reason_of_readiness_and_a_metric(
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(watcher, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(service_module, "FIRST_PAUSE", 0.05)
     service = Service(settings, Triton(settings.triton_address, 2**20), "test")
     monkeypatch.setattr(Repository, "read", fail)
     async with service.run():

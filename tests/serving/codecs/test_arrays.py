@@ -15,10 +15,10 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from starlette.datastructures import Headers
 
-from serving.codecs import formats, negotiation, npy
+from serving.codecs import binary, formats
+from serving.codecs.binary import NPY
 from serving.codecs.formats import Coding
 from serving.codecs.json_arrays import MEDIA_TYPE as JSON
-from serving.codecs.npy import MEDIA_TYPE as NPY
 from serving.errors import Problem
 from serving.quality import Quality
 from tests.refusals import refused
@@ -112,7 +112,7 @@ def test_a_number_has_no_axes() -> None:
 def test_what_has_a_default_may_be_left_out() -> None:
     found, _ = formats.read(b'{"inputs": {"a": [1]}}', JSON, ["a", "b"], LIMIT, {"b"})
     assert list(found) == ["a"]
-    npy_body = npy.write(np.ones(3))
+    npy_body = binary.write_npy(np.ones(3))
     assert list(formats.read(npy_body, NPY, ["a", "b"], LIMIT, {"a"})[0]) == ["b"]
     assert list(formats.read(npy_body, NPY, ["a"], LIMIT, {"a"})[0]) == ["a"]
     with refused("unsupported-media-type", match="takes a, b: one"):
@@ -204,18 +204,18 @@ def test_one_npy_holds_one_array() -> None:
     ],
 )
 def test_accept_chooses(accept: str | None, default: str, chosen: str) -> None:
-    assert negotiation.response_type(Headers({} if accept is None else {"accept": accept}), default) == chosen
+    assert formats.response_type(Headers({} if accept is None else {"accept": accept}), default) == chosen
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "application/json;q=x", ""])
 def test_nothing_acceptable(accept: str | None) -> None:
     with refused("not-acceptable"):
-        negotiation.response_type(Headers({"accept": accept}), JSON)
+        formats.response_type(Headers({"accept": accept}), JSON)
 
 
 def test_the_request_states_its_type() -> None:
-    assert negotiation.request_type(Headers({"content-type": "Application/JSON; charset=utf-8"})) == JSON
+    assert formats.request_type(Headers({"content-type": "Application/JSON; charset=utf-8"})) == JSON
     with refused("unsupported-media-type", match="application/x-npy or application/json"):
-        negotiation.request_type(Headers({"content-type": "text/plain"}))
+        formats.request_type(Headers({"content-type": "text/plain"}))
     with refused("unsupported-media-type", match="gzip"):
-        negotiation.request_type(Headers({"content-type": JSON, "content-encoding": "gzip"}))
+        formats.request_type(Headers({"content-type": JSON, "content-encoding": "gzip"}))

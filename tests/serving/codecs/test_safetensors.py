@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-from serving.codecs import safetensors
+from serving.codecs import binary
 from serving.codecs.formats import Body
 from serving.codecs.json_arrays import MEDIA_TYPE as JSON
 from serving.errors import Problem
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.serving.conftest import Toy
 
 LIMIT = 2**20
-MEDIA = {"Content-Type": safetensors.MEDIA_TYPE}
+MEDIA = {"Content-Type": binary.SAFETENSORS}
 numbers = hnp.arrays(
     st.sampled_from(["?", "<f2", "<f4", "<f8", "i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8"]),
     hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4),
@@ -45,7 +45,7 @@ def entry(begin: int, end: int, shape: list[Any] | None = None, dtype: str = "F3
 
 @given(st.dictionaries(names, numbers, max_size=4))
 def test_what_the_library_writes_is_read(tensors: dict[str, NDArray[Any]]) -> None:
-    found = safetensors.read(save(tensors, metadata={"format": "np"}), LIMIT)
+    found = binary.read_safetensors(save(tensors, metadata={"format": "np"}), LIMIT)
     assert set(found) == set(tensors)
     for name, array in tensors.items():
         assert found[name].dtype == array.dtype
@@ -54,7 +54,7 @@ def test_what_the_library_writes_is_read(tensors: dict[str, NDArray[Any]]) -> No
 
 @given(st.dictionaries(names, hnp.arrays(np.float32, hnp.array_shapes(max_dims=3, max_side=4)), max_size=4))
 def test_what_is_written_the_library_reads(tensors: dict[str, NDArray[np.float32]]) -> None:
-    written = safetensors.write(tensors, {"model": "m"})
+    written = binary.write_safetensors(tensors, {"model": "m"})
     assert int.from_bytes(written[:8], "little") % 8 == 0
     found = load(written)
     for name, array in tensors.items():
@@ -65,7 +65,7 @@ def test_what_is_written_the_library_reads(tensors: dict[str, NDArray[np.float32
 def test_noise_is_refused(noise: bytes) -> None:
     for body in (noise, file(noise)):
         try:
-            assert safetensors.read(body, LIMIT) == {}
+            assert binary.read_safetensors(body, LIMIT) == {}
         except Problem:
             continue
 
@@ -74,7 +74,7 @@ def test_truncated_at_any_offset_is_unreadable() -> None:
     body = save({"a": np.ones((3, 4), np.float32), "b": np.ones(5)})
     for end in range(len(body)):
         with refused("unreadable-body"):
-            safetensors.read(body[:end], LIMIT)
+            binary.read_safetensors(body[:end], LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_truncated_at_any_offset_is_unreadable() -> None:
 )
 def test_a_malformed_header_is_refused_by_name(body: bytes, problem: str, pattern: str) -> None:
     with refused(problem, match=pattern):
-        safetensors.read(body, 4000)
+        binary.read_safetensors(body, 4000)
 
 
 def test_several_inputs_and_outputs_go_in_one_file() -> None:
     sent = {"a": np.ones((2, 3), np.float32), "b": np.zeros((2, 3))}
-    exchange = Body(bytearray(save(sent)), safetensors.MEDIA_TYPE, safetensors.MEDIA_TYPE)
+    exchange = Body(bytearray(save(sent)), binary.SAFETENSORS, binary.SAFETENSORS)
     found = exchange.read(["b", "a"], LIMIT)
     for name, array in sent.items():
         np.testing.assert_array_equal(found[name], array)
@@ -135,7 +135,7 @@ def test_a_model_predicts_from_a_file(gateway: Gateway, toy: Toy, shape: tuple[i
     path = f"{gateway.url}/v1/models/{toy.name}/predict"
     array = np.random.default_rng(7).uniform(3, 12, shape)
     response = httpx2.post(path, content=save({"coefficient": array}), headers=MEDIA)
-    assert (response.status_code, response.headers["content-type"]) == (200, safetensors.MEDIA_TYPE)
+    assert (response.status_code, response.headers["content-type"]) == (200, binary.SAFETENSORS)
     np.testing.assert_allclose(load(response.content)["solution"], toy.output(array), rtol=1e-5)
     listed = httpx2.post(path, content=save({"coefficient": array}), headers={**MEDIA, "Accept": JSON})
     np.testing.assert_allclose(np.array(listed.json()["outputs"]["solution"]), toy.output(array), rtol=1e-5)
@@ -150,5 +150,5 @@ def test_a_bad_file_is_a_problem(gateway: Gateway, toy: Toy) -> None:
 
 def test_an_example_comes_as_a_file(gateway: Gateway, toy: Toy) -> None:
     url = f"{gateway.url}/v1/models/{toy.name}/example?grid=25"
-    found = load(httpx2.get(url, headers={"Accept": safetensors.MEDIA_TYPE}).content)
+    found = load(httpx2.get(url, headers={"Accept": binary.SAFETENSORS}).content)
     assert found["coefficient"].shape == (25, 25)

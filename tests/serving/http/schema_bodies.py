@@ -14,7 +14,7 @@ import schemathesis
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from serving.codecs import npy, safetensors
+from serving.codecs import binary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,12 +50,12 @@ def damaged(whole: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
 
 def as_npy(array: NDArray[Any]) -> bytes:
     """Draw a file of one array of floating-point numbers."""
-    return npy.write(array.astype(np.float32))
+    return binary.write_npy(array.astype(np.float32))
 
 
 def as_safetensors(array: NDArray[Any], name: str) -> bytes:
     """Draw a file of one named array."""
-    return safetensors.write({name: array.astype(np.float32)}, {})
+    return binary.write_safetensors({name: array.astype(np.float32)}, {})
 
 
 def as_inference(array: NDArray[Any], name: str) -> bytes:
@@ -70,8 +70,8 @@ def register(media_type: str, whole: st.SearchStrategy[bytes]) -> None:
     schemathesis.openapi.media_type(media_type, whole | damaged(whole) | st.binary(max_size=LARGEST))
 
 
-register(npy.MEDIA_TYPE, fields().map(as_npy))
-register(safetensors.MEDIA_TYPE, st.builds(as_safetensors, fields(), st.sampled_from(INPUTS)))
+register(binary.NPY, fields().map(as_npy))
+register(binary.SAFETENSORS, st.builds(as_safetensors, fields(), st.sampled_from(INPUTS)))
 register("application/octet-stream", st.builds(as_inference, fields(), st.sampled_from(INPUTS)))
 
 

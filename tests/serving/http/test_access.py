@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import petrov_client
-from serving.observability.log import JsonLines
+from serving.observe import JsonLines
 from tests.conftest import wait_until
 from tests.serving.http.test_gateway import NPY, loaded, npy
 

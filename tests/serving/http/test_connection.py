@@ -18,9 +18,8 @@ import numpy as np
 import psutil
 import pytest
 
-import serving.http.connection
-import serving.http.transport
-from serving.http.connection import MAX_HEAD_BYTES
+import serving.connection
+from serving.connection import MAX_HEAD_BYTES
 from tests.conftest import wait_until
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def test_a_connection_without_a_request_is_closed(hasty: Gateway) -> None:
 
 
 def test_drops_between_requests_keep_no_connection_open(hasty: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving.http.connection, "KEEP_ALIVE_SECONDS", 1)
+    monkeypatch.setattr(serving.connection, "KEEP_ALIVE_SECONDS", 1)
     with connection(hasty) as wire:
         wire.sendall(HEAD + b"\r\n")
         assert wire.recv(65536).startswith(b"HTTP/1.1 200 ")
@@ -130,7 +129,7 @@ def test_an_upgrade_is_ignored(hasty: Gateway, caplog: pytest.LogCaptureFixture)
 
 
 def test_what_is_sent_after_the_response_is_read_up_to_a_limit(hasty: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving.http.transport, "LINGER_BYTES", 2**20)
+    monkeypatch.setattr(serving.connection, "LINGER_BYTES", 2**20)
     with connection(hasty) as wire:
         wire.sendall(PREDICT + b"Content-Length: 1000000000\r\n\r\n")
         assert everything(wire).startswith(b"HTTP/1.1 413 ")
@@ -141,7 +140,7 @@ def test_what_is_sent_after_the_response_is_read_up_to_a_limit(hasty: Gateway, m
 def test_a_client_that_sends_nothing_after_the_response_is_not_waited_for(
     hasty: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving.http.transport, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(serving.connection, "IDLE_SECONDS", 0.2)
     with connection(hasty) as wire:
         wire.sendall(PREDICT + b"Content-Length: 1000000000\r\n\r\n")
         assert everything(wire).startswith(b"HTTP/1.1 413 ")

@@ -13,7 +13,7 @@ import tritonclient.http as triton_http
 from safetensors.numpy import load, save
 
 from serving.codecs import json_arrays
-from serving.codecs.arrays import Arrays
+from serving.codecs.formats import Arrays
 from serving.limits import ANYONE
 from serving.predict import Prediction
 from serving.service import Service

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from serving.codecs import npy
+from serving.codecs import binary
 from tests.serving.test_commands import command, status, wait_for
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 CLIENTS = 4
 DRAIN = 12.0
-BODY = npy.write(np.ones((40, 64, 64), np.float32))
-HEADERS = {"Content-Type": npy.MEDIA_TYPE, "Connection": "close"}
+BODY = binary.write_npy(np.ones((40, 64, 64), np.float32))
+HEADERS = {"Content-Type": binary.NPY, "Connection": "close"}
 
 
 def test_sigterm_under_load_loses_no_response(
@@ -90,7 +90,7 @@ def rollouts(
         grpc.insecure_channel(f"127.0.0.1:{settings.grpc_port}") as channel,
     ):
         wait_for(lambda: status(settings, "/health/ready") == 200)
-        connection.request("POST", f"/v1/models/growth/rollout?frames={frames}", npy.write(u), HEADERS)
+        connection.request("POST", f"/v1/models/growth/rollout?frames={frames}", binary.write_npy(u), HEADERS)
         response = connection.getresponse()
         assert b"Petrov-Frame: 1\r\n" in response.read(u.nbytes)
         call = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([message]))

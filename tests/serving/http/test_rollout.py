@@ -14,7 +14,7 @@ import httpx2
 import numpy as np
 import pytest
 
-from serving.codecs import npy
+from serving.codecs import binary
 from serving.rollout import PIECE
 from tests import toy_rollouts
 from tests.conftest import wait_until
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.conftest import Gateway
 
 URL = "/v1/models/growth/rollout"
-NPY = {"Content-Type": npy.MEDIA_TYPE}
+NPY = {"Content-Type": binary.NPY}
 LONG = 50_000  # points: a frame takes 200 kB, more than a socket holds of several
 
 
@@ -83,14 +83,14 @@ def test_every_frame_is_a_part_that_any_reader_of_multipart_finds(http: httpx2.C
 
 def test_a_frame_has_its_own_estimate_and_the_novelty_of_the_state_that_it_follows_from(http: httpx2.Client) -> None:
     u = np.full(16, 2.0, np.float32)
-    found = parts(http.post(f"{URL}?frames=20", content=npy.write(u), headers=NPY))
+    found = parts(http.post(f"{URL}?frames=20", content=binary.write_npy(u), headers=NPY))
     np.testing.assert_array_equal([frame(content) for _, content in found], [u] * 20)
     known = toy_rollouts.ESTIMATES
     assert [headers.get("petrov-error-estimate") for headers, _ in found] == [f"{each:g}" for each in known] + [
         None
     ] * 8
     assert {headers["petrov-novelty"] for headers, _ in found} == {"0.9"}
-    later = parts(http.post(f"{URL}?frames=2&after=4", content=npy.write(u), headers=NPY))
+    later = parts(http.post(f"{URL}?frames=2&after=4", content=binary.write_npy(u), headers=NPY))
     assert [(headers["petrov-frame"], headers["petrov-error-estimate"]) for headers, _ in later] == [
         ("5", f"{known[4]:g}"),
         ("6", f"{known[5]:g}"),
@@ -159,10 +159,10 @@ def test_a_slow_reader_holds_the_model_back_and_one_that_leaves_stops_it(
 ) -> None:
     """Whatever the reader does, no more is computed than sockets and two calls of the model hold."""
     before, wanted = calls(gateway), 1000
-    content = npy.write(np.ones(LONG, np.float32))
+    content = binary.write_npy(np.ones(LONG, np.float32))
     with closing(socket.create_connection(("127.0.0.1", gateway.settings.port))) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
-        head = f"POST {URL}?frames={wanted} HTTP/1.1\r\nHost: x\r\nContent-Type: {npy.MEDIA_TYPE}\r\n"
+        head = f"POST {URL}?frames={wanted} HTTP/1.1\r\nHost: x\r\nContent-Type: {binary.NPY}\r\n"
         client.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
         assert client.recv(12) == b"HTTP/1.1 200"
         wait_until(lambda: calls(gateway) > before + 1)
@@ -178,7 +178,7 @@ def test_a_slow_reader_holds_the_model_back_and_one_that_leaves_stops_it(
     wait_until(lambda: idle(gateway))
     ended = calls(gateway)
     with httpx2.Client(base_url=gateway.url, timeout=60) as other:
-        other.post("/v1/models/growth/predict?frames=1", content=npy.write(np.ones(16, np.float32)), headers=NPY)
+        other.post("/v1/models/growth/predict?frames=1", content=binary.write_npy(np.ones(16, np.float32)), headers=NPY)
     assert calls(gateway) == ended + 1
     assert ended - before < wanted / PIECE / 2
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []

@@ -11,9 +11,9 @@ import numpy as np
 from physics import darcy
 from serving.catalogue.card import Card
 from serving.classical import ClassicalSolvers
-from serving.codecs.arrays import Arrays
+from serving.codecs.formats import Arrays
 from serving.limits import ANYONE
-from serving.observability.metrics import Metrics
+from serving.observe import Metrics
 from serving.predict import Prediction, Predictor
 from serving.quality import Policy
 from tests import toy_gauges

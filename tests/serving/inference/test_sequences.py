@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from serving import checks
 from serving.catalogue.card import Card
-from serving.codecs import safetensors
+from serving.codecs import binary
 from tests import toy_sequences
 from tests.refusals import refused
 
@@ -114,8 +114,8 @@ def test_lengths_are_labels_where_they_are_declared(card: Card) -> None:
 
 
 def test_a_safetensors_file_holds_integers_too() -> None:
-    written = safetensors.write({"tokens": SENTENCES.astype(np.int32)}, {})
-    read = safetensors.read(written, 2**20)["tokens"]
+    written = binary.write_safetensors({"tokens": SENTENCES.astype(np.int32)}, {})
+    read = binary.read_safetensors(written, 2**20)["tokens"]
     assert read.dtype == np.int32
     np.testing.assert_array_equal(read, SENTENCES)
 
@@ -129,7 +129,7 @@ def test_every_format_is_read(http: httpx2.Client, model: str) -> None:
         (npy(SENTENCES), NPY),
         (json_body(SENTENCES.tolist()), JSON),
         (json_body(coded), JSON),
-        (safetensors.write({"tokens": tokens}, {}), {"Content-Type": safetensors.MEDIA_TYPE}),
+        (binary.write_safetensors({"tokens": tokens}, {}), {"Content-Type": binary.SAFETENSORS}),
     ]
     for content, headers in bodies:
         response = http.post(path, content=content, headers=headers | {"Accept": "application/x-npy"})

@@ -16,7 +16,7 @@ from physics.numerics.grid import axis
 from physics.posterior.karhunen_loeve import KarhunenLoeve
 from physics.posterior.materials import LogNormal
 from physics.posterior.sensors import Sensors, lattice
-from serving.auth import key_file, keys
+from serving import auth
 from tests import toy_flow
 from tests.conftest import wait_until
 from tests.serving.test_commands import command, status, wait_for
@@ -246,8 +246,8 @@ def test_a_job_belongs_to_the_key_that_started_it(
     """Another key does not see it; a key with a rate waits for its samples instead of failing."""
     secrets = {}
     for name, rate in {"alice": 200.0, "bob": None}.items():
-        secrets[name], entry = keys.make(name, (keys.Scope.INFER,), rate)
-        key_file.append(tmp_path / "keys.toml", entry)
+        secrets[name], entry = auth.make_key(name, (auth.Scope.INFER,), rate)
+        auth.append_key(tmp_path / "keys.toml", entry)
     with another(keys=tmp_path / "keys.toml") as gateway:
         alice, bob = ({"Authorization": f"Bearer {secrets[name]}"} for name in ("alice", "bob"))
         assert start(gateway, wanted()).status_code == 401
@@ -278,8 +278,8 @@ def test_repetitions_of_a_request_are_one_job(another: Callable[..., AbstractCon
 def test_a_classical_inversion_is_paid_before_it_starts(
     another: Callable[..., AbstractContextManager[Gateway]], tmp_path: Path
 ) -> None:
-    secret, entry = keys.make("carol", (keys.Scope.INFER,), 4.0)
-    key_file.append(tmp_path / "keys.toml", entry)
+    secret, entry = auth.make_key("carol", (auth.Scope.INFER,), 4.0)
+    auth.append_key(tmp_path / "keys.toml", entry)
     with another(keys=tmp_path / "keys.toml") as gateway:
         headers = {"Authorization": f"Bearer {secret}"}
         body = wanted(forward="solver", iterations=200)
@@ -293,8 +293,8 @@ def test_another_key_does_not_evict_a_result(
 ) -> None:
     holders = []
     for name in ("dave", "erin"):
-        secret, entry = keys.make(name, (keys.Scope.INFER,))
-        key_file.append(tmp_path / "keys.toml", entry)
+        secret, entry = auth.make_key(name, (auth.Scope.INFER,))
+        auth.append_key(tmp_path / "keys.toml", entry)
         holders.append({"Authorization": f"Bearer {secret}"})
     with another(keys=tmp_path / "keys.toml", max_inversions=1) as gateway:
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from serving.observability.metrics import Metrics
+from serving.observe import Metrics
 from serving.quality import Quality
 
 

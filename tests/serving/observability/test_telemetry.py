@@ -26,8 +26,8 @@ from opentelemetry.trace import format_span_id, format_trace_id
 import petrov_client
 from petrov_client._flow import perform
 from petrov_client._quality import Options
-from serving.observability import telemetry
-from serving.observability.log import JsonLines
+from serving import telemetry
+from serving.observe import JsonLines
 from serving.system import StartupError
 from tests.conftest import wait_until
 from tests.serving.http.test_gateway import NPY, npy

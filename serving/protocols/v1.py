@@ -1,27 +1,48 @@
-"""The routes of `/v1`, `/health` and `/metrics`: each parses its parameters and delegates."""
+"""The routes of `/v1`, `/health` and `/metrics`: each parses its parameters and delegates.
+
+The response of a rollout is `multipart/mixed` (RFC 2046) with a part per frame, as each is computed:
+
+    --BOUNDARY                              one of 32 hexadecimal digits, named in the Content-Type
+    Content-Type: application/x-npy         or JSON, or safetensors: what `predict` would send for this frame
+    Content-Length: 640
+    Petrov-Frame: 1
+    Petrov-Error-Estimate: 0.0031           and the other headers of `predict`
+                                            (an empty line, then the bytes)
+    …
+    --BOUNDARY--                            after the last frame: without it the rollout is not complete
+
+An error after the first frame is a last part of the type `application/problem+json`. The connection is closed after it
+without the closing delimiter, and without the end of the chunked response, so that no client takes it for complete. The
+response waits for a client that reads slowly, and the model is not called meanwhile.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import secrets
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
+import orjson
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import ClientDisconnect
 
-from serving.auth.guard import OPEN
-from serving.auth.keys import Scope
+from serving import errors
+from serving.auth import OPEN, Scope, requires
 from serving.catalogue import repository as stored
 from serving.catalogue.card import Model, Readiness
-from serving.codecs import json_arrays, negotiation, npy, safetensors
-from serving.codecs.formats import Body, origin, write_example
+from serving.codecs import binary, formats, json_arrays
+from serving.codecs.formats import MULTIPART, Body, Written, origin, write_example
+from serving.connection import BREAK_OFF
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
-from serving.http import body, frames, policies
-from serving.http.authorisation import requires
-from serving.http.derivatives import DerivativeBody
-from serving.http.direct_route import DirectRoute
-from serving.http.schemas import (
+from serving.predict import Prediction
+from serving.protocols import over_http
+from serving.protocols.over_http import DirectRoute
+from serving.protocols.schemas import (
     Example,
     JvpRequest,
     JvpResponse,
@@ -32,22 +53,141 @@ from serving.http.schemas import (
     VjpRequest,
     VjpResponse,
 )
-from serving.predict import Prediction
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
     from starlette.datastructures import Headers
+    from starlette.types import Receive, Send
+    from starlette.types import Scope as Connection
 
     from serving.catalogue.card import Card
+    from serving.codecs.formats import Written
     from serving.document import Document
-    from serving.predict import Successor
-    from serving.quality import Policy
+    from serving.observe import Metrics
+    from serving.predict import Frame, Successor
+    from serving.quality import Policy, Quality
+
+VECTORS = {"vjp": "cotangents", "jvp": "tangents"}
+GRADIENTS = "gradients."
+PER_SAMPLE = ("batch", "value")  # axes of a gradient by a parameter
+
+
+class DerivativeBody(Body):
+    """A `Body` whose response names the model that is differentiated.
+
+    The response has gradients of those inputs that the request sent. That of a parameter is one number per sample.
+
+    Args:
+        content: The request's body.
+        request_type: Its media type.
+        response_type: The media type of the response.
+        card: The card of the derivative.
+    """
+
+    def __init__(self, content: bytearray, request_type: str, response_type: str, card: Card) -> None:
+        super().__init__(content, request_type, response_type)
+        self._card = card
+        self._sent: frozenset[str] = frozenset()
+
+    def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+        """Return the arrays of the body.
+
+        Raises:
+            Problem: wrong-input: There is no cotangent or tangent, beside what `Body.read` refuses.
+        """
+        found = super().read(names, max_bytes, optional)
+        product = self._card.product
+        role = VECTORS[product.kind] if product else ""
+        if not any(name.startswith(f"{role}.") for name in found):
+            expected = [name for name in names if name.startswith(f"{role}.")]
+            raise Problem("wrong-input", f"expected {' or '.join(expected)} but got none", array=expected[0])
+        self._sent = frozenset(found)
+        return found
+
+    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Written:
+        """Return the response; see `Body.write`."""
+        product = self._card.product
+        shown = {
+            tensor.name: outputs[tensor.name][..., 0] if tensor.axes == PER_SAMPLE else outputs[tensor.name]
+            for tensor in self._card.outputs
+            if not tensor.name.startswith(GRADIENTS) or tensor.name.removeprefix(GRADIENTS) in self._sent
+        }
+        return super().write(product.of if product else model, version, shown, quality)
+
+
+logger = logging.getLogger(__name__)
+NUMBER = "Petrov-Frame"
+
+
+class FrameStream(Response):
+    """A response of frames.
+
+    Args:
+        request: The request, whose body has been read.
+        first: The first frame.
+        frames: The others.
+        media_type: The media type of a frame.
+        metrics: Counts errors by their kinds.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        first: Frame[Written],
+        frames: AsyncGenerator[Frame[Written]],
+        media_type: str,
+        metrics: Metrics,
+    ) -> None:
+        self._boundary = secrets.token_hex(16)
+        super().__init__(media_type=f"{MULTIPART}; boundary={self._boundary}")
+        del self.headers["content-length"]
+        self._request, self._first, self._frames = request, first, frames
+        self._frame_type, self._metrics = media_type, metrics
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        del receive
+        with suppress(ClientDisconnect):  # a response that has begun has no other end
+            async with aclosing(self._frames):
+                await over_http.unless_disconnected(self._request, self._send(scope, send))
+
+    async def _send(self, scope: Connection, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+
+        async def write(content: bytes, *, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": content, "more_body": more})
+
+        await write(self._part(self._first))
+        number = self._first.number
+        try:
+            async for frame in self._frames:
+                await write(self._part(frame))
+                number = frame.number
+        except Problem as problem:
+            self._metrics.rejected.labels(problem.kind).inc()
+            logger.warning("a rollout ends after frame %d: %s", number, problem.detail)
+            document = orjson.dumps(problem.details().model_dump(exclude_none=True))
+            await write(self._delimited(document, errors.MEDIA_TYPE, {NUMBER: str(number + 1), **problem.headers}))
+            scope["extensions"][BREAK_OFF]["call"]()
+            return
+        await write(f"--{self._boundary}--\r\n".encode(), more=False)
+
+    def _part(self, frame: Frame[Written]) -> bytes:
+        headers = {NUMBER: str(frame.number), **frame.written.headers}
+        return self._delimited(frame.written.body, self._frame_type, headers)
+
+    def _delimited(self, content: bytes, media_type: str, headers: Mapping[str, str]) -> bytes:
+        lines = {"Content-Type": media_type, "Content-Length": str(len(content)), **headers}
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        return b"".join((f"--{self._boundary}\r\n{head}\r\n".encode(), content, b"\r\n"))
+
 
 Result = TypeVar("Result")
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-_BINARIES = {npy.MEDIA_TYPE: _BINARY, safetensors.MEDIA_TYPE: _BINARY}
+_BINARIES = {binary.NPY: _BINARY, binary.SAFETENSORS: _BINARY}
 _ORIGIN = {"Petrov-Model": {"schema": {"type": "string"}}, "Petrov-Version": {"schema": {"type": "integer"}}}
 
 
@@ -59,7 +199,7 @@ def _body(request: type[Document], binaries: dict[str, Any]) -> dict[str, Any]:
 
 def _derivative(request: type[Document], response: type[Document]) -> dict[str, Any]:
     """Return the documentation of the route of a derivative."""
-    binaries = {safetensors.MEDIA_TYPE: _BINARY}
+    binaries = {binary.SAFETENSORS: _BINARY}
     return {
         "openapi_extra": {"requestBody": _body(request, binaries)},
         "response_model": response,
@@ -68,7 +208,7 @@ def _derivative(request: type[Document], response: type[Document]) -> dict[str, 
 
 
 _PREDICTION: dict[str, Any] = {
-    "openapi_extra": {"parameters": policies.PARAMETERS, "requestBody": _body(PredictionRequest, _BINARIES)},
+    "openapi_extra": {"parameters": over_http.QUERY, "requestBody": _body(PredictionRequest, _BINARIES)},
     "response_model": PredictionResponse,
     "responses": {
         200: {
@@ -90,13 +230,13 @@ _PREDICTION: dict[str, Any] = {
 }
 _ROLLOUT: dict[str, Any] = {
     "openapi_extra": {
-        "parameters": [*policies.PARAMETERS, policies.AFTER],
+        "parameters": [*over_http.QUERY, over_http.AFTER],
         "requestBody": _body(PredictionRequest, _BINARIES),
     },
     "response_class": Response,
     "responses": {
         200: {
-            "content": {negotiation.MULTIPART: _BINARY},
+            "content": {formats.MULTIPART: _BINARY},
             "description": "A part per frame in the format that `Accept` names, each with its number in the header "
             "`Petrov-Frame` and the headers of `predict`. The rollout is complete if the closing delimiter follows the "
             "last part; an error is a last part of the type `application/problem+json`.",
@@ -206,7 +346,7 @@ async def example(
     header `Petrov-Examples` of a stored sample counts all of them.
     """
     card = service.catalogue.find(model).card
-    media_type = negotiation.response_type(request.headers, json_arrays.MEDIA_TYPE)
+    media_type = formats.response_type(request.headers, json_arrays.MEDIA_TYPE)
     found = await _example(service, card, index, seed, grid)
     headers = origin(card.model, card.version) | ({} if found.count is None else {"Petrov-Examples": str(found.count)})
     return Response(write_example(found.inputs, found.outputs, media_type), media_type=media_type, headers=headers)
@@ -257,21 +397,21 @@ async def _predict(
         make: Makes the exchange of the body, its media type and that of the response.
         reference: Whether the classical solver computes the outputs.
     """
-    terms, state = _terms(card, request, negotiation.response_type), request.state
+    terms, state = _terms(card, request, formats.response_type), request.state
     exchange = make(await _content(request, terms.sent, service), terms.sent, terms.wanted)
     wanted = Prediction(card, state.request_id, state.caller, terms.policy, successor=successor, reference=reference)
-    written = await body.predicted(request, service, wanted, exchange)
+    written = await over_http.predicted(request, service, wanted, exchange)
     return Response(written.body, media_type=terms.wanted, headers=written.headers)
 
 
 async def _stream(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
     """Read the body, compute the first frames, and return the response that computes and sends the others."""
-    terms, state = _terms(card, request, negotiation.part_type), request.state
+    terms, state = _terms(card, request, formats.part_type), request.state
     exchange = Body(await _content(request, terms.sent, service, rollout=True), terms.sent, terms.wanted)
     wanted = Prediction(card, state.request_id, state.caller, terms.policy, successor=successor)
     following = service.predictor.stream(wanted, exchange)
-    first = await body.unless_disconnected(request, _next(following))
-    return frames.FrameStream(request, first, following, terms.wanted, service.metrics)
+    first = await over_http.unless_disconnected(request, _next(following))
+    return FrameStream(request, first, following, terms.wanted, service.metrics)
 
 
 class Terms(NamedTuple):
@@ -299,8 +439,8 @@ def _terms(card: Card, request: Request, choose: Callable[[Headers, str], str]) 
     Raises:
         Problem: A media type or a parameter is not known.
     """
-    sent = negotiation.request_type(request.headers)
-    terms = Terms(sent, choose(request.headers, sent), policies.of_query(request.query_params))
+    sent = formats.request_type(request.headers)
+    terms = Terms(sent, choose(request.headers, sent), over_http.policy_of_query(request.query_params))
     request.state.version = card.version
     return terms
 
@@ -313,8 +453,8 @@ async def _next(generator: AsyncGenerator[Result]) -> Result:
 async def _content(request: Request, media_type: str, service: Service, *, rollout: bool = False) -> bytearray:
     """Return the body of a request."""
     if media_type == json_arrays.MEDIA_TYPE:
-        return await body.content(request, service, service.settings.max_json_bytes, rollout=rollout)
-    return await body.content(request, service, service.settings.max_body_bytes, json=0, rollout=rollout)
+        return await over_http.content(request, service, service.settings.max_json_bytes, rollout=rollout)
+    return await over_http.content(request, service, service.settings.max_body_bytes, json=0, rollout=rollout)
 
 
 async def _example(

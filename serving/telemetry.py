@@ -21,7 +21,7 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from serving.observability.metrics import Metrics
+from serving.observe import Metrics
 from serving.system import StartupError
 from serving.triton import outgoing
 

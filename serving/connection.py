@@ -1,26 +1,111 @@
 """The configuration of uvicorn, with limits on slow clients.
 
 The head of a request is limited in time and size (408 and 431), and a response that the client does not read is dropped
-after a time; `serving.http.body` limits the body. Uvicorn has no setting for either, granian and hypercorn none for
+after a time; `serving.protocols.over_http` limits the body. Uvicorn has no setting for either, granian and hypercorn none for
 unread responses, so uvicorn's protocol class is extended here although it is not public. The methods below are called
 as asyncio and httptools document them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+import asyncio
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from serving.http.transport import LingeringTransport
-
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Callable
 
     from starlette.types import ASGIApp
 
     from serving.settings import Settings
+
+LINGER_BYTES = 256 * 2**20  # four times the largest body by default
+LINGER_SECONDS, IDLE_SECONDS = 30.0, 5.0  # in all, and without a byte
+
+
+class LingeringTransport(asyncio.Transport):
+    """A transport that can be used after its end, and that lingers.
+
+    Args:
+        transport: The event loop's transport.
+        sending: Whether the client may be in the middle of a request.
+    """
+
+    def __init__(self, transport: asyncio.Transport, sending: Callable[[], bool]) -> None:
+        super().__init__()
+        self._transport = transport
+        self._sending = sending
+        self._dropped = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def lingers(self) -> bool:
+        """Whether what arrives is dropped."""
+        return self._timer is not None
+
+    def drop(self, count: int) -> None:
+        """Count bytes that arrived while it lingers; end it after too many."""
+        self._dropped += count
+        if self._dropped > LINGER_BYTES:
+            self._transport.abort()
+
+    def close(self) -> None:
+        if self.is_closing():
+            return
+        if not self._sending():
+            self.finish()
+            return
+        self._wait(LINGER_SECONDS)
+        self._transport.resume_reading()
+        self._transport.write_eof()
+
+    def finish(self) -> None:
+        """Close it once everything is written, without lingering."""
+        self._transport.close()
+
+    def _wait(self, left: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(
+            IDLE_SECONDS, self._look, left - IDLE_SECONDS, self._dropped
+        )
+
+    def _look(self, left: float, before: int) -> None:
+        """Linger on if bytes have arrived and time is left."""
+        if left > 0 and self._dropped > before:
+            self._wait(left)
+        else:
+            self._transport.abort()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def lost(self) -> None:
+        """Forget the time limit: the connection has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def is_closing(self) -> bool:
+        return self.lingers or self._transport.is_closing()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self.is_closing():
+            self._transport.write(data)
+
+    def pause_reading(self) -> None:
+        if not self.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self.is_closing():
+            self._transport.resume_reading()
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
 
 # Longer than clients and load balancers keep an idle connection; else it is closed while a request is on its way.
 KEEP_ALIVE_SECONDS = 75

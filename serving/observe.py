@@ -1,24 +1,135 @@
-"""The gateway's metrics for Prometheus: one registry per application, histograms in base units.
+"""What the operator sees of the gateway: its log, an entry and a measurement per request, and metrics for Prometheus.
 
-Labels are bounded: `model` is a name of the repository or `unknown`, `route` a template, `grid` a declared size or
-`other`, `reason` the kind of a problem, `key` a name of the key file, `endpoint` a configured address.
+The log goes to standard error: sentences for people, or one JSON object per record for machines, which has `time`,
+`level`, `logger`, then the fields of a request (`Entry`) or `message`; `exception` and, where there is a trace,
+`trace_id` come last. A request is the sentence `POST /v1/models/darcy/predict 200 12.3 ms id=…`, without payload, query
+or secret.
+
+Labels of metrics are bounded: `model` is a name of the repository or `unknown`, `route` a template, `grid` a declared
+size or `other`, `reason` the kind of a problem, `key` a name of the key file, `endpoint` a configured address.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+import re
+import sys
 import time
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
+from starlette.datastructures import Headers, MutableHeaders
 
+from serving.connection import DRAINED
+from serving.errors import CLIENT_CLOSED, Problem, problem_response
+from serving.limits import Ticket
 from serving.quality import ERROR_BOUND, ERROR_ESTIMATE, MISFIT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from serving.limits import Admission
     from serving.quality import Quality
+    from serving.settings import Settings
+
+FIELDS = "fields"  # attribute of a record, passed as `extra`: the fields that JSON has in place of the message
+# Plain: Rich takes a millisecond per record, which would delay every request.
+_SENTENCES = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per record.
+
+    Args:
+        trace_id: Returns the id of the current trace, empty for none; None where there are no traces.
+    """
+
+    def __init__(self, trace_id: Callable[[], str] | None = None) -> None:
+        super().__init__()
+        self._trace_id = trace_id
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            **getattr(record, FIELDS, {"message": record.getMessage()}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        if self._trace_id and (trace := self._trace_id()):
+            line["trace_id"] = trace
+        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def configure_log(settings: Settings, trace_id: Callable[[], str] | None = None) -> None:
+    """Configure every logger of the process.
+
+    Args:
+        settings: Format and level of the log.
+        trace_id: Argument of `JsonLines`.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines(trace_id) if settings.log_format == "json" else _SENTENCES)
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+
+
+logger = logging.getLogger("petrov.access")
+ID_HEADER = "X-Request-Id"
+_SAFE_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+
+
+def request_id(proposed: str) -> str:
+    """Return the id of a request: the client's own if its characters are safe in a log, else a new one."""
+    return proposed if _SAFE_ID.fullmatch(proposed) else uuid.uuid4().hex
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """The fields that are logged of a request once it has ended.
+
+    Attributes:
+        request_id: Id that went back to the client.
+        method: Method of HTTP, or `GRPC`.
+        route: Template of the path, or name of the gRPC method.
+        model: Name of the model, `unknown` if the repository has none of that name.
+        version: Version of the model, empty before one was found.
+        status: Status of HTTP, or name of gRPC's status.
+        seconds: Time from the request line to the end of the response.
+        bytes_in: Bytes of the body, as far as it was read.
+        bytes_out: Bytes of the response.
+        client: Address of the client.
+        key: Name of its API key, empty without one.
+    """
+
+    request_id: str
+    method: str
+    route: str
+    model: str
+    version: str
+    status: str
+    seconds: float
+    bytes_in: int
+    bytes_out: int
+    client: str
+    key: str
+
+    def write(self, path: str) -> None:
+        """Write the entry; the sentence for people has the path itself in place of its template."""
+        if logger.isEnabledFor(logging.INFO):
+            values = (self.method, path, self.status, self.seconds * 1e3, self.request_id)
+            logger.info("%s %s %s %.1f ms id=%s", *values, extra={FIELDS: vars(self)})
+
 
 UNKNOWN = "unknown"
 # A single 85 x 85 field takes a millisecond, a batch of 421 x 421 on a CPU seconds.
@@ -211,3 +322,84 @@ class Metrics:
     def text(self) -> bytes:
         """Return the metrics in the exposition format."""
         return generate_latest(self.registry)
+
+
+_SMALL_BYTES = 2**16  # as many as a connection takes at once
+
+
+class Access:
+    """ASGI middleware that identifies, measures and logs requests.
+
+    Args:
+        app: The application.
+        metrics: Counts requests and their times.
+        admission: Counts what they hold, until the client has read the response.
+        knows: Whether a name is a model's; other names share one metrics label.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, admission: Admission, knows: Callable[[str], bool]) -> None:
+        self._app = app
+        self._admission = admission
+        self._metrics = metrics
+        self._knows = knows
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        name = request_id(Headers(scope=scope).get(ID_HEADER, ""))
+        ticket = Ticket(self._admission)
+        scope.setdefault("state", {}).update(request_id=name, ticket=ticket)
+        drained = scope.get("extensions", {}).get(DRAINED)
+        status, read, written = CLIENT_CLOSED, 0, 0
+
+        async def receiving() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            return message
+
+        async def sending(message: Message) -> None:
+            nonlocal status, written
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)[ID_HEADER] = name
+            written += (size := len(message.get("body", b"")))
+            ticket.add(size)
+            await send(message)
+            if drained and size > _SMALL_BYTES:
+                await drained["call"]()
+            ticket.add(-size)
+
+        start = time.perf_counter()
+        with self._metrics.inflight.track_inprogress():
+            try:
+                await self._app(scope, receiving, sending)
+            except Exception:
+                logger.exception("%s %s id=%s", scope["method"], quote(scope["path"][:128]), name)
+                if status != CLIENT_CLOSED:
+                    raise  # a response has begun: the server closes the connection
+                problem = Problem("internal-error", f"an internal error; the log has it under the id {name}")
+                await problem_response(problem, scope["path"])(scope, receive, sending)
+            finally:
+                ticket.end()
+                self._record(scope, status, time.perf_counter() - start, (read, written))
+
+    def _record(self, scope: Scope, status: int, seconds: float, size: tuple[int, int]) -> None:
+        route = getattr(scope.get("route"), "path", UNKNOWN)
+        name = scope["state"].get("model") or scope.get("path_params", {}).get("model", "")
+        model = name if self._knows(name) else UNKNOWN
+        self._metrics.request_seconds.labels(model, route, status).observe(seconds)
+        Entry(
+            request_id=scope["state"]["request_id"],
+            method=scope["method"],
+            route=route,
+            model=model,
+            version=str(scope["state"].get("version", "")),
+            status=str(status),
+            seconds=seconds,
+            bytes_in=size[0],
+            bytes_out=size[1],
+            client=(scope.get("client") or ("",))[0],
+            key=getattr(scope["state"].get("caller"), "name", ""),
+        ).write(quote(scope["path"][:128]))

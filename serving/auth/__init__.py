@@ -1,1 +1,0 @@
-"""API keys, their scopes and rates."""

@@ -1,0 +1,261 @@
+"""The binary formats .npy and safetensors: arrays from request bodies, and arrays as response bodies.
+
+Arrays share the memory of the body, once their shape has been checked against its bytes. `numpy.load` is unsafe for
+request bodies: it unpickles, and it allocates what the header claims before it has seen the data. Here
+`numpy.lib.format` parses the header, of at most `NPY_MAX_HEADER` bytes. The `safetensors` library parses its header and
+checks that the tensors tile the bytes that follow; added are a smaller bound on the header, the data types, and the
+gateway's limits on an array.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from functools import lru_cache
+from tokenize import TokenError
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
+
+from serving.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Literal
+
+    from numpy.typing import NDArray
+
+    Order = Literal["C", "F"]
+
+Buffer = bytes | bytearray | memoryview
+MAX_RANK = 8
+
+
+def view(
+    data: Buffer,
+    dtype: np.dtype[Any],
+    shape: Sequence[int],
+    name: str,
+    max_bytes: int,
+    holder: str,
+    order: Order = "C",
+) -> NDArray[Any]:
+    """Return the array in a buffer without a copy.
+
+    Args:
+        data: Exactly the bytes of the array.
+        dtype: Type and byte order of its values.
+        shape: Shape that the sender claims; nothing is allocated from it.
+        name: Name of the array in error messages.
+        max_bytes: The most bytes that the array may take as float32.
+        holder: Name of the buffer in error messages.
+        order: Memory order of the values.
+
+    Returns:
+        A view of `data` with that dtype and shape.
+
+    Raises:
+        Problem: wrong-shape: There are more than `MAX_RANK` axes, or sizes that no array has.
+        Problem: unreadable-body: The shape takes more or fewer bytes than there are.
+        Problem: body-too-large: The array is small in its own type and too large as float32.
+    """
+    if len(shape) > MAX_RANK:
+        raise _no_field(shape, name)
+    values = math.prod(shape)  # negative sizes do not fit the bytes, or are refused with the shape
+    if values * dtype.itemsize != len(data):
+        raise Problem(
+            "unreadable-body",
+            f"{name}: shape {_sizes(shape)} of {dtype.name} takes {_digits(values * dtype.itemsize)} bytes, "
+            f"but {holder} holds {len(data)}",
+        )
+    if values * 4 > max_bytes:
+        raise Problem(
+            "body-too-large",
+            f"{name}: shape {list(shape)} takes {values * 4} bytes as float32; the limit is {max_bytes}",
+        )
+    return shaped(np.frombuffer(data, dtype), shape, name, order)
+
+
+def shaped(values: NDArray[Any], shape: Sequence[int], name: str, order: Order = "C") -> NDArray[Any]:
+    """Return values in a shape that holds as many.
+
+    Args:
+        values: The values, one after another.
+        shape: Shape that the sender claims.
+        name: Name of the array in error messages.
+        order: Memory order of the values.
+
+    Raises:
+        Problem: wrong-shape: There are more than `MAX_RANK` axes, or sizes that no array has.
+    """
+    count(shape, name)
+    try:
+        return values.reshape(shape, order=order)
+    except ValueError as error:  # sizes beyond any address, beside one that is zero
+        raise _no_field(shape, name) from error
+
+
+def count(shape: Sequence[int], name: str) -> int:
+    """Return how many values a shape holds, which is checked before its sizes are multiplied.
+
+    Raises:
+        Problem: wrong-shape: There are more than `MAX_RANK` axes, or negative sizes.
+    """
+    if len(shape) > MAX_RANK or min(shape, default=0) < 0:
+        raise _no_field(shape, name)
+    return math.prod(shape)
+
+
+def _no_field(shape: Sequence[int], name: str) -> Problem:
+    return Problem("wrong-shape", f"{name}: shape {_sizes(shape)} is not the shape of a field", array=name)
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return f"[{', '.join(map(_digits, shape[: 2 * MAX_RANK]))}]"
+
+
+def _digits(count: int) -> str:
+    """Return a number for a message; one from a request may have more digits than Python will write."""
+    return str(count) if abs(count) < 10**18 else "more than 10^18"
+
+
+NPY = "application/x-npy"
+NPY_MAX_HEADER = 10_000
+_NPY_PREFIX = 12  # magic string, version and the length of the header
+_NUMBERS = frozenset({"b1", "f2", "f4", "f8", *(f"{kind}{size}" for kind in "iu" for size in "1248")})
+# What the parsers beneath `read_array_header` raise for text that is no header.
+_MALFORMED = (ValueError, TypeError, SyntaxError, TokenError, KeyError, IndexError, AttributeError)
+_EXHAUSTED = (RecursionError, MemoryError, OverflowError)  # nested or long literals, within the bounded header
+_REFUSED_KINDS = {
+    "O": "Python objects (pickle), which are never read",
+    "V": "raw or structured records",
+    "S": "byte strings",
+    "U": "strings",
+    "M": "dates",
+    "m": "durations",
+    "c": "complex numbers",
+}
+
+
+def read_npy(body: bytes | bytearray, name: str, max_bytes: int) -> NDArray[Any]:
+    """Return the array in an .npy file.
+
+    Args:
+        body: The whole file.
+        name: Name of the array in error messages.
+        max_bytes: The most bytes that the array may take as float32.
+
+    Returns:
+        A view of `body` with the file's dtype, shape and memory order.
+
+    Raises:
+        Problem: unreadable-body: The body is no .npy file, or its header and its length disagree.
+        Problem: wrong-dtype: The values are objects, records, strings or complex numbers.
+        Problem: wrong-shape: There are more axes than any field has, or sizes that no array has.
+        Problem: body-too-large: The array is small in its own type and too large as float32.
+    """
+    start = _start_of_data(body)
+    shape, fortran, dtype = _npy_header(bytes(body[:start]), name)
+    if dtype.str[1:] not in _NUMBERS:
+        kind = _REFUSED_KINDS.get(dtype.kind, "floating-point numbers of a size that is not portable")
+        raise Problem(
+            "wrong-dtype", f'{name}: dtype "{dtype.str}" means {kind}; send plain numbers such as "<f4"', array=name
+        )
+    data = memoryview(body)[start:]
+    return view(data, dtype, shape, name, max_bytes, "the .npy file", "F" if fortran else "C")
+
+
+def write_npy(array: NDArray[Any]) -> bytes:
+    """Return an .npy file (version 1) of a numeric array, copied once."""
+    array = np.asarray(array, order="C")
+    return b"".join((_written_npy_header(array.shape, array.dtype.str), array.reshape(-1).data))
+
+
+def _start_of_data(body: bytes | bytearray) -> int:
+    """Return the offset that the header claims for the data, at most that of the longest header."""
+    start = 10 if body[6:7] == b"\x01" else _NPY_PREFIX
+    return start + min(int.from_bytes(body[8:start], "little"), NPY_MAX_HEADER)
+
+
+@lru_cache(maxsize=256)  # the requests of one client differ in their values alone; parsing takes 30 microseconds
+def _npy_header(text: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, memory order and dtype of the array."""
+    file = io.BytesIO(text)
+    try:
+        version = npy_format.read_magic(file)
+        if version not in {(1, 0), (2, 0), (3, 0)}:
+            raise Problem(
+                "unreadable-body", f"{name}: .npy format version {version}; expected (1, 0), (2, 0) or (3, 0)"
+            )
+        # Version 3 differs from 2 in the names of records, which are refused.
+        parse = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        return parse(file, NPY_MAX_HEADER)
+    except (*_MALFORMED, *_EXHAUSTED) as error:
+        raise Problem(
+            "unreadable-body", f"{name}: not an .npy file of at most {NPY_MAX_HEADER} header bytes: {_short(error)}"
+        ) from error
+
+
+@lru_cache(maxsize=256)
+def _written_npy_header(shape: tuple[int, ...], descr: str) -> bytes:
+    """Return magic string and header of an array in C order."""
+    header = io.BytesIO()
+    npy_format.write_array_header_1_0(header, {"shape": shape, "fortran_order": False, "descr": descr})
+    return header.getvalue()
+
+
+def _short(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:160]
+
+
+SAFETENSORS = "application/vnd.safetensors"
+SAFETENSORS_MAX_HEADER = 2**16  # the library's own bound is 100 MB
+SAFETENSORS_DTYPES: Mapping[str, np.dtype[Any]] = {
+    "BOOL": np.dtype("?"),
+    "F16": np.dtype("<f2"),
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
+} | {f"{kind}{8 * size}": np.dtype(f"<{kind.lower()}{size}") for kind in "IU" for size in (1, 2, 4, 8)}
+_LENGTH_BYTES = 8  # the length of the header
+
+
+def read_safetensors(body: bytes | bytearray, max_bytes: int) -> dict[str, NDArray[Any]]:
+    """Return the tensors of a file by name, in the order of their names: the library has them in none.
+
+    Args:
+        body: The whole file.
+        max_bytes: The most bytes that one tensor may take as float32.
+
+    Raises:
+        Problem: unreadable-body: The body is no safetensors file, or its header and its bytes disagree.
+        Problem: wrong-dtype: A type that is none of `DTYPES`.
+        Problem: wrong-shape: There are more axes than any field has.
+        Problem: body-too-large: A tensor is small in its own type and too large as float32.
+    """
+    length = int.from_bytes(body[:_LENGTH_BYTES], "little")
+    if length > SAFETENSORS_MAX_HEADER:
+        raise Problem(
+            "unreadable-body",
+            f"the safetensors header says it is {length} bytes long; the limit is {SAFETENSORS_MAX_HEADER}",
+        )
+    try:
+        entries = deserialize(bytes(body))  # type: ignore[no-untyped-call]  # its stub is not annotated
+    except SafetensorError as error:
+        raise Problem("unreadable-body", f"not a safetensors file: {str(error)[:160]}") from error
+    return {name: _tensor(entry, name[:64], max_bytes) for name, entry in sorted(entries, key=lambda item: item[0])}
+
+
+def write_safetensors(named: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
+    """Return a file of tensors, with metadata about them."""
+    return save({name: np.asarray(array, order="C") for name, array in named.items()}, dict(metadata))
+
+
+def _tensor(entry: dict[str, Any], name: str, max_bytes: int) -> NDArray[Any]:
+    if entry["dtype"] not in SAFETENSORS_DTYPES:
+        raise Problem("wrong-dtype", f'{name}: dtype "{entry["dtype"]}" is not read; use one such as "F32"', array=name)
+    return view(
+        entry["data"], SAFETENSORS_DTYPES[entry["dtype"]], entry["shape"], name, max_bytes, "the safetensors file"
+    )

@@ -1,1 +1,0 @@
-"""The gateway over HTTP: routes, limits, errors, static files."""
