@@ -141,7 +141,7 @@ def _handle_errors(app: FastAPI, service: Service) -> None:
     """Render every error as a problem, and count it by its kind."""
 
     def respond(request: Request, problem: Problem) -> Response:
-        return errors.refusal(problem, request.url.path, service.metrics)
+        return errors.refusal(problem, request.url.path, service.metrics.rejected)
 
     @app.exception_handler(Problem)
     async def problem(request: Request, error: Problem) -> Response:

@@ -420,7 +420,7 @@ class Authorisation:
             try:
                 caller = self._admit(scope["path"], Headers(scope=scope).get("authorization", ""))
             except Problem as problem:
-                await refusal(problem, scope["path"], self._metrics)(scope, receive, send)
+                await refusal(problem, scope["path"], self._metrics.rejected)(scope, receive, send)
                 return
             scope.setdefault("state", {})["caller"] = caller
         await self._app(scope, receive, send)

@@ -1,9 +1,9 @@
 """The configuration of uvicorn, with limits on slow clients.
 
 The head of a request is limited in time and size (408 and 431), and a response that the client does not read is dropped
-after a time; `serving.protocols.over_http` limits the body. Uvicorn has no setting for either, granian and hypercorn none for
-unread responses, so uvicorn's protocol class is extended here although it is not public. The methods below are called
-as asyncio and httptools document them.
+after a time; `serving.protocols.over_http` limits the body. Uvicorn has no setting for either, granian and hypercorn
+none for unread responses, so uvicorn's protocol class is extended here although it is not public. The methods below are
+called as asyncio and httptools document them.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from fastapi import Request
     from fastapi.exceptions import RequestValidationError
+    from prometheus_client import Counter
     from starlette.exceptions import HTTPException
 
-    from serving.observe import Metrics
 
 MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:petrov:problem:"
@@ -171,9 +171,9 @@ class Problem(Exception):  # noqa: N818  the term of RFC 9457
 CLIENT_CLOSED = 499  # no status of HTTP: the client left before there was one
 
 
-def refusal(problem: Problem, path: str, metrics: Metrics) -> Response:
+def refusal(problem: Problem, path: str, rejected: Counter) -> Response:
     """Return a problem as the response to a request for a path, and count it by its kind."""
-    metrics.rejected.labels(problem.kind).inc()
+    rejected.labels(problem.kind).inc()
     return problem_response(problem, path)
 
 

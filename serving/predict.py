@@ -16,7 +16,8 @@ with a `Prediction` of what the caller wants, and an `Exchange` of the body, whi
 outputs by name and what is known about them.
 
 `serving.codecs.formats.Arrays` is the exchange of arrays that are in memory already. A trajectory is sent frame by
-frame by `Predictor.stream`. Large bodies are parsed and encoded in a thread, so that the event loop serves others meanwhile.
+frame by `Predictor.stream`. Large bodies are parsed and encoded in a thread, so that the event loop serves others
+meanwhile.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 from serving.codecs import binary
-from serving.codecs.formats import check_names
+from serving.codecs.names import check_names
 from serving.errors import Problem
 
 if TYPE_CHECKING:

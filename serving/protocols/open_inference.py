@@ -25,7 +25,7 @@ from pydantic.json_schema import SkipJsonSchema
 from serving.auth import OPEN, Scope, requires
 from serving.catalogue.card import FRAME
 from serving.codecs import binary, formats, json_arrays
-from serving.codecs.formats import check_names
+from serving.codecs.names import check_names
 from serving.document import Document, inlined_schema
 from serving.errors import Problem
 from serving.predict import Prediction
@@ -398,7 +398,7 @@ class RestExchange:
             array = np.ascontiguousarray(found[name], "<f4")
             if as_bytes:
                 tail.append(array.tobytes())
-            coded = {"parameters": {"binary_data_size": array.nbytes}} if binary else {"data": array.reshape(-1)}
+            coded = {"parameters": {"binary_data_size": array.nbytes}} if as_bytes else {"data": array.reshape(-1)}
             written.append({"name": name, "datatype": FLOAT32, "shape": array.shape, **coded})
         document: dict[str, Any] = {"id": request.id} if request.id else {}
         document |= {"model_name": model, "model_version": str(version), "outputs": written}

@@ -32,7 +32,7 @@ from pydantic.types import FailFast
 
 from serving.auth import Scope, requires
 from serving.codecs import binary, formats, json_arrays
-from serving.codecs.formats import check_names
+from serving.codecs.names import check_names
 from serving.document import Document
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
 from serving.predict import Prediction

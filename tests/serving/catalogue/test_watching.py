@@ -300,7 +300,7 @@ async def test_a_card_of_another_model_is_refused(repository: Path, caplog: pyte
 async def test_a_watcher_that_fails_is_logged_and_restarted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(service, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(service_module, "FIRST_PAUSE", 0.0)
     restarts = Counter("restarts", "Restarts.", ("watcher",), registry=CollectorRegistry())
     done, failures = asyncio.Event(), iter([KeyError("first"), ValueError("second")])
 
