@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from serving.settings import Settings
     from serving.triton import Triton
 
-PLAYGROUND_FOLDER = Path(__file__).parents[1] / "playground"
+PLAYGROUND_FOLDER = Path(__file__).parent / "playground"
 PLAYGROUND_PAGE = "index.html"
 PLAYGROUND_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "

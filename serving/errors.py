@@ -1,6 +1,7 @@
 """The errors of the gateway: one exception, and one table of its kinds.
 
-A `Problem` is raised anywhere below a route and ends the request as `application/problem+json` (RFC 9457):
+A `Problem` is raised anywhere below a route and ends the request as `application/problem+json` (RFC 9457), or under
+`/v2`, `/umbridge` and `/tesseract` as the document there:
 
     {"type": "urn:petrov:problem:non-positive", "title": "Value is not positive", "status": 422,
      "detail": "coefficient[0,17,3] is -2.0; a permeability must be positive",
