@@ -5,6 +5,7 @@
     checkpoints/darcy/published/
       darcy/       model.onnx   card.json   certificate.json
       darcy_vjp/   model.onnx   card.json   certificate.json   and its other companions, see export.versions
+      refused.json                                             why others failed their comparison with the network
 
 They are the ONNX graphs that `python -m export` makes, and become versions of a repository as those do. On another
 kind of processor it makes the same graphs, some constants of which are rounded differently.
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -29,6 +29,7 @@ from training.files import write_json
 FOLDER = "published"
 GRAPH, EXAMPLES = "model.onnx", "examples.safetensors"
 FILES = (GRAPH, CARD, CERTIFICATE)
+REFUSED = "refused.json"  # the checkpoint, and by companion why it has no graph
 
 app = typer.Typer(help=__doc__, pretty_exceptions_show_locals=False)
 Checkpoints = Annotated[list[Path], typer.Argument(metavar="CHECKPOINT...", help="Checkpoint folders.")]
@@ -159,7 +160,7 @@ def renew(folder: Path) -> None:
 
     with TemporaryDirectory() as aside:
         repository = Path(aside) / "model_repository"
-        publish(folder, repository)
+        refused = {name: why for each in publish(folder, repository) for name, why in each.refused.items()}
         target = folder / FOLDER
         shutil.rmtree(target, ignore_errors=True)
         for model in sorted(repository.iterdir()):
@@ -168,6 +169,15 @@ def renew(folder: Path) -> None:
                 (target / model.name).mkdir(parents=True)
                 for name in FILES:
                     shutil.copyfile(version / name, target / model.name / name)
+        if refused:
+            write_json(target / REFUSED, {"checkpoint": digest(folder), "refused": refused}, finite=True)
+
+
+def refusals(folder: Path) -> dict[str, str]:
+    """Return by companion why the export of a checkpoint refused it; none where that was of another checkpoint."""
+    path = folder / FOLDER / REFUSED
+    document = json.loads(path.read_text()) if path.is_file() else {}
+    return dict(document["refused"]) if document.get("checkpoint") == digest(folder) else {}
 
 
 def differences(folder: Path) -> list[Path]:
@@ -178,10 +188,10 @@ def differences(folder: Path) -> list[Path]:
     from export.graphs import equality, to_onnx  # noqa: PLC0415
     from export.graphs.deployable import Deployable  # noqa: PLC0415
     from export.signature import Signature  # noqa: PLC0415
-    from export.versions import build, companion_graph, companions  # noqa: PLC0415
+    from export.versions import companion_graph, companions  # noqa: PLC0415
     from training import checkpoint  # noqa: PLC0415
 
-    trained, name = checkpoint.load(folder), folder.resolve().name
+    trained, name, refused = checkpoint.load(folder), folder.resolve().name, refusals(folder)
     signature = Signature.of_checkpoint(trained)
     found = {path.parent.name: path.read_bytes() for path in (folder / FOLDER).glob(f"*/{GRAPH}")}
     with TemporaryDirectory() as aside:
@@ -191,12 +201,8 @@ def differences(folder: Path) -> list[Path]:
         fresh = {name: path.read_bytes()}
         for companion in companions(trained, signature):
             own = f"{name}_{companion}"
-            if own in found:
+            if own in found or companion not in refused:
                 fresh[own] = companion_graph(trained, signature, companion, onnx.load(path))
-                continue
-            with suppress(Exception):  # a refused one is rightly absent; the errors about a graph share no class
-                build(trained, signature, Path(aside) / own / "1", companion=companion, model=path.parent)
-                fresh[own] = b"missing"
     same = {each for each in fresh.keys() & found.keys() if equality.equal(fresh[each], found[each])}
     return [folder / FOLDER / each / GRAPH for each in sorted({*fresh, *found} - same)]
 

@@ -47,7 +47,7 @@ def read(path: Path) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.timeout(1200)  # every export once, on a busy machine
+@pytest.mark.timeout(1200)  # every graph once, on a busy machine
 def test_the_released_graphs_are_those_of_a_fresh_export_and_no_other_is_beside_them(tmp_path: Path) -> None:
     *others, last = FOLDERS
     copy = Path(shutil.copytree(last, tmp_path / last.name))
@@ -65,9 +65,9 @@ def test_the_released_graphs_are_those_of_a_fresh_export_and_no_other_is_beside_
 def test_the_committed_config_describes_the_released_version(folder: Path) -> None:
     trained = checkpoint.load(folder)
     signature = Signature.of_checkpoint(trained)
-    described = {f"{folder.name}_{each}": signature_of(each, signature) for each in companions(trained, signature)}
     # The certificate refuses the derivatives of a network with ReLU, whose kinks separate it from its graph.
-    described = {name: own for name, own in described.items() if (folder / released.FOLDER / name).is_dir()}
+    served = [each for each in companions(trained, signature) if each not in released.refusals(folder)]
+    described = {f"{folder.name}_{each}": signature_of(each, signature) for each in served}
     for name, own in ({folder.name: signature} | described).items():
         committed = config(ROOT / "model_repository" / name).read_text()
         assert committed == triton_config.text(name, own, ONNX)
@@ -76,6 +76,14 @@ def test_the_committed_config_describes_the_released_version(folder: Path) -> No
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_a_released_version_is_of_its_checkpoint(folder: Path) -> None:
     assert released.released(folder)[-1].name == folder.name
+
+
+def test_a_refusal_holds_for_its_checkpoint_alone(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(ROOT / "checkpoints" / "darcy_galerkin", tmp_path / "darcy_galerkin"))
+    assert set(released.refusals(folder)) == {"vjp", "jvp"}
+    assert all("derivative" in why or "differ" in why for why in released.refusals(folder).values())
+    (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
+    assert released.refusals(folder) == {}
 
 
 def test_a_clone_gets_version_one_with_its_derivatives_and_the_examples(folder: Path, repository: Path) -> None:
