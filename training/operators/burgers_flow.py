@@ -15,6 +15,9 @@ r"""The operator for Burgers' equation with viscosity and time: a coarse closed 
 of K points for a Gaussian of the variance :math:`\sigma^2` errs by :math:`2 e^{-2\pi^2 K^2 \sigma^2} \cos 2\pi K y`,
 where y is its centre: the origin of the fluid. The network is given this amplitude and this phase.
 
+Where so coarse a sum errs, and the velocity moves hardly anything, the network has seen nothing like it, and the
+equation is that of heat: its solution takes over, so that a constant stays what it is.
+
 Exact by construction: a mean velocity translates the solution (Galilean invariance); u -> s u, t -> t/s, nu -> s nu
 scales it, because the network sees nu t, the distance rms(u) t, and fields in units of their own size; and, in
 evaluation, u(x, t) -> -u(-x, t), by the mean of the predictions for both.
@@ -33,7 +36,7 @@ from torch import Tensor, nn
 from training.nn.coordinates import indices
 from training.nn.encoder import LocalMixing
 from training.nn.shapes import Line
-from training.nn.spectral.convolution import antiderivative, resample_periodic
+from training.nn.spectral.convolution import analyse, antiderivative, hermitian, resample_periodic, synthesise
 from training.nn.spectral.gated import GatedSpectralLayer
 from training.operators.burgers import mirror
 from training.operators.cole_hopf import TIME, VISCOSITY, ColeHopfConfig, ColeHopfOperator, Column, Number, column
@@ -41,6 +44,7 @@ from training.operators.operator import Operator, OperatorKind
 
 UNIT = 0.3  # of a correction, in units of the coarse velocity's size and of the expected error
 SMALLEST = 1e-6  # size of a velocity that does not vary, and of nothing
+QUIET = 2.5e-3  # distance rms(u) t below which the equation is that of heat; from twice of it on, the network answers
 STEEPEST = 3.0  # logarithm of the largest weight within a patch, relative to that of its key
 LOCAL = 20  # features of a point: 2 fields, 5 of the coarse sum, 3 of the sample, 10 phases
 
@@ -156,13 +160,19 @@ class BurgersFlowOperator(Operator):
     def predict(self, u: Tokens, nu: Column, t: Column) -> Tokens:
         """Return the velocity at the tokens for an initial one without mean at the tokens."""
         if self.training or not self.config.odd:
-            return self.predict_once(u, nu, t)
-        return (self.predict_once(u, nu, t) - mirror(self.predict_once(-mirror(u), nu, t))) / 2
+            found = self.predict_once(u, nu, t)
+        else:
+            found = (self.predict_once(u, nu, t) - mirror(self.predict_once(-mirror(u), nu, t))) / 2
+        spread = (nu * t).to(u.dtype)
+        resolved = 2 * self.config.keys**2 * spread - 1  # at 1 the coarse sum errs by 3e-9
+        share = torch.maximum(rms(u) * t.to(u.dtype) / QUIET - 1, resolved).clamp(0, 1)
+        return share * found + (1 - share) * diffused(u, spread)
 
     def predict_once(self, u: Tokens, nu: Column, t: Column) -> Tokens:
         """Return the same by one pass of the network."""
         [tokens] = indices(u.shape[1:], u.device)
-        dtype, potential, size = u.dtype, u @ self.integral, rms(u)
+        dtype, potential = u.dtype, u @ self.integral
+        size = torch.maximum(rms(u), QUIET / t.to(dtype))  # as small as the network has seen
         weights, displacements = self.coarse.head(self.coarse.potential(u.double(), tokens), nu, t)
         moved = (weights * displacements).sum(-1)
         spread = (weights * displacements.square()).sum(-1) - moved.square()
@@ -216,6 +226,16 @@ def smoothing(tokens: int, patch: int) -> Float[Tensor, "token token"]:
     distance = (index + patch).remainder(tokens).clamp(max=2 * patch)
     window = torch.sin(math.pi / 2 * distance / patch).square()
     return torch.stack([window.roll(shift) for shift in range(tokens)]) / window.sum()
+
+
+def diffused(u: Tokens, spread: Float[Tensor, "batch 1"]) -> Tokens:
+    """Return the solution of the heat equation, where `spread` is nu t."""
+    [points] = indices(u.shape[1:], u.device)
+    waves = torch.arange(u.shape[1] // 2 + 1, device=u.device)
+    decay = torch.exp(-spread * (2 * math.pi * waves.to(u.dtype)).square())
+    factor = decay * hermitian(points, waves, u.dtype) / u.shape[1]
+    even, odd = analyse(u, points, waves)
+    return synthesise(even * factor, odd * factor, points, waves)
 
 
 def rms(values: Tokens) -> Float[Tensor, "batch 1"]:

@@ -80,3 +80,19 @@ def test_a_constant_velocity_stays(operator: BurgersFlowOperator) -> None:
 def test_tokens_are_a_multiple_of_the_keys() -> None:
     with pytest.raises(ValueError, match="expected a multiple of 7 tokens but got 240"):
         BurgersFlowConfig(keys=7)
+
+
+@pytest.mark.parametrize("constant", [0.0, 1.0, -1.0, 100.0])
+@pytest.mark.parametrize("points", [64, 100, 512])
+@torch.inference_mode()
+def test_a_constant_stays_what_it_is(operator: BurgersFlowOperator, constant: float, points: int) -> None:
+    found = operator(torch.full((3, points), constant), VISCOSITY, TIME)
+    torch.testing.assert_close(found, torch.full((3, points), constant), rtol=1e-6, atol=1e-6)
+
+
+@torch.inference_mode()
+def test_a_velocity_that_moves_hardly_anything_diffuses(operator: BurgersFlowOperator) -> None:
+    x = 2 * torch.pi * torch.arange(64) / 64
+    initial = 1e-5 * torch.stack([torch.sin(x), torch.cos(2 * x), torch.sin(3 * x)])
+    decay = torch.exp(-VISCOSITY * TIME * (2 * torch.pi * torch.arange(1, 4)) ** 2)
+    torch.testing.assert_close(operator(initial, VISCOSITY, TIME), decay[:, None] * initial, rtol=0, atol=3e-9)
