@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from onnxruntime import InferenceSession
 
 from export import layout, released, triton_config
 from export.signature import Signature
@@ -76,6 +78,16 @@ def test_the_committed_config_describes_the_released_version(folder: Path) -> No
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_a_released_version_is_of_its_checkpoint(folder: Path) -> None:
     assert released.released(folder)[-1].name == folder.name
+
+
+@pytest.mark.parametrize("points", [64, 512, 8192])
+def test_a_constant_velocity_of_burgers_equation_stays_what_it_is(points: int) -> None:
+    graph = InferenceSession(ROOT / "checkpoints/burgers" / released.FOLDER / "burgers" / released.GRAPH)
+    for constant in (0.0, 1.0, -1.0, 0.3, 100.0):
+        initial = np.full((3, points), constant, np.float32)
+        viscosity, time = np.array([[0.003, 0.01, 0.03], [0.1, 1.0, 2.0]], np.float32)
+        [final, *_] = graph.run(None, {"initial": initial, "viscosity": viscosity, "time": time})
+        np.testing.assert_allclose(final, initial, rtol=1e-6, atol=1e-6)
 
 
 def test_a_refusal_holds_for_its_checkpoint_alone(tmp_path: Path) -> None:
