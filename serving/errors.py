@@ -47,6 +47,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "unreadable-body": Kind(400, "Body cannot be read", "not what its Content-Type says, or truncated"),
+    "unknown-parameter": Kind(400, "No such parameter", "a query parameter that the route does not have"),
     "unauthenticated": Kind(401, "Not authenticated", "no API key, or an unknown one; WWW-Authenticate (RFC 6750)"),
     "forbidden": Kind(403, "Not allowed", "the API key lacks the scope"),
     "unknown-route": Kind(404, "No such route", "there is nothing at the path"),

@@ -182,6 +182,7 @@ def _invertible(model: str, service: Service) -> tuple[Card, Sensing]:
 
 async def _read(request: Request, service: Service) -> bytes:
     """Return the body of a request."""
+    over_http.check_names_of_query(request.query_params)
     if formats.request_type(request.headers) != json_arrays.MEDIA_TYPE:
         raise Problem("unsupported-media-type", f"expected Content-Type {json_arrays.MEDIA_TYPE}")
     return bytes(await over_http.content(request, service, min(LARGEST_BODY, service.settings.max_body_bytes)))

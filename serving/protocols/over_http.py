@@ -20,7 +20,7 @@ from serving.errors import Problem
 from serving.quality import ANY, Outside, Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Mapping
     from typing import Any
 
     from fastapi import Request, Response
@@ -184,12 +184,27 @@ def policy_of_query(query: Mapping[str, str]) -> Policy:
     """Return the policy that the query of an HTTP request describes; a misspelled parameter would demand nothing.
 
     Raises:
-        Problem: invalid-parameter: A parameter is not known; or as `policy`.
+        Problem: unknown-parameter: There is no such parameter.
+        Problem: invalid-parameter: As `policy`.
     """
-    if unknown := sorted(set(query) - _NAMES):
-        names = ", ".join(sorted(_NAMES))
-        raise Problem("invalid-parameter", f'there is no parameter "{unknown[0][:32]}"; there are {names}')
+    check_names_of_query(query, _NAMES)
     return policy(query)
+
+
+def check_names_of_query(query: Mapping[str, str], known: Collection[str] = ()) -> None:
+    """Refuse query parameters that a route does not have.
+
+    Raises:
+        Problem: unknown-parameter: There is no such parameter.
+    """
+    if unknown := sorted(set(query) - set(known)):
+        names = f"there are {', '.join(sorted(known))}" if known else "the route has none"
+        raise Problem("unknown-parameter", f'there is no parameter "{unknown[0][:32]}"; {names}')
+
+
+async def only_known_query(request: Request) -> None:
+    """Refuse, as a dependency of a route, query parameters that its function does not take."""
+    check_names_of_query(request.query_params, [each.alias for each in request.scope["route"].dependant.query_params])
 
 
 def policy(query: Mapping[str, str]) -> Policy:

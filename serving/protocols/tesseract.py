@@ -57,6 +57,7 @@ MEDIA_TYPES: dict[Encoding, str] = {"base64": "application/json+base64", "raw": 
 ENDPOINTS: dict[Kind, str] = {"vjp": "vector_jacobian_product", "jvp": "jacobian_vector_product"}
 DTYPE = "float32"
 MOST_RANGES = 32  # of a header Accept
+_QUERY = ("run_id",)  # which clients of Tesseracts may send; it names a folder of logs, of which there are none here
 SHORT = 2**16  # bytes of a body without values
 Sizes = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(max_length=16), FailFast()]
 
@@ -468,6 +469,7 @@ async def jacobian_vector_product(model: str, request: Request, service: Serving
 async def abstract_eval(model: str, request: Request, service: Serving) -> Response:
     """Return shapes and types of the outputs for shapes of inputs, without computing anything."""
     card = _card(model, service)
+    over_http.check_names_of_query(request.query_params, _QUERY)
     content = await over_http.content(request, service, SHORT)
     try:
         sent = orjson.loads(content)["inputs"].items()
@@ -511,6 +513,7 @@ async def _run(card: Card, request: Request, service: Service, successor: Succes
         successor: Finds the version that is served instead of one that is gone.
     """
     formats.check_uncompressed(request.headers)
+    over_http.check_names_of_query(request.query_params, _QUERY)
     encoding = accepted(request.headers.get("accept", "*/*"))
     state = request.state
     state.version = card.version

@@ -26,7 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import ClientDisconnect
@@ -248,6 +248,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}
 }
 
+_CHECKED = [Depends(over_http.only_known_query)]
+
 router = APIRouter(responses=_ERRORS)
 predictions = APIRouter(responses=_ERRORS, route_class=DirectRoute)
 
@@ -316,21 +318,28 @@ async def jvp_with_version(model: str, version: int, request: Request, service: 
     return await _differentiate(service.catalogue.derivative(model, "jvp", version).card, request, service)
 
 
-@router.get("/v1/models")
+@router.get("/v1/models", dependencies=_CHECKED)
 @requires(Scope.INFER)
 async def list_models(service: Serving) -> ModelList:
     """List the models that are served now."""
     return ModelList(models=tuple(service.catalogue.models()))
 
 
-@router.get("/v1/models/{model}", response_model_exclude_unset=True)  # a card has only the keys that were written
+@router.get(
+    "/v1/models/{model}", response_model_exclude_unset=True, dependencies=_CHECKED
+)  # a card has only the keys that were written
 @requires(Scope.INFER)
 async def describe_model(model: str, service: Serving) -> Model:
     """Return card, versions and export certificate of a model."""
     return service.catalogue.model(model)
 
 
-@router.get("/v1/models/{model}/example", response_model=Example, responses={200: {"content": _BINARIES}})
+@router.get(
+    "/v1/models/{model}/example",
+    response_model=Example,
+    responses={200: {"content": _BINARIES}},
+    dependencies=_CHECKED,
+)
 @requires(Scope.INFER)
 async def example(
     model: str,

@@ -74,7 +74,7 @@ def test_npy_responds_in_the_rank_of_the_request(
 
 def test_a_parameter_that_is_not_known_is_refused(http: httpx2.Client, path: str) -> None:
     response = http.post(f"{path}?tolerence=1e-9", content=npy(permeability(25, 31)), headers=NPY)
-    assert (response.status_code, response.json()["type"]) == (422, "urn:petrov:problem:invalid-parameter")
+    assert (response.status_code, response.json()["type"]) == (400, "urn:petrov:problem:unknown-parameter")
     assert 'there is no parameter "tolerence"; there are after, frames' in response.json()["detail"]
 
 
@@ -183,6 +183,9 @@ def test_a_bad_request_names_the_location_and_the_next_succeeds(
         ("GET", "/v1/models/TOY/predict", 405, "method-not-allowed"),
         ("DELETE", "/v1/models/TOY", 405, "method-not-allowed"),
         ("GET", "/nothing/here", 404, "unknown-route"),
+        ("GET", "/v1/models/TOY/example?sead=1", 400, "unknown-parameter"),
+        ("GET", "/v1/models?page=2", 400, "unknown-parameter"),
+        ("POST", "/tesseract/TOY/apply?tolerance=1", 400, "unknown-parameter"),
         ("GET", "/v1/models/TOY/example?grid=1", 422, "invalid-parameter"),
         ("GET", "/v1/models/TOY/example?seed=-1", 422, "invalid-parameter"),
     ],
@@ -193,6 +196,15 @@ def test_what_does_not_exist_is_a_problem_too(
     response = http.request(method, url.replace("TOY", toy.name))
     assert (response.status_code, response.json()["type"]) == (status, f"urn:petrov:problem:{kind}")
     assert response.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("route", ["Evaluate", "InputSizes"])
+def test_umbridge_has_no_query_parameters(http: httpx2.Client, toy: Toy, route: str) -> None:
+    response = http.post(f"/umbridge/{route}?frames=2", json={"name": toy.name, "config": {}})
+    assert (response.status_code, response.json()["error"]["message"]) == (
+        400,
+        'there is no parameter "frames"; the route has none',
+    )
 
 
 def test_request_ids_come_back(http: httpx2.Client, path: str) -> None:
