@@ -325,9 +325,8 @@ async def list_models(service: Serving) -> ModelList:
     return ModelList(models=tuple(service.catalogue.models()))
 
 
-@router.get(
-    "/v1/models/{model}", response_model_exclude_unset=True, dependencies=_CHECKED
-)  # a card has only the keys that were written
+# A card has only the keys that were written.
+@router.get("/v1/models/{model}", response_model_exclude_unset=True, dependencies=_CHECKED)
 @requires(Scope.INFER)
 async def describe_model(model: str, service: Serving) -> Model:
     """Return card, versions and export certificate of a model."""

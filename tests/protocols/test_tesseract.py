@@ -74,6 +74,14 @@ def test_jax(gateway: Gateway, run_client: Callable[..., Any], arrays: str) -> N
     assert calls(gateway) - before == 1 + 1 + 3 + 3
 
 
+@pytest.mark.parametrize("endpoint", ["apply", "abstract_eval", "vector_jacobian_product"])
+def test_a_query_parameter_that_is_not_known_is_refused(gateway: Gateway, endpoint: str) -> None:
+    url = f"{gateway.url}/tesseract/{NAME}/{endpoint}"
+    refused = httpx2.post(url, params={"tolerance": "1e-3"}, json={"inputs": {}})
+    assert (refused.status_code, refused.json()["type"]) == (400, "urn:petrov:problem:unknown-parameter")
+    assert httpx2.post(url, params={"run_id": "1"}, json={"inputs": {}}).status_code == 422
+
+
 def calls(gateway: Gateway) -> float:
     """Return how many requests to `apply` were answered."""
     line = f'petrov_request_duration_seconds_count{{code="200",model="{NAME}",route="/tesseract/{{model}}/apply"}}'

@@ -185,7 +185,6 @@ def test_a_bad_request_names_the_location_and_the_next_succeeds(
         ("GET", "/nothing/here", 404, "unknown-route"),
         ("GET", "/v1/models/TOY/example?sead=1", 400, "unknown-parameter"),
         ("GET", "/v1/models?page=2", 400, "unknown-parameter"),
-        ("POST", "/tesseract/TOY/apply?tolerance=1", 400, "unknown-parameter"),
         ("GET", "/v1/models/TOY/example?grid=1", 422, "invalid-parameter"),
         ("GET", "/v1/models/TOY/example?seed=-1", 422, "invalid-parameter"),
     ],
