@@ -79,7 +79,8 @@ def test_a_query_parameter_that_is_not_known_is_refused(gateway: Gateway, endpoi
     url = f"{gateway.url}/tesseract/{NAME}/{endpoint}"
     refused = httpx2.post(url, params={"tolerance": "1e-3"}, json={"inputs": {}})
     assert (refused.status_code, refused.json()["type"]) == (400, "urn:petrov:problem:unknown-parameter")
-    assert httpx2.post(url, params={"run_id": "1"}, json={"inputs": {}}).status_code == 422
+    accepted = httpx2.post(url, params={"run_id": "1"}, json={"inputs": {}})  # which clients of Tesseracts send
+    assert "parameter" not in accepted.text
 
 
 def calls(gateway: Gateway) -> float:
