@@ -17,6 +17,7 @@ from training.recipes.kinds import folders
 
 PARAMETERS = {
     "burgers-paper": 530_305,
+    "burgers_galerkin-paper512": 530_305,
     "darcy-paper": 2_220_829,
     "darcy_galerkin-paper85": 2_220_829,
     "darcy_inverse-paper": 2_383_873,
@@ -24,7 +25,7 @@ PARAMETERS = {
 SMALL = ["data.train=4", "data.test=2", "fit.batch=2", "fit.epochs=1"]
 PLANE = ["data.mesh=43", "data.grids=[22]", "operator.grid=[22, 22]", "operator.output=[22, 22]"]
 SIDES = ["operator.down_middle=[13, 13]", "operator.tokens=[8, 8]", "operator.up_middle=[13, 13]"]
-TINY = {  # darcy_galerkin-paper85 is darcy-paper with other grids, and the same with these
+TINY = {  # the recipes for smaller grids are the same with these
     "burgers-paper": [*SMALL, "data.mesh=256", "data.grids=[64]"],
     "darcy-paper": [*SMALL, *PLANE, *SIDES],
     "darcy_inverse-paper": [*SMALL, *SIDES, "data.mesh=141", "data.grids=[71]", "operator.grid=[22, 22]"],
