@@ -3,6 +3,8 @@
 python -m training fit darcy-quick
 """
 
+# ruff: noqa: PLC0415 -- each command imports what it needs: torch and Lightning take seconds, and `--help` needs neither
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -13,21 +15,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from training import checkpoint
-from training.data import RayPool
-from training.data.readers import open_file
-from training.evaluation.table import case_name, label_table, rich_table
-from training.files import write_json
-from training.fit import run
-from training.fit.fields import FieldWorkload
-from training.fit.loop import processes
-from training.fit.own import run as own_run
-from training.fit.record.folder import RunFolder
-from training.fit.workload import Scope, ScopeError
-from training.problems.draft import draft
-from training.recipes import recipe as config
-from training.recipes.kinds import BaseRecipe
-from training.recipes.own import OwnRecipe
 from training.user_error import UserError
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
@@ -71,8 +58,15 @@ def fit(
     python -m training fit darcy-quick --set fit.epochs=20 --set data.train=500
     python -m training fit heat.toml --preset quick
     """
+    from training import checkpoint
+    from training.fit import run
+    from training.fit.loop import processes
+    from training.fit.own.run import begin
+    from training.fit.record.folder import RunFolder
+    from training.recipes.own import OwnRecipe
+
     with processes.joined():
-        chosen, to = processes.from_first(lambda: begun(recipe, preset, overrides or [], out, data, resume=resume))
+        chosen, to = processes.from_first(lambda: begin(recipe, preset, overrides or [], out, data, resume=resume))
         if resume and RunFolder(to).finished(chosen):
             console.print(f"{to}: finished; `rm -r {to}`, or the command without --resume, trains anew", soft_wrap=True)
             typer.echo(to)
@@ -88,18 +82,6 @@ def fit(
     else:
         console.print(figures(checkpoint.load(to).card, chosen.name, console.width))
     typer.echo(to)
-
-
-def begun(
-    recipe: str, preset: str, overrides: list[str], out: Path | None, data: Path, *, resume: bool
-) -> tuple[BaseRecipe, Path]:
-    """Return the recipe of a run and its folder; see `fit` for the arguments."""
-    own = own_run.own(recipe, preset, overrides, data)
-    if own is None:
-        chosen: BaseRecipe = config.read(config.find(recipe), overrides)
-        return chosen, out or Path("runs") / chosen.name
-    to = out or Path("runs") / own.name
-    return own.resumed(RunFolder(to)) if resume else own.recipe(), to
 
 
 @app.command()
@@ -121,15 +103,9 @@ def report(
 
 
 def write_report(folder: Path, data: Path, *, amounts: bool, workers: int) -> None:
-    """Write the report of a run and print it.
-
-    Args:
-        folder: The run's folder.
-        data: Folder of the samples.
-        amounts: Train on parts of the data, too.
-        workers: Processes that read batches.
-    """
-    from training import report as reports  # noqa: PLC0415 -- it imports matplotlib, which takes a second
+    """Write the report of a run and print it; `amounts`: train on parts of the data, too."""
+    from training import report as reports
+    from training.fit.record.folder import RunFolder
 
     recipe = reports.load(folder).recipe
     results = []
@@ -157,6 +133,9 @@ def describe(
 
     python -m training describe heat.h5 > heat.toml
     """
+    from training.data.readers import open_file
+    from training.problems.draft import draft
+
     with open_file(files[0], layout) as file:
         table = Table("array", "shape", "type", "units", title=f"{files[0].name}: {file.format}", title_justify="left")
         for array in file.arrays.values():
@@ -181,7 +160,13 @@ def data(
 
     python -m training data darcy-laptop
     """
-    own = own_run.own(recipe, "quick", [], folder)
+    from training.data import RayPool
+    from training.fit import run
+    from training.fit.fields import FieldWorkload
+    from training.fit.own.run import own_run
+    from training.recipes import recipe as recipes
+
+    own = own_run(recipe, "quick", [], folder)
     if own is not None:
         if overrides or ray:
             raise typer.BadParameter(
@@ -190,7 +175,7 @@ def data(
             )
         typer.echo(own.samples().path)
         return
-    work = run.workload(config.read(config.find(recipe), overrides), folder)
+    work = run.workload(recipes.read(recipes.find(recipe), overrides), folder)
     if ray:
         if not isinstance(work, FieldWorkload):
             raise typer.BadParameter("only samples of fields are computed", param_hint="--ray")
@@ -231,10 +216,20 @@ def evaluate(
 
     python -m training evaluate checkpoints/darcy --grid 141 --pictures pictures
     """
+    from training import checkpoint
+    from training.fit import run
+    from training.fit.record.folder import RunFolder
+    from training.fit.workload import Scope, ScopeError
+    from training.recipes.recipe import Recipe
+
     if write and (grid or noise is not None):
         raise typer.BadParameter("a card holds every grid at the trained levels of noise", param_hint="--write")
     found, scope = checkpoint.load(folder), Scope(grid, noise, patient=True)
-    recipe = found.recipe if fields is None else with_test_fields(found.recipe, fields)
+    recipe = found.recipe
+    if fields is not None:
+        if not isinstance(recipe, Recipe):
+            raise typer.BadParameter("only test fields of the built-in problems are drawn", param_hint="--fields")
+        recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"test": fields})})
     work = run.workload(recipe, data)
     try:
         card = work.measure(found.operator, found.problem, scope)
@@ -249,17 +244,6 @@ def evaluate(
             checkpoint.write_recipe(folder, recipe)
         missing = {} if found.calibration else run.calibrate(work, found.operator, to)
         run.complete(work, to, found.card, card | missing)
-
-
-def with_test_fields(recipe: BaseRecipe, count: int) -> BaseRecipe:
-    """Return a recipe whose card is measured on a number of test fields.
-
-    Raises:
-        BadParameter: Test fields cannot be drawn for it.
-    """
-    if not isinstance(recipe, config.Recipe):
-        raise typer.BadParameter("only test fields of the built-in problems are drawn", param_hint="--fields")
-    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"test": count})})
 
 
 @app.command()
@@ -278,6 +262,12 @@ def calibrate(
 
     python -m training calibrate checkpoints/darcy --samples 500
     """
+    from training import checkpoint
+    from training.evaluation.table import case_name
+    from training.files import write_json
+    from training.fit import run
+    from training.fit.record.folder import RunFolder
+
     found = checkpoint.load(folder, calibrated=False)
     work = run.workload(found.recipe, data)
     figures = run.calibrate(work, found.operator, RunFolder(folder), samples)
@@ -292,13 +282,9 @@ def calibrate(
 
 
 def show(folder: Path, card: dict[str, Any], json: Path | None) -> None:
-    """Print figures, and write them to a file if there is one.
+    """Print the figures of a checkpoint's folder, and write them to a file if there is one."""
+    from training.files import write_json
 
-    Args:
-        folder: The checkpoint folder.
-        card: The figures.
-        json: The file.
-    """
     if json:
         json.parent.mkdir(parents=True, exist_ok=True)
         write_json(json, card)
@@ -308,6 +294,8 @@ def show(folder: Path, card: dict[str, Any], json: Path | None) -> None:
 
 def figures(card: dict[str, Any], name: str, width: int) -> Table:
     """Lay out a card's figures for a terminal of that width: errors of fields, or accuracies of labels."""
+    from training.evaluation.table import label_table, rich_table
+
     if "accuracy" in card:
         return label_table(card, f"{name}: accuracy")
     return rich_table(card, f"{name}: relative errors on the test set", width)

@@ -31,7 +31,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("name", TRAJECTORIES)
 def test_a_run_of_a_generated_problem_has_a_recipe_and_the_solver_s_frames(name: str, tmp_path: Path) -> None:
-    run = own_run.own(f"{name}-tiny", "quick", ["fit.epochs=1"], tmp_path)
+    run = own_run.own_run(f"{name}-tiny", "quick", ["fit.epochs=1"], tmp_path)
     assert run is not None
     assert run.name == f"{name}-tiny"
     recipe, samples = run.recipe(), run.samples()
@@ -57,7 +57,7 @@ def test_the_data_are_made_once(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("few")
 def test_a_checkpoint_finds_its_samples_after_they_are_made_again(tmp_path: Path) -> None:
-    started = own_run.own("kuramoto_sivashinsky-tiny", "quick", [], tmp_path / "one")
+    started = own_run.own_run("kuramoto_sivashinsky-tiny", "quick", [], tmp_path / "one")
     assert started is not None
     recipe = started.recipe()
     first = run.own_workload(recipe, tmp_path / "one").prepare()
@@ -76,8 +76,8 @@ def test_a_checkpoint_finds_its_samples_after_they_are_made_again(tmp_path: Path
 
 def test_an_unknown_preset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="preset"):
-        own_run.own("navier_stokes-huge", "quick", [], tmp_path)
+        own_run.own_run("navier_stokes-huge", "quick", [], tmp_path)
 
 
 def test_other_names_are_recipes_of_fields(tmp_path: Path) -> None:
-    assert own_run.own("darcy-quick", "quick", [], tmp_path) is None
+    assert own_run.own_run("darcy-quick", "quick", [], tmp_path) is None

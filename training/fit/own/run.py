@@ -18,8 +18,9 @@ from training.fit.record.folder import RunFolder
 from training.fit.trajectories import preset as trajectories
 from training.problems.problem_file import read_problem_file
 from training.problems.registry import TRAJECTORIES
+from training.recipes.kinds import BaseRecipe
 from training.recipes.own import OwnRecipe
-from training.recipes.recipe import RecipeError, faults, parse, put
+from training.recipes.recipe import RecipeError, faults, find, parse, put, read
 from training.recipes.trajectory import TrajectoryRecipe
 
 RECIPES: TypeAdapter[OwnRecipe] = TypeAdapter(TrajectoryRecipe | OwnRecipe)
@@ -106,7 +107,19 @@ class GeneratedRun(OwnRun):
         return trajectories.recipe(samples, self.preset, TRAJECTORIES[str(self.file)].adapt)
 
 
-def own(name: str, preset: str, overrides: Sequence[str], data: Path) -> OwnRun | None:
+def begin(
+    name: str, preset: str, overrides: Sequence[str], out: Path | None, data: Path, *, resume: bool
+) -> tuple[BaseRecipe, Path]:
+    """Return the recipe of a run and its folder; see `training.commands.fit` for the arguments."""
+    own = own_run(name, preset, overrides, data)
+    if own is None:
+        recipe: BaseRecipe = read(find(name), [*overrides])
+        return recipe, out or Path("runs") / recipe.name
+    to = out or Path("runs") / own.name
+    return own.resumed(RunFolder(to)) if resume else own.recipe(), to
+
+
+def own_run(name: str, preset: str, overrides: Sequence[str], data: Path) -> OwnRun | None:
     """Return the run that a name means: on a problem file's data, or on generated trajectories; else None.
 
     Args:
