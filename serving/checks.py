@@ -175,7 +175,7 @@ def output_fault(
 
 def grid_label(shape: tuple[int, ...], card: Card) -> str:
     """Return the grid for metrics: `141x141` for declared sizes, else `other`, so that labels stay few."""
-    return "x".join(map(str, shape)) if card.grid.publishes(shape) else OTHER
+    return "x".join(map(str, shape)) if shape in card.grid.shapes else OTHER
 
 
 def _check_same_shape(arrays: Mapping[str, NDArray[Any]], tensor: Tensor, lead: Tensor) -> None:

@@ -17,6 +17,7 @@ import re
 import sys
 import time
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -33,8 +34,7 @@ from serving.limits import Ticket
 from serving.quality import ERROR_BOUND, ERROR_ESTIMATE, MISFIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -137,25 +137,6 @@ _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 
 _BYTES = tuple(4.0**power for power in range(5, 15))
 _ERRORS = tuple(digit * 10.0**power for power in range(-6, 1) for digit in (1, 2, 5))
 _FIELDS = (1, 2, 4, 8, 16, 32, 64, 128)
-
-
-class Stopwatch:
-    """Records the time of a block, whether it succeeds or not; a generator would be slower than what it measures.
-
-    Args:
-        histogram: Records the seconds.
-    """
-
-    __slots__ = ("_histogram", "_start")
-
-    def __init__(self, histogram: Histogram) -> None:
-        self._histogram = histogram
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self._histogram.observe(time.perf_counter() - self._start)
 
 
 class Metrics:
@@ -280,24 +261,20 @@ class Metrics:
         ProcessCollector(registry=registry)  # memory, files and start time
         Info("petrov_build", "What is running.", registry=registry).info({"version": version})
 
-    def phase(self, model: str, grid: str, phase: str) -> AbstractContextManager[None]:
-        """Return a context that times a phase of a prediction, whether it succeeds or not.
-
-        Args:
-            model: Name of the model.
-            grid: Label of the grid.
-            phase: Name of the phase.
-        """
-        return Stopwatch(self._phase(model, grid, phase))
+    @contextmanager
+    def phase(self, model: str, grid: str, phase: str) -> Iterator[None]:
+        """Time a phase of a prediction on a grid, whether it succeeds or not."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - start
+            self._phase(model, grid, phase).observe(seconds)
+            if phase == "triton":
+                self._triton(model).observe(seconds)
 
     def parsed(self, model: str, grid: str, seconds: float) -> None:
-        """Record the time of parsing, which ends before the grid is known.
-
-        Args:
-            model: Name of the model.
-            grid: Label of the grid.
-            seconds: Its time.
-        """
+        """Record the time of parsing, which begins before the grid is known."""
         self._phase(model, grid, "parse").observe(seconds)
 
     def quality(self, model: str, quality: Quality) -> None:
@@ -314,10 +291,6 @@ class Metrics:
             for value in quality.numbers.get(name, ()):
                 if math.isfinite(value):  # an infinite bound would make every later sum infinite
                     histogram.labels(model).observe(float(value))
-
-    def triton(self, model: str) -> AbstractContextManager[None]:
-        """Return a context that times a call of Triton."""
-        return Stopwatch(self._triton(model))
 
     def text(self) -> bytes:
         """Return the metrics in the exposition format."""

@@ -4,8 +4,8 @@
     decode    `Exchange.read`            bytes to arrays by name, in the protocol's own format
     check     `serving.checks`           arrays against the model's card, as batches
     pay       `Caller.spend`             from the rate of the caller's key, before anything is computed
-    run       `Predictor._run`           the model in Triton, its refinement, or the classical solver
-    judge     `Policy`, `finite`         what may be sent: error bounds, inputs outside, NaN
+    run       `Predictor._run`           the model in Triton (`serving.run`), its refinement, or the classical solver
+    judge     `Policy`, `respond`        what may be sent: error bounds, inputs outside, NaN
     encode    `Exchange.write`           arrays and their quality to bytes
 
 A protocol translates. It finds the card of the version (`catalogue.newest`, `find` or `derivative`), and awaits
@@ -33,11 +33,11 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from serving import checks, rollout
+from serving import checks
 from serving.catalogue.card import FRAME
 from serving.errors import Problem
 from serving.quality import ANY, Policy, Quality, split
-from serving.rollout import Rollout
+from serving.run import Rollout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from serving.classical import ClassicalSolvers
     from serving.limits import Caller
     from serving.observe import Metrics
-    from serving.rollout import Batches, Infer, Outputs
+    from serving.run import Runner
+    from serving.triton import Outputs
 
     Successor = Callable[[Card, float], Awaitable[Card]]
 
@@ -74,26 +75,13 @@ class Exchange(Protocol[Written_co]):
     def frames(self) -> int | None: ...
 
     def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-        """Return the arrays of these names, each of at most so many bytes as float32.
-
-        Args:
-            names: Inputs and parameters of the model.
-            max_bytes: The most bytes that one array may take as float32.
-            optional: The names that a request may leave out.
-        """
+        """Return the arrays of these names, each of at most so many bytes as float32; `optional` ones may be missing."""
         ...
 
     def write(
         self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality
     ) -> Written_co:
-        """Return the response; called after `read`.
-
-        Args:
-            model: Name of the model.
-            version: Its version.
-            outputs: Arrays by name, without the batch axis for a single sample.
-            quality: What is known about them, `[B]` also for a single sample.
-        """
+        """Return the response; called after `read`. Outputs of a single sample have no batch axis, its quality has."""
         ...
 
 
@@ -148,7 +136,7 @@ class Predictor:
     """Computes responses.
 
     Args:
-        infer: Runs a model in Triton.
+        runner: Runs models in Triton.
         classical: The classical solvers.
         refinement: Returns the card of the graph that computes the same with smaller error bounds, if one is served.
         metrics: Records phases and quality.
@@ -163,7 +151,7 @@ class Predictor:
 
     def __init__(
         self,
-        infer: Infer,
+        runner: Runner,
         classical: ClassicalSolvers,
         refinement: Callable[[Card], Card | None],
         metrics: Metrics,
@@ -173,7 +161,7 @@ class Predictor:
         seconds: float,
         shadow_share: float,
     ) -> None:
-        self._infer, self._classical, self._refinement, self._metrics = infer, classical, refinement, metrics
+        self._runner, self._classical, self._refinement, self._metrics = runner, classical, refinement, metrics
         self._max_bytes, self._max_rollout_bytes, self._seconds = max_bytes, max_rollout_bytes, seconds
         self._shadow_share = shadow_share
         self._verifying: asyncio.Task[None] | None = None
@@ -186,27 +174,34 @@ class Predictor:
             Problem: One of its kinds.
         """
         async with self._limited(request.card, min(request.seconds, self._seconds)) as deadline:
-            return await _or_successor(replace(request, deadline=deadline), lambda each: self._predict(each, exchange))
+            request = replace(request, deadline=deadline)
+            try:
+                return await self._predict(request, exchange)
+            except Problem as problem:
+                return await self._predict(await _successor(request, problem), exchange)
 
     async def _predict(self, request: Prediction, exchange: Exchange[Result]) -> Result:
-        card, policy, metrics = request.card, request.policy, self._metrics
-        policy.check(card, solver=self._classical.solves(card))
+        card, metrics = request.card, self._metrics
         inputs = await self._parse(request, exchange, self._max_bytes)
-        request.caller.spend(inputs.samples, cost(request, inputs))
         outputs, quality = await self._run(request, inputs)
         metrics.quality(card.model, quality)
-        self._verify_some(card, inputs, outputs, quality)
+        if random.random() < self._shadow_share:  # noqa: S311  a sample
+            self._verify(card, inputs, outputs, quality)
         with metrics.phase(card.model, inputs.grid, "encode"):
             size = sum(array.nbytes for array in outputs.values())
-            outputs, quality = await offload(size, finite, request, inputs, outputs, quality)
-            if quality.failed is not None and quality.failed.any():
-                metrics.model_failures.labels(card.model, card.version, "non-finite-output").inc()
-            return await offload(size, encode, card, exchange, outputs, quality, inputs.single)
+            written: Result
+            written, quality = await offload(size, respond, request, inputs, exchange, outputs, quality)
+        if quality.failed is not None and quality.failed.any():
+            metrics.model_failures.labels(card.model, card.version, "non-finite-output").inc()
+        return written
 
     async def _parse(self, request: Prediction, exchange: Exchange[Any], frame_bytes: int) -> Inputs:
-        start = time.perf_counter()
-        inputs = await offload(exchange.size, parse, request, exchange, self._max_bytes, frame_bytes)
-        self._metrics.parsed(request.card.model, inputs.grid, time.perf_counter() - start)
+        """Return the inputs of a body, decoded, checked against the card and paid for."""
+        start, card = time.perf_counter(), request.card
+        request.policy.check(card, solver=self._classical.solves(card))
+        inputs, cost = await offload(exchange.size, parse, request, exchange, self._max_bytes, frame_bytes)
+        self._metrics.parsed(card.model, inputs.grid, time.perf_counter() - start)
+        request.caller.spend(inputs.samples, cost)
         return inputs
 
     async def _run(self, request: Prediction, inputs: Inputs) -> tuple[Outputs, Quality]:
@@ -222,7 +217,7 @@ class Predictor:
             return outputs, Quality({}, every).bounded(await self._classical.bounds(card, arrays, outputs))
         if policy.bypasses(card):
             return await self._solved(request, inputs, every, {}, Quality({}, ~every))
-        results = await rollout.infer(self._infer, card, arrays, request.deadline, request.id)
+        results = await self._runner.infer(card, arrays, request.deadline, request.id)
         outputs, quality = split(results, card.quality, trajectories=card.frames is not None)
         if card.frames is not None:
             quality = quality.estimated(card.estimates(arrays[FRAME].shape[1], policy.after))
@@ -249,7 +244,7 @@ class Predictor:
         """Replace some outputs by those of the refinement, unless it has just gone."""
         some = {name: array[mask] for name, array in inputs.arrays.items()}
         try:
-            results = await rollout.infer(self._infer, finer, some, request.deadline, request.id)
+            results = await self._runner.infer(finer, some, request.deadline, request.id)
         except Problem as problem:
             if problem.kind != "model-not-ready":
                 raise
@@ -278,27 +273,28 @@ class Predictor:
             return joined, Quality({}, mask).bounded(np.concatenate(bounds))
         return _replaced(outputs, mask, joined), quality.solve(mask, np.concatenate(bounds))
 
-    def _verify_some(self, card: Card, inputs: Inputs, outputs: Outputs, quality: Quality) -> None:
-        """Verify one sample of a share of the predictions in the background, one at a time; no response waits."""
-        busy = self._verifying is not None and not self._verifying.done()
-        if busy or random.random() >= self._shadow_share or not self._classical.solves(card):  # noqa: S311  a sample
+    def _verify(self, card: Card, inputs: Inputs, outputs: Outputs, quality: Quality) -> None:
+        """Verify one sample in the background, one at a time, where it can be solved; no response waits."""
+        if (self._verifying is not None and not self._verifying.done()) or not self._classical.solves(card):
             return
-        index = random.randrange(inputs.samples)  # noqa: S311  as above
-        output = outputs[card.outputs[0].name][index].astype(np.float64)
-        if not quality.solved[index] and np.isfinite(output).all():  # a failure is counted as one
-            one = {name: array[index : index + 1].copy() for name, array in inputs.arrays.items()}
-            self._verifying = asyncio.create_task(self._verify(card, one, output))
+        index, name = random.randrange(inputs.samples), card.outputs[0].name  # noqa: S311  a sample
+        output = outputs[name][index].astype(np.float64)
+        if quality.solved[index] or not np.isfinite(output).all():  # a failure is counted as one
+            return
+        one = {each: array[index : index + 1].copy() for each, array in inputs.arrays.items()}
 
-    async def _verify(self, card: Card, inputs: Batches, output: NDArray[np.float64]) -> None:
-        try:
-            solutions = await self._classical.verify(card, inputs)
-        except Problem as problem:
-            logger.debug("%s is not verified: %s", card.model, problem.detail)
-            return
-        solution = solutions[card.outputs[0].name][0].astype(np.float64)
-        error = float(np.linalg.norm(output - solution) / max(float(np.linalg.norm(solution)), np.finfo(float).tiny))
-        if math.isfinite(error):  # one that is not would make every later sum so
-            self._metrics.true_error.labels(card.model).observe(error)
+        async def verify() -> None:
+            try:
+                solution = (await self._classical.verify(card, one))[name][0].astype(np.float64)
+            except Problem as problem:
+                logger.debug("%s is not verified: %s", card.model, problem.detail)
+                return
+            size = max(float(np.linalg.norm(solution)), np.finfo(float).tiny)
+            error = float(np.linalg.norm(output - solution)) / size
+            if math.isfinite(error):  # one that is not would make every later sum so
+                self._metrics.true_error.labels(card.model).observe(error)
+
+        self._verifying = asyncio.create_task(verify())
 
     def close(self) -> None:
         """Drop what is being verified."""
@@ -314,31 +310,20 @@ class Predictor:
         Raises:
             Problem: One of its kinds; after the first frame, too.
         """
-
-        async def begin(request: Prediction) -> _Trajectory:
-            card, policy = request.card, request.policy
-            if card.frames is None:
-                raise Problem("invalid-parameter", f'"{card.model}" computes no trajectories: use predict')
-            if policy.tolerance is not None or policy.outside == "solve":
-                raise Problem(
-                    "invalid-parameter", "tolerance and outside=solve replace whole trajectories: use predict"
-                )
-            policy.check(card, solver=self._classical.solves(card))
-            inputs = await self._parse(request, exchange, self._max_rollout_bytes)
-            request.caller.spend(inputs.samples, cost(request, inputs))
-            trajectory = _Trajectory(request, inputs, Rollout(card, card.frames, inputs.arrays))
-            await trajectory.proceed(self._infer, request.deadline)
-            return trajectory
-
         async with self._limited(request.card, self._seconds) as deadline:
-            trajectory = await _or_successor(replace(request, deadline=deadline), begin)
+            request = replace(request, deadline=deadline)
+            try:
+                trajectory = await self._begin(request, exchange)
+            except Problem as problem:
+                trajectory = await self._begin(await _successor(request, problem), exchange)
         upcoming: asyncio.Task[None] | None = None
         try:
-            while trajectory.left or trajectory.frames:
-                upcoming = asyncio.create_task(self._proceed(trajectory)) if trajectory.left else None
+            while trajectory.rollout.left or trajectory.frames:
+                upcoming = asyncio.create_task(self._proceed(trajectory)) if trajectory.rollout.left else None
                 frames, trajectory.frames = trajectory.frames, []
                 for index, (outputs, quality) in enumerate(frames):
-                    written = await self._written(trajectory, outputs, quality, exchange)
+                    async with self._limited(trajectory.request.card, self._seconds):
+                        written = await self._written(trajectory, outputs, quality, exchange)
                     yield Frame(trajectory.number, last=upcoming is None and index == len(frames) - 1, written=written)
                 if upcoming is not None:
                     await upcoming
@@ -348,41 +333,50 @@ class Predictor:
                 with suppress(asyncio.CancelledError, Problem):
                     await upcoming
 
+    async def _begin(self, request: Prediction, exchange: Exchange[Any]) -> _Trajectory:
+        """Return trajectories with the frames of the first call."""
+        card, policy = request.card, request.policy
+        if card.frames is None:
+            raise Problem("invalid-parameter", f'"{card.model}" computes no trajectories: use predict')
+        if policy.tolerance is not None or policy.outside == "solve":
+            raise Problem("invalid-parameter", "tolerance and outside=solve replace whole trajectories: use predict")
+        inputs = await self._parse(request, exchange, self._max_rollout_bytes)
+        trajectory = _Trajectory(request, inputs)
+        await trajectory.proceed(self._runner, request.deadline)
+        return trajectory
+
     async def _proceed(self, trajectory: _Trajectory) -> None:
         """Compute the frames of the next call of the model."""
         if asyncio.get_running_loop().time() > self.until:
             detail = f"the service is shutting down; {trajectory.computed} frames are computed"
             raise Problem("unavailable", detail)
         async with self._limited(trajectory.request.card, self._seconds) as deadline:
-            await trajectory.proceed(self._infer, deadline)
+            await trajectory.proceed(self._runner, deadline)
 
     async def _written(
         self, trajectory: _Trajectory, outputs: Outputs, quality: Quality, exchange: Exchange[Result]
     ) -> Result:
         """Return the next frame as the exchange writes it; what follows from a state that is not finite is NaN."""
         request, inputs, metrics = trajectory.request, trajectory.inputs, self._metrics
-        card = request.card
+        model = request.card.model
         outputs = {name: array.copy() for name, array in outputs.items()}
         for array in outputs.values():
             array[trajectory.failed] = np.nan
         quality = replace(quality, left=trajectory.outside)
         if trajectory.number == request.policy.after:
-            metrics.quality(card.model, quality)
+            metrics.quality(model, quality)
         elif quality.outside is not None:
-            metrics.outside.labels(card.model).inc(int((quality.outside & ~trajectory.outside).sum()))
+            metrics.outside.labels(model).inc(int((quality.outside & ~trajectory.outside).sum()))
         if quality.outside is not None:
             trajectory.outside = quality.outside
         size = sum(array.nbytes for array in outputs.values())
-        try:
-            outputs, quality = await offload(size, finite, request, inputs, outputs, quality)
-        except Problem as error:
-            metrics.model_failures.labels(card.model, card.version, error.kind).inc()
-            raise
+        written: Result
+        written, quality = await offload(size, respond, request, inputs, exchange, outputs, quality)
         if quality.failed is not None:
             trajectory.failed = quality.failed
         trajectory.number += 1
-        metrics.frames.labels(card.model).inc(inputs.samples)
-        return await offload(size, encode, card, exchange, outputs, quality, inputs.single)
+        metrics.frames.labels(model).inc(inputs.samples)
+        return written
 
     @asynccontextmanager
     async def _limited(self, card: Card, seconds: float) -> AsyncIterator[float]:
@@ -403,6 +397,7 @@ class _Trajectory:
     """The trajectories of one request.
 
     Attributes:
+        rollout: How far they have been computed.
         frames: Frames that are computed and not sent: views of outputs `[B, ...]` by name, and their quality.
         computed: Number of the last of them.
         number: Number of the last frame that was sent.
@@ -410,22 +405,17 @@ class _Trajectory:
         failed: `[B]`, whether each has had a state that is not finite.
     """
 
-    def __init__(self, request: Prediction, inputs: Inputs, frames: Rollout) -> None:
-        self.request, self.inputs, self._rollout = request, inputs, frames
+    def __init__(self, request: Prediction, inputs: Inputs) -> None:
+        self.request, self.inputs, self.rollout = request, inputs, Rollout(request.card, inputs.arrays)
         self.frames: list[tuple[Outputs, Quality]] = []
         self.computed = self.number = request.policy.after
         self.outside: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)
         self.failed: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)
 
-    @property
-    def left(self) -> int:
-        """Frames that are still to be computed."""
-        return self._rollout.left
-
-    async def proceed(self, infer: Infer, deadline: float) -> None:
+    async def proceed(self, runner: Runner, deadline: float) -> None:
         """Compute the frames of one call; refuse to go on from a state outside, where the caller says so."""
         card, policy = self.request.card, self.request.policy
-        results = await self._rollout.proceed(infer, deadline, self.request.id)
+        results = await self.rollout.proceed(runner, deadline, self.request.id)
         outputs, quality = split(results, card.quality, trajectories=True)
         count = int(next(iter(outputs.values())).shape[1])
         quality = quality.estimated(card.estimates(count, self.computed))
@@ -436,19 +426,15 @@ class _Trajectory:
         ]
 
 
-async def _or_successor(request: Prediction, work: Callable[[Prediction], Awaitable[Result]]) -> Result:
-    """Return the result of work on a version or, where it has gone, on its successor."""
-    try:
-        return await work(request)
-    except Problem as problem:
-        if problem.kind != "model-not-ready" or request.successor is None:
-            raise
-        left = request.deadline - asyncio.get_running_loop().time()
-        card = await request.successor(request.card, left / 2)  # the rest of the time is the work's
-        return await work(replace(request, card=card))
+async def _successor(request: Prediction, problem: Problem) -> Prediction:
+    """Return the request for the version that is served where its own has gone; raise any other problem."""
+    if problem.kind != "model-not-ready" or request.successor is None:
+        raise problem
+    left = request.deadline - asyncio.get_running_loop().time()
+    return replace(request, card=await request.successor(request.card, left / 2))  # the rest of the time is the work's
 
 
-def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_bytes: int) -> Inputs:
+def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_bytes: int) -> tuple[Inputs, int]:
     """Decode a body and check it against the card.
 
     Args:
@@ -457,50 +443,42 @@ def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_by
         max_bytes: The largest size of one input as float32.
         frame_bytes: The largest size of all frames of an output as float32.
 
-    Raises:
-        Problem: One of its kinds.
+    Returns:
+        The inputs, and for how many one sample counts: by its points above the largest declared grid, its frames and
+        the classical solver.
     """
     card = request.card
     arrays, single = checks.batch(exchange.read(card.names, max_bytes, card.optional), card)
+    grid = card.grid_of(arrays)
+    cost = math.ceil(math.prod(grid) / card.grid.most_points) or 1
     frames = request.policy.asking(exchange.frames).asking(checks.sent_frames(arrays, card)).count(card)
     if frames is not None:
         arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
-    return Inputs(arrays, single, checks.grid_label(card.grid_of(arrays), card))
+        cost *= frames
+    if request.reference or request.policy.bypasses(card):
+        cost *= SOLVER_COST
+    return Inputs(arrays, single, checks.grid_label(grid, card)), cost
 
 
-def cost(request: Prediction, inputs: Inputs) -> int:
-    """Return for how many one sample counts: by its points above the largest declared grid, its frames and solver."""
-    grid = request.card.grid
-    shapes = [(size,) * len(grid.axes) for size in grid.declared] + list(grid.unequal)
-    points = math.prod(request.card.grid_of(inputs.arrays))
-    each = math.ceil(points / max(map(math.prod, shapes), default=points))
-    if FRAME in inputs.arrays:
-        each *= int(inputs.arrays[FRAME].shape[1])
-    return each * SOLVER_COST if request.reference or request.policy.bypasses(request.card) else each
-
-
-def finite(request: Prediction, inputs: Inputs, outputs: Outputs, quality: Quality) -> tuple[Outputs, Quality]:
-    """Return what can be sent: all samples, or those with finite outputs where the caller takes them alone.
+def respond(
+    request: Prediction, inputs: Inputs, exchange: Exchange[Result], outputs: Outputs, quality: Quality
+) -> tuple[Result, Quality]:
+    """Return what the exchange writes: of all samples or, where the caller takes them alone, of those that are finite.
 
     Raises:
         Problem: non-finite-output: The model's output for a sample is not finite, or for all of them.
     """
-    failed, partial = checks.not_finite(outputs), request.policy.partial
-    if failed.all() or (failed.any() and not partial):
-        raise checks.output_fault(outputs, failed, request.card, single=inputs.single)
-    if not partial:
-        return outputs, quality
+    failed, partial, card = checks.not_finite(outputs), request.policy.partial, request.card
     if failed.any():
+        if failed.all() or not partial:
+            raise checks.output_fault(outputs, failed, card, single=inputs.single)
         outputs = {name: array.copy() for name, array in outputs.items()}  # Triton's arrays are read-only
         for array in outputs.values():
             array[failed] = np.nan
-    return outputs, quality.fail(failed)
-
-
-def encode(card: Card, exchange: Exchange[Result], outputs: Outputs, quality: Quality, single: bool) -> Result:
-    """Return what the exchange writes of batches `[B, ...]`, or of one sample without its batch axis."""
-    shown = {name: array[0] if single else array for name, array in outputs.items()}
-    return exchange.write(card.model, card.version, shown, quality)
+    if partial:
+        quality = quality.fail(failed)
+    shown = {name: array[0] for name, array in outputs.items()} if inputs.single else outputs
+    return exchange.write(card.model, card.version, shown, quality), quality
 
 
 async def offload(size: int, function: Callable[..., Result], *args: Any) -> Result:
@@ -508,7 +486,7 @@ async def offload(size: int, function: Callable[..., Result], *args: Any) -> Res
     return await asyncio.to_thread(function, *args) if size > _LARGE_BYTES else function(*args)
 
 
-def _replaced(outputs: Outputs, mask: NDArray[np.bool_], others: Batches) -> Outputs:
+def _replaced(outputs: Outputs, mask: NDArray[np.bool_], others: Mapping[str, NDArray[np.float32]]) -> Outputs:
     """Return outputs `[B, ...]`, which may be read-only, with those of some samples replaced."""
     found = {name: array.copy() for name, array in outputs.items()}
     for name, array in found.items():

@@ -12,10 +12,10 @@ from fastapi import Depends, Request
 from serving.auth import Guard, KeyFile
 from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
-from serving.dispatch import Dispatcher
 from serving.limits import Admission
 from serving.observe import Metrics
 from serving.predict import Predictor
+from serving.run import Runner
 from serving.telemetry import TracedMetrics, Traces
 
 if TYPE_CHECKING:
@@ -107,10 +107,9 @@ class Service:
         self.metrics.ready.set_function(lambda: self.catalogue.readiness().ready)
         self.metrics.inflight_limit.set(settings.max_requests_in_flight)
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
-        dispatcher = Dispatcher(triton, self.catalogue, self.metrics)
         self.classical = ClassicalSolvers()
         self.predictor = Predictor(
-            dispatcher.predict,
+            Runner(triton, self.catalogue, self.metrics),
             self.classical,
             self.catalogue.refinement,
             self.metrics,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping  # noqa: TC003  pydantic reads annotations at run time
 from functools import cached_property
 from typing import Any, Literal
@@ -117,14 +118,15 @@ class Grid(Part):
             raise ValueError(f"expected shapes of {len(self.axes)} axes but got {self.unequal}")
         return self
 
-    def publishes(self, shape: tuple[int, ...]) -> bool:
-        """Return whether errors are published for a grid."""
-        return (len(set(shape)) == 1 and shape[0] in self.declared) or shape in self.unequal
-
-    @property
+    @cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of all grids that errors are published for."""
         return (*((points,) * len(self.axes) for points in self.declared), *self.unequal)
+
+    @cached_property
+    def most_points(self) -> float:
+        """Points of the largest of them; infinite where there is none."""
+        return max(map(math.prod, self.shapes), default=math.inf)
 
 
 class Frames(Part):

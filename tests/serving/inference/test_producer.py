@@ -20,21 +20,23 @@ from tests import toy_gauges
 from tests.refusals import refused
 
 if TYPE_CHECKING:
-    from serving.rollout import Batches, Outputs
+    from serving.triton import Batch, Outputs
 
 
-async def overflow(card: Card, inputs: Batches, _: float, __: str) -> Outputs:
-    """Return what a network does that overflows, and reports a bound of 0 all the same."""
-    shape = next(iter(inputs.values())).shape
-    return {
-        card.outputs[0].name: np.full(shape, np.nan, np.float32),
-        **{name: np.zeros((shape[0], 1), np.float32) for name in card.quality},
-    }
+class Overflow:
+    """A network that overflows, and reports a bound of 0 all the same."""
+
+    async def infer(self, card: Card, inputs: Batch, _: float, __: str) -> Outputs:
+        shape = next(iter(inputs.values())).shape
+        return {
+            card.outputs[0].name: np.full(shape, np.nan, np.float32),
+            **{name: np.zeros((shape[0], 1), np.float32) for name in card.quality},
+        }
 
 
 def predictor(classical: ClassicalSolvers, metrics: Metrics, shadow_share: float = 0.0) -> Predictor:
     return Predictor(
-        overflow,
+        Overflow(),
         classical,
         lambda _: None,
         metrics,

@@ -9,11 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
-
-from serving.dispatch import cut, samples_per_call
-from serving.triton import RUN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,17 +23,6 @@ if TYPE_CHECKING:
 
 PATH = "/v1/models/blur/predict"
 NPY = {"Content-Type": "application/x-npy", "Accept": "application/x-npy"}
-
-
-@given(st.integers(1, 200), st.integers(1, 64), st.integers(1, 400))
-def test_a_call_holds_at_most_a_batch_and_a_bounded_number_of_bytes(count: int, batch: int, points: int) -> None:
-    inputs = {"a": np.broadcast_to(np.float32(1), (count, points, points)), "b": np.arange(count)}
-    size = samples_per_call(inputs, batch)
-    pieces = list(cut(inputs, size))
-    assert 1 <= size <= batch
-    assert size == 1 or size * (4 * points * points + 8) <= RUN_BYTES
-    assert all(len(piece["a"]) == len(piece["b"]) <= size for piece in pieces)
-    np.testing.assert_array_equal(np.concatenate([piece["b"] for piece in pieces]), inputs["b"])
 
 
 def npy(array: NDArray[Any]) -> bytes:

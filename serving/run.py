@@ -1,0 +1,141 @@
+"""Run a model on Triton: a batch in calls of at most one batch of the model, a trajectory in calls of some frames.
+
+Triton queues calls, merges those of one shape (`dynamic_batching` in `config.pbtxt`, which the export writes) and
+refuses what exceeds its queue. A request has one call more in flight than the model has instances, so that it keeps
+all of them busy and another request waits for few of its calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from serving import checks
+from serving.catalogue.card import FRAME
+from serving.errors import Problem
+from serving.triton import RUN_BYTES, Outputs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from serving.catalogue.card import Card
+    from serving.catalogue.catalogue import Catalogue
+    from serving.observe import Metrics
+    from serving.triton import Batch, Triton
+
+logger = logging.getLogger(__name__)
+PIECE = 8  # most frames of one call: a waiting request of another shape is delayed by no more steps
+
+
+class Runner:
+    """Runs models; `triton` runs one call, `catalogue` loads what is loaded on demand and learns what has gone."""
+
+    def __init__(self, triton: Triton, catalogue: Catalogue, metrics: Metrics) -> None:
+        self._triton, self._catalogue, self._metrics = triton, catalogue, metrics
+
+    async def infer(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
+        """Return outputs `[B, ...]` by name, of whole trajectories with quality outputs `[B, frame]`.
+
+        A product of a trajectory is one call, because its backward pass needs all frames.
+
+        Args:
+            card: Of the version to run.
+            inputs: Batches `[B, ...]` by name; of trajectories, the shape of `frame` says how many.
+            deadline: On the clock of the event loop; the caller waits until then, and cancels what is not done.
+            request_id: For Triton's log.
+
+        Raises:
+            Problem: Of Triton, see `Triton.infer`; the request's other calls are cancelled.
+        """
+        if card.frames is None or card.product is not None:
+            return await self.batch(card, inputs, deadline, request_id)
+        trajectory, pieces = Rollout(card, inputs), list[Outputs]()
+        while trajectory.left:
+            pieces.append(await trajectory.proceed(self, deadline, request_id))
+        return {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]}
+
+    async def batch(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
+        """Return the outputs of a batch of any size, in the order of the inputs."""
+        async with self._catalogue.loaded(card, deadline):
+            count = len(inputs[card.names[0]])
+            size = min(card.limits.batch, RUN_BYTES // sum(array[:1].nbytes for array in inputs.values())) or 1
+            if count <= size:
+                return await self._call(card, inputs, deadline, request_id)
+            outputs: dict[int, Outputs] = {}
+            starts = iter(range(0, count, size))
+
+            async def work() -> None:
+                for start in starts:
+                    piece = {name: array[start : start + size] for name, array in inputs.items()}
+                    outputs[start] = await self._call(card, piece, deadline, request_id)
+
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(1 + await self._triton.instances(card.model, card.version)):
+                        group.create_task(work())
+            except BaseExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+            return {name: np.concatenate([outputs[each][name] for each in sorted(outputs)]) for name in outputs[0]}
+
+    async def _call(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
+        grid, metrics = checks.grid_label(card.grid_of(inputs), card), self._metrics
+        seconds = max(deadline - asyncio.get_running_loop().time(), 0.001)
+        try:
+            with metrics.phase(card.model, grid, "triton"):
+                outputs = await self._triton.infer(
+                    card.model, card.version, inputs, seconds=seconds, request_id=request_id
+                )
+        except Problem as problem:
+            if problem.kind == "triton-unavailable":
+                self._catalogue.lost()
+                raise
+            if problem.kind == "model-not-ready":
+                self._catalogue.withdraw(card)
+            notes = "\n".join(getattr(problem, "__notes__", ()))
+            logger.warning("%s version %d: %s %s", card.model, card.version, problem.detail, notes)
+            raise
+        count = len(inputs[card.names[0]])
+        metrics.batch_fields.labels(card.model).observe(count)
+        metrics.fields.labels(card.model, grid).inc(count)
+        return outputs
+
+
+class Rollout:
+    """How far a trajectory has been computed.
+
+    Args:
+        card: The model's card, which has frames.
+        inputs: What it starts from; the shape of `frame` says how many frames are wanted.
+
+    Attributes:
+        left: Frames that are still to be computed.
+    """
+
+    def __init__(self, card: Card, inputs: Mapping[str, NDArray[np.float32]]) -> None:
+        assert card.frames is not None  # noqa: S101  the caller has looked
+        self._card, self._frames, self._inputs = card, card.frames, inputs
+        self.left = int(inputs[FRAME].shape[1])
+        size = max(inputs[name].nbytes // self._frames.history for name in self._frames.states)
+        self._most = min(PIECE, max(1, RUN_BYTES // size))
+
+    async def proceed(self, runner: Runner, deadline: float, request_id: str) -> Outputs:
+        """Return the next frames `[B, frame, (component), *grid]`, and the quality outputs `[B, frame]`.
+
+        What the model reports about the state that the call starts from holds for all frames of the call.
+        """
+        inputs = {**self._inputs, FRAME: self._inputs[FRAME][:, : min(self.left, self._most)]}
+        found = await runner.batch(self._card, inputs, deadline, request_id)
+        shape, history = inputs[FRAME].shape, self._frames.history
+        self.left -= shape[1]
+        states: Outputs = {}  # that the next call starts from: the last frames so far
+        for name, output in zip(self._frames.states, self._card.outputs, strict=True):
+            made = found[output.name]
+            joined = made if history == 1 else np.concatenate([self._inputs[name], made], axis=1)
+            states[name] = np.ascontiguousarray(joined[:, -1] if history == 1 else joined[:, -history:])
+        self._inputs = {**self._inputs, **states}
+        return found | {name: np.broadcast_to(found[name], shape) for name in self._card.quality}
