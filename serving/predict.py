@@ -75,7 +75,7 @@ class Exchange(Protocol[Written_co]):
     def frames(self) -> int | None: ...
 
     def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-        """Return the arrays of these names, each of at most so many bytes as float32; `optional` ones may be missing."""
+        """Return the arrays of these names, each of at most so many bytes as float32; optional ones may be missing."""
         ...
 
     def write(
