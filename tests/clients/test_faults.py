@@ -35,8 +35,8 @@ from petrov_client import (
 )
 from petrov_client._codecs import decode_npy as decode
 from petrov_client._codecs import encode_npy as encode
+from petrov_client._errors import retry_after
 from petrov_client._flow import ATTEMPTS, Attempts
-from petrov_client._http import retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,6 @@ import pytest
 
 from petrov_client import AsyncClient, Client, DeadlineExceeded, InvalidInput, Inversion, RequestError, UnknownModel
 from petrov_client.__main__ import main
-from petrov_client._http import problem_fault
 from petrov_client._inversion import sensors, status
 from physics import darcy
 from physics.numerics.grid import axis
@@ -117,9 +116,9 @@ def test_a_job_that_fails_raises_its_problem() -> None:
     problem = {"type": "urn:petrov:problem:deadline-exceeded", "status": 504, "detail": "too slow"}
     ended = {"state": "failed", "iterations": 3, "seconds": 1.0, "problem": problem}
     with pytest.raises(DeadlineExceeded, match="too slow"):
-        status(ended, problem_fault)
+        status(ended)
     with pytest.raises(RequestError, match="cancelled"):
-        status(ended | {"state": "cancelled"}, problem_fault)
+        status(ended | {"state": "cancelled"})
 
 
 @pytest.mark.parametrize("noise", [(), ("--noise", "1e-5")])

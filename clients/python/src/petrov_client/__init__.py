@@ -20,8 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from petrov_client._async_client import AsyncClient
-from petrov_client._client import Client
+from petrov_client._client import AsyncClient, Client
 from petrov_client._errors import (
     ConnectionFailed,
     DeadlineExceeded,

@@ -24,13 +24,14 @@ from petrov_client._quality import quality_of, warn
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from petrov_client._models import GridInfo, ModelInfo, ParameterInfo, TensorInfo, Vocabulary
+    from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo, Vocabulary
     from petrov_client._quality import Quality, Response
 
 Fields = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.NDArray[Any]]
 WIRE_TYPES: Mapping[str, str] = {"FP32": "<f4", "INT32": "<i4"}
 
+FINITE = "every value must be finite in float32"
 #: Bytes of one request. Beyond a few megabytes larger requests are no faster, and a lost one costs more.
 PIECE_BYTES = 8 * 2**20
 
@@ -248,16 +249,22 @@ def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | N
         InvalidInput: A name is missing or unknown; type, rank, components or grid do not fit; or a value is not finite,
             not positive, out of range or not in the vocabulary. `.where` names the input and, for a value, its index.
     """
-    passed, labels = split_labels(info, _named(info, array, named or {}))
+    passed, labels = _labelled(info, _named(info, array, named or {}))
     inputs = tuple(_field(info, tensor, passed[tensor.name]) for tensor in info.inputs if tensor.name in passed)
     if not inputs:
-        raise InvalidInput(
-            f"expected {' or '.join(each.name for each in info.inputs)}, which give the grid, but got none"
-        )
-    for each in inputs[1:]:
-        _check_same_size(each, inputs[0])
+        names = " or ".join(each.name for each in info.inputs)
+        raise InvalidInput(f"expected {names}, which give the grid, but got none")
+    first = inputs[0]
+    for each in inputs[1:]:  # the same number of fields and, unless the model fixes one of them, the same grid
+        fixed = None not in each.tensor.shape[1:]
+        if (each.single, len(each)) != (first.single, len(first)) or not (fixed or each.grid == first.grid):
+            shapes = (
+                f"{first.tensor.name} has shape {tuple(first.array.shape)} and {each.tensor.name} "
+                f"{tuple(each.array.shape)}"
+            )
+            raise _refusal(each.tensor, f"expected the same fields and grid but {shapes}")
     numbers = {
-        each.name: _numbers(each, passed[each.name], len(inputs[0])) for each in info.parameters if each.name in passed
+        each.name: _numbers(each, passed[each.name], len(first)) for each in info.parameters if each.name in passed
     }
     checked = PredictionInput(info, inputs, numbers, labels)
     for each in inputs:
@@ -267,52 +274,54 @@ def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | N
 
 
 def _named(info: ModelInfo, array: Any, named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the caller passed by name, if the names are the model's.
-
-    Raises:
-        InvalidInput: A name is missing, unknown or given twice.
-    """
+    """Return what the caller passed by name, if the names are the model's."""
     first = () if array is None else array.items() if isinstance(array, Mapping) else ((info.first_name, array),)
     passed = dict(first)
-    known = {each.name: each.default for each in info.arguments}
     if repeated := [name for name in named if name in passed]:
         raise InvalidInput(f'"{repeated[0]}" is given twice', where=Where(repeated[0]))
     passed |= named
-    for name in passed:
-        if name not in known:
-            raise InvalidInput(f'"{info.name}" takes {_listed(known)} and no "{name}"', where=Where(name))
-    for name, default in known.items():
-        if name not in passed and default is None:
-            got = _listed(passed) if passed else "nothing"
-            raise InvalidInput(
-                f'"{info.name}" takes {_listed(known)}, but "{name}" is missing; got {got}', where=Where(name)
-            )
+
+    def listed(names: Iterable[str]) -> str:
+        return ", ".join(f'"{name}"' for name in names)
+
+    known = listed(each.name for each in info.arguments)
+    if unknown := [name for name in passed if name not in {each.name for each in info.arguments}]:
+        raise InvalidInput(f'"{info.name}" takes {known} and no "{unknown[0]}"', where=Where(unknown[0]))
+    if missing := [name for name in info.required if name not in passed]:
+        got = listed(passed) or "nothing"
+        message = f'"{info.name}" takes {known}, but "{missing[0]}" is missing; got {got}'
+        raise InvalidInput(message, where=Where(missing[0]))
     return passed
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f'"{name}"' for name in names)
-
-
 def _field(info: ModelInfo, tensor: TensorInfo, array: Any) -> FieldInput:
+    """Return an input, if its type, rank and grid fit; its values are checked later, piece by piece."""
     if tensor.dtype not in WIRE_TYPES:
         raise InvalidInput(f'"{info.name}" expects {tensor.dtype}; predict sends {" or ".join(WIRE_TYPES)}')
-    values = _array(array, tensor)
-    checked = FieldInput(values, tensor, single=_is_single(values.shape, tensor))
-    _check_grid(checked, info.grid)
+    if not isinstance(getattr(array, "dtype", None), np.dtype) or not hasattr(array, "shape"):
+        try:  # what can be sliced stays as it is, perhaps on the disk
+            array = np.asarray(array)
+        except (TypeError, ValueError) as error:  # rows that differ in length
+            raise _refusal(tensor, f'expected an array of numbers for "{tensor.name}" but: {error}') from error
+    kinds, expected = ("iu", "integers") if tensor.dtype == "INT32" else ("fiu", "real numbers")
+    if array.dtype.kind not in kinds:
+        raise _refusal(tensor, f'expected {expected} but got {array.dtype} for "{tensor.name}"')
+    rank, shape = len(tensor.axes), tuple(array.shape)
+    if len(shape) not in (rank - 1, rank) or not all(shape):
+        axes = f"({', '.join(tensor.axes[1:])}) or ({', '.join(tensor.axes)})"
+        raise _refusal(tensor, f'expected {axes}, none of them empty, but got {shape} for "{tensor.name}"')
+    checked = FieldInput(array, tensor, single=len(shape) == rank - 1)
+    limits = info.grid
+    for number, (axis, points) in enumerate(zip(tensor.axes[1:], checked.shape, strict=True)):
+        fixed = tensor.shape[1 + number] if tensor.shape else None
+        if fixed is not None and points != fixed:
+            kind = "components" if axis == COMPONENT else f"points along {axis}"
+            raise _refusal(tensor, f'expected {fixed} {kind} but got {points} for "{tensor.name}"')
+        free = limits is not None and fixed is None and number >= tensor.vector
+        if free and limits is not None and not limits.minimum <= points <= limits.maximum:
+            expected = f"{limits.minimum} to {limits.maximum} points along {axis}"
+            raise _refusal(tensor, f'expected {expected} but got {points} for "{tensor.name}"')
     return checked
-
-
-def _check_same_size(field: FieldInput, lead: FieldInput) -> None:
-    """Check that two inputs have the same number of fields and, unless the model fixes one of them, the same grid."""
-    fixed = None not in field.tensor.shape[1:]
-    own, other = ((each.single, len(each), () if fixed else each.grid) for each in (field, lead))
-    if own != other:
-        raise _refusal(
-            field.tensor,
-            f"expected the same fields and grid but {lead.tensor.name} has shape {tuple(lead.array.shape)} and "
-            f"{field.tensor.name} {tuple(field.array.shape)}",
-        )
 
 
 def _numbers(parameter: ParameterInfo, value: Any, count: int) -> Fields:
@@ -330,134 +339,70 @@ def _numbers(parameter: ParameterInfo, value: Any, count: int) -> Fields:
     low, high = parameter.bounds
     bad = ~((numbers >= low) & (numbers <= high) & np.isfinite(numbers))
     if bad.any():
-        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+        index = _first(bad)
         where = Where(parameter.name, index or None)
-        finite = np.isfinite(numbers[index])
-        rule = f"expected {low:g} to {high:g}" if finite else "every value must be finite in float32"
+        rule = f"expected {low:g} to {high:g}" if np.isfinite(numbers[index]) else FINITE
         raise InvalidInput(f"{where} is {values[index]}; {rule}", where=where)
     return np.array(np.broadcast_to(numbers, (count,)))
 
 
-def _array(array: Any, tensor: TensorInfo) -> Any:
-    """Return the array itself where it can be sliced as it is, else a NumPy array."""
-    if not isinstance(getattr(array, "dtype", None), np.dtype) or not hasattr(array, "shape"):
-        try:
-            array = np.asarray(array)
-        except (TypeError, ValueError) as error:  # rows that differ in length
-            raise _refusal(tensor, f'expected an array of numbers for "{tensor.name}" but: {error}') from error
-    kinds, expected = ("iu", "integers") if tensor.dtype == "INT32" else ("fiu", "real numbers")
-    if array.dtype.kind not in kinds:
-        raise _refusal(tensor, f'expected {expected} but got {array.dtype} for "{tensor.name}"')
-    return array
-
-
-def _is_single(shape: tuple[int, ...], tensor: TensorInfo) -> bool:
-    rank = len(tensor.axes)
-    if len(shape) not in (rank - 1, rank) or not all(shape):
-        batch, field = ", ".join(tensor.axes), ", ".join(tensor.axes[1:])
-        raise _refusal(
-            tensor, f'expected ({field}) or ({batch}), none of them empty, but got {tuple(shape)} for "{tensor.name}"'
-        )
-    return len(shape) == rank - 1
-
-
-def _check_grid(checked: FieldInput, grid: GridInfo | None) -> None:
-    tensor = checked.tensor
-    for axis, points, fixed in zip(tensor.axes[1:], checked.shape, tensor.shape[1:], strict=False):
-        if fixed is not None and points != fixed:
-            kind = "components" if axis == COMPONENT else f"points along {axis}"
-            raise _refusal(tensor, f'expected {fixed} {kind} but got {points} for "{tensor.name}"')
-    free = zip(tensor.axes[1 + tensor.vector :], checked.grid, tensor.shape[1 + tensor.vector :], strict=True)
-    for axis, points, fixed in free:
-        if grid is not None and fixed is None and not grid.minimum <= points <= grid.maximum:
-            raise _refusal(
-                tensor,
-                f'expected {grid.minimum} to {grid.maximum} points along {axis} but got {points} for "{tensor.name}"',
-            )
-
-
 def _check_values(checked: FieldInput, piece: slice, vocabulary: Vocabulary | None) -> None:
+    """Check the numbers of a piece: finite and positive fields, or tokens that end with padding."""
     tensor = checked.tensor
-    if tensor.dtype == "INT32":
-        _check_tokens(checked, piece, vocabulary)
-        return
-    fields = checked.fields(piece)
-    finite = np.isfinite(fields)
-    if not finite.all():
-        raise _bad_value(checked, piece, ~finite, "every value must be finite in float32")
-    if tensor.positive and not (fields > 0).all():
-        raise _bad_value(checked, piece, fields <= 0, f"{tensor.meaning or tensor.name} must be positive")
+    rules: list[tuple[npt.NDArray[np.bool_], str]] = []
+    if tensor.dtype != "INT32":
+        fields = checked.fields(piece)
+        rules.append((~np.isfinite(fields), FINITE))
+        if tensor.positive:
+            rules.append((fields <= 0, f"{tensor.meaning or tensor.name} must be positive"))
+    else:
+        tokens = checked.values(piece)
+        if vocabulary is None:
+            rules.append(((tokens < -(2**31)) | (tokens >= 2**31), "expected a number that int32 holds"))
+        else:
+            words = len(vocabulary.words)
+            rules.append(((tokens < 0) | (tokens >= words), f"the vocabulary has {words} words"))
+            padding = tokens == PADDING
+            misplaced = padding & np.logical_or.accumulate(~padding[:, ::-1], axis=1)[:, ::-1]
+            misplaced[:, 0] |= padding[:, 0]
+            rules.append((misplaced, "that is padding and belongs behind the words"))
+    for bad, rule in rules:
+        if bad.any():
+            first = _first(bad)
+            index = first[1:] if checked.single else (piece.start + first[0], *first[1:])
+            where = Where(tensor.name, index)  # in the caller's own array
+            raise InvalidInput(f"{where} is {np.asarray(checked.array[index])}; {rule}", where=where)
 
 
-def _check_tokens(checked: FieldInput, piece: slice, vocabulary: Vocabulary | None) -> None:
-    """Check that every number is in the vocabulary, and that padding only follows the words of a sequence."""
-    tokens, low, high, rule = checked.values(piece), -(2**31), 2**31, "expected a number that int32 holds"
-    if vocabulary is not None:
-        low, high, rule = 0, len(vocabulary.words), f"the vocabulary has {len(vocabulary.words)} words"
-    if (unknown := (tokens < low) | (tokens >= high)).any():
-        raise _bad_value(checked, piece, unknown, rule)
-    if vocabulary is None:
-        return
-    padding = tokens == PADDING
-    misplaced = padding & np.logical_or.accumulate(~padding[:, ::-1], axis=1)[:, ::-1]
-    misplaced[:, 0] |= padding[:, 0]
-    if misplaced.any():
-        raise _bad_value(checked, piece, misplaced, "that is padding and belongs behind the words")
-
-
-def _bad_value(checked: FieldInput, piece: slice, bad: npt.NDArray[np.bool_], rule: str) -> InvalidInput:
-    """Return the error that names the first bad value by its index in the caller's own array."""
-    first = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
-    index = first[1:] if checked.single else (piece.start + first[0], *first[1:])
-    where = Where(checked.tensor.name, index)
-    return InvalidInput(f"{where} is {np.asarray(checked.array[index])}; {rule}", where=where)
+def _first(bad: npt.NDArray[np.bool_]) -> tuple[int, ...]:
+    """Return the index of the first true value."""
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
 
 
 def _refusal(tensor: TensorInfo, message: str) -> InvalidInput:
     return InvalidInput(message, where=Where(tensor.name))
 
 
-def split_labels(info: ModelInfo, passed: Mapping[str, Any]) -> tuple[dict[str, Any], Labels | None]:
+def _labelled(info: ModelInfo, passed: Mapping[str, Any]) -> tuple[dict[str, Any], Labels | None]:
     """Return the arrays in the order of the model's axes, and the labels of the first that has any.
 
-    The dimensions of an input may have any order where they have the names of the grid's axes.
-
-    Args:
-        info: The model.
-        passed: Arrays by name, `DataArray` or not.
+    The dimensions of a `DataArray` may have any order where they have the names of the grid's axes.
 
     Raises:
         InvalidInput: The inputs differ in a coordinate.
     """
-    labelled = {name: array for name, array in passed.items() if _is_labelled(array)}
-    _check_aligned(labelled)
-    grid = tuple(info.grid.axes) if info.grid else ()
-    ordered = {name: _ordered(array, grid) for name, array in labelled.items()}
+    xarray = sys.modules.get("xarray")  # where the caller has not imported it, no array is labelled
+    labelled = {name: each for name, each in passed.items() if xarray and isinstance(each, xarray.DataArray)}
+    if xarray and len(labelled) > 1:
+        try:
+            xarray.align(*labelled.values(), join="exact", copy=False)
+        except ValueError as error:
+            names = " and ".join(labelled)
+            raise InvalidInput(f"expected {names} on the same coordinates but: {error}") from error
+    grid, ordered = tuple(info.grid.axes) if info.grid else (), {}
+    for name, array in labelled.items():  # the grid's axes last, and the components of a vector before them
+        others = sorted((dim for dim in array.dims if dim not in grid), key=lambda dim: dim == COMPONENT)
+        ordered[name] = array.transpose(*others, *grid) if set(grid) <= set(array.dims) else array
     first = next((tensor for tensor in info.inputs if tensor.name in ordered), None)
     labels = Labels(ordered[first.name], first, labelled[first.name].dims) if first else None
     return {**passed, **ordered}, labels
-
-
-def _is_labelled(array: Any) -> bool:
-    xarray = sys.modules.get("xarray")
-    return xarray is not None and isinstance(array, xarray.DataArray)
-
-
-def _ordered(array: Any, grid: tuple[str, ...]) -> Any:
-    """Return an array with the grid's axes last, and the components of a vector before them."""
-    if not set(grid) <= set(array.dims):
-        return array
-    others = sorted((name for name in array.dims if name not in grid), key=lambda name: name == COMPONENT)
-    return array.transpose(*others, *grid)
-
-
-def _check_aligned(arrays: Mapping[str, Any]) -> None:
-    if len(arrays) < 2:
-        return
-    import xarray  # noqa: PLC0415  the caller has imported it
-
-    try:
-        xarray.align(*arrays.values(), join="exact", copy=False)
-    except ValueError as error:
-        names = " and ".join(arrays)
-        raise InvalidInput(f"expected {names} on the same coordinates but: {error}") from error

@@ -22,11 +22,11 @@ type alone.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -118,3 +118,64 @@ class ConnectionFailed(TransportError):
 
 class InvalidResponse(TransportError):
     """A response arrived that no Petrov service sends."""
+
+
+#: The class of a status, of HTTP or gRPC.
+_STATUSES: Mapping[int | str, type[PetrovError]] = {
+    401: Unauthorised,
+    "UNAUTHENTICATED": Unauthorised,
+    403: Unauthorised,
+    "PERMISSION_DENIED": Unauthorised,
+    404: UnknownModel,
+    "NOT_FOUND": UnknownModel,
+    413: TooLarge,
+    "RESOURCE_EXHAUSTED": TooLarge,
+    422: InvalidInput,
+    "INVALID_ARGUMENT": InvalidInput,
+    "OUT_OF_RANGE": InvalidInput,
+    "FAILED_PRECONDITION": RequestError,
+    429: RateLimited,
+    503: Unavailable,
+    "UNAVAILABLE": Unavailable,
+    504: DeadlineExceeded,
+    "DEADLINE_EXCEEDED": DeadlineExceeded,
+}
+#: Problems whose status alone would give another class: the model is there, and lacks a solver or samples.
+_KINDS = frozenset({"no-reference", "no-example", "not-invertible", "unknown-inversion"})
+
+
+def service_fault(
+    status: int | str, problem: Mapping[str, Any], message: str | None = None, wait: str | None = None
+) -> PetrovError:
+    """Return the exception for a fault that the service reports.
+
+    Args:
+        status: The status of HTTP, or the name of that of gRPC.
+        problem: The problem details (RFC 9457), or as much of them as has arrived.
+        message: What the service says; the detail of the problem if None.
+        wait: The value of `Retry-After`.
+    """
+    fault = _STATUSES.get(status, RequestError if isinstance(status, int) and status < 500 else ServerFault)
+    seconds, location = retry_after(wait), problem.get("where")
+    if status == "RESOURCE_EXHAUSTED" and seconds is not None:  # a request that is too large stays too large
+        fault = RateLimited
+    if str(problem.get("type", "")).rpartition(":")[2] in _KINDS:
+        fault = RequestError
+    where = None
+    if isinstance(location, Mapping) and "array" in location:
+        index = location.get("index")
+        where = Where(str(location["array"]), tuple(index) if isinstance(index, list) else None)
+    text = message or str(problem.get("detail") or f"the service responded with status {status}")
+    return fault(text, problem=problem, retry_after=seconds, where=where)
+
+
+def retry_after(value: str | None) -> float | None:
+    """Return the seconds of a `Retry-After` header (a number or a date); None if it is missing or malformed."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None

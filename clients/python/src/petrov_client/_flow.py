@@ -34,12 +34,7 @@ Advance = Callable[[int], object]
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """One exchange with the service.
-
-    Attributes:
-        request: What the transport sends.
-        read: Convert the transport's reply to the result, or raise a `PetrovError` for a reply that reports a fault.
-    """
+    """One exchange with the service: what the transport sends, and what makes a result, or an error, of its reply."""
 
     request: Any
     read: Callable[[Any], T]
@@ -54,11 +49,8 @@ class Send:
 
 
 @dataclass(frozen=True)
-class Receive:
+class Receive(Send):
     """Send a request whose replies are many; the result is the stream of them."""
-
-    request: Any
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -123,7 +115,7 @@ def _as_item(flow: Flow[Any]) -> Flow[None]:
 
 
 class SyncDriver:
-    """Performs flows on the caller's thread, one step at a time."""
+    """Performs flows on the caller's thread, one step at a time. A subclass implements `_receive`."""
 
     in_flight = 1
 
@@ -148,8 +140,12 @@ class SyncDriver:
                     match step:
                         case Item():
                             yield step.value
+                        case Receive():
+                            value = stack.enter_context(closing(self._receive(step.request, step.seconds)))
                         case Send():
                             value = self._send(step.request, step.seconds)
+                        case Next():
+                            value = next(step.stream, None)
                         case Pause():
                             time.sleep(step.seconds)
                         case Work():
@@ -158,17 +154,13 @@ class SyncDriver:
                             value = step.flow
                         case Wait():
                             value = self._run(step.started)
-                        case Receive():
-                            replies = self._receive(step.request, step.seconds)
-                            value = stack.enter_context(closing(replies))
-                        case Next():
-                            value = next(step.stream, None)
                 except BaseException as error:  # noqa: BLE001  the flow decides, and raises what it does not handle
                     value, resume = error, flow.throw
 
-    def _send(self, request: Any, remaining: float) -> Any:
-        """Send a request, and return its reply within so many seconds."""
-        raise NotImplementedError
+    def _send(self, request: Any, seconds: float) -> Any:
+        """Send a request, and return its only reply."""
+        with closing(self._receive(request, seconds)) as replies:
+            return next(replies)
 
     def _receive(self, request: Any, seconds: float) -> Generator[Any]:
         """Send a request and yield its replies as they arrive, each within so many seconds."""
@@ -176,7 +168,7 @@ class SyncDriver:
 
 
 class AsyncDriver:
-    """Performs flows with `await`, and those that were started as tasks."""
+    """Performs flows with `await`, and those that were started as tasks. A subclass implements `_receive`."""
 
     #: Requests of one batch in flight at a time: enough to keep a model busy while responses travel.
     in_flight = 4
@@ -205,8 +197,13 @@ class AsyncDriver:
                     match step:
                         case Item():
                             yield step.value
+                        case Receive():
+                            replies = self._receive(step.request, step.seconds)
+                            value = await stack.enter_async_context(aclosing(replies))
                         case Send():
                             value = await self._send(step.request, step.seconds)
+                        case Next():
+                            value = await anext(step.stream, None)
                         case Pause():
                             await asyncio.sleep(step.seconds)
                         case Work():
@@ -217,17 +214,13 @@ class AsyncDriver:
                         case Wait():
                             value = await step.started
                             started.discard(step.started)
-                        case Receive():
-                            replies = self._receive(step.request, step.seconds)
-                            value = await stack.enter_async_context(aclosing(replies))
-                        case Next():
-                            value = await anext(step.stream, None)
                 except BaseException as error:  # noqa: BLE001  as above
                     value, resume = error, flow.throw
 
-    async def _send(self, request: Any, remaining: float) -> Any:
-        """Send a request, and return its reply within so many seconds."""
-        raise NotImplementedError
+    async def _send(self, request: Any, seconds: float) -> Any:
+        """Send a request, and return its only reply."""
+        async with aclosing(self._receive(request, seconds)) as replies:
+            return await anext(replies)
 
     def _receive(self, request: Any, seconds: float) -> AsyncGenerator[Any]:
         """Send a request and yield its replies as they arrive, each within so many seconds."""

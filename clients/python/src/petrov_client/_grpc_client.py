@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,31 +19,18 @@ import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import np_to_triton_dtype
 
-from petrov_client._async_client import AsyncPredictor
-from petrov_client._client import SyncPredictor
-from petrov_client._errors import (
-    ConnectionFailed,
-    DeadlineExceeded,
-    InvalidInput,
-    InvalidResponse,
-    PetrovError,
-    RateLimited,
-    RequestError,
-    ServerFault,
-    TooLarge,
-    Unauthorised,
-    Unavailable,
-    UnknownModel,
-)
+from petrov_client._client import AsyncPredictor, SyncPredictor
+from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, ServerFault, service_fault
 from petrov_client._flow import TIMEOUT_SECONDS, Call, perform
 from petrov_client._http import trace_context
 from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, TensorInfo, readable, signature, vocabulary
+from petrov_client._operations import Operations
 from petrov_client._quality import NAMES, NOVELTY, OUTSIDE, Options, Response
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Mapping
+    from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 
-    from petrov_client._arrays import Arrays, Fields
+    from petrov_client._arrays import Arrays
     from petrov_client._flow import Flow
 
 #: The gateway's gRPC port. Triton's own port, 8001, checks neither keys nor values.
@@ -56,17 +44,6 @@ CHANNEL = [
     ("grpc.min_reconnect_backoff_ms", 5000),
     ("grpc.max_reconnect_backoff_ms", 5000),
 ]
-_FAULTS: Mapping[str, type[PetrovError]] = {
-    "INVALID_ARGUMENT": InvalidInput,
-    "OUT_OF_RANGE": InvalidInput,
-    "NOT_FOUND": UnknownModel,
-    "RESOURCE_EXHAUSTED": TooLarge,
-    "UNAUTHENTICATED": Unauthorised,
-    "PERMISSION_DENIED": Unauthorised,
-    "FAILED_PRECONDITION": RequestError,
-    "UNAVAILABLE": Unavailable,
-    "DEADLINE_EXCEEDED": DeadlineExceeded,
-}
 #: A server that responds "unavailable" and a server that is not there share a status; only gRPC's messages differ.
 _NO_SERVER = re.compile(
     "failed to connect|errors resolving|DNS resolution|connections to all backends|socket closed|connection reset"
@@ -75,8 +52,6 @@ _NO_SERVER = re.compile(
 )
 #: The trailing metadata that name the type of the service's problem details.
 PROBLEM_TYPE = "petrov-problem-type"
-#: A free size in the protocol.
-ANY = -1
 #: Triton's PyTorch backend numbers its outputs by position: `solution__0`.
 _POSITION = re.compile(r"__\d+$")
 
@@ -87,7 +62,7 @@ class GrpcRequest:
 
     method: str
     message: Any
-    responses: int = 1
+    responses: int = 0
 
 
 class GrpcWire:
@@ -103,36 +78,55 @@ class GrpcWire:
 
     def model(self, name: str, version: int | None, timeout: float) -> Flow[ModelInfo]:
         """Perform the calls `ModelMetadata` and `ModelConfig`."""
-        which = {"name": name, "version": _text(version)}
         replies = []
         for method in ("ModelMetadata", "ModelConfig"):
-            message = getattr(service_pb2, f"{method}Request")(**which)
+            message = getattr(service_pb2, f"{method}Request")(name=name, version=_text(version))
             replies.append((yield from perform(Call(GrpcRequest(method, message), lambda reply: reply), timeout)))
         metadata, config = replies[0], replies[1].config
         versions = tuple(sorted(int(number) for number in metadata.versions))
-        card, words = (_json(config.parameters, key) for key in ("signature", "vocabulary"))
         with readable("the signature of a model"):
-            described = _tensors(metadata) if card is None else signature(card)
-            known = None if words is None else vocabulary(words)
-        return ModelInfo(
-            name=str(metadata.name),
-            version=max(versions, default=1),
-            versions=versions,
-            batch=max(1, int(config.max_batch_size)),
-            vocabulary=known,
-            **described,
-        )
+            known = {
+                key: json.loads(config.parameters[key].string_value)
+                for key in ("signature", "vocabulary")
+                if key in config.parameters
+            }
+            return ModelInfo(
+                name=str(metadata.name),
+                version=max(versions, default=1),
+                versions=versions,
+                batch=max(1, int(config.max_batch_size)),
+                vocabulary=vocabulary(known["vocabulary"]) if known.get("vocabulary") is not None else None,
+                **(signature(known["signature"]) if known.get("signature") is not None else _tensors(metadata)),
+            )
 
     def prediction(self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Call[Response]:
         """Return the call `ModelInfer`."""
-        request = GrpcRequest("ModelInfer", _message(info, version, inputs, options))
-        return Call(request, lambda response: _response(response, info))
+        return self._inference("ModelInfer", info, version, inputs, options)
 
     def rollout(self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Call[Response]:
         """Return the call `ModelStreamInfer`; it reads each response of the stream."""
-        message = _message(info, version, inputs, options)
-        request = GrpcRequest("ModelStreamInfer", message, 1 + (options.frames or 1))
-        return Call(request, lambda response: _response(response, info))
+        return self._inference("ModelStreamInfer", info, version, inputs, options, 1 + (options.frames or 1))
+
+    @staticmethod
+    def _inference(
+        method: str, info: ModelInfo, version: int | None, inputs: Arrays, options: Options, responses: int = 0
+    ) -> Call[Response]:
+        shapes = {parameter.name: parameter.shape[1:] for parameter in info.parameters}
+        tensors = {
+            name: np.ascontiguousarray(array.reshape(len(array), *shapes.get(name, array.shape[1:])))
+            for name, array in inputs.items()
+        }
+        message = service_pb2.ModelInferRequest(
+            model_name=info.name,
+            model_version=_text(version),
+            inputs=[
+                {"name": name, "datatype": np_to_triton_dtype(array.dtype), "shape": array.shape}
+                for name, array in tensors.items()
+            ],
+            raw_input_contents=[array.tobytes() for array in tensors.values()],
+            parameters={name: {"string_param": text} for name, text in options.parameters.items()},
+        )
+        return Call(GrpcRequest(method, message, responses), lambda response: _response(response, info))
 
 
 class GrpcClient(SyncPredictor):
@@ -149,13 +143,9 @@ class GrpcClient(SyncPredictor):
     """
 
     def __init__(
-        self,
-        address: str = ADDRESS,
-        api_key: str | None = None,
-        timeout: float = TIMEOUT_SECONDS,
-        tls: bool = False,
+        self, address: str = ADDRESS, api_key: str | None = None, timeout: float = TIMEOUT_SECONDS, tls: bool = False
     ) -> None:
-        super().__init__(GrpcWire(), checked_address(address), api_key, timeout)
+        super().__init__(Operations(GrpcWire(), self.in_flight, timeout), checked_address(address), api_key)
         self._channel = _channel(grpc, address, tls=tls)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
@@ -163,35 +153,27 @@ class GrpcClient(SyncPredictor):
         """Close the connection."""
         self._channel.close()
 
-    def _send(self, request: GrpcRequest, remaining: float) -> Any:
-        try:
-            return getattr(self._stub, request.method)(request.message, **_options(self._key, remaining))
-        except grpc.RpcError as error:
-            raise _fault(error, self._address) from error
-
     def _receive(self, request: GrpcRequest, seconds: float) -> Generator[Any]:
-        options = _options(self._key, seconds * request.responses)
-        call = self._stub.ModelStreamInfer(iter([request.message]), **options)
-        try:
-            for response in call:
-                yield _frame(response)
-        except grpc.RpcError as error:
-            raise _fault(error, self._address) from error
-        finally:
-            call.cancel()
+        method, options = getattr(self._stub, request.method), _options(self._key, request, seconds)
+        with _faults(self._address):
+            if not request.responses:
+                yield method(request.message, **options)
+                return
+            call = method(iter([request.message]), **options)
+            try:
+                for response in call:
+                    yield _frame(response)
+            finally:
+                call.cancel()
 
 
 class AsyncGrpcClient(AsyncPredictor):
     """An asynchronous client over gRPC; arguments as `GrpcClient`."""
 
     def __init__(
-        self,
-        address: str = ADDRESS,
-        api_key: str | None = None,
-        timeout: float = TIMEOUT_SECONDS,
-        tls: bool = False,
+        self, address: str = ADDRESS, api_key: str | None = None, timeout: float = TIMEOUT_SECONDS, tls: bool = False
     ) -> None:
-        super().__init__(GrpcWire(), checked_address(address), api_key, timeout)
+        super().__init__(Operations(GrpcWire(), self.in_flight, timeout), checked_address(address), api_key)
         self._channel = _channel(grpc.aio, address, tls=tls)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
@@ -199,22 +181,18 @@ class AsyncGrpcClient(AsyncPredictor):
         """Close the connection."""
         await self._channel.close()
 
-    async def _send(self, request: GrpcRequest, remaining: float) -> Any:
-        try:
-            return await getattr(self._stub, request.method)(request.message, **_options(self._key, remaining))
-        except grpc.RpcError as error:
-            raise _fault(error, self._address) from error
-
     async def _receive(self, request: GrpcRequest, seconds: float) -> AsyncGenerator[Any]:
-        options = _options(self._key, seconds * request.responses)
-        call = self._stub.ModelStreamInfer(iter([request.message]), **options)
-        try:
-            async for response in call:
-                yield _frame(response)
-        except grpc.RpcError as error:
-            raise _fault(error, self._address) from error
-        finally:
-            call.cancel()
+        method, options = getattr(self._stub, request.method), _options(self._key, request, seconds)
+        with _faults(self._address):
+            if not request.responses:
+                yield await method(request.message, **options)
+                return
+            call = method(iter([request.message]), **options)
+            try:
+                async for response in call:
+                    yield _frame(response)
+            finally:
+                call.cancel()
 
 
 def checked_address(address: str) -> str:
@@ -235,10 +213,11 @@ def _channel(library: Any, address: str, *, tls: bool) -> Any:
     return library.insecure_channel(address, options=CHANNEL)
 
 
-def _options(key: Mapping[str, str], seconds: float) -> dict[str, Any]:
-    """Return the arguments of every call: metadata, whose names are in lower case, and the time limit."""
+def _options(key: Mapping[str, str], request: GrpcRequest, seconds: float) -> dict[str, Any]:
+    """Return the arguments of a call: metadata, whose names are in lower case, and the time limit."""
     headers = {**key, **trace_context()}
-    return {"metadata": tuple((name.lower(), value) for name, value in headers.items()), "timeout": seconds}
+    metadata = tuple((name.lower(), value) for name, value in headers.items())
+    return {"metadata": metadata, "timeout": seconds * max(1, request.responses)}
 
 
 def _frame(response: Any) -> Any:
@@ -252,71 +231,46 @@ def _frame(response: Any) -> Any:
     return response.infer_response
 
 
-def _fault(error: grpc.RpcError, address: str) -> PetrovError:
-    """Return the exception for a call that failed, here or on the server."""
-    status = error.code().name
-    message = str(error.details() or status)
-    if status == "UNAVAILABLE" and _NO_SERVER.search(message):
-        return ConnectionFailed(f"no response from {address}: {message}")
-    if status == "DEADLINE_EXCEEDED":
-        return DeadlineExceeded(f"no response from {address} in time")
-    trailing = {str(name): str(value) for name, value in error.trailing_metadata() or ()}
-    seconds = trailing.get("retry-after", "")
-    wait = float(seconds) if seconds.isdecimal() else None
-    if status == "RESOURCE_EXHAUSTED" and wait is not None:  # a request that is too large stays too large
-        return RateLimited(message, retry_after=wait)
-    problem = {"type": trailing[PROBLEM_TYPE]} if PROBLEM_TYPE in trailing else {}
-    return _FAULTS.get(status, ServerFault)(message, retry_after=wait, problem=problem)
+@contextmanager
+def _faults(address: str) -> Iterator[None]:
+    """Turn an error of gRPC, from here or from the server, into one of ours."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        status = error.code().name
+        message = str(error.details() or status)
+        if status == "UNAVAILABLE" and _NO_SERVER.search(message):
+            raise ConnectionFailed(f"no response from {address}: {message}") from error
+        if status == "DEADLINE_EXCEEDED":
+            raise DeadlineExceeded(f"no response from {address} in time") from error
+        trailing = {str(name): str(value) for name, value in error.trailing_metadata() or ()}
+        problem = {"type": trailing[PROBLEM_TYPE]} if PROBLEM_TYPE in trailing else {}
+        raise service_fault(status, problem, message, trailing.get("retry-after")) from error
 
 
 def _text(version: int | None) -> str:
     return "" if version is None else str(version)
 
 
-def _json(parameters: Any, key: str) -> Any:
-    """Return the JSON in a parameter of a model's configuration; None without it."""
-    if key not in parameters:
-        return None
-    with readable(f"the {key} of a model"):
-        return json.loads(parameters[key].string_value)
-
-
 def _tensors(metadata: Any) -> dict[str, Any]:
-    """Return the tensors as a plain Triton describes them; a parameter is a tensor `[batch, 1]`."""
+    """Return the tensors as a plain Triton describes them; a parameter is a tensor `[batch]` or `[batch, 1]`."""
     shapes = {str(tensor.name): tuple(tensor.shape) for tensor in metadata.inputs}
-    outputs = [_tensor(_POSITION.sub("", tensor.name), tensor) for tensor in metadata.outputs]
-    numbers = [name for name, shape in shapes.items() if shape in {(ANY,), (ANY, 1)}]
+    outputs = [_tensor(tensor) for tensor in metadata.outputs]
+    numbers = [name for name, shape in shapes.items() if shape in {(-1,), (-1, 1)}]
     return {
-        "inputs": tuple(_tensor(tensor.name, tensor) for tensor in metadata.inputs if tensor.name not in numbers),
+        "inputs": tuple(_tensor(tensor) for tensor in metadata.inputs if tensor.name not in numbers),
         "parameters": tuple(ParameterInfo(name, shape=(None, *shapes[name][1:])) for name in numbers),
         "outputs": tuple(tensor for tensor in outputs if tensor.name not in NAMES),
         "quality": tuple(tensor.name for tensor in outputs if tensor.name in NAMES),
     }
 
 
-def _tensor(name: str, tensor: Any) -> TensorInfo:
+def _tensor(tensor: Any) -> TensorInfo:
     sizes = tuple(None if points < 0 else int(points) for points in list(tensor.shape)[1:])
     vector = (COMPONENT,) if sizes[0] is not None and None in sizes else ()  # only the grid's axes are free
     axes = (*vector, *(f"axis{number}" for number in range(1, len(sizes) + 1 - len(vector))))
-    return TensorInfo(name=str(name), axes=("batch", *axes), shape=(None, *sizes), dtype=str(tensor.datatype))
-
-
-def _message(info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Any:
-    shapes = {parameter.name: parameter.shape[1:] for parameter in info.parameters}
-    tensors = {
-        name: np.ascontiguousarray(array.reshape(len(array), *shapes.get(name, array.shape[1:])))
-        for name, array in inputs.items()
-    }
-    return service_pb2.ModelInferRequest(
-        model_name=info.name,
-        model_version=_text(version),
-        inputs=[
-            {"name": name, "datatype": np_to_triton_dtype(array.dtype), "shape": array.shape}
-            for name, array in tensors.items()
-        ],
-        raw_input_contents=[array.tobytes() for array in tensors.values()],
-        parameters={name: {"string_param": text} for name, text in options.parameters.items()},
-    )
+    name = _POSITION.sub("", tensor.name)
+    return TensorInfo(name=name, axes=("batch", *axes), shape=(None, *sizes), dtype=str(tensor.datatype))
 
 
 def _response(response: Any, info: ModelInfo) -> Response:
@@ -327,10 +281,12 @@ def _response(response: Any, info: ModelInfo) -> Response:
     """
     if not response.outputs or len(response.outputs) != len(response.raw_output_contents):
         raise InvalidResponse("expected outputs with binary contents but got none")
-    found = {
-        _POSITION.sub("", output.name): _array(output, content)
-        for output, content in zip(response.outputs, response.raw_output_contents, strict=True)
-    }
+    found = {}
+    for output, content in zip(response.outputs, response.raw_output_contents, strict=True):
+        shape = tuple(int(points) for points in output.shape)
+        if output.datatype != "FP32" or min(shape, default=0) < 1 or len(content) != 4 * math.prod(shape):
+            raise InvalidResponse(f"expected FP32 {shape} but got {output.datatype} in {len(content)} bytes")
+        found[_POSITION.sub("", output.name)] = np.frombuffer(content, dtype="<f4").reshape(shape)
     if missing := [tensor.name for tensor in info.outputs if tensor.name not in found]:
         raise InvalidResponse(f"expected the output {missing[0]} but got {', '.join(found)}")
     numbers = {
@@ -338,18 +294,10 @@ def _response(response: Any, info: ModelInfo) -> Response:
         for name in info.quality
         if name in found
     }
+    by = response.parameters["solved_by"].string_param if "solved_by" in response.parameters else "network"
     return Response(
         {tensor.name: found[tensor.name] for tensor in info.outputs},
         numbers,
         outside=bool((numbers.get(NOVELTY, np.ones(1)) < OUTSIDE).any()),
-        solved_by=str(response.parameters["solved_by"].string_param)
-        if "solved_by" in response.parameters
-        else "network",
+        solved_by=str(by),
     )
-
-
-def _array(output: Any, content: bytes) -> Fields:
-    shape = tuple(int(points) for points in output.shape)
-    if output.datatype != "FP32" or min(shape, default=0) < 1 or len(content) != 4 * math.prod(shape):
-        raise InvalidResponse(f"expected FP32 {shape} but got {output.datatype} in {len(content)} bytes")
-    return np.frombuffer(content, dtype="<f4").reshape(shape)

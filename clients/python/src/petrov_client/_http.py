@@ -7,29 +7,15 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import httpx2
 
 from petrov_client import _codecs as codecs
-from petrov_client._errors import (
-    ConnectionFailed,
-    DeadlineExceeded,
-    InvalidInput,
-    InvalidResponse,
-    PetrovError,
-    RateLimited,
-    RequestError,
-    ServerFault,
-    TooLarge,
-    Unauthorised,
-    Unavailable,
-    UnknownModel,
-    Where,
-)
+from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, PetrovError, service_fault
 from petrov_client._flow import Call, perform
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
 from petrov_client._models import Example, ModelInfo, example, model_info, readable
@@ -46,70 +32,29 @@ CONNECT_SECONDS = 5.0
 HEADERS = {"accept-encoding": "identity", "user-agent": "petrov-client"}
 #: How the names of gradients begin; a response has those of what was sent.
 GRADIENTS = "gradients."
-PROBLEM = "application/problem+json"
+JSON, PROBLEM = "application/json", "application/problem+json"
 #: Bytes of the longest response. The largest piece gives a few megabytes; the limit stops an endless response.
 LONGEST_RESPONSE = 256 * 2**20
-
-_FAULTS: Mapping[int, type[PetrovError]] = {
-    401: Unauthorised,
-    403: Unauthorised,
-    404: UnknownModel,
-    413: TooLarge,
-    422: InvalidInput,
-    429: RateLimited,
-    503: Unavailable,
-    504: DeadlineExceeded,
-}
-#: Problems whose status alone would give another class: the model is there, and lacks a solver or samples.
-_KINDS: Mapping[str, type[PetrovError]] = dict.fromkeys(
-    ("no-reference", "no-example", "not-invertible", "unknown-inversion"), RequestError
-)
 
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """A request as the transport sends it."""
+    """A request as the transport sends it; `several` says whether its replies are the parts of a response."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: bytes | None = None
+    several: bool = False
 
 
 @dataclass(frozen=True)
 class HttpReply:
-    """A reply as the transport received it; header names in lower case."""
+    """A reply as the transport received it, or a part of one; header names in lower case."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
-
-
-@dataclass
-class Body:
-    """The bytes of a response as they arrive, bounded in size and time."""
-
-    end: float
-    chunks: list[bytes] = field(default_factory=list)
-    size: int = 0
-
-    def add(self, chunk: bytes) -> None:
-        """Append the next bytes.
-
-        Raises:
-            InvalidResponse: The response is longer than `LONGEST_RESPONSE`.
-            DeadlineExceeded: The time limit has passed.
-        """
-        self.size += len(chunk)
-        if self.size > LONGEST_RESPONSE:
-            raise InvalidResponse(f"expected a response of at most {LONGEST_RESPONSE} bytes but got more")
-        if time.monotonic() > self.end:
-            raise DeadlineExceeded("the response did not arrive in time")
-        self.chunks.append(chunk)
-
-    def reply(self, response: httpx2.Response) -> HttpReply:
-        """Return the complete reply."""
-        return HttpReply(response.status_code, response.headers, b"".join(self.chunks))
 
 
 class HttpWire:
@@ -122,48 +67,49 @@ class HttpWire:
             with readable("the list of models"):
                 return [str(model["name"]) for model in _document(reply)["models"]]
 
-        return Call(_get("/v1/models"), read)
+        return Call(_request("/v1/models"), read)
 
     def model(self, name: str, version: int | None, timeout: float) -> Flow[ModelInfo]:
         """Perform the call `GET /v1/models/{model}`, which describes the default version."""
         del version
-        return (yield from perform(Call(_get(_path(name)), lambda reply: model_info(_document(reply))), timeout))
+        return (yield from perform(Call(_request(_path(name)), lambda reply: model_info(_document(reply))), timeout))
 
     def prediction(self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Call[Response]:
-        """Return the call `POST …/predict`: with `.npy` for one array in or out, else with safetensors.
-
-        That of a derivative is `POST …/vjp` or `POST …/jvp` of its model.
-        """
+        """Return the call `POST …/predict`; that of a derivative is `POST …/vjp` or `POST …/jvp` of its model."""
         product = info.card.get("product") or {"of": info.name, "kind": "predict"}
         return _prediction(info, f"{_path(product['of'], version)}/{product['kind']}", inputs, options)
 
     def rollout(self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Call[Response]:
         """Return the call `POST …/rollout`; it reads each part of the response."""
-        return _prediction(info, f"{_path(info.name, version)}/rollout", inputs, options)
+        return _prediction(info, f"{_path(info.name, version)}/rollout", inputs, options, several=True)
 
     def reference(self, info: ModelInfo, inputs: Arrays) -> Call[Response]:
         """Return the call `POST …/reference` for the classical solutions of one piece of a batch."""
         return _prediction(info, f"{_path(info.name)}/reference", inputs, PLAIN)
 
-    def inversion(self, name: str, request: Mapping[str, Any], key: str) -> Call[str]:
+    def example(self, name: str, query: Mapping[str, int]) -> Call[Example]:
+        """Return the call `GET …/example`."""
+        request = _request(f"{_path(name)}/example?{urlencode(query)}")
+        return Call(request, lambda reply: example(_document(reply), reply.headers.get("petrov-examples")))
+
+    def inversion(self, name: str, body: Mapping[str, Any], key: str) -> Call[str]:
         """Return the call `POST …/inversions`, whose result is the id of the job; the key makes it safe to repeat."""
-        headers = {"content-type": "application/json", "accept": f"application/json, {PROBLEM}", "idempotency-key": key}
-        sent = HttpRequest("POST", f"{_path(name)}/inversions", headers, json.dumps(request).encode())
-        return Call(sent, lambda reply: job_id(_json(_good(reply, "application/json", 202).body)))
+        headers = {"content-type": JSON, "accept": f"{JSON}, {PROBLEM}", "idempotency-key": key}
+        request = HttpRequest("POST", f"{_path(name)}/inversions", headers, json.dumps(body).encode())
+        return Call(request, lambda reply: job_id(_document(reply, success=202)))
 
     def inversion_status(self, name: str, job: str, wait: float) -> Call[Status]:
         """Return the call `GET …/inversions/{id}`, which waits at most so many seconds for the end."""
         path = f"{_job(name, job)}?{urlencode({'wait': wait})}"
-        return Call(_get(path), lambda reply: status(_document(reply), problem_fault))
+        return Call(_request(path), lambda reply: status(_document(reply)))
 
     def inversion_result(self, name: str, job: str, ended: Status) -> Call[Inversion]:
         """Return the call `GET …/inversions/{id}/result`."""
-        headers = {"accept": f"{codecs.SAFETENSORS}, {PROBLEM}"}
 
         def read(reply: HttpReply) -> Inversion:
-            return inversion(codecs.decode_safetensors(_good(reply, codecs.SAFETENSORS).body), ended)
+            return inversion(codecs.decode_safetensors(_body(reply, codecs.SAFETENSORS)), ended)
 
-        return Call(HttpRequest("GET", f"{_job(name, job)}/result", headers), read)
+        return Call(_request(f"{_job(name, job)}/result", accept=codecs.SAFETENSORS), read)
 
     def inversion_end(self, name: str, job: str) -> Call[None]:
         """Return the call `DELETE …/inversions/{id}`, which stops and forgets the job."""
@@ -172,47 +118,54 @@ class HttpWire:
             if reply.status >= 400:
                 raise _fault(reply)
 
-        return Call(HttpRequest("DELETE", _job(name, job), {"accept": f"application/json, {PROBLEM}"}), read)
-
-    def example(self, name: str, query: Mapping[str, int]) -> Call[Example]:
-        """Return the call `GET …/example`."""
-        request = _get(f"{_path(name)}/example?{urlencode(query)}")
-        return Call(request, lambda reply: example(_document(reply), reply.headers.get("petrov-examples")))
+        return Call(_request(_job(name, job), "DELETE"), read)
 
 
-class FrameReplies:
-    """The frames of a response as its bytes arrive.
+class Replies:
+    """The replies in a response as its bytes arrive: one, or one per part of a multipart response.
 
     Args:
+        request: The request.
         response: The response, of which only the head has been read.
+        seconds: For all bytes of a single reply.
 
     Raises:
-        InvalidResponse: It is a success, and no multipart response.
+        InvalidResponse: Several are expected, and it is a success and no multipart response.
     """
 
-    def __init__(self, response: httpx2.Response, remaining: float) -> None:
-        self._response = response
-        self._parts = codecs.Parts(response.headers.get("content-type", "")) if response.status_code == 200 else None
-        self._body = Body(time.monotonic() + remaining)
+    def __init__(self, request: HttpRequest, response: httpx2.Response, seconds: float) -> None:
+        self._response, self._end = response, time.monotonic() + seconds
+        parted = request.several and response.status_code == 200
+        self._parts = codecs.Parts(response.headers.get("content-type", "")) if parted else None
+        self._body = bytearray()
 
     def add(self, chunk: bytes) -> Iterator[HttpReply]:
-        """Yield a reply for every frame that is complete with these bytes."""
-        if self._parts is None:
-            self._body.add(chunk)
-            return
-        for part in self._parts.feed(chunk):
-            yield HttpReply(_status(part), part.headers, part.body)
-
-    def end(self) -> Iterator[HttpReply]:
-        """Yield the reply that is no frame but a fault, if it is one.
+        """Yield a reply for every part that is complete with these bytes.
 
         Raises:
-            ConnectionFailed: The last frame is missing.
+            InvalidResponse: A single reply is longer than `LONGEST_RESPONSE`.
+            DeadlineExceeded: The time limit has passed.
         """
-        if self._parts is None:
-            yield self._body.reply(self._response)
-        else:
+        if self._parts is not None:
+            for part in self._parts.feed(chunk):
+                yield HttpReply(_status(part), part.headers, part.body)
+            return
+        self._body += chunk
+        if len(self._body) > LONGEST_RESPONSE:
+            raise InvalidResponse(f"expected a response of at most {LONGEST_RESPONSE} bytes but got more")
+        if time.monotonic() > self._end:
+            raise DeadlineExceeded("the response did not arrive in time")
+
+    def end(self) -> Iterator[HttpReply]:
+        """Yield the only reply, where there are no parts.
+
+        Raises:
+            ConnectionFailed: The last part is missing.
+        """
+        if self._parts is not None:
             self._parts.end()
+        else:
+            yield HttpReply(self._response.status_code, self._response.headers, bytes(self._body))
 
 
 def _status(part: codecs.Part) -> int:
@@ -229,14 +182,14 @@ def settings(url: httpx2.URL, key: Mapping[str, str]) -> dict[str, Any]:
     return {"base_url": url, "headers": {**HEADERS, **key}, "verify": url.scheme == "https"}
 
 
-def arguments(request: HttpRequest, remaining: float) -> dict[str, Any]:
-    """Return the arguments of `httpx2` for a request that has `remaining` seconds."""
+def arguments(request: HttpRequest, seconds: float) -> dict[str, Any]:
+    """Return the arguments of `httpx2` for a request that has so many seconds."""
     return {
         "method": request.method,
         "url": request.path,
         "headers": {**request.headers, **trace_context()},
         "content": request.body,
-        "timeout": httpx2.Timeout(remaining, connect=min(CONNECT_SECONDS, remaining)),
+        "timeout": httpx2.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds)),
     }
 
 
@@ -251,160 +204,28 @@ def checked_url(url: str) -> httpx2.URL:
     Raises:
         ValueError: It is not.
     """
+    fault = ValueError(f'expected an address such as "http://127.0.0.1:8080" but got "{url}"')
     try:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL as error:
-        raise ValueError(f'expected an address such as "http://127.0.0.1:8080" but got "{url}"') from error
+        raise fault from error
     if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise ValueError(f'expected an address such as "http://127.0.0.1:8080" but got "{url}"')
+        raise fault
     return parsed
 
 
-def connection_fault(error: httpx2.HTTPError, url: httpx2.URL) -> PetrovError:
-    """Return the exception for a request without a complete reply."""
+@contextmanager
+def faults(url: httpx2.URL) -> Iterator[None]:
+    """Turn an error of `httpx2`, after which there is no complete reply, into one of ours."""
     address = f"{url.host}:{url.port}" if url.port else url.host
-    if isinstance(error, (httpx2.ConnectTimeout, httpx2.PoolTimeout)):
-        return ConnectionFailed(f"no connection to {address} in time")
-    if isinstance(error, httpx2.TimeoutException):
-        return DeadlineExceeded(f"no response from {address} in time")
-    return ConnectionFailed(f"no response from {address}: {error or type(error).__name__}")
-
-
-def _path(model: str, version: int | None = None) -> str:
-    return f"/v1/models/{quote(model, safe='')}" + ("" if version is None else f"/versions/{version}")
-
-
-def _job(model: str, job: str) -> str:
-    return f"{_path(model)}/inversions/{quote(job, safe='')}"
-
-
-def _prediction(info: ModelInfo, path: str, inputs: Arrays, options: Options) -> Call[Response]:
-    """Return the call for a prediction.
-
-    Args:
-        info: The model.
-        path: The route.
-        inputs: Inputs and parameters by name.
-        options: What is wanted besides the outputs; a `.npy` response has no room for it.
-    """
-    names = [tensor.name for tensor in info.outputs]
-    names = [name for name in names if not name.startswith(GRADIENTS) or name.removeprefix(GRADIENTS) in inputs]
-    if info.alone(inputs):
-        [array] = inputs.values()
-        sent, body = codecs.NPY, codecs.encode_npy(array)
-    else:
-        sent, body = codecs.SAFETENSORS, codecs.encode_safetensors(inputs)
-    plain = len(names) == 1 and sent == codecs.NPY and not options.quality
-    expected = codecs.NPY if plain else codecs.SAFETENSORS
-    headers = {"content-type": sent, "accept": f"{expected}, {codecs.MULTIPART}, {PROBLEM}"}
-
-    def read(reply: HttpReply) -> Response:
-        content = _good(reply, expected).body
-        arrays: Arrays = {names[0]: codecs.decode_npy(content)} if plain else codecs.decode_safetensors(content)
-        return _response(reply, arrays, names)
-
-    query = f"?{urlencode(options.parameters)}" if options.parameters else ""
-    return Call(HttpRequest("POST", path + query, headers, body), read)
-
-
-def _get(path: str) -> HttpRequest:
-    return HttpRequest("GET", path, {"accept": f"application/json, {PROBLEM}"})
-
-
-def _response(reply: HttpReply, arrays: Arrays, names: list[str]) -> Response:
-    """Return the outputs of a reply, and what its headers and arrays say about them.
-
-    Args:
-        reply: The reply.
-        arrays: Its arrays by name.
-        names: The outputs of the model.
-
-    Raises:
-        InvalidResponse: An output is missing.
-    """
-    if missing := [name for name in names if name not in arrays]:
-        raise InvalidResponse(f"expected the output {missing[0]} but got {', '.join(arrays) or 'none'}")
-    return Response(
-        {name: arrays[name] for name in names},
-        {name: arrays[name] for name in NAMES if name in arrays},
-        outside=reply.headers.get("petrov-outside") == "true",
-        solved_by=reply.headers.get("petrov-solved-by", "network"),
-    )
-
-
-def _document(reply: HttpReply) -> Any:
-    return _json(_good(reply, "application/json").body)
-
-
-def _json(body: bytes) -> Any:
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InvalidResponse(f"expected JSON but got {body[:60]!r}") from error
-
-
-def _good(reply: HttpReply, expected: str, success: int = 200) -> HttpReply:
-    """Return the reply itself, if it is a success with the expected media type.
-
-    Raises:
-        PetrovError: The reply reports a fault, or has another status or media type.
-    """
-    media_type = _media_type(reply)
-    if reply.status >= 400:
-        raise _fault(reply)
-    if reply.status != success or media_type != expected:
-        raise InvalidResponse(f'expected {success} with {expected} but got {reply.status} with "{media_type}"')
-    return reply
-
-
-def _media_type(reply: HttpReply) -> str:
-    return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def _fault(reply: HttpReply) -> PetrovError:
-    """Return the exception for a reply of 400 and above, with the service's own message where it sent one."""
-    problem = _json(reply.body) if _media_type(reply) == PROBLEM else {}
-    problem = problem if isinstance(problem, Mapping) else {}
-    if reply.status == 404 and not problem:
-        return InvalidResponse("expected a Petrov service but got a bare 404: is the address right?")
-    return problem_fault(problem, reply.status, retry_after(reply.headers.get("retry-after")))
-
-
-def problem_fault(problem: Mapping[str, Any], status: int, seconds: float | None = None) -> PetrovError:
-    """Return the exception for problem details.
-
-    Args:
-        problem: The details.
-        status: The status of the reply that they arrived in, or their own.
-        seconds: After which the service expects to do better.
-    """
-    family = RequestError if status < 500 else ServerFault
-    kind = str(problem.get("type", "")).rpartition(":")[2]
-    return _KINDS.get(kind, _FAULTS.get(status, family))(
-        str(problem.get("detail") or f"the service responded with status {status}"),
-        problem=problem,
-        retry_after=seconds,
-        where=_where(problem.get("where")),
-    )
-
-
-def _where(location: Any) -> Where | None:
-    if not isinstance(location, Mapping) or "array" not in location:
-        return None
-    index = location.get("index")
-    return Where(str(location["array"]), tuple(index) if isinstance(index, list) else None)
-
-
-def retry_after(value: str | None) -> float | None:
-    """Return the seconds of a `Retry-After` header (a number or a date); None if it is missing or malformed."""
-    if value is None:
-        return None
-    if value.strip().isdecimal():
-        return float(value)
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return None
+        yield
+    except (httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+        raise ConnectionFailed(f"no connection to {address} in time") from error
+    except httpx2.TimeoutException as error:
+        raise DeadlineExceeded(f"no response from {address} in time") from error
+    except httpx2.HTTPError as error:
+        raise ConnectionFailed(f"no response from {address}: {error or type(error).__name__}") from error
 
 
 def bearer(api_key: str | None) -> dict[str, str]:
@@ -434,3 +255,92 @@ def trace_context() -> dict[str, str]:
     headers: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(headers)
     return headers
+
+
+def _request(path: str, method: str = "GET", accept: str = JSON) -> HttpRequest:
+    return HttpRequest(method, path, {"accept": f"{accept}, {PROBLEM}"})
+
+
+def _path(model: str, version: int | None = None) -> str:
+    return f"/v1/models/{quote(model, safe='')}" + ("" if version is None else f"/versions/{version}")
+
+
+def _job(model: str, job: str) -> str:
+    return f"{_path(model)}/inversions/{quote(job, safe='')}"
+
+
+def _prediction(
+    info: ModelInfo, path: str, inputs: Arrays, options: Options, *, several: bool = False
+) -> Call[Response]:
+    """Return the call for a prediction: with `.npy` for one array in or out, else with safetensors.
+
+    Args:
+        info: The model.
+        path: The route.
+        inputs: Inputs and parameters by name.
+        options: What is wanted besides the outputs; a `.npy` response has no room for the quality of each field.
+        several: Whether the response is multipart, with a frame per part.
+    """
+    names = [tensor.name for tensor in info.outputs]
+    names = [name for name in names if not name.startswith(GRADIENTS) or name.removeprefix(GRADIENTS) in inputs]
+    if info.alone(inputs):
+        [array] = inputs.values()
+        sent, body = codecs.NPY, codecs.encode_npy(array)
+    else:
+        sent, body = codecs.SAFETENSORS, codecs.encode_safetensors(inputs)
+    plain = len(names) == 1 and sent == codecs.NPY and not options.quality
+    expected = codecs.NPY if plain else codecs.SAFETENSORS
+    headers = {"content-type": sent, "accept": f"{expected}, {codecs.MULTIPART}, {PROBLEM}"}
+
+    def read(reply: HttpReply) -> Response:
+        content = _body(reply, expected)
+        arrays: Arrays = {names[0]: codecs.decode_npy(content)} if plain else codecs.decode_safetensors(content)
+        if missing := [name for name in names if name not in arrays]:
+            raise InvalidResponse(f"expected the output {missing[0]} but got {', '.join(arrays) or 'none'}")
+        return Response(
+            {name: arrays[name] for name in names},
+            {name: arrays[name] for name in NAMES if name in arrays},
+            outside=reply.headers.get("petrov-outside") == "true",
+            solved_by=reply.headers.get("petrov-solved-by", "network"),
+        )
+
+    query = f"?{urlencode(options.parameters)}" if options.parameters else ""
+    return Call(HttpRequest("POST", path + query, headers, body, several), read)
+
+
+def _document(reply: HttpReply, success: int = 200) -> Any:
+    return _json(_body(reply, JSON, success))
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidResponse(f"expected JSON but got {body[:60]!r}") from error
+
+
+def _body(reply: HttpReply, expected: str, success: int = 200) -> bytes:
+    """Return the body of a reply, if it is a success with the expected media type.
+
+    Raises:
+        PetrovError: The reply reports a fault, or has another status or media type.
+    """
+    if reply.status >= 400:
+        raise _fault(reply)
+    if reply.status != success or _media_type(reply) != expected:
+        found = f'{reply.status} with "{_media_type(reply)}"'
+        raise InvalidResponse(f"expected {success} with {expected} but got {found}")
+    return reply.body
+
+
+def _media_type(reply: HttpReply) -> str:
+    return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _fault(reply: HttpReply) -> PetrovError:
+    """Return the exception for a reply of 400 and above, with the service's own message where it sent one."""
+    problem = _json(reply.body) if _media_type(reply) == PROBLEM else {}
+    problem = problem if isinstance(problem, Mapping) else {}
+    if reply.status == 404 and not problem:
+        return InvalidResponse("expected a Petrov service but got a bare 404: is the address right?")
+    return service_fault(reply.status, problem, wait=reply.headers.get("retry-after"))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, RequestError, Where
+from petrov_client._errors import InvalidInput, InvalidResponse, RequestError, Where, service_fault
 from petrov_client._models import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     import numpy.typing as npt
@@ -114,22 +114,14 @@ def request(sensors: Any, values: Any, noise: Any, options: Mapping[str, Any]) -
 
 
 def job_id(document: Any) -> str:
-    """Return the id of a job that was just accepted.
-
-    Raises:
-        InvalidResponse: The document has none.
-    """
+    """Return the id of a job that was just accepted; `InvalidResponse` without one."""
     if not isinstance(document, dict) or not isinstance(document.get("id"), str):
         raise InvalidResponse("expected the id of an inversion")
     return str(document["id"])
 
 
-def status(document: Any, fault: Callable[[Mapping[str, Any], int], PetrovError]) -> Status:
+def status(document: Any) -> Status:
     """Return the state of a job.
-
-    Args:
-        document: The body of the response.
-        fault: Makes an exception of problem details and their status.
 
     Raises:
         PetrovError: The job has failed, or was cancelled.
@@ -146,22 +138,14 @@ def status(document: Any, fault: Callable[[Mapping[str, Any], int], PetrovError]
         problem = document.get("problem") or {}
         code = int(problem.get("status", 500))
     if found.state == "failed":
-        raise fault(problem, code)
+        raise service_fault(code, problem)
     if found.state == "cancelled":
         raise RequestError("the inversion was cancelled")
     return found
 
 
 def inversion(arrays: Mapping[str, npt.NDArray[Any]], ended: Status) -> Inversion:
-    """Return the result of a job.
-
-    Args:
-        arrays: The tensors of the response.
-        ended: The last state of the job.
-
-    Raises:
-        InvalidResponse: One is missing.
-    """
+    """Return the result of a job of its tensors and its last state; `InvalidResponse` where one is missing."""
     with readable("the result of an inversion"):
         known: dict[str, Any] = {name: arrays[name] for name in (*FIELDS, *VECTORS)}
     known |= {name: getattr(ended, name) for name in ("misfit", "iterations", "converged", "seconds")}

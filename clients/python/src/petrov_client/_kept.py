@@ -77,6 +77,33 @@ class Kept:
             self._lock.release()
             raise
 
+    def _open(self, *, resume: bool) -> None:
+        """Look for the records of an earlier run."""
+        entries = self._entries()
+        if not entries:
+            return  # new, or left by a process that was killed before its first record
+        for entry in entries:
+            if entry.is_symlink() or not (entry.is_file() or entry.name == self._WHOLE):
+                raise self._fault(entry.name, "is a symbolic link" if entry.is_symlink() else "is no regular file")
+        try:
+            found = dict(json.loads((self.path / self._JOB).read_bytes()))
+        except FileNotFoundError:
+            raise ValueError(f"expected unfinished results in {self.path} but it holds something else") from None
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self._fault(self._JOB, f"is not readable: {error!r}") from error
+        if not resume:
+            return
+        check_same(self.path, found, self.job)
+        self._begun = True
+        for name in (entry.stem for entry in entries if entry.suffix == self._RECORD):
+            if not (name.isascii() and name.isdecimal()):
+                raise self._fault(name + self._RECORD, "is no record")
+            try:
+                self.read(int(name))
+                self.done.add(int(name))
+            except OSError:
+                self.damaged.add(int(name))
+
     def __enter__(self) -> Self:
         return self
 
@@ -97,8 +124,7 @@ class Kept:
                     remove_path(entry)
                 (self.path / self._JOB).write_text(json.dumps(self.job), encoding="utf-8")
                 self._begun = True
-        checksum = np.array([self._checksum(arrays)], np.uint32)
-        record = self._record(number)
+        record, checksum = self._record(number), np.array([_checksum(number, arrays)], np.uint32)
         with replacing(record, record.with_suffix(".new")) as temporary:
             temporary.write_bytes(encode_safetensors({**arrays, self._CHECKSUM: checksum}))
         self.done.add(number)
@@ -110,13 +136,14 @@ class Kept:
         Raises:
             OSError: It has changed on the disk.
         """
+        fault = f"record {number} of {self.path} has changed on the disk"
         try:
             arrays = safetensors.numpy.load(self._record(number).read_bytes())
             checksum = arrays.pop(self._CHECKSUM)
         except (SafetensorError, KeyError, FileNotFoundError) as error:
-            raise OSError(f"record {number} of {self.path} has changed on the disk: {error!r}") from error
-        if checksum.tolist() != [self._checksum(arrays)]:
-            raise OSError(f"record {number} of {self.path} has changed on the disk")
+            raise OSError(f"{fault}: {error!r}") from error
+        if checksum.tolist() != [_checksum(number, arrays)]:
+            raise OSError(fault)
         return arrays
 
     @contextmanager
@@ -144,58 +171,26 @@ class Kept:
             self._lock.release()  # Windows removes no open file
         shutil.rmtree(self.path)
 
-    def _open(self, *, resume: bool) -> None:  # noqa: C901  each check has a sentence of its own
-        entries = self._entries()
-        if not entries:
-            return  # new, or left by a process that was killed before its first record
-        for entry in entries:
-            if entry.is_symlink():
-                raise self._fault(entry.name, "is a symbolic link")
-            if not entry.is_file() and entry.name != self._WHOLE:
-                raise self._fault(entry.name, "is no regular file")
-        try:
-            found = dict(json.loads((self.path / self._JOB).read_bytes()))
-        except FileNotFoundError:
-            raise ValueError(f"expected unfinished results in {self.path} but it holds something else") from None
-        except (ValueError, TypeError, RecursionError) as error:
-            raise self._fault(self._JOB, f"is not readable: {error!r}") from error
-        if not resume:
-            return
-        check_same(self.path, found, self.job)
-        self._begun = True
-        for name in (entry.stem for entry in entries if entry.suffix == self._RECORD):
-            if not (name.isascii() and name.isdecimal()):
-                raise self._fault(name + self._RECORD, "is no record")
-            try:
-                self.read(int(name))
-                self.done.add(int(name))
-            except OSError:
-                self.damaged.add(int(name))
-
     def _entries(self) -> list[Path]:
         return sorted(entry for entry in self.path.iterdir() if entry.name != self._LOCK)
 
     def _record(self, number: int) -> Path:
         return self.path / f"{number}{self._RECORD}"
 
-    @staticmethod
-    def _checksum(arrays: Mapping[str, Fields]) -> int:
-        checksum = 0
-        for name in sorted(arrays):
-            checksum = zlib.crc32(arrays[name].tobytes(), zlib.crc32(name.encode(), checksum))
-        return checksum
-
     def _fault(self, name: str, fault: str) -> ValueError:
         return ValueError(f"{self.path} is damaged ({name} {fault}): remove it to start again")
 
 
-def check_same(path: Path, found: Mapping[str, Any], job: Description) -> None:
-    """Check that a file belongs to a job.
+def _checksum(number: int, arrays: Mapping[str, Fields]) -> int:
+    """Return the checksum of a record, its number and names included."""
+    checksum = zlib.crc32(str(number).encode())
+    for name in sorted(arrays):
+        checksum = zlib.crc32(arrays[name].tobytes(), zlib.crc32(name.encode(), checksum))
+    return checksum
 
-    Args:
-        path: The file.
-        found: Its attributes.
-        job: The description of the job.
+
+def check_same(path: Path, found: Mapping[str, Any], job: Description) -> None:
+    """Check that a file, which has these attributes, belongs to a job.
 
     Raises:
         ValueError: It belongs to another; the message names each difference.

@@ -153,7 +153,12 @@ def quality_of(numbers: Mapping[str, Numbers], solved_by: set[str], *, single: b
         found["outside"] = np.logical_or.accumulate(below, axis=1) if below.ndim > 1 else below
     if single:
         found = {name: values[0] if values.ndim > 1 else values[0].item() for name, values in found.items()}
-    return Quality(**found, solved_by=next(iter(solved_by)) if len(solved_by) == 1 else "mixed")
+    return Quality(**found, solved_by=one_solver(solved_by))
+
+
+def one_solver(solved_by: set[str]) -> str:
+    """Return what computed all pieces; "mixed" where they differ."""
+    return next(iter(solved_by)) if len(solved_by) == 1 else "mixed"
 
 
 def warn(model: str) -> None:

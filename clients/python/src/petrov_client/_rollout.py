@@ -1,6 +1,6 @@
-"""Rollouts: what each request asks for, and the frames of its response put together.
+"""The frames of a rollout as they arrive, and what is known about each.
 
-The service sends every frame as it is computed. A request that breaks off is sent again from the last frame that has
+A frame arrives as soon as it is computed. A request that breaks off is sent again from the last frame that has
 arrived, and a rollout of more frames than one request may ask for goes on from there, too.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, InvalidResponse
-from petrov_client._quality import IncompleteRolloutWarning, Options, Response, issue, quality_of
+from petrov_client._quality import IncompleteRolloutWarning, Options, Response, issue, one_solver, quality_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,14 +56,9 @@ class Rollout:
         size = max(self.inputs[name].nbytes // self._time.history for name in self._time.states)
         self._most = max(1, min(self._time.maximum, REQUEST_BYTES // size))
 
-    @property
-    def left(self) -> int:
-        """Frames that are to arrive."""
-        return self._total - self.done
-
     def options(self) -> Options:
         """Return what the next request asks for."""
-        return replace(self._wanted, frames=min(self.left, self._most), after=self.done)
+        return replace(self._wanted, frames=min(self._total - self.done, self._most), after=self.done)
 
     def follow(self, response: Response) -> Response:
         """Go on from a frame `[batch, (component), *grid]` of every output, and return it.
@@ -74,16 +69,21 @@ class Rollout:
         Raises:
             InvalidResponse: It has another shape than the state that it follows.
         """
-        history = self._time.history
         if self._wanted.partial:
-            response = self._without_failed(response)
+            for array in response.outputs.values():
+                if len(array) == len(self._failed):
+                    self._failed |= ~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
+            if self._failed.any():
+                kept = {name: self._chosen(np.nan, each) for name, each in response.outputs.items()}
+                response = replace(response, outputs=kept)
+        history = self._time.history
         for name, tensor in zip(self._time.states, self.info.outputs, strict=True):
             state, made = self.inputs[name], np.asarray(response.outputs[tensor.name])
             expected = state.shape if history == 1 else (len(state), *state.shape[2:])
             if made.shape != expected:
                 raise InvalidResponse(f"expected a frame of shape {expected} but got {made.shape}")
             found = made if history == 1 else np.concatenate([state[:, 1:], made[:, None]], axis=1)
-            self.inputs[name] = np.where(_column(self._failed, found), state, found) if self._failed.any() else found
+            self.inputs[name] = self._chosen(state, found) if self._failed.any() else found
         self.done += 1
         return response
 
@@ -101,14 +101,9 @@ class Rollout:
         )
         return Response(outputs, numbers, solved_by=response.solved_by)
 
-    def _without_failed(self, response: Response) -> Response:
-        for array in response.outputs.values():
-            if len(array) == len(self._failed):
-                self._failed |= ~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
-        if not self._failed.any():
-            return response
-        outputs = {n: np.where(_column(self._failed, each), np.nan, each) for n, each in response.outputs.items()}
-        return replace(response, outputs=outputs)
+    def _chosen(self, failed: Any, array: Fields) -> npt.NDArray[Any]:
+        """Return an array with other values where the model has failed on a sample."""
+        return np.where(self._failed.reshape(-1, *[1] * (array.ndim - 1)), failed, array)
 
 
 @dataclass
@@ -172,10 +167,7 @@ class Rollouts:
         return min(piece.done for piece in self.pieces)
 
     def together(self, parts: Sequence[Response | None]) -> Response:
-        """Return a frame of the whole batch.
-
-        Args:
-            parts: Those of the pieces; None for one that has been given up.
+        """Return a frame of the whole batch, of those of the pieces; None is one that has been given up.
 
         Raises:
             PetrovError: All of them have been: the error of the first one.
@@ -185,14 +177,16 @@ class Rollouts:
             raise next(piece.fault for piece in self.pieces if piece.fault)
         for piece in self.pieces:
             piece.done += piece.fault is not None
-        return joined([part or piece.missing(known[0]) for part, piece in zip(parts, self.pieces, strict=True)])
+        each = [part or piece.missing(known[0]) for part, piece in zip(parts, self.pieces, strict=True)]
+        outputs, numbers = (
+            {name: np.concatenate([part[name] for part in group]) for name in group[0]}
+            for group in ([part.outputs for part in each], [part.numbers for part in each])
+        )
+        by = one_solver({part.solved_by for part in each})
+        return Response(outputs, numbers, outside=any(part.outside for part in each), solved_by=by)
 
     def end(self, fault: PetrovError) -> None:
-        """Keep an error after some frames, where these are wanted.
-
-        Raises:
-            PetrovError: The error itself, in any other case.
-        """
+        """Keep an error after some frames, where these are wanted; else raise it."""
         if not (self.options.partial and self.done):
             raise fault
         self.fault = fault
@@ -213,11 +207,7 @@ class Rollouts:
 
 
 class Trajectory:
-    """All frames of a rollout, put together.
-
-    Args:
-        rollouts: The rollout.
-    """
+    """All frames of a rollout, put together."""
 
     def __init__(self, rollouts: Rollouts) -> None:
         self._rollouts = rollouts
@@ -250,28 +240,6 @@ class Trajectory:
 
     def _arrived(self, whole: Mapping[str, Fields]) -> dict[str, Fields]:
         return {name: array[:, : self._count] for name, array in whole.items()}
-
-
-def _column(mask: npt.NDArray[np.bool_], array: Fields) -> npt.NDArray[np.bool_]:
-    """Return a mask `[batch]` with as many axes as an array."""
-    return mask.reshape(-1, *[1] * (array.ndim - 1))
-
-
-def joined(responses: Sequence[Response]) -> Response:
-    """Return the responses for consecutive samples as one."""
-    if len(responses) == 1:
-        return responses[0]
-    outputs, numbers = (
-        {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        for parts in ([each.outputs for each in responses], [each.numbers for each in responses])
-    )
-    solved_by = {each.solved_by for each in responses}
-    return Response(
-        outputs,
-        numbers,
-        outside=any(each.outside for each in responses),
-        solved_by=solved_by.pop() if len(solved_by) == 1 else "mixed",
-    )
 
 
 def time_axis(info: ModelInfo) -> FramesInfo:

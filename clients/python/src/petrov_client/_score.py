@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from petrov_client import _files as files
 from petrov_client._arrays import check_input
-from petrov_client._async_client import AsyncClient
+from petrov_client._client import AsyncClient
 from petrov_client._errors import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -29,7 +29,6 @@ from petrov_client._errors import (
     Unavailable,
 )
 from petrov_client._flow import FIRST_PAUSE, TIMEOUT_SECONDS, Progress, checked_timeout, once, reporting
-from petrov_client._http import HttpWire
 from petrov_client._kept import Kept, check_same
 from petrov_client._quality import NAMES, Options, columns
 
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from petrov_client._flow import Advance
     from petrov_client._kept import Description
     from petrov_client._models import ModelInfo, TensorInfo
-    from petrov_client._quality import Outside, Response
+    from petrov_client._quality import Outside
 
 #: Seconds without a response from any gateway before the job fails.
 PATIENCE_SECONDS = 300.0
@@ -135,144 +134,156 @@ def score(
     files.check_output(target, files.HDF5)
     if in_flight < 1 or not urls:
         raise ValueError(f"expected gateways and requests in flight but got {len(urls)} and {in_flight}")
-    limits = Limits(in_flight, checked_timeout(timeout), checked_timeout(patience))
+    for seconds in (timeout, patience):
+        checked_timeout(seconds)
+
+    def checked(info: ModelInfo, arrays: Mapping[str, object], options: Options) -> Bulk:
+        batch = check_input(info, arrays)
+        if batch.single:
+            axes = ", ".join(info.inputs[0].axes)
+            raise InvalidInput(f"expected a batch ({axes}) but got one field: use predict")
+        return Bulk(batch, version or info.version, options, timeout, patience)
 
     async def scored() -> Scored:
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(AsyncClient(url, api_key, timeout)) for url in urls]
             info = await _described(clients, model)
+            options = Options(quality=bool(info.quality), tolerance=tolerance, outside=outside)
+            tensors = (*info.outputs, *columns(info))
             with files.opened(Path(source), info, dataset) as found:
                 arrays = files.with_numbers(found.arrays, parameters or {})
-                batch = await asyncio.to_thread(_batch, info, arrays)
-                options = Options(quality=bool(info.quality), tolerance=tolerance, outside=outside)
-                gateways = [Gateway(client, info, version or info.version, options) for client in clients]
-                return await _output_file(gateways, batch, target, limits, progress)
+                bulk = await asyncio.to_thread(checked, info, arrays, options)
+                job = await asyncio.to_thread(bulk.job)
+                if target.exists():
+                    return _finished(target, tensors, job)
+                with Kept(target, job) as kept, reporting(progress, info.name, len(bulk.batch)) as advance:
+                    computed = await bulk.run(clients, in_flight, kept, advance)
+                    shapes = await asyncio.to_thread(write, kept, bulk.pieces, tensors, job)
+                    return Scored(target, shapes, computed)
 
     return asyncio.run(scored())
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Pieces in flight per gateway, seconds per request, and seconds without any response."""
-
-    in_flight: int
-    timeout: float
-    patience: float
-
-
-@dataclass
-class Gateway:
-    """One gateway, used only while it serves the same model as the others.
-
-    Args:
-        client: Its client.
-        info: The model as it was first described.
-        version: The version to use.
-        options: What is wanted besides the outputs.
-        verified: Whether it serves that model.
-    """
-
-    client: AsyncClient
-    info: ModelInfo
-    version: int
-    options: Options
-    verified: bool = False
-
-    async def solve(self, arrays: Arrays, timeout: float) -> Response:  # noqa: ASYNC109  it goes with the request
-        """Return the response for one piece, requested once.
-
-        Raises:
-            ValueError: The gateway serves another model.
-            PetrovError: Any.
-        """
-        try:
-            if not self.verified:
-                self._compare(await self.client.model(self.info.name))
-            call = HttpWire().prediction(self.info, self.version, arrays, self.options)
-            response = await self.client._run(once(call, timeout))  # noqa: SLF001  any free gateway repeats it
-        except PetrovError:
-            self.verified = False  # after the fault it may serve another model
-            raise
-        self.verified = True
-        return response
-
-    def _compare(self, found: ModelInfo) -> None:
-        if self.version not in found.versions:
-            raise ValueError(f'{self.client} serves no version {self.version} of "{found.name}"')
-        served, wanted = artefact(found, self.version), artefact(self.info, self.version)
-        if served and wanted and served != wanted:
-            raise ValueError(
-                f'{self.client} serves another version {self.version} of "{found.name}" than the other gateways: '
-                f"expected artefact {wanted[:12]} but found {served[:12]}"
-            )
-
-
 class Bulk:
-    """The queue of the pieces of a batch, and the writer of their outputs.
+    """The pieces of a batch: a queue of those that are missing, which several gateways compute.
 
     Args:
         batch: The batch.
-        kept: Keeps the outputs of the pieces, by their numbers.
-        limits: Pieces in flight and time limits.
-        advance: Called with the number of fields whose outputs are kept.
+        version: The version of the model.
+        options: What is wanted besides the outputs.
+        timeout: Seconds for each request.
+        patience: Seconds without a response from any gateway before the last fault is raised.
     """
 
-    def __init__(self, batch: PredictionInput, kept: Kept, limits: Limits, advance: Advance) -> None:
-        self._batch, self._kept, self._limits, self._advance = batch, kept, limits, advance
-        self._pieces = batch.pieces()
-        self._waiting: asyncio.Queue[int] = asyncio.Queue()
+    def __init__(self, batch: PredictionInput, version: int, options: Options, timeout: float, patience: float) -> None:
+        self.batch, self.pieces = batch, batch.pieces()
+        self._version, self._options, self._timeout, self._patience = version, options, timeout, patience
+        self._verified: set[AsyncClient] = set()
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._last_response = time.monotonic()
 
-    async def run(self, gateways: Sequence[Gateway]) -> int:
-        """Compute all missing pieces, and return their number of fields.
+    def job(self) -> Description:
+        """Return the description of the job; jobs that differ in any part of it share no file."""
+        digest = hashlib.sha256()
+        for piece in self.pieces:
+            for array in self.batch.arrays(piece).values():
+                digest.update(array.data)
+        arrays = {each.tensor.name: each.array for each in self.batch.inputs} | dict(self.batch.numbers)
+        shapes = {name: " x ".join(map(str, array.shape)) for name, array in arrays.items()}
+        named = shapes.values() if len(shapes) == 1 else (f"{name} {shape}" for name, shape in shapes.items())
+        return {
+            "model": self.batch.info.name,
+            "version": self._version,
+            "artefact_sha256": artefact(self.batch.info, self._version),
+            "tolerance": str(self._options.tolerance),
+            "outside": self._options.outside,
+            "input_shape": ", ".join(named),
+            "input_sha256": digest.hexdigest(),
+            "fields_per_request": self._count(0),
+        }
+
+    async def run(self, clients: Sequence[AsyncClient], in_flight: int, kept: Kept, advance: Advance) -> int:
+        """Compute all pieces that are not kept, and return their number of fields.
+
+        Args:
+            clients: Those of the gateways.
+            in_flight: Pieces in flight per gateway.
+            kept: Keeps the outputs of the pieces, by their numbers.
+            advance: Called with the number of fields whose outputs are kept.
 
         Raises:
             PetrovError: The first fault that is not temporary.
             OSError, ValueError: As `score`.
         """
-        if self._kept.done:
-            self._check(min(self._kept.done), self._kept.read(min(self._kept.done)))
-        missing = [number for number in range(len(self._pieces)) if number not in self._kept.done]
+        if kept.done:
+            self._check(min(kept.done), kept.read(min(kept.done)))
+        waiting: asyncio.Queue[int] = asyncio.Queue()
+        missing = [number for number in range(len(self.pieces)) if number not in kept.done]
         for number in missing:
-            self._waiting.put_nowait(number)
-        fields = sum(self._count(number) for number in missing)
-        self._advance(len(self._batch) - fields)
+            waiting.put_nowait(number)
+        fields = sum(map(self._count, missing))
+        advance(len(self.batch) - fields)
+
+        async def work(client: AsyncClient) -> None:
+            """Send piece after piece to a gateway; after a temporary fault, return the piece to the queue and pause."""
+            faults = 0
+            while True:
+                number, pause = await waiting.get(), 0.0
+                try:
+                    found = await self._compute(client, number)
+                except TEMPORARY as fault:
+                    pause, faults = self._pause_after(fault, faults), faults + 1
+                    waiting.put_nowait(number)
+                else:
+                    faults = 0
+                    await asyncio.to_thread(kept.add, number, found)
+                    advance(self._count(number))
+                waiting.task_done()
+                await asyncio.sleep(pause)
+
         try:
             async with asyncio.TaskGroup() as group:
-                workers = [
-                    group.create_task(self._work(gateway))
-                    for gateway in gateways
-                    for _ in range(self._limits.in_flight)
-                ]
-                await self._waiting.join()
+                workers = [group.create_task(work(client)) for client in clients for _ in range(in_flight)]
+                await waiting.join()
                 for worker in workers:
                     worker.cancel()
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None
         return fields
 
-    def _count(self, number: int) -> int:
-        return int(self._pieces[number].stop - self._pieces[number].start)
+    async def _compute(self, client: AsyncClient, number: int) -> Arrays:
+        """Return the outputs and columns of one piece, requested once: any free gateway repeats it.
 
-    async def _work(self, gateway: Gateway) -> None:
-        """Send piece after piece to a gateway; after a temporary fault, return the piece to the queue and pause."""
-        faults = 0
-        while True:
-            number, pause = await self._waiting.get(), 0.0
-            try:
-                response = await gateway.solve(self._batch.arrays(self._pieces[number]), self._limits.timeout)
-            except TEMPORARY as fault:
-                pause, faults = self._pause_after(fault, faults), faults + 1
-                self._waiting.put_nowait(number)
-            else:
-                self._last_response, faults = time.monotonic(), 0
-                found = {**response.outputs, **response.numbers}
-                self._check(number, found)
-                await asyncio.to_thread(self._kept.add, number, found)
-                self._advance(self._count(number))
-            self._waiting.task_done()
-            await asyncio.sleep(pause)
+        Raises:
+            ValueError: The gateway serves another model than the others.
+            PetrovError: Any.
+        """
+        info = self.batch.info
+        try:
+            if client not in self._verified:
+                found = await client.model(info.name)
+                if self._version not in found.versions:
+                    raise ValueError(f'{client} serves no version {self._version} of "{found.name}"')
+                served, wanted = artefact(found, self._version), artefact(info, self._version)
+                if served and wanted and served != wanted:
+                    raise ValueError(
+                        f'{client} serves another version {self._version} of "{found.name}" than the other gateways: '
+                        f"expected artefact {wanted[:12]} but found {served[:12]}"
+                    )
+            arrays = self.batch.arrays(self.pieces[number])
+            call = client._operations.wire.prediction(info, self._version, arrays, self._options)  # noqa: SLF001
+            response = await client._run(once(call, self._timeout))  # noqa: SLF001  `predict` would repeat it itself
+        except PetrovError:
+            self._verified.discard(client)  # after the fault it may serve another model
+            raise
+        self._verified.add(client)
+        self._last_response = time.monotonic()
+        outputs = {**response.outputs, **response.numbers}
+        self._check(number, outputs)
+        return outputs
+
+    def _count(self, number: int) -> int:
+        return int(self.pieces[number].stop - self.pieces[number].start)
 
     def _check(self, number: int, arrays: Arrays) -> None:
         """Check that outputs match a piece, and those of the other pieces in their names and shapes.
@@ -289,13 +300,9 @@ class Bulk:
                 raise InvalidResponse(f"expected a response of shape {expected} but got {arrays[name].shape}")
 
     def _pause_after(self, fault: PetrovError, faults: int) -> float:
-        """Return the seconds before a gateway is used again.
-
-        Raises:
-            PetrovError: The fault itself, if it is not temporary.
-        """
+        """Return the seconds before a gateway is used again; raise the fault itself if it is not temporary."""
         never = isinstance(fault, RateLimited) and fault.retry_after is None
-        if never or time.monotonic() - self._last_response > self._limits.patience:
+        if never or time.monotonic() - self._last_response > self._patience:
             raise fault
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**faults)
         return max(fault.retry_after or 0.0, random.uniform(longest / 2, longest))  # noqa: S311  spreads load
@@ -311,35 +318,8 @@ async def _described(clients: Sequence[AsyncClient], model: str) -> ModelInfo:
     raise next(each for each in (*lasting, *responses) if isinstance(each, BaseException))
 
 
-def _batch(info: ModelInfo, arrays: Mapping[str, object]) -> PredictionInput:
-    checked = check_input(info, arrays)
-    if checked.single:
-        raise InvalidInput(f"expected a batch ({', '.join(info.inputs[0].axes)}) but got one field: use predict")
-    return checked
-
-
-async def _output_file(
-    gateways: Sequence[Gateway],
-    batch: PredictionInput,
-    target: Path,
-    limits: Limits,
-    progress: Progress,
-) -> Scored:
-    """Compute the file of outputs, or find it complete."""
-    info, job = batch.info, await asyncio.to_thread(_job, batch, gateways[0])
-    tensors = (*info.outputs, *columns(info))
-    if finished := await asyncio.to_thread(_finished, target, tensors, job):
-        return finished
-    with Kept(target, job) as kept, reporting(progress, info.name, len(batch)) as advance:
-        computed = await Bulk(batch, kept, limits, advance).run(gateways)
-        shapes = await asyncio.to_thread(write, kept, batch.pieces(), tensors, job)
-        return Scored(target, shapes, computed)
-
-
-def _finished(target: Path, tensors: Sequence[TensorInfo], job: Description) -> Scored | None:
-    """Return the file of outputs, if it is complete."""
-    if not target.exists():
-        return None
+def _finished(target: Path, tensors: Sequence[TensorInfo], job: Description) -> Scored:
+    """Return the file of outputs, which is complete, if it belongs to the job."""
     with files.hdf5().File(target, "r") as file:
         check_same(target, dict(file.attrs), job)
         return Scored(target, {each.name: file[each.name].shape for each in tensors if each.name in file}, 0)
@@ -362,14 +342,11 @@ def write(
     """
     with kept.finishing() as whole, files.hdf5().File(whole, "w", libver="earliest", track_order=False) as file:
         file.attrs.update(job)
-        first = kept.read(0)
-        datasets = {
-            tensor.name: file.create_dataset(tensor.name, (pieces[-1].stop, *first[tensor.name].shape[1:]), "<f4")
-            for tensor in tensors
-            if tensor.name in first
-        }
+        first, datasets = kept.read(0), {}
         for tensor in tensors:
-            if tensor.name in datasets:
+            if tensor.name in first:
+                shape = (pieces[-1].stop, *first[tensor.name].shape[1:])
+                datasets[tensor.name] = file.create_dataset(tensor.name, shape, "<f4")
                 datasets[tensor.name].attrs.update(files.attributes(tensor))
         for number, piece in enumerate(pieces):
             arrays = kept.read(number)
@@ -378,31 +355,6 @@ def write(
         shapes = {name: dataset.shape for name, dataset in datasets.items()}
     kept.remove()
     return shapes
-
-
-def _job(batch: PredictionInput, gateway: Gateway) -> Description:
-    """Return the description of the job; jobs that differ in any part of it share no file."""
-    digest, pieces = hashlib.sha256(), batch.pieces()
-    for piece in pieces:
-        for array in batch.arrays(piece).values():
-            digest.update(array.data)
-    return {
-        "model": batch.info.name,
-        "version": gateway.version,
-        "artefact_sha256": artefact(batch.info, gateway.version),
-        "tolerance": str(gateway.options.tolerance),
-        "outside": gateway.options.outside,
-        "input_shape": _shapes(batch),
-        "input_sha256": digest.hexdigest(),
-        "fields_per_request": pieces[0].stop,
-    }
-
-
-def _shapes(batch: PredictionInput) -> str:
-    """Return the shapes of the inputs, with their names where there are several arrays."""
-    arrays = {each.tensor.name: each.array for each in batch.inputs} | dict(batch.numbers)
-    texts = {name: " x ".join(map(str, array.shape)) for name, array in arrays.items()}
-    return ", ".join(texts.values() if len(texts) == 1 else (f"{name} {text}" for name, text in texts.items()))
 
 
 def artefact(info: ModelInfo, version: int) -> str:

@@ -73,47 +73,44 @@ def write(
         ValueError: A movie cannot show the outputs.
     """
     with ExitStack() as stack:
-        if path.suffix in CONTINUED:
-            if path.suffix in files.HDF5:
-                group = stack.enter_context(files.hdf5().File(path, "w"))
-            else:
-                group = files.zarr().open_group(str(path), mode="w")
-            group.attrs.update(described or {})
+        group: Any = None
+        folder = path.parent
+        if path.suffix in files.HDF5:
+            group = stack.enter_context(files.hdf5().File(path, "w"))
+        elif path.suffix == files.ZARR:
+            group = files.zarr().open_group(str(path), mode="w")
+        elif path.suffix != ".npy":
+            folder /= stack.enter_context(TemporaryDirectory(prefix=".arrays", dir=path.parent))
+
+        def create(tensor: TensorInfo, shape: Shape, chunks: Shape) -> Any:
+            if group is None:
+                name = path if path.suffix == ".npy" else folder / f"{tensor.name}.npy"
+                return open_memmap(name, "w+", np.dtype("<f4"), shape)
             make = group.create_dataset if path.suffix in files.HDF5 else group.create_array
-
-            def create(tensor: TensorInfo, shape: Shape, chunks: Shape) -> Any:
-                array = make(tensor.name, shape=shape, dtype="float32", chunks=chunks)
-                array.attrs.update(files.attributes(tensor))
-                return array
-
-            return _fill(create, frames, info, total)[1]
-
-        folder = path.parent / stack.enter_context(TemporaryDirectory(prefix=".arrays", dir=path.parent))
-
-        def mapped(tensor: TensorInfo, shape: Shape, chunks: Shape) -> Any:
-            del chunks
-            name = path if path.suffix == ".npy" else folder / f"{tensor.name}.npy"
-            return open_memmap(name, "w+", np.dtype("<f4"), shape)
+            array = make(tensor.name, shape=shape, dtype="float32", chunks=chunks)
+            array.attrs.update(files.attributes(tensor))
+            return array
 
         if path.suffix not in WITH_COLUMNS:
             frames = (outputs_of(frame, info) for frame in frames)
-        arrays, written = _fill(mapped, frames, info, total)
-        if path.suffix == files.MOVIE:
+        arrays, spans = _filled(create, frames, info, total)
+        if group is not None:
+            group.attrs.update(described or {})
+        elif path.suffix == files.MOVIE:
             write_movie(path, arrays, info)
         elif path.suffix == ".npz":
             with path.open("wb") as file:
                 np.savez(file, **arrays)
-        return written
+        return Written({name: array.shape for name, array in arrays.items()}, spans)
 
 
-def _fill(
+def _filled(
     create: Create, frames: Iterable[Mapping[str, Fields]], info: ModelInfo, total: int
-) -> tuple[dict[str, Any], Written]:
-    """Write frames into arrays, and return these; memory holds the frames of a chunk."""
+) -> tuple[dict[str, Any], dict[str, Fields]]:
+    """Return arrays that hold all frames, and their spans; memory holds the frames of a chunk."""
     arrays, spans = dict[str, Any](), dict[str, Any]()
     waiting: list[Mapping[str, Fields]] = []
     for done, outputs in enumerate(frames, 1):
-        tensors = [tensor for tensor in (*info.outputs, *frame_columns(info)) if tensor.name in outputs]
         most = max(1, min(total, CHUNK_BYTES // max(array.nbytes for array in outputs.values())))
         waiting.append(outputs)
         for name, array in outputs.items():
@@ -121,17 +118,51 @@ def _fill(
             spans[name] = np.array([known.min(), known.max()]) if len(known) else known
         if len(waiting) < most and done < total:
             continue
-        for tensor in tensors:
-            frame = outputs[tensor.name].shape
-            axis = _axis(info, tensor, len(frame))
+        for tensor in (*info.outputs, *frame_columns(info)):
+            if tensor.name not in outputs:
+                continue
+            shape = outputs[tensor.name].shape
+            axis = _axis(info, tensor, len(shape))
             if tensor.name not in arrays:
-                batch, field = frame[:axis], frame[axis:]
+                batch, field = shape[:axis], shape[axis:]
                 samples = [min(count, max(1, CHUNK_BYTES // (4 * math.prod(field)))) for count in batch]
                 arrays[tensor.name] = create(tensor, (*batch, total, *field), (*samples, most, *field))
             location = (slice(None),) * axis + (slice(done - len(waiting), done),)
             arrays[tensor.name][location] = np.stack([each[tensor.name] for each in waiting], axis)
-        waiting = []
-    return arrays, Written({name: array.shape for name, array in arrays.items()}, spans)
+        waiting.clear()
+    return arrays, spans
+
+
+@contextmanager
+def finished(path: Path, info: ModelInfo) -> Iterator[tuple[Mapping[str, Any], int, Iterator[dict[str, Fields]]]]:
+    """Open a file of one of the formats in `CONTINUED`: what its frames depend on, how many there are, and themselves.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It holds no trajectories of the model.
+    """
+    with ExitStack() as stack:
+        if path.suffix in files.HDF5:
+            file = stack.enter_context(files.hdf5().File(path, "r"))
+        else:
+            file = files.zarr().open_group(str(path), mode="r")
+        arrays: dict[str, tuple[Any, int]] = {}
+        for tensor in (*info.outputs, *frame_columns(info)):
+            array = file.get(tensor.name)
+            if hasattr(array, "shape"):
+                arrays[tensor.name] = array, _axis(info, tensor, len(array.shape) - 1)
+            elif tensor in info.outputs:
+                raise ValueError(f'expected trajectories "{tensor.name}" in {path} but found none')
+        count = min(int(array.shape[axis]) for array, axis in arrays.values())
+
+        def frames() -> Iterator[dict[str, Fields]]:
+            for number in range(count):
+                yield {
+                    name: np.asarray(array[(slice(None),) * axis + (number,)], np.float32)
+                    for name, (array, axis) in arrays.items()
+                }
+
+        yield dict(file.attrs), count, frames()
 
 
 def outputs_of(frame: Mapping[str, Fields], info: ModelInfo) -> dict[str, Fields]:
@@ -151,43 +182,6 @@ def _axis(info: ModelInfo, tensor: TensorInfo, rank: int) -> int:
     if tensor not in info.outputs:
         return rank  # a column
     return rank - (0 if info.grid is None else len(info.grid.axes)) - bool(tensor.components)
-
-
-@contextmanager
-def finished(path: Path, info: ModelInfo) -> Iterator[tuple[Mapping[str, Any], int, Iterator[dict[str, Fields]]]]:
-    """Open a file of one of the formats in `CONTINUED`: what its frames depend on, how many there are, and themselves.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It holds no trajectories of the model.
-    """
-    with ExitStack() as stack:
-        if path.suffix in files.HDF5:
-            file = stack.enter_context(files.hdf5().File(path, "r"))
-        else:
-            file = files.zarr().open_group(str(path), mode="r")
-        arrays, axes = dict[str, Any](), dict[str, int]()
-        for tensor in (*info.outputs, *frame_columns(info)):
-            array = file.get(tensor.name)
-            if getattr(array, "chunks", None) is not None:
-                arrays[tensor.name], axes[tensor.name] = array, _axis(info, tensor, len(array.shape) - 1)
-            elif tensor in info.outputs:
-                raise ValueError(f'expected trajectories "{tensor.name}" in {path} but found none')
-        count = min(int(array.shape[axes[name]]) for name, array in arrays.items())
-        yield dict(file.attrs), count, _frames(arrays, axes, count)
-
-
-def _frames(arrays: Mapping[str, Any], axes: Mapping[str, int], count: int) -> Iterator[dict[str, Fields]]:
-    """Yield the frames of arrays; memory holds those of a chunk."""
-    step = min(array.chunks[axes[name]] for name, array in arrays.items())
-    for start in range(0, count, step):
-        stop = min(start + step, count)
-        parts = {
-            name: np.moveaxis(np.asarray(array[(slice(None),) * axes[name] + (slice(start, stop),)]), axes[name], 0)
-            for name, array in arrays.items()
-        }
-        for index in range(stop - start):
-            yield {name: part[index] for name, part in parts.items()}
 
 
 def check_frame(path: Path, outputs: Mapping[str, Fields], info: ModelInfo) -> None:

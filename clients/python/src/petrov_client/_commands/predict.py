@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from petrov_client import _files as files
 from petrov_client import _inversion as inversion
-from petrov_client._async_client import AsyncClient
+from petrov_client._client import AsyncClient
 from petrov_client._commands import texts
 from petrov_client._commands.options import (
     GATEWAY,
@@ -37,9 +36,6 @@ from petrov_client._quality import Quality, column_arrays, columns, published, s
 from petrov_client._rollout import by_name
 from petrov_client._score import PATIENCE_SECONDS
 from petrov_client._score import score as score_file
-
-if TYPE_CHECKING:
-    from petrov_client._client import SyncPredictor
 
 
 def predict(
@@ -89,7 +85,7 @@ def predict(
     """
     with connected(url, timeout) as client:
         if Path(source).suffix not in files.ARRAYS:
-            _predict_texts(client, model, texts.read(source), target, version, progress=progress)
+            texts.predict(client, model, source, target, version, progress)
             return
         check_exists(Path(source))
         if target is None:
@@ -138,22 +134,6 @@ def reference(
         files.write(target, outputs, info.outputs)
         report(outputs, target)
         typer.echo(f"classical solver, {time.monotonic() - start:.2f} s")
-
-
-def _predict_texts(
-    client: SyncPredictor, model: str, lines: list[str], target: Path | None, version: int | None, *, progress: bool
-) -> None:
-    if target is not None and str(target) != texts.STANDARD:
-        files.check_output(target, frozenset({".csv"}))
-    info = client.model(model)
-    texts.check(info, lines)
-    columns, rows = texts.header(info), list(texts.predict(client, info, lines, version, progress))
-    if target is not None:
-        texts.write(target, columns, rows)
-    elif len(rows) == 1:
-        typer.echo(texts.sentence(rows[0]))
-    else:
-        Console().print(texts.table(columns, rows))
 
 
 def score(

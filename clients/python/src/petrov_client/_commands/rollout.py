@@ -7,7 +7,7 @@ import warnings
 from contextlib import contextmanager
 from itertools import count as numbers_from
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -90,19 +90,24 @@ def rollout(
 
     Example: petrov rollout navier_stokes vorticity.npy flow.h5 --frames 200 --resume
     """
-    if resume:
-        _check_left(target)
+    left = kept_path(target)
+    if resume and target.suffix not in trajectories.CONTINUED and target.exists() and not left.exists():
+        raise ValueError(
+            f"{target} is there and {left.name} is not: a finished {target.suffix} does not say what it was computed "
+            f"from, so only {' and '.join(sorted(trajectories.CONTINUED))} are continued; without --resume it is "
+            "computed again"
+        )
     with connected(url, timeout) as client:
         info = checked_files(client, model, source, target, files.TRAJECTORIES, resumed=resume)
-        total = time_axis(info).trained if frames is None else frames
+        total, number = time_axis(info).trained if frames is None else frames, version or info.version
         with files.opened(source, info) as found:
             report_unused(source, found.unused)
-            arrays, number = files.with_numbers(found.arrays, numbers_of(parameter)), version or info.version
-            job = _description(check_input(info, arrays), number, artefact(info, number))
+            arrays = files.with_numbers(found.arrays, numbers_of(parameter))
+            job = _description(check_input(info, arrays), number)
             with Kept(target, job, resume=resume) as kept, _reported(kept):
                 if kept.damaged:
                     typer.echo(f"petrov: {kept.path}: {len(kept.damaged)} frames are damaged: computed again", err=True)
-                if resume and not kept.done and target.exists() and not _taken(kept, target, info, total):
+                if resume and not kept.done and target.exists() and not _copied(kept, target, info, total):
                     return
                 done = _whole(kept)
                 rolled = client.rollout_stream(
@@ -115,32 +120,39 @@ def rollout(
                     partial=partial,
                     earlier=(trajectories.outputs_of(kept.read(frame), info) for frame in range(min(done, total))),
                 )
-                ended = _append_frames(rolled, kept, done, target, info)
+                ended: IncompleteRolloutWarning | None = None
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("error", IncompleteRolloutWarning)
+                        for frame, (outputs, known) in enumerate(rolled, done):
+                            named = by_name(outputs, info)
+                            trajectories.check_frame(target, named, info)
+                            numbers = columns_of_frame(info, known, trajectories.batch_of(named, info))
+                            kept.add(frame, named | numbers)
+                except IncompleteRolloutWarning as warning:
+                    ended = warning
                 count = min(_whole(kept), total)
                 with kept.finishing() as whole:
-                    frames_kept = (kept.read(frame) for frame in range(count))
-                    written = trajectories.write(whole, frames_kept, info, count, job)
-                if ended:
-                    _report_kept(kept)
-                else:
+                    written = trajectories.write(whole, map(kept.read, range(count)), info, count, job)
+                if ended is None:
                     kept.remove()
+                else:
+                    _report_kept(kept)
         holds = [f"{name} {list(shape)} {span(written.spans[name])}" for name, shape in written.shapes.items()]
         typer.echo(f"{', '.join(holds)} -> {target}")
         if written.spans.get(FOLLOWS_OUTSIDE.name, np.zeros(1)).max(initial=0) == 1:
             warn(model)
-    if ended:
+    if ended is not None:
         raise ServiceError(str(ended))
 
 
-def _description(batch: PredictionInput, version: int, artefact: str) -> Description:
-    """Return the description of a rollout: what its frames depend on.
-
-    Args:
-        batch: What it starts from.
-        version: Of the model.
-        artefact: The checksum of the served graph; empty where it is not known.
-    """
-    described: Description = {"model": batch.info.name, "version": version, "artefact_sha256": artefact}
+def _description(batch: PredictionInput, version: int) -> Description:
+    """Return what the frames of a rollout depend on: the model, and every input and parameter."""
+    described: Description = {
+        "model": batch.info.name,
+        "version": version,
+        "artefact_sha256": artefact(batch.info, version),
+    }
     for each in batch.info.arguments:
         if each.default is not None:
             described[each.name] = str(np.float32(each.default))
@@ -160,28 +172,13 @@ def _digest(shape: tuple[int, ...], parts: Iterable[Fields]) -> str:
     return f"{' x '.join(map(str, shape))} numbers with checksum {digest.hexdigest()[:16]}"
 
 
-def _check_left(target: Path) -> None:
-    """Check that no finished file is taken for a rollout that can be continued, before anything is sent.
-
-    Raises:
-        ValueError: The file is there, and neither are the frames that it was made of nor does it describe them.
-    """
-    path = kept_path(target)
-    if target.suffix not in trajectories.CONTINUED and target.exists() and not path.exists():
-        raise ValueError(
-            f"{target} is there and {path.name} is not: a finished {target.suffix} does not say what it was computed "
-            f"from, so only {' and '.join(sorted(trajectories.CONTINUED))} are continued; without --resume it is "
-            "computed again"
-        )
-
-
 def _whole(kept: Kept) -> int:
     """Return how many of the first frames are kept."""
     return next(number for number in numbers_from() if number not in kept.done)
 
 
-def _taken(kept: Kept, target: Path, info: ModelInfo, total: int) -> bool:
-    """Return whether a rollout goes on from a finished file, which has fewer frames: they are copied."""
+def _copied(kept: Kept, target: Path, info: ModelInfo, total: int) -> bool:
+    """Keep the frames of a finished file, and return whether it has fewer of them than are wanted."""
     with trajectories.finished(target, info) as (described, count, frames):
         check_same(target, described, kept.job)
         if count >= total:
@@ -190,22 +187,6 @@ def _taken(kept: Kept, target: Path, info: ModelInfo, total: int) -> bool:
         for number, frame in enumerate(frames):
             kept.add(number, frame)
     return True
-
-
-def _append_frames(
-    rolled: Iterator[Any], kept: Kept, done: int, target: Path, info: ModelInfo
-) -> IncompleteRolloutWarning | None:
-    """Keep frames as they arrive, and return how the rollout ended if not with its last frame."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", IncompleteRolloutWarning)
-        try:
-            for number, (frame, known) in enumerate(rolled, done):
-                outputs = by_name(frame, info)
-                trajectories.check_frame(target, outputs, info)
-                kept.add(number, outputs | columns_of_frame(info, known, trajectories.batch_of(outputs, info)))
-        except IncompleteRolloutWarning as ended:
-            return ended
-    return None
 
 
 @contextmanager

@@ -26,13 +26,14 @@ from petrov_client._commands.options import (
     write_sample,
 )
 from petrov_client._flow import TIMEOUT_SECONDS
+from petrov_client._models import COMPONENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
-    from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
+    from petrov_client._models import ModelInfo, ParameterInfo
 
 LISTED_WORDS = 40  # a longer vocabulary is shown by its first and last words
 EDGES, GAP = 2, 2  # characters beside a table, and between two columns
@@ -61,8 +62,16 @@ def models(as_json: AsJson = False, url: Url = GATEWAY, timeout: Timeout = TIMEO
         infos = client.models()
     if as_json:
         print_json([document(info) for info in infos])
-    else:
-        Console().print(_models_table(infos))
+        return
+    table = _table("Model", "Inputs", "Outputs", "Sizes")
+    for info in infos:
+        versions = " ".join(f"v{version}" for version in info.versions)
+        names = [
+            "\n".join(each.name + ("" if each.default is None else f" = {each.default:g}") for each in tensors)
+            for tensors in (info.arguments, info.outputs)
+        ]
+        table.add_row(f"[bold]{escape(info.name)}[/] {versions}", *map(escape, names), _sizes(info))
+    Console().print(table)
 
 
 def model(
@@ -85,7 +94,7 @@ def model(
     if as_json:
         print_json({**document(info), "card": info.card, "certificate": info.certificate})
     else:
-        Console().print(described(info))
+        Console().print(_described(info))
 
 
 def example(
@@ -130,33 +139,38 @@ def example(
         write_sample(truth, found.outputs, info.outputs)
 
 
-def _models_table(infos: Iterable[ModelInfo]) -> Table:
-    """Return the list of models: their versions, inputs, outputs and sizes."""
-    table = empty_table("Model", "Inputs", "Outputs", "Sizes")
-    for info in infos:
-        versions = " ".join(f"v{version}" for version in info.versions)
-        table.add_row(
-            f"[bold]{escape(info.name)}[/] {versions}", _names(info.arguments), _names(info.outputs), _sizes(info)
-        )
-    return table
-
-
-def described(info: ModelInfo) -> Group:
+def _described(info: ModelInfo) -> Group:
     """Return the description of one model: what it computes, its tensors, and its measured errors."""
-    parts: list[RenderableType] = [Text(f"{info.name}  {info.title}".strip(), style="bold"), _facts(info)]
-    parts.append(_tensors("Inputs", info.inputs))
-    if info.parameters:
-        parts.append(_parameters(info.parameters))
-    parts.append(_tensors("Outputs", info.outputs))
-    return Group(*parts, *measured(info.card))
-
-
-def _names(tensors: Iterable[TensorInfo | ParameterInfo]) -> str:
-    return "\n".join(escape(tensor.name + _default(tensor)) for tensor in tensors)
-
-
-def _default(tensor: TensorInfo | ParameterInfo) -> str:
-    return "" if tensor.default is None else f" = {tensor.default:g}"
+    facts, inputs, parameters, outputs = (
+        Table.grid("", "", padding=(0, 2)),
+        _table("Name", "Axes", "Units", "Meaning", title="Inputs"),
+        _table("Name", "Range", "Default", "Units", "Meaning", title="Parameters"),
+        _table("Name", "Axes", "Units", "Meaning", title="Outputs"),
+    )
+    known: dict[str, Any] = {name: info.card.get(name) for name in ("equation", "boundary", "task")}
+    known |= {"versions": ", ".join(map(str, info.versions)), "sizes": _sizes(info)}
+    known |= {"points": info.grid and info.grid.points, "reports": ", ".join(info.quality)}
+    if vocabulary := info.vocabulary:
+        words = vocabulary.words[1:]
+        known["words"] = " ".join(words if len(words) <= LISTED_WORDS else (*words[:4], "…", *words[-4:]))
+        known |= {"labels": ", ".join(vocabulary.labels), "labelled": f"every {vocabulary.labelled}"}
+    for name, text in known.items():
+        if text:
+            facts.add_row(name, escape(str(text)))
+    for table, tensors in ((inputs, info.inputs), (outputs, info.outputs)):
+        for tensor in tensors:
+            components = f": {', '.join(tensor.components)}" if tensor.components else ""
+            axes = ", ".join(axis + components if axis == COMPONENT else axis for axis in tensor.axes)
+            usual = "" if tensor.default is None else f"{tensor.default:g} if left out"
+            meaning = ", ".join(filter(None, [tensor.meaning, "positive" if tensor.positive else "", usual]))
+            table.add_row(*map(escape, (tensor.name, axes, tensor.units or "", meaning)))
+    for each in info.parameters:
+        usual = "required" if each.default is None else f"{each.default:g}"
+        table_row = (each.name, _range(each), usual, each.units or "", each.meaning or "")
+        parameters.add_row(*map(escape, table_row))
+    title = Text(f"{info.name}  {info.title}".strip(), style="bold")
+    tables = [inputs, *([parameters] if info.parameters else []), outputs]
+    return Group(title, facts, *tables, *measured(info.card))
 
 
 def _sizes(info: ModelInfo) -> str:
@@ -166,63 +180,6 @@ def _sizes(info: ModelInfo) -> str:
     return f"{info.grid.minimum} to {info.grid.maximum} {unit}"
 
 
-def _facts(info: ModelInfo) -> Table:
-    table = Table.grid("", "", padding=(0, 2))
-    for name, text in _facts_of(info).items():
-        if text:
-            table.add_row(name, escape(str(text)))
-    return table
-
-
-def _facts_of(info: ModelInfo) -> Mapping[str, Any]:
-    return {
-        "equation": info.card.get("equation"),
-        "boundary": info.card.get("boundary"),
-        "task": info.card.get("task"),
-        "versions": ", ".join(map(str, info.versions)),
-        "sizes": _sizes(info),
-        "points": info.grid and info.grid.points,
-        "reports": ", ".join(info.quality),
-        **_words(info),
-    }
-
-
-def _words(info: ModelInfo) -> Mapping[str, str]:
-    """Return the vocabulary and labels of a sequence model; of a long vocabulary its first and last words."""
-    if info.vocabulary is None:
-        return {}
-    words = info.vocabulary.words[1:]
-    shown = words if len(words) <= LISTED_WORDS else (*words[:4], "…", *words[-4:])
-    return {
-        "words": " ".join(shown),
-        "labels": ", ".join(info.vocabulary.labels),
-        "labelled": f"every {info.vocabulary.labelled}",
-    }
-
-
-def _tensors(title: str, tensors: Iterable[TensorInfo]) -> Table:
-    table = empty_table("Name", "Axes", "Units", "Meaning", title=title)
-    for tensor in tensors:
-        components = f": {', '.join(tensor.components)}" if tensor.components else ""
-        axes = ", ".join(axis + components if axis == "component" else axis for axis in tensor.axes)
-        meaning = ", ".join(filter(None, [tensor.meaning, "positive" if tensor.positive else "", _usual(tensor)]))
-        table.add_row(*(escape(text) for text in (tensor.name, axes, tensor.units or "", meaning)))
-    return table
-
-
-def _usual(tensor: TensorInfo) -> str:
-    return "" if tensor.default is None else f"{tensor.default:g} if left out"
-
-
-def _parameters(parameters: Iterable[ParameterInfo]) -> Table:
-    table = empty_table("Name", "Range", "Default", "Units", "Meaning", title="Parameters")
-    for parameter in parameters:
-        usual = "required" if parameter.default is None else f"{parameter.default:g}"
-        texts = (parameter.name, _range(parameter), usual, parameter.units or "", parameter.meaning or "")
-        table.add_row(*(escape(text) for text in texts))
-    return table
-
-
 def _range(parameter: ParameterInfo) -> str:
     low, high = parameter.minimum, parameter.maximum
     if low is not None and high is not None:
@@ -230,7 +187,7 @@ def _range(parameter: ParameterInfo) -> str:
     return "any" if low == high else f"from {low:g}" if high is None else f"up to {high:g}"
 
 
-def empty_table(*columns: str, **options: Any) -> Table:
+def _table(*columns: str, **options: Any) -> Table:
     """Return a table in the style of all tables, with headings and without rows."""
     return Table(*columns, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False, **options)
 
@@ -239,18 +196,13 @@ def measured(card: Mapping[str, Any]) -> Iterable[RenderableType]:
     """Yield the tables of a card: one for each of their conditions, and the sentences that hold for all rows."""
     for key, title in TITLES.items():
         rows = card.get(key) or []
-        if rows and key == "rollout":
-            rows = _doubling(rows)
+        if rows and key == "rollout":  # the first, second, fourth, eighth frame and so on, and the last one
+            positions = {2**power - 1 for power in range(len(rows).bit_length())} | {len(rows) - 1}
+            rows = [rows[position] for position in sorted(positions)]
         for conditions in dict.fromkeys(row.get(CONDITIONS, "") for row in rows):
             chosen = [row for row in rows if row.get(CONDITIONS, "") == conditions]
             yield Measurements(escape(f"{title}, {conditions}" if conditions else title), chosen)
         yield from (Text(f"{name}: {text}") for row in rows[:1] for name, text in row.items() if name in SENTENCES)
-
-
-def _doubling(frames: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the first, second, fourth, eighth frame and so on, and the last one."""
-    positions = {2**power - 1 for power in range(len(frames).bit_length())} | {len(frames) - 1}
-    return [frames[position] for position in sorted(positions)]
 
 
 class Measurements:
@@ -264,37 +216,32 @@ class Measurements:
     def __init__(self, title: str, rows: list[Mapping[str, Any]]) -> None:
         keys = dict.fromkeys(key for row in rows for key in row if key not in {*SENTENCES, CONDITIONS})
         lead = [key for key in MEASURED_ON if key in keys]
-        self._title, self._columns = title, _columns(rows, [*lead, *(key for key in keys if key not in lead)])
+        self._title = title
+        #: Cells by heading, which breaks at every space: rich might cut a word instead.
+        self._columns = {
+            HEADINGS.get(key, key.replace("_", " ")).replace(" ", "\n"): [_text(row.get(key, "")) for row in rows]
+            for key in (*lead, *(key for key in keys if key not in lead))
+        }
         self._lead, self._others = list(self._columns)[: len(lead)], list(self._columns)[len(lead) :]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the parts."""
-        for position, part in enumerate(self._parts(options.max_width - EDGES)):
-            table = empty_table(title=None if position else self._title, padding=(0, 1, 0, 0))
-            for heading in part:
+        widths = {heading: GAP + max(map(len, [*heading.split(), *cells])) for heading, cells in self._columns.items()}
+        free = options.max_width - EDGES - sum(widths[heading] for heading in self._lead)
+        parts, left = [list[str]()], free
+        for heading in self._others:
+            if widths[heading] > left and parts[-1]:
+                parts.append([])
+                left = free
+            parts[-1].append(heading)
+            left -= widths[heading]
+        for position, part in enumerate(parts):
+            table, headings = _table(title=None if position else self._title, padding=(0, 1, 0, 0)), self._lead + part
+            for heading in headings:
                 table.add_column(escape(heading))
-            for cells in zip(*(self._columns[heading] for heading in part), strict=True):
+            for cells in zip(*(self._columns[heading] for heading in headings), strict=True):
                 table.add_row(*map(escape, cells))
             yield table
-
-    def _parts(self, room: int) -> Iterable[list[str]]:
-        """Yield the headings of each part."""
-        widths = {heading: GAP + max(map(len, [*heading.split(), *cells])) for heading, cells in self._columns.items()}
-        free = room - sum(widths[heading] for heading in self._lead)
-        part, left = list[str](), free
-        for heading in self._others:
-            if widths[heading] > left and part:
-                yield [*self._lead, *part]
-                part, left = [], free
-            part.append(heading)
-            left -= widths[heading]
-        yield [*self._lead, *part]
-
-
-def _columns(rows: list[Mapping[str, Any]], keys: Iterable[str]) -> dict[str, list[str]]:
-    """Return the cells of columns by their headings, which break at every space: rich might cut a word instead."""
-    headings = {key: HEADINGS.get(key, key.replace("_", " ")).replace(" ", "\n") for key in keys}
-    return {heading: [_text(row.get(key, "")) for row in rows] for key, heading in headings.items()}
 
 
 def _text(value: Any) -> str:

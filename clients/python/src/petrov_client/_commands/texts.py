@@ -8,16 +8,16 @@ from __future__ import annotations
 import csv
 import os
 import sys
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from petrov_client import _files as files
 from petrov_client._errors import InvalidInput
-from petrov_client._files import replacing
 from petrov_client._flow import reporting
 from petrov_client._models import PADDING
 
@@ -26,54 +26,57 @@ if TYPE_CHECKING:
 
     from petrov_client._client import SyncPredictor
     from petrov_client._flow import Progress
-    from petrov_client._models import Choice, Example, ModelInfo
+    from petrov_client._models import Example, ModelInfo
 
 STANDARD = "-"
 Row = tuple[str, ...]
 
 
-def read(source: str) -> list[str]:
-    """Return the texts of an argument: the lines of standard input (`-`), those of a file, or the argument itself."""
-    if source == STANDARD:
-        return _lines(sys.stdin)
-    if os.path.isfile(source):  # noqa: PTH113 - Path.is_file fails for a text that is too long to be a name
-        with Path(source).open(encoding="utf-8") as file:
-            return _lines(file)
-    return [source]
+def predict(
+    client: SyncPredictor, model: str, source: str, target: Path | None, version: int | None, progress: Progress
+) -> None:
+    """Print or write the labels of texts; all of them are checked before the first request.
 
-
-def check(info: ModelInfo, texts: list[str]) -> None:
-    """Check all texts before the first request.
+    Args:
+        client: The client.
+        model: The model's name.
+        source: A text, a file with a text per line, or `-` for the lines of standard input.
+        target: The CSV file, `-` for standard output; None for a sentence of one text, or a table of several.
+        version: A version of the model; the newest if None.
+        progress: True for a progress bar, or a function of (texts done, texts in all).
 
     Raises:
         InvalidInput: A text does not fit the vocabulary; the message names its line.
     """
+    if source == STANDARD:
+        texts = _lines(sys.stdin)
+    elif os.path.isfile(source):  # noqa: PTH113 - Path.is_file fails for a text that is too long to be a name
+        with Path(source).open(encoding="utf-8") as file:
+            texts = _lines(file)
+    else:
+        texts = [source]
+    if target is not None and str(target) != STANDARD:
+        files.check_output(target, frozenset({".csv"}))
+    info = client.model(model)
     for number, text in enumerate(texts, start=1):
         try:
             info.encode(text)
         except InvalidInput as fault:
             prefix = f"line {number}: " if len(texts) > 1 else ""
             raise InvalidInput(f"{prefix}{fault}", where=fault.where) from None
-
-
-def predict(
-    client: SyncPredictor, info: ModelInfo, texts: list[str], version: int | None, progress: Progress
-) -> Iterator[Row]:
-    """Yield the rows of the table; texts are sent in batches of the model's size, so that few need padding.
-
-    Args:
-        client: The client.
-        info: The model.
-        texts: The texts.
-        version: A version of the model; the newest if None.
-        progress: True for a progress bar, or a function of (texts done, texts in all).
-    """
-    with reporting(progress, info.name, len(texts)) as advance:
-        for start in range(0, len(texts), info.batch):
-            part = texts[start : start + info.batch]
-            choices = info.decode(client.predict(info.name, info.encode(part), version=version))
-            yield from chain.from_iterable(map(_rows, part, choices, _words(info, part)))
-            advance(len(part))
+    words = () if info.vocabulary is None or info.vocabulary.labelled == "sequence" else ("word",)
+    columns = ("text", *words, "label", "probability", "runner_up", "runner_up_probability")
+    rows = list(_rows(client, info, texts, version, progress))
+    if target is not None and str(target) != STANDARD:
+        with files.replacing(target) as temporary, temporary.open("w", newline="", encoding="utf-8") as table:
+            csv.writer(table, lineterminator="\n").writerows([columns, *rows])
+    elif target is not None:
+        csv.writer(sys.stdout, lineterminator="\n").writerows([columns, *rows])
+    elif len(rows) == 1:
+        *_, label, probability, runner_up, second = rows[0]
+        print(f"{label} with {float(probability):.1%}, then {runner_up} with {float(second):.1%}")  # noqa: T201
+    else:
+        Console().print(_table(columns, rows))
 
 
 def example(info: ModelInfo, sample: Example) -> str:
@@ -87,19 +90,29 @@ def example(info: ModelInfo, sample: Example) -> str:
     return "\n".join(filter(None, [known.text(tokens), " ".join(labels)]))
 
 
-def header(info: ModelInfo) -> Row:
-    """Return the names of the columns."""
-    words = () if info.vocabulary is None or info.vocabulary.labelled == "sequence" else ("word",)
-    return ("text", *words, "label", "probability", "runner_up", "runner_up_probability")
+def _lines(file: TextIO) -> list[str]:
+    return [text for line in file if (text := line.strip())]
 
 
-def sentence(row: Row) -> str:
-    """Return one row as a sentence."""
-    *_, label, probability, runner_up, second = row
-    return f"{label} with {float(probability):.1%}, then {runner_up} with {float(second):.1%}"
+def _rows(
+    client: SyncPredictor, info: ModelInfo, texts: list[str], version: int | None, progress: Progress
+) -> Iterator[Row]:
+    """Yield the rows; texts are sent in batches of the model's size, so that few need padding."""
+    vocabulary = info.vocabulary.words if info.vocabulary else ()
+    with reporting(progress, info.name, len(texts)) as advance:
+        for start in range(0, len(texts), info.batch):
+            part = texts[start : start + info.batch]
+            found = info.decode(client.predict(info.name, info.encode(part), version=version))
+            for text, chosen in zip(part, found, strict=True):
+                words = [(vocabulary[token],) for token in info.encode(text)] if isinstance(chosen, list) else [()]
+                choices = chosen if isinstance(chosen, list) else [chosen]
+                for word, each in zip(words, choices, strict=False):  # behind is padding
+                    numbers = f"{each.probability:.6f}", f"{each.runner_up_probability:.6f}"
+                    yield text, *word, each.label, numbers[0], each.runner_up, numbers[1]
+            advance(len(part))
 
 
-def table(columns: Row, rows: Iterable[Row]) -> Table:
+def _table(columns: Row, rows: Iterable[Row]) -> Any:
     """Return a table of all rows, with long texts cut at their end."""
     drawn = Table()
     for column in columns:
@@ -107,47 +120,3 @@ def table(columns: Row, rows: Iterable[Row]) -> Table:
     for row in rows:
         drawn.add_row(*map(escape, row))
     return drawn
-
-
-def write(target: Path, columns: Row, rows: Iterable[Row]) -> None:
-    """Write all rows as CSV, to a file or, for `-`, to standard output.
-
-    Args:
-        target: The file, or `-`.
-        columns: The names of the columns.
-        rows: The rows.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    if str(target) == STANDARD:
-        _write(sys.stdout, columns, rows)
-        return
-    with replacing(target) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        _write(file, columns, rows)
-
-
-def _write(file: TextIO, columns: Row, rows: Iterable[Row]) -> None:
-    lines = csv.writer(file, lineterminator="\n")
-    lines.writerow(columns)
-    lines.writerows(rows)
-
-
-def _lines(file: TextIO) -> list[str]:
-    return [text for line in file if (text := line.strip())]
-
-
-def _words(info: ModelInfo, texts: list[str]) -> list[list[str]]:
-    """Return the words of each text."""
-    known = info.vocabulary.words if info.vocabulary else ()
-    return [[known[token] for token in info.encode(text)] for text in texts]
-
-
-def _rows(text: str, choices: Any, words: list[str]) -> list[Row]:
-    if not isinstance(choices, list):
-        return [(text, *_cells(choices))]
-    return [(text, word, *_cells(choice)) for word, choice in zip(words, choices, strict=False)]  # behind is padding
-
-
-def _cells(choice: Choice) -> Row:
-    return choice.label, f"{choice.probability:.6f}", choice.runner_up, f"{choice.runner_up_probability:.6f}"
