@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -183,6 +184,25 @@ def test_a_finished_rollout_is_continued(
     done = petrov(*command, out, "--frames", 40, "--resume", "--parameter", "rate=2")
     assert (done.returncode, f"{out} belongs to another job: rate: expected 2.0" in done.stderr) == (2, True)
     assert names(tmp_path) == {"start.npy", out.name, whole.name}
+
+
+@pytest.mark.parametrize("name", ["out.h5 changed", "out.zarr cut", "out.zarr removed"])
+def test_a_finished_file_that_is_damaged_is_not_continued(
+    petrov: Callable[..., Any], gateway: Gateway, start: Path, tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / name.partition(" ")[0]
+    command = ("rollout", "growth", start, out, "--url", gateway.url, "--parameter", RATE)
+    assert petrov(*command, "--frames", 3).returncode == 0
+    if out.suffix == ".h5":
+        with h5py.File(out, "r+") as file:
+            file["state"][0, 1, 2] += 1
+    else:
+        chunk = next(path for path in (out / "state/c").rglob("*") if path.is_file())
+        os.truncate(chunk, 20) if "cut" in name else chunk.unlink()
+    done = petrov(*command, "--frames", 5, "--resume")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert f"petrov: {out} is damaged" in done.stderr
+    assert names(tmp_path) == {"start.npy", out.name}
 
 
 @pytest.mark.parametrize("name", ["out.npy", "out.npz", "out.mp4"])

@@ -92,11 +92,6 @@ class Labels:
         """Return an output as a `DataArray`.
 
         It has the dimensions of the input and all of its coordinates that fit, and the units and meaning of the model.
-
-        Args:
-            output: The output of the whole input, or of a piece of the batch.
-            tensor: The model's output.
-            piece: The piece; None for the whole.
         """
         template = self.template if piece is None else self.template[piece]
         names = dict(zip(self.tensor.axes[-template.ndim :], template.dims, strict=True))
@@ -143,12 +138,7 @@ class PredictionInput:
         return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
 
     def shown(self, outputs: Mapping[str, Fields], piece: slice | None = None) -> Any:
-        """Return outputs as the caller receives them: labelled as the inputs are, and without a dictionary if single.
-
-        Args:
-            outputs: Arrays by output name.
-            piece: The piece of the batch that they are for; None for the whole.
-        """
+        """Return outputs (of a piece) as the caller receives them: labelled like the inputs, a single one by itself."""
         tensors = {tensor.name: tensor for tensor in self.info.outputs}
         named = {
             name: self.labels.put_on(array, tensors[name], piece) if self.labels else array
@@ -179,16 +169,7 @@ class PredictionOutput:
         self.outside = False
 
     def checked(self, piece: slice, response: Response, *, warned: bool = False) -> Any:
-        """Return the outputs for one piece, if they have the right shapes: an array, or a dictionary of several.
-
-        Args:
-            piece: The piece of the batch.
-            response: Its response.
-            warned: Whether the first piece with an input outside issues a warning.
-
-        Raises:
-            InvalidResponse: The number of fields differs from the input's, or the grid from that of earlier pieces.
-        """
+        """Return the outputs for one piece as the caller receives them; the first piece outside may issue a warning."""
         self._check(piece, response)
         if warned and response.outside and not self.outside:
             warn(self._source.info.name)
@@ -206,11 +187,7 @@ class PredictionOutput:
                 raise InvalidResponse(f'expected {count} numbers for "{name}" but got {numbers.shape}')
 
     def put(self, piece: slice, response: Response) -> None:
-        """Copy the outputs for one piece into the whole.
-
-        Raises:
-            InvalidResponse: As `checked`.
-        """
+        """Copy the outputs for one piece into the whole."""
         self._check(piece, response)
         self.outside |= response.outside
         self._solved_by.add(response.solved_by)
@@ -221,11 +198,7 @@ class PredictionOutput:
                 whole[name][piece] = fields
 
     def array(self) -> Any:
-        """Return the whole output, with the batch axis if the input has one; several outputs as a dictionary.
-
-        Raises:
-            InvalidResponse: There was no piece.
-        """
+        """Return the whole output, with the batch axis if the input has one; several outputs as a dictionary."""
         if not self._arrays:
             raise InvalidResponse("expected a response but got none")
         single = self._source.single
@@ -387,9 +360,6 @@ def _labelled(info: ModelInfo, passed: Mapping[str, Any]) -> tuple[dict[str, Any
     """Return the arrays in the order of the model's axes, and the labels of the first that has any.
 
     The dimensions of a `DataArray` may have any order where they have the names of the grid's axes.
-
-    Raises:
-        InvalidInput: The inputs differ in a coordinate.
     """
     xarray = sys.modules.get("xarray")  # where the caller has not imported it, no array is labelled
     labelled = {name: each for name, each in passed.items() if xarray and isinstance(each, xarray.DataArray)}

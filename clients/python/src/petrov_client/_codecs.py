@@ -32,9 +32,6 @@ def decode_npy(body: bytes) -> npt.NDArray[np.float32]:
     """Return the array of `.npy` bytes (little-endian float32 in C order), a read-only view of them.
 
     NumPy reads the header; its reader of arrays would allocate whatever the header declares.
-
-    Raises:
-        InvalidResponse: The bytes are anything else, or more or fewer than the header declares.
     """
     buffer = io.BytesIO(body)
     try:
@@ -58,11 +55,7 @@ def encode_safetensors(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
 
 
 def decode_safetensors(body: bytes) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of safetensors bytes by name: float32 or booleans, none of them empty.
-
-    Raises:
-        InvalidResponse: The bytes are anything else.
-    """
+    """Return the arrays of safetensors bytes by name: float32 or booleans, none of them empty."""
     try:
         arrays = safetensors.numpy.load(body)
     except Exception as error:  # SafetensorError, and KeyError for a type that NumPy lacks
@@ -100,21 +93,13 @@ class Parts:
         self._complete = False
 
     def feed(self, chunk: bytes) -> Iterator[Part]:
-        """Yield the parts that are complete with these bytes.
-
-        Raises:
-            InvalidResponse: The bytes are no multipart response.
-        """
+        """Yield the parts that are complete with these bytes."""
         self._bytes += chunk
         while part := self._next():
             yield part
 
     def end(self) -> None:
-        """Check that the response is complete.
-
-        Raises:
-            ConnectionFailed: It is not.
-        """
+        """Check that the response is complete."""
         if not self._complete:
             raise ConnectionFailed("the response ended before its last frame")
 

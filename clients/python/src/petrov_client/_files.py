@@ -47,39 +47,21 @@ class Source:
 def opened(path: Path, info: ModelInfo, dataset: str | None = None) -> Iterator[Source]:
     """Open a file for reading: the arrays with the names of the model's inputs and parameters.
 
-    A model that requires one input reads the only array of a file under any name.
-
-    Args:
-        path: The file, .npy, .npz or HDF5.
-        info: The model.
-        dataset: A dataset of an HDF5 file, for a model that requires one input, or a group that holds the datasets. If
-            None, the file itself is searched or, if it holds no dataset, its only group.
-
-    Raises:
-        OSError: There is no such file, or it cannot be read.
-        ValueError: It holds no array of a required name, or no plain array.
+    A model that requires one input reads the only array of a file under any name. Of HDF5, `dataset` is a dataset
+    for such a model, or a group; without it the file itself is searched or, if it holds no dataset, its only group.
     """
     if path.suffix in HDF5:
         with hdf5().File(path, "r") as file:
             yield _chosen(path, _datasets(file, path, info, dataset), info)
     elif path.suffix == ".npz":
-        with _npz(path) as archive:
+        with _load(path, ".npz") as archive:
             yield _chosen(path, _Archive(archive, path), info)
     else:
-        yield _chosen(path, {info.first_name: _npy(path)}, info)
+        yield _chosen(path, {info.first_name: _load(path, ".npy", "r")}, info)
 
 
 def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool = False) -> None:
-    """Check the suffix and the folder of an output file before the computation begins.
-
-    Args:
-        path: The file.
-        suffixes: Those that are allowed.
-        resumed: Whether an earlier run may have begun it.
-
-    Raises:
-        ValueError: The suffix is none of the allowed, or the folder does not exist.
-    """
+    """Check the suffix and the folder of an output file before the computation begins."""
     if path.suffix not in suffixes:
         raise ValueError(
             f"expected an output file that ends in {' or '.join(sorted(suffixes, reverse=True))} but got {path}"
@@ -87,8 +69,8 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool
     if path.suffix in HDF5:
         hdf5()
     if path.suffix == MOVIE:
-        library("matplotlib.figure", ".mp4 files need two libraries: pip install matplotlib imageio-ffmpeg")
-        library("imageio_ffmpeg", ".mp4 files need two libraries: pip install matplotlib imageio-ffmpeg")
+        for name in ("matplotlib.figure", "imageio_ffmpeg"):
+            library(name, ".mp4 files need two libraries: pip install matplotlib imageio-ffmpeg")
     if path.suffix == ZARR:
         zarr()
         if path.exists() and not resumed:
@@ -98,11 +80,7 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool
 
 
 def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> None:
-    """Check that a file can hold the outputs of a model.
-
-    Raises:
-        ValueError: There are several outputs, and the file holds one array.
-    """
+    """Check that a file can hold the outputs of a model."""
     names = [tensor.name for tensor in outputs]
     if len(names) > 1 and path.suffix not in SEVERAL | {ZARR, MOVIE}:
         raise ValueError(
@@ -112,20 +90,13 @@ def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> No
 
 
 def write(path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo | ParameterInfo]) -> None:
-    """Write outputs as `.npy` or `.npz`, or as the arrays of an HDF5 file with their units and meaning.
-
-    Args:
-        path: The file; its suffix selects the format.
-        outputs: The arrays by name.
-        tensors: The model's outputs: the units and meaning of the datasets.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write outputs as `.npy` or `.npz`, or as the arrays of an HDF5 file with their units and meaning."""
     described = {tensor.name: tensor for tensor in tensors}
     with replacing(path) as temporary:
         if path.suffix in HDF5:
-            _write_hdf5(temporary, outputs, described)
+            with hdf5().File(temporary, "w") as file:
+                for name, array in outputs.items():
+                    file.create_dataset(name, data=array).attrs.update(attributes(described[name]))
             return
         with temporary.open("wb") as file:
             if path.suffix == ".npz":
@@ -139,12 +110,7 @@ def write(path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo |
 def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path, and rename that file or folder to `path` at the end of the block.
 
-    Args:
-        path: The file, or the folder.
-        temporary: The temporary path, on the same file system; one beside `path` with the process's number if None.
-
-    Raises:
-        OSError: It cannot be renamed.
+    It is on the same file system: beside `path`, with the process's number, if none is passed.
     """
     temporary = temporary or path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -157,11 +123,7 @@ def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
 
 
 def library(name: str, advice: str) -> Any:
-    """Return a library that is optional.
-
-    Raises:
-        ValueError: It is not installed; the message is the advice.
-    """
+    """Return a library that is optional."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -179,11 +141,7 @@ def zarr() -> Any:
 
 
 def with_numbers(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> dict[str, Any]:
-    """Return the arrays of a file and the parameters of a command.
-
-    Raises:
-        ValueError: A name is in both.
-    """
+    """Return the arrays of a file and the parameters of a command."""
     if repeated := [name for name in numbers if name in arrays]:
         raise ValueError(f'"{repeated[0]}" is given twice: in the file and as a parameter')
     return {**arrays, **numbers}
@@ -211,11 +169,7 @@ class _Archive:
 
 
 def _chosen(path: Path, file: Any, info: ModelInfo) -> Source:
-    """Return the arrays of a file that the model takes.
-
-    Raises:
-        ValueError: A required one is missing.
-    """
+    """Return the arrays of a file that the model takes."""
     found, known = list(file), [each.name for each in info.arguments]
     if len(info.required) <= 1 and len(found) == 1 and found[0] not in known:
         return Source({info.first_name: file[found[0]]})
@@ -234,43 +188,28 @@ def _listed(names: Iterable[str]) -> str:
 
 def _datasets(file: Any, path: Path, info: ModelInfo, name: str | None) -> Mapping[str, Any]:
     """Return the datasets by name: of the file, of a group of it, or one dataset."""
-    if name is None:
-        groups = [each for each in file.values() if not hasattr(each, "dtype")]
-        return _of_group(groups[0] if len(file) == len(groups) == 1 else file)
-    found = file.get(name)
-    if found is None:
+    group = file if name is None else file.get(name)
+    if group is None:
         raise ValueError(f'expected a dataset or group "{name}" in {path} but found {_listed(file)}')
-    return {info.first_name: found} if hasattr(found, "dtype") else _of_group(found)
-
-
-def _of_group(group: Any) -> dict[str, Any]:
+    if hasattr(group, "dtype"):
+        return {info.first_name: group}
+    groups = [each for each in group.values() if not hasattr(each, "dtype")]
+    if name is None and len(file) == len(groups) == 1:
+        group = groups[0]
     return {name: each for name, each in group.items() if hasattr(each, "dtype")}
 
 
-def _write_hdf5(path: Path, outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | ParameterInfo]) -> None:
-    with hdf5().File(path, "w") as file:
-        for name, array in outputs.items():
-            file.create_dataset(name, data=array).attrs.update(attributes(tensors[name]))
-
-
-def _npy(path: Path) -> Any:
+def _load(path: Path, suffix: str, mode: Any = None) -> Any:
+    """Return the array of a `.npy` file, or the archive of a `.npz` file."""
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"expected a .npy file of numbers in {path} but: {error}") from error
-    if not isinstance(array, np.ndarray):
-        raise ValueError(f"expected one array in {path} but it is an archive of several: call it .npz")  # noqa: TRY004  the file's value is wrong
-    return array
-
-
-def _npz(path: Path) -> Any:
-    try:
-        archive = np.load(path, allow_pickle=False)
+        found = np.load(path, mmap_mode=mode, allow_pickle=False)
     except (ValueError, EOFError, BadZipFile) as error:
-        raise ValueError(f"expected a .npz file of numbers in {path} but: {error}") from error
-    if isinstance(archive, np.ndarray):
-        raise ValueError(f"expected several arrays in {path} but it holds one: call it .npy")  # noqa: TRY004  as above
-    return archive
+        raise ValueError(f"expected a {suffix} file of numbers in {path} but: {error}") from error
+    if isinstance(found, np.ndarray) == (suffix == ".npy"):
+        return found
+    if suffix == ".npy":
+        raise ValueError(f"expected one array in {path} but it is an archive of several: call it .npz")
+    raise ValueError(f"expected several arrays in {path} but it holds one: call it .npy")
 
 
 def remove_path(path: Path) -> None:

@@ -250,22 +250,14 @@ class Attempts:
         self._made = 0
 
     def remaining(self) -> float:
-        """Return the seconds left.
-
-        Raises:
-            DeadlineExceeded: None are left.
-        """
+        """Return the seconds left."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise DeadlineExceeded(f"no response within {self._timeout:g} s")
         return left
 
     def pause_after(self, fault: PetrovError) -> float:
-        """Return the seconds to wait before the next attempt.
-
-        Raises:
-            PetrovError: The fault itself, if it is final: not one to repeat, the last attempt, or no time left.
-        """
+        """Return the seconds to wait before the next attempt."""
         rate_limited = isinstance(fault, RateLimited) and fault.retry_after is not None
         self._made += not rate_limited
         longest = FIRST_PAUSE * 2.0 ** (self._made - 1)
@@ -277,11 +269,7 @@ class Attempts:
 
 
 def checked_timeout(seconds: float) -> float:
-    """Return a time limit, if it is a positive number of seconds.
-
-    Raises:
-        ValueError: It is not.
-    """
+    """Return a time limit, if it is a positive number of seconds."""
     if not seconds > 0:
         raise ValueError(f"expected a timeout of more than 0 seconds but got {seconds}")
     return seconds
@@ -289,16 +277,7 @@ def checked_timeout(seconds: float) -> float:
 
 @contextmanager
 def reporting(progress: Progress, title: str, total: int) -> Iterator[Advance]:
-    """Yield a function to call with the number of fields that were just computed.
-
-    Args:
-        progress: False for no report, True for a bar, or a function of (fields done, fields in all).
-        title: The title of the bar.
-        total: The number of fields in all.
-
-    Raises:
-        ModuleNotFoundError: A bar is requested, and neither tqdm nor rich is installed.
-    """
+    """Yield a function to call with the number of fields that were just computed."""
     if progress is False:
         yield lambda _count: None
     elif callable(progress):

@@ -196,11 +196,7 @@ class AsyncGrpcClient(AsyncPredictor):
 
 
 def checked_address(address: str) -> str:
-    """Return the server's address, if it is HOST:PORT.
-
-    Raises:
-        ValueError: It is not.
-    """
+    """Return the server's address, if it is HOST:PORT."""
     host, _, port = address.rpartition(":")
     if not host or "/" in address or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f'expected an address such as "127.0.0.1:8081" but got "{address}"')
@@ -221,11 +217,7 @@ def _options(key: Mapping[str, str], request: GrpcRequest, seconds: float) -> di
 
 
 def _frame(response: Any) -> Any:
-    """Return the frame in a response of a stream.
-
-    Raises:
-        ServerFault: The server reports an error instead.
-    """
+    """Return the frame in a response of a stream."""
     if response.error_message:
         raise ServerFault(response.error_message)
     return response.infer_response
@@ -274,11 +266,7 @@ def _tensor(tensor: Any) -> TensorInfo:
 
 
 def _response(response: Any, info: ModelInfo) -> Response:
-    """Return the outputs of a model and their quality, each of exactly the bytes that its shape requires.
-
-    Raises:
-        InvalidResponse: An output is missing, its type is not FP32, or the number of bytes is another.
-    """
+    """Return the outputs of a model and their quality, each of exactly the bytes that its shape requires."""
     if not response.outputs or len(response.outputs) != len(response.raw_output_contents):
         raise InvalidResponse("expected outputs with binary contents but got none")
     found = {}

@@ -140,12 +140,7 @@ class Replies:
         self._body = bytearray()
 
     def add(self, chunk: bytes) -> Iterator[HttpReply]:
-        """Yield a reply for every part that is complete with these bytes.
-
-        Raises:
-            InvalidResponse: A single reply is longer than `LONGEST_RESPONSE`.
-            DeadlineExceeded: The time limit has passed.
-        """
+        """Yield a reply for every part that is complete with these bytes."""
         if self._parts is not None:
             for part in self._parts.feed(chunk):
                 yield HttpReply(_status(part), part.headers, part.body)
@@ -157,11 +152,7 @@ class Replies:
             raise DeadlineExceeded("the response did not arrive in time")
 
     def end(self) -> Iterator[HttpReply]:
-        """Yield the only reply, where there are no parts.
-
-        Raises:
-            ConnectionFailed: The last part is missing.
-        """
+        """Yield the only reply, where there are no parts."""
         if self._parts is not None:
             self._parts.end()
         else:
@@ -199,11 +190,7 @@ def address(url: httpx2.URL) -> str:
 
 
 def checked_url(url: str) -> httpx2.URL:
-    """Return the gateway's address, if it is an HTTP URL.
-
-    Raises:
-        ValueError: It is not.
-    """
+    """Return the gateway's address, if it is an HTTP URL."""
     fault = ValueError(f'expected an address such as "http://127.0.0.1:8080" but got "{url}"')
     try:
         parsed = httpx2.URL(url)
@@ -229,11 +216,7 @@ def faults(url: httpx2.URL) -> Iterator[None]:
 
 
 def bearer(api_key: str | None) -> dict[str, str]:
-    """Return the headers, or gRPC metadata, that carry the key.
-
-    Raises:
-        ValueError: It holds a character that no header can carry; the message does not contain the key.
-    """
+    """Return the headers, or gRPC metadata, that carry the key."""
     if api_key is None:
         return {}
     if not re.fullmatch(r"[!-~]+", api_key):
@@ -272,15 +255,7 @@ def _job(model: str, job: str) -> str:
 def _prediction(
     info: ModelInfo, path: str, inputs: Arrays, options: Options, *, several: bool = False
 ) -> Call[Response]:
-    """Return the call for a prediction: with `.npy` for one array in or out, else with safetensors.
-
-    Args:
-        info: The model.
-        path: The route.
-        inputs: Inputs and parameters by name.
-        options: What is wanted besides the outputs; a `.npy` response has no room for the quality of each field.
-        several: Whether the response is multipart, with a frame per part.
-    """
+    """Return the call for a prediction: with `.npy` for one array in or out, else with safetensors."""
     names = [tensor.name for tensor in info.outputs]
     names = [name for name in names if not name.startswith(GRADIENTS) or name.removeprefix(GRADIENTS) in inputs]
     if info.alone(inputs):
@@ -320,11 +295,7 @@ def _json(body: bytes) -> Any:
 
 
 def _body(reply: HttpReply, expected: str, success: int = 200) -> bytes:
-    """Return the body of a reply, if it is a success with the expected media type.
-
-    Raises:
-        PetrovError: The reply reports a fault, or has another status or media type.
-    """
+    """Return the body of a reply, if it is a success with the expected media type."""
     if reply.status >= 400:
         raise _fault(reply)
     if reply.status != success or _media_type(reply) != expected:

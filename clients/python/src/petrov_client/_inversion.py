@@ -68,15 +68,7 @@ class Status:
 
 
 def sensors(source: Path, noise: float | None) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
-    """Return positions `[sensors, 2]`, values and noise `[sensors]` of a file of comma-separated numbers.
-
-    Args:
-        source: A line per sensor: row, column, value and, without `noise`, its noise.
-        noise: That of all sensors.
-
-    Raises:
-        ValueError: The file holds something else.
-    """
+    """Return positions `[sensors, 2]`, values and noise `[sensors]` of a file of comma-separated numbers."""
     try:
         table = np.loadtxt(source, delimiter=",", ndmin=2)
     except ValueError as error:
@@ -89,17 +81,7 @@ def sensors(source: Path, noise: float | None) -> tuple[npt.NDArray[Any], npt.ND
 
 
 def request(sensors: Any, values: Any, noise: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of the request.
-
-    Args:
-        sensors: Positions `[sensors, 2]`.
-        values: Measurements `[sensors]`.
-        noise: A number, or `[sensors]`.
-        options: Further members; those that are None are left out.
-
-    Raises:
-        InvalidInput: An array has another shape, or a value is not finite.
-    """
+    """Return the body of the request."""
     arrays = {"sensors": sensors, "values": values, "noise": noise}
     numbers = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
     count = numbers["sensors"].shape[:1]
@@ -121,12 +103,7 @@ def job_id(document: Any) -> str:
 
 
 def status(document: Any) -> Status:
-    """Return the state of a job.
-
-    Raises:
-        PetrovError: The job has failed, or was cancelled.
-        InvalidResponse: The document is none.
-    """
+    """Return the state of a job."""
     with readable("the state of an inversion"):
         found = Status(
             str(document["state"]),

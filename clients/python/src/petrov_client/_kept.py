@@ -113,11 +113,7 @@ class Kept:
         self._lock.release()
 
     def add(self, number: int, arrays: Mapping[str, Fields]) -> None:
-        """Keep a record; several threads may do so at a time.
-
-        Raises:
-            OSError: The disk is full or gone.
-        """
+        """Keep a record; several threads may do so at a time."""
         with self._beginning:
             if not self._begun:
                 for entry in self._entries():
@@ -131,11 +127,7 @@ class Kept:
         self.damaged.discard(number)
 
     def read(self, number: int) -> dict[str, Fields]:
-        """Return a record.
-
-        Raises:
-            OSError: It has changed on the disk.
-        """
+        """Return a record."""
         fault = f"record {number} of {self.path} has changed on the disk"
         try:
             arrays = safetensors.numpy.load(self._record(number).read_bytes())
@@ -162,14 +154,11 @@ class Kept:
             remove_path(folder)
 
     def remove(self) -> None:
-        """Remove the folder, whose records are no longer needed.
-
-        Raises:
-            OSError: It cannot be removed.
-        """
+        """Remove the folder, whose records are no longer needed."""
         if os.name == "nt":
             self._lock.release()  # Windows removes no open file
         shutil.rmtree(self.path)
+        self.done.clear()
 
     def _entries(self) -> list[Path]:
         return sorted(entry for entry in self.path.iterdir() if entry.name != self._LOCK)
@@ -190,11 +179,7 @@ def _checksum(number: int, arrays: Mapping[str, Fields]) -> int:
 
 
 def check_same(path: Path, found: Mapping[str, Any], job: Description) -> None:
-    """Check that a file, which has these attributes, belongs to a job.
-
-    Raises:
-        ValueError: It belongs to another; the message names each difference.
-    """
+    """Check that a file, which has these attributes, belongs to a job."""
     compared = {name: value for name, value in job.items() if value != "" and found.get(name) != ""}
     others = [
         f"{name}: expected {now} but found {found.get(name)}"

@@ -67,13 +67,15 @@ class Vocabulary:
         if self.pattern is None:
             return [byte + 1 for byte in text.encode(errors="surrogateescape")]
         tokens, end = [], 0
-        for match in re.finditer(self.pattern, text):
-            self._check_gap(text, end, match.start())
-            if match[0] not in self._numbers:
-                raise self._unknown(match[0], match.start())
-            tokens.append(self._numbers[match[0]])
-            end = match.end()
-        self._check_gap(text, end, len(text))
+        for match in (*re.finditer(self.pattern, text), None):
+            start = len(text) if match is None else match.start()
+            if rest := text[end:start].strip():  # only white space is between two words
+                raise self._unknown(rest.split()[0], text.index(rest, end))
+            if match is not None:
+                if match[0] not in self._numbers:
+                    raise self._unknown(match[0], start)
+                tokens.append(self._numbers[match[0]])
+                end = match.end()
         return tokens
 
     def text(self, tokens: npt.NDArray[np.int32]) -> str:
@@ -97,11 +99,6 @@ class Vocabulary:
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {word: number for number, word in enumerate(self.words) if number != PADDING}
-
-    def _check_gap(self, text: str, start: int, end: int) -> None:
-        """Check that only white space is between two words."""
-        if rest := text[start:end].strip():
-            raise self._unknown(rest.split()[0], text.index(rest, start))
 
     def _unknown(self, word: str, position: int) -> InvalidInput:
         known = " ".join(list(self._numbers)[:16])
@@ -291,10 +288,23 @@ class ModelInfo:
             InvalidInput: The model has no vocabulary, or a text holds an unknown word or too many words; `.where`
                 names the text.
         """
-        if not isinstance(texts, str):
-            return self._padded([self._encoded(text, (number,)) for number, text in enumerate(texts)])
-        row: npt.NDArray[np.int32] = self._padded([self._encoded(texts, ())])[0]
-        return row
+        single, sequences = isinstance(texts, str), []
+        for number, text in enumerate([texts] if isinstance(texts, str) else texts):
+            where = Where(self.inputs[0].name, None if single else (number,))
+            prefix = "" if single else f"text {number}: "
+            try:
+                tokens = self._texts().encode(text)
+            except InvalidInput as fault:
+                raise InvalidInput(f"{prefix}{fault}", where=where) from None
+            most = self.grid.maximum if self.grid else len(tokens)
+            if not 1 <= len(tokens) <= most:
+                raise InvalidInput(f"{prefix}expected 1 to {most} words but got {len(tokens)}", where=where)
+            sequences.append(tokens)
+        length = max([self.grid.minimum if self.grid else 1, *map(len, sequences)])
+        batch = np.full((len(sequences), length), PADDING, np.int32)
+        for row, tokens in zip(batch, sequences, strict=True):
+            row[: len(tokens)] = tokens
+        return batch[0] if single else batch
 
     def decode(self, logits: npt.NDArray[Any]) -> Any:
         """Return the labels of a model's output.
@@ -310,31 +320,12 @@ class ModelInfo:
         Raises:
             InvalidInput: The model has no labels, or another number of them.
         """
-        return self._required_vocabulary().decode(np.asarray(logits))
+        return self._texts().decode(np.asarray(logits))
 
-    def _required_vocabulary(self) -> Vocabulary:
+    def _texts(self) -> Vocabulary:
         if self.vocabulary is None:
             raise InvalidInput(f'"{self.name}" takes numbers and no text: it has no vocabulary')
         return self.vocabulary
-
-    def _encoded(self, text: str, index: tuple[int, ...]) -> list[int]:
-        where = Where(self.inputs[0].name, index or None)
-        prefix = f"text {index[0]}: " if index else ""
-        try:
-            tokens = self._required_vocabulary().encode(text)
-        except InvalidInput as fault:
-            raise InvalidInput(f"{prefix}{fault}", where=where) from None
-        most = self.grid.maximum if self.grid else len(tokens)
-        if not 1 <= len(tokens) <= most:
-            raise InvalidInput(f"{prefix}expected 1 to {most} words but got {len(tokens)}", where=where)
-        return tokens
-
-    def _padded(self, sequences: list[list[int]]) -> npt.NDArray[np.int32]:
-        length = max([self.grid.minimum if self.grid else 1, *map(len, sequences)])
-        batch = np.full((len(sequences), length), PADDING, np.int32)
-        for row, tokens in zip(batch, sequences, strict=True):
-            row[: len(tokens)] = tokens
-        return batch
 
 
 @dataclass(frozen=True)
@@ -353,11 +344,7 @@ class Example:
 
 
 def checked_name(name: str) -> str:
-    """Return a model's name, if it can be one: it is the name of a folder.
-
-    Raises:
-        UnknownModel: No model can have that name.
-    """
+    """Return a model's name, if it can be one: it is the name of a folder."""
     if name in {"", ".", ".."} or "/" in name or "\\" in name:
         raise UnknownModel(f'there is no model "{name}"')
     return name
@@ -373,11 +360,7 @@ def readable(what: str) -> Iterator[None]:
 
 
 def model_info(document: Any) -> ModelInfo:
-    """Return the model of the gateway's description (`GET /v1/models/{model}`).
-
-    Raises:
-        InvalidResponse: The document is not such a description.
-    """
+    """Return the model of the gateway's description (`GET /v1/models/{model}`)."""
     with readable("the description of a model"):
         card = document["card"]
         described = signature(card)
@@ -436,26 +419,21 @@ def _tensor(document: Mapping[str, Any]) -> TensorInfo:
         shape=tuple(None if points is None else int(points) for points in sizes),
         dtype=str(document["dtype"]),
         components=tuple(str(name) for name in document.get("components", ())),
-        default=_number(document.get("default")),
+        default=_number(document, "default"),
     )
 
 
 def _parameter(document: Mapping[str, Any]) -> ParameterInfo:
-    texts = {name: str(document[name]) for name in ("name", "units", "meaning")}
-    numbers = {name: _number(document.get(name)) for name in ("default", "minimum", "maximum")}
-    return ParameterInfo(**texts, **numbers)  # type: ignore[arg-type]  # each has the type of its table
+    texts = [str(document[name]) for name in ("name", "units", "meaning")]
+    return ParameterInfo(*texts, *(_number(document, name) for name in ("default", "minimum", "maximum")))  # type: ignore[arg-type]  # in this order
 
 
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+def _number(document: Mapping[str, Any], name: str) -> float | None:
+    return None if document.get(name) is None else float(document[name])
 
 
 def vocabulary(document: Mapping[str, Any]) -> Vocabulary:
-    """Return the vocabulary of a card, or of Triton's configuration.
-
-    Raises:
-        KeyError, TypeError, ValueError: The document is no vocabulary.
-    """
+    """Return the vocabulary of a card, or of Triton's configuration."""
     try:
         pattern = None if document["pattern"] is None else re.compile(document["pattern"]).pattern
     except re.error as error:
@@ -468,15 +446,7 @@ def vocabulary(document: Mapping[str, Any]) -> Vocabulary:
 
 
 def example(document: Any, count: str | None) -> Example:
-    """Return the sample of the gateway's JSON.
-
-    Args:
-        document: The body of the response.
-        count: The header that counts the stored samples, None without it.
-
-    Raises:
-        InvalidResponse: The body holds no sample.
-    """
+    """Return the sample of the gateway's JSON."""
     types = {"i": np.int32, "f": np.float32}
     with readable("the sample of a model"):
         inputs, outputs = (

@@ -91,11 +91,7 @@ class Options:
     partial: bool = False
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: The tolerance is no positive number, or `outside` is none of its values.
-        """
+        """Check the values."""
         if self.tolerance is not None and not 0 < self.tolerance < math.inf:
             raise ValueError(f"tolerance: expected a positive number but got {self.tolerance}")
         if self.outside not in get_args(Outside):
@@ -140,13 +136,7 @@ class Response:
 
 
 def quality_of(numbers: Mapping[str, Numbers], solved_by: set[str], *, single: bool) -> Quality:
-    """Return the quality of a prediction.
-
-    Args:
-        numbers: All numbers `[batch]`, or `[batch, frame]`, by name.
-        solved_by: What computed the pieces.
-        single: Whether the prediction is for a single field.
-    """
+    """Return the quality of a prediction."""
     found: dict[str, Any] = {name: numbers[name] for name in NAMES if name in numbers}
     if NOVELTY in found:
         below = found[NOVELTY] < OUTSIDE
@@ -208,13 +198,7 @@ def frame_columns(info: ModelInfo) -> tuple[TensorInfo, ...]:
 
 
 def columns_of_frame(info: ModelInfo, quality: Quality, batch: tuple[int, ...]) -> dict[str, Any]:
-    """Return the numbers of a frame by name, NaN where one is not known.
-
-    Args:
-        info: The model.
-        quality: What is known about the frame.
-        batch: The shape of each: `(samples,)`, or `()` for a single sample.
-    """
+    """Return the numbers of a frame by name, NaN where one is not known."""
     found = {tensor.name: getattr(quality, tensor.name, None) for tensor in frame_columns(info)}
     return {
         name: np.array(np.broadcast_to(np.nan if value is None else value, batch), np.float32)
@@ -223,11 +207,7 @@ def columns_of_frame(info: ModelInfo, quality: Quality, batch: tuple[int, ...]) 
 
 
 def sentence(numbers: Mapping[str, Any]) -> str:
-    """Return what the numbers say: the range of each, and how many inputs are unlike the training data.
-
-    Args:
-        numbers: Numbers by name, at least one; NaN where one is not known.
-    """
+    """Return what the numbers say: the range of each, and how many inputs are unlike the training data."""
     parts = [f"{name} {span(np.atleast_1d(values))}" for name, values in numbers.items()]
     if NOVELTY in numbers:
         novelty = np.atleast_1d(numbers[NOVELTY])

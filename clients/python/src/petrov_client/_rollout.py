@@ -65,9 +65,6 @@ class Rollout:
 
         A sample that the model has failed on stays NaN; a next request starts it from its last finite state, since no
         other can be sent.
-
-        Raises:
-            InvalidResponse: It has another shape than the state that it follows.
         """
         if self._wanted.partial:
             for array in response.outputs.values():
@@ -142,11 +139,7 @@ class Rollouts:
             self._repeat(number, frame, slices)
 
     def _repeat(self, number: int, frame: Any, slices: Sequence[slice]) -> None:
-        """Go on from a frame that has arrived earlier, as when it arrived.
-
-        Raises:
-            InvalidInput: It is one too many, has another shape, or is not finite where that ends a rollout.
-        """
+        """Go on from a frame that has arrived earlier, as when it arrived."""
         found, single = by_name(frame, self.checked.info), self.checked.single
         outputs = {name: np.asarray(array, "<f4")[None if single else ...] for name, array in found.items()}
         if number > self.total:
@@ -167,11 +160,7 @@ class Rollouts:
         return min(piece.done for piece in self.pieces)
 
     def together(self, parts: Sequence[Response | None]) -> Response:
-        """Return a frame of the whole batch, of those of the pieces; None is one that has been given up.
-
-        Raises:
-            PetrovError: All of them have been: the error of the first one.
-        """
+        """Return a frame of the whole batch, of those of the pieces; None is one that has been given up."""
         known = [part for part in parts if part is not None]
         if not known:
             raise next(piece.fault for piece in self.pieces if piece.fault)
@@ -243,11 +232,7 @@ class Trajectory:
 
 
 def time_axis(info: ModelInfo) -> FramesInfo:
-    """Return the time axis of a model of trajectories.
-
-    Raises:
-        InvalidInput: It is none.
-    """
+    """Return the time axis of a model of trajectories."""
     if info.frames is None:
         raise InvalidInput(f'"{info.name}" computes no trajectories: use predict')
     return info.frames

@@ -203,18 +203,7 @@ class Bulk:
         }
 
     async def run(self, clients: Sequence[AsyncClient], in_flight: int, kept: Kept, advance: Advance) -> int:
-        """Compute all pieces that are not kept, and return their number of fields.
-
-        Args:
-            clients: Those of the gateways.
-            in_flight: Pieces in flight per gateway.
-            kept: Keeps the outputs of the pieces, by their numbers.
-            advance: Called with the number of fields whose outputs are kept.
-
-        Raises:
-            PetrovError: The first fault that is not temporary.
-            OSError, ValueError: As `score`.
-        """
+        """Compute all pieces that are not kept, and return their number of fields."""
         if kept.done:
             self._check(min(kept.done), kept.read(min(kept.done)))
         waiting: asyncio.Queue[int] = asyncio.Queue()
@@ -252,12 +241,7 @@ class Bulk:
         return fields
 
     async def _compute(self, client: AsyncClient, number: int) -> Arrays:
-        """Return the outputs and columns of one piece, requested once: any free gateway repeats it.
-
-        Raises:
-            ValueError: The gateway serves another model than the others.
-            PetrovError: Any.
-        """
+        """Return the outputs and columns of one piece, requested once: any free gateway repeats it."""
         info = self.batch.info
         try:
             if client not in self._verified:
@@ -286,11 +270,7 @@ class Bulk:
         return int(self.pieces[number].stop - self.pieces[number].start)
 
     def _check(self, number: int, arrays: Arrays) -> None:
-        """Check that outputs match a piece, and those of the other pieces in their names and shapes.
-
-        Raises:
-            InvalidResponse: They do not.
-        """
+        """Check that outputs match a piece, and those of the other pieces in their names and shapes."""
         shapes = {name: array.shape[1:] for name, array in arrays.items()}
         self._shapes = self._shapes or shapes
         if missing := [name for name in self._shapes if name not in shapes]:
@@ -328,23 +308,12 @@ def _finished(target: Path, tensors: Sequence[TensorInfo], job: Description) -> 
 def write(
     kept: Kept, pieces: Sequence[slice], tensors: Sequence[TensorInfo], job: Description
 ) -> dict[str, tuple[int, ...]]:
-    """Make the HDF5 file of the pieces, and return the shapes of its datasets; no byte of it depends on the time.
-
-    Args:
-        kept: The outputs of all pieces, by number.
-        pieces: The slices of the batch.
-        tensors: The model's outputs and columns. An older version of a model may report fewer columns than the newest,
-            which is the one that is described.
-        job: The attributes of the file.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Make the HDF5 file of the pieces, and return the shapes of its datasets; no byte of it depends on the time."""
     with kept.finishing() as whole, files.hdf5().File(whole, "w", libver="earliest", track_order=False) as file:
         file.attrs.update(job)
         first, datasets = kept.read(0), {}
         for tensor in tensors:
-            if tensor.name in first:
+            if tensor.name in first:  # an older version may report fewer columns than the newest, which is described
                 shape = (pieces[-1].stop, *first[tensor.name].shape[1:])
                 datasets[tensor.name] = file.create_dataset(tensor.name, shape, "<f4")
                 datasets[tensor.name].attrs.update(files.attributes(tensor))

@@ -6,6 +6,7 @@ HDF5, zarr and `.npy` take the frames themselves. A `.npz` archive and a movie a
 from __future__ import annotations
 
 import math
+import zlib
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
@@ -34,6 +35,8 @@ CHUNK_BYTES = 2**18
 CONTINUED = files.HDF5 | {files.ZARR}
 #: Suffixes of the formats that have a place for what is known about the errors of frames.
 WITH_COLUMNS = files.SEVERAL | {files.ZARR}
+#: The attribute of such a file with the checksum of its outputs.
+CHECKSUM = "outputs_crc32"
 FRAMES_PER_SECOND = 12
 SIDE, DOTS = 4.0, 120  # inches of a picture of a movie, and dots per inch
 
@@ -67,10 +70,6 @@ def write(
         info: The model.
         total: How many frames there are, at least one.
         described: What the frames depend on, for the formats in `CONTINUED`.
-
-    Raises:
-        OSError: The file cannot be written.
-        ValueError: A movie cannot show the outputs.
     """
     with ExitStack() as stack:
         group: Any = None
@@ -93,9 +92,9 @@ def write(
 
         if path.suffix not in WITH_COLUMNS:
             frames = (outputs_of(frame, info) for frame in frames)
-        arrays, spans = _filled(create, frames, info, total)
+        arrays, spans, checksum = _filled(create, frames, info, total)
         if group is not None:
-            group.attrs.update(described or {})
+            group.attrs.update({**(described or {}), CHECKSUM: checksum})
         elif path.suffix == files.MOVIE:
             write_movie(path, arrays, info)
         elif path.suffix == ".npz":
@@ -106,13 +105,15 @@ def write(
 
 def _filled(
     create: Create, frames: Iterable[Mapping[str, Fields]], info: ModelInfo, total: int
-) -> tuple[dict[str, Any], dict[str, Fields]]:
-    """Return arrays that hold all frames, and their spans; memory holds the frames of a chunk."""
+) -> tuple[dict[str, Any], dict[str, Fields], int]:
+    """Return arrays that hold all frames, their spans and a checksum; memory holds the frames of a chunk."""
     arrays, spans = dict[str, Any](), dict[str, Any]()
     waiting: list[Mapping[str, Fields]] = []
+    checksum = 0
     for done, outputs in enumerate(frames, 1):
         most = max(1, min(total, CHUNK_BYTES // max(array.nbytes for array in outputs.values())))
         waiting.append(outputs)
+        checksum = _checksum(outputs, info, checksum)
         for name, array in outputs.items():
             known = np.append(spans.get(name, ()), array[np.isfinite(array)])
             spans[name] = np.array([known.min(), known.max()]) if len(known) else known
@@ -130,16 +131,21 @@ def _filled(
             location = (slice(None),) * axis + (slice(done - len(waiting), done),)
             arrays[tensor.name][location] = np.stack([each[tensor.name] for each in waiting], axis)
         waiting.clear()
-    return arrays, spans
+    return arrays, spans, checksum
+
+
+def _checksum(frame: Mapping[str, Fields], info: ModelInfo, earlier: int) -> int:
+    """Return the checksum of the outputs of a frame and of all before it."""
+    for tensor in info.outputs:
+        earlier = zlib.crc32(np.ascontiguousarray(frame[tensor.name], "<f4").data, earlier)
+    return earlier
 
 
 @contextmanager
 def finished(path: Path, info: ModelInfo) -> Iterator[tuple[Mapping[str, Any], int, Iterator[dict[str, Fields]]]]:
-    """Open a file of one of the formats in `CONTINUED`: what its frames depend on, how many there are, and themselves.
+    """Open a file of one of the formats in `CONTINUED`: what its frames depend on, their number, and they themselves.
 
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It holds no trajectories of the model.
+    That it is damaged, an `OSError`, is known at the latest when all frames have been read.
     """
     with ExitStack() as stack:
         if path.suffix in files.HDF5:
@@ -154,15 +160,24 @@ def finished(path: Path, info: ModelInfo) -> Iterator[tuple[Mapping[str, Any], i
             elif tensor in info.outputs:
                 raise ValueError(f'expected trajectories "{tensor.name}" in {path} but found none')
         count = min(int(array.shape[axis]) for array, axis in arrays.values())
+        attributes = dict(file.attrs)
 
         def frames() -> Iterator[dict[str, Fields]]:
+            fault, checksum = f"{path} is damaged: compute it again without --resume", 0
             for number in range(count):
-                yield {
-                    name: np.asarray(array[(slice(None),) * axis + (number,)], np.float32)
-                    for name, (array, axis) in arrays.items()
-                }
+                try:
+                    frame = {
+                        name: np.asarray(array[(slice(None),) * axis + (number,)], np.float32)
+                        for name, (array, axis) in arrays.items()
+                    }
+                except (RuntimeError, ValueError) as error:  # of the library that decompresses
+                    raise OSError(fault) from error
+                checksum = _checksum(frame, info, checksum)
+                yield frame
+            if attributes.get(CHECKSUM, checksum) != checksum:  # files of earlier versions have none
+                raise OSError(fault)
 
-        yield dict(file.attrs), count, frames()
+        yield attributes, count, frames()
 
 
 def outputs_of(frame: Mapping[str, Fields], info: ModelInfo) -> dict[str, Fields]:
@@ -185,11 +200,7 @@ def _axis(info: ModelInfo, tensor: TensorInfo, rank: int) -> int:
 
 
 def check_frame(path: Path, outputs: Mapping[str, Fields], info: ModelInfo) -> None:
-    """Check that a file can show frames like this one.
-
-    Raises:
-        ValueError: It is a movie, and there are several samples or three axes.
-    """
+    """Check that a file can show frames like this one."""
     if path.suffix == files.MOVIE:
         frames = {
             tensor.name: np.expand_dims(outputs[tensor.name], _axis(info, tensor, outputs[tensor.name].ndim))
@@ -199,11 +210,7 @@ def check_frame(path: Path, outputs: Mapping[str, Fields], info: ModelInfo) -> N
 
 
 def _channels(outputs: Mapping[str, Fields], info: ModelInfo) -> dict[str, Fields]:
-    """Return scalar fields `[frame, *grid]` by title.
-
-    Raises:
-        ValueError: There are several samples, or three axes.
-    """
+    """Return scalar fields `[frame, *grid]` by title."""
     axes = len(info.grid.axes) if info.grid else 0
     found: dict[str, Fields] = {}
     for tensor in info.outputs:
@@ -223,15 +230,6 @@ def write_movie(path: Path, outputs: Mapping[str, Fields], info: ModelInfo) -> N
     """Write the trajectories of one sample as a picture per frame, with one scale for all frames.
 
     A vector field is one picture per component. Movies need the extra `[movie]`.
-
-    Args:
-        path: The file.
-        outputs: `[frame, (component), *grid]` or `[1, frame, (component), *grid]` by name.
-        info: The model, of one or two axes.
-
-    Raises:
-        ValueError: There are several samples, or three axes.
-        OSError: The file cannot be written.
     """
     import imageio_ffmpeg  # noqa: PLC0415  optional
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  optional, half a second

@@ -59,11 +59,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 
 
 def numbers_of(options: list[str] | None) -> dict[str, float]:
-    """Return the parameters of the command line by name.
-
-    Raises:
-        BadParameter: One is not NAME=NUMBER.
-    """
+    """Return the parameters of the command line by name."""
     numbers = {}
     for option in options or ():
         name, _, number = option.partition("=")
@@ -85,11 +81,7 @@ def connected(url: str, timeout: float) -> SyncPredictor:
 
 
 def connected_over_http(url: str, timeout: float, command: str) -> Client:
-    """Return a client of the gateway's HTTP port, the only one that has samples and solvers.
-
-    Raises:
-        BadParameter: The address is that of the gRPC port.
-    """
+    """Return a client of the gateway's HTTP port, the only one that has samples and solvers."""
     if url.startswith("grpc://"):
         raise typer.BadParameter(f"{command} needs the gateway's HTTP address", param_hint="--url")
     return Client(url, os.environ.get("PETROV_API_KEY"), timeout)
@@ -113,11 +105,7 @@ def checked_files(
 
 
 def check_exists(source: Path) -> None:
-    """Check that an input file is there.
-
-    Raises:
-        BadParameter: It is not.
-    """
+    """Check that an input file is there."""
     if not source.is_file():
         raise typer.BadParameter(f"File '{source}' does not exist.", param_hint="IN")
 

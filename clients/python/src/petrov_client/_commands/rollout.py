@@ -184,8 +184,12 @@ def _copied(kept: Kept, target: Path, info: ModelInfo, total: int) -> bool:
         if count >= total:
             typer.echo(f"{target} has {count} frames already")
             return False
-        for number, frame in enumerate(frames):
-            kept.add(number, frame)
+        try:
+            for number, frame in enumerate(frames):
+                kept.add(number, frame)
+        except OSError:
+            kept.remove()
+            raise
     return True
 
 

@@ -35,19 +35,7 @@ Row = tuple[str, ...]
 def predict(
     client: SyncPredictor, model: str, source: str, target: Path | None, version: int | None, progress: Progress
 ) -> None:
-    """Print or write the labels of texts; all of them are checked before the first request.
-
-    Args:
-        client: The client.
-        model: The model's name.
-        source: A text, a file with a text per line, or `-` for the lines of standard input.
-        target: The CSV file, `-` for standard output; None for a sentence of one text, or a table of several.
-        version: A version of the model; the newest if None.
-        progress: True for a progress bar, or a function of (texts done, texts in all).
-
-    Raises:
-        InvalidInput: A text does not fit the vocabulary; the message names its line.
-    """
+    """Print or write the labels of texts; all of them are checked before the first request."""
     if source == STANDARD:
         texts = _lines(sys.stdin)
     elif os.path.isfile(source):  # noqa: PTH113 - Path.is_file fails for a text that is too long to be a name
