@@ -1,8 +1,8 @@
 """The classical solvers of `physics` as a backend of the gateway: sampled inputs, and reference solutions.
 
-They use the gateway's own processor, so they are bounded: one worker thread solves, at most `MAX_WAITING` requests wait
-for it, and one request holds no more points than the model's largest grid. Solvers that take seconds have a worker of
-their own, so that no example waits for an inversion.
+They use the gateway's own processor, so they are bounded: each purpose has one thread, at most `MAX_WAITING` requests
+wait for it, and one request holds no more points than the model's largest grid. A solve that is not waited for any
+more ends at its next call of a Python function, so that a client that has left keeps no thread busy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -29,11 +29,18 @@ if TYPE_CHECKING:
     from physics.registry import Classical
     from serving.catalogue.card import Card
 
-    Sample = tuple[NDArray[np.float32], dict[str, NDArray[np.float32]]]
+    Batches = Mapping[str, NDArray[np.float32]]
+    Solutions = tuple[dict[str, NDArray[np.float32]], NDArray[np.float32]]
 
+Result = TypeVar("Result")
+Purpose = Literal["example", "reference", "tolerance", "shadow"]
 MAX_WAITING = 8
-NICENESS = 19  # the lowest priority
+NICENESS = 19  # the lowest priority, of what no request waits for
 RETRY_SECONDS = 2  # a solve on the largest grid takes about half a second
+
+
+class AbandonedError(BaseException):
+    """Ends a solve that is not waited for any more; no solver may take it for a fault of its own."""
 
 
 class Worker:
@@ -46,25 +53,46 @@ class Worker:
     def __init__(self, niceness: int = 0) -> None:
         self._thread = ThreadPoolExecutor(1, "classical", _lower, (niceness,))
         self._waiting = 0
+        self._closed = threading.Event()
 
     def close(self) -> None:
-        """Drop what waits; what runs is finished."""
-        self._thread.shutdown(cancel_futures=True)
+        """End what waits and what runs, without waiting for it."""
+        self._closed.set()
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def run(self, function: Callable[..., NDArray[Any]], *args: Any) -> NDArray[Any]:
-        """Call a function in the thread.
+    async def run(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Call a function in the thread; it ends early when the caller is cancelled.
 
         Raises:
             Problem: overloaded: Too many requests wait.
+            Problem: unavailable: The worker has been closed meanwhile.
         """
         if self._waiting >= MAX_WAITING:
             raise Problem(
                 "overloaded", f"{self._waiting} requests wait for the classical solver", retry_after=RETRY_SECONDS
             )
+        abandoned = threading.Event()
+
+        def check(*_: object) -> None:
+            if abandoned.is_set() or self._closed.is_set():
+                raise AbandonedError
+
+        def work() -> Result:
+            # Solvers iterate in Python, so that every iteration passes here; they need not know of it.
+            before = sys.getprofile()
+            sys.setprofile(check)
+            try:
+                return function(*args)
+            finally:
+                sys.setprofile(before)
+
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except AbandonedError:
+            raise Problem("unavailable", "the service is shutting down") from None
         finally:
+            abandoned.set()
             self._waiting -= 1
 
 
@@ -72,11 +100,13 @@ class ClassicalSolvers:
     """Predicts with the equations instead of a model."""
 
     def __init__(self) -> None:
-        self._quick, self._slow, self._background = Worker(), Worker(), Worker(NICENESS)
+        # Solvers that take seconds have a thread of their own, so that no other reference waits for an inversion.
+        names = ("example", "reference", "tolerance", "slow")
+        self._workers = {name: Worker() for name in names} | {"shadow": Worker(NICENESS)}
 
     def close(self) -> None:
-        """Drop what waits; what runs is finished."""
-        for worker in (self._quick, self._slow, self._background):
+        """End what waits and what runs, without waiting for it."""
+        for worker in self._workers.values():
             worker.close()
 
     @staticmethod
@@ -117,22 +147,20 @@ class ClassicalSolvers:
                 "invalid-parameter",
                 f"grid is {points}; the model takes {card.grid.minimum} to {card.grid.maximum} points",
             )
-        field = await self._quick.run(sampler, points, seed)
+        field = await self._workers["example"].run(sampler, points, seed)
         return {card.inputs[0].name: field.astype(np.float32)}
 
-    async def predict(
-        self, card: Card, inputs: Mapping[str, NDArray[np.float32]], deadline: float, request_id: str
-    ) -> dict[str, NDArray[np.float32]]:
-        """Solve for every sample of a batch, with the signature of `Dispatcher.predict`.
+    async def solve(self, card: Card, inputs: Batches, purpose: Purpose) -> Solutions:
+        """Solve for every sample of a batch.
 
         Args:
             card: The model's card.
             inputs: Batches [B, *grid] by input name; of trajectories, the shape of `frame` says how many.
-            deadline: Unused; the caller keeps it.
-            request_id: Unused.
+            purpose: What it is for: one purpose does not wait for another.
 
         Returns:
-            Batches [B, *grid], of trajectories [B, frame, *grid], by output name.
+            Batches [B, *grid], of trajectories [B, frame, *grid], by output name; and their error bounds [B], NaN where
+            the problem has none.
 
         Raises:
             Problem: no-reference: The problem has no classical solver.
@@ -140,22 +168,12 @@ class ClassicalSolvers:
             Problem: unsolvable: The solver does not accept the input, or does not converge.
             Problem: overloaded: Too many requests wait.
         """
-        del deadline, request_id
         if not self.knows(card):
             raise Problem(
                 "no-reference",
                 f"{_what(card)} has no classical solver; there are solvers for"
                 f" {', '.join(sorted(registry.problems()))}",
             )
-        return await self._solve(card, inputs, self._slow if registry.problem(card.problem).slow else self._quick)
-
-    async def verify(self, card: Card, inputs: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-        """Solve as `predict` does, in a thread of the lowest priority."""
-        return await self._solve(card, inputs, self._background)
-
-    async def _solve(
-        self, card: Card, inputs: Mapping[str, NDArray[np.float32]], worker: Worker
-    ) -> dict[str, NDArray[np.float32]]:
         problem, batch = registry.problem(card.problem), inputs[card.inputs[0].name]
         largest = problem.largest or card.grid.maximum ** len(card.grid.axes)
         time: dict[str, Any] = {}
@@ -167,32 +185,26 @@ class ClassicalSolvers:
                 "body-too-large",
                 f"{math.prod(batch.shape)} points{every}; the classical solver takes at most {largest} in one call",
             )
+        worker = self._workers["slow" if problem.slow and purpose != "shadow" else purpose]
         try:
-            fields = await worker.run(_solve_each, problem, _samples(card, inputs), card.outputs[0].points, time)
+            fields, bounds = await worker.run(_solve, problem, card, inputs, time)
         except (ArithmeticError, ValueError) as error:
             raise Problem("unsolvable", f"the classical solver failed: {error}") from error
-        return {card.outputs[0].name: fields}
+        return {card.outputs[0].name: fields}, bounds
 
-    async def bounds(
-        self, card: Card, inputs: Mapping[str, NDArray[np.float32]], outputs: Mapping[str, NDArray[np.float32]]
-    ) -> NDArray[np.float32]:
-        """Return the error bounds of solutions.
 
-        Args:
-            card: The model's card.
-            inputs: Batches by input name.
-            outputs: The solutions [B, *grid] by output name.
-
-        Returns:
-            The bounds [B]; NaN where the problem has none.
-
-        Raises:
-            Problem: overloaded: Too many requests wait.
-        """
-        fields, bound = outputs[card.outputs[0].name], registry.problem(card.problem).bound
-        if bound is None:
-            return np.full(len(fields), np.nan, np.float32)
-        return await self._quick.run(_bound_each, bound, _samples(card, inputs), fields)
+def _solve(
+    problem: Classical, card: Card, inputs: Batches, time: Mapping[str, Any]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the solution of every sample, and its error bound."""
+    lead, *others = card.names
+    fields: list[NDArray[np.float32]] = []
+    bounds: list[float] = []
+    for index, field in enumerate(inputs[lead]):
+        about = {name: inputs[name][index] for name in others}
+        fields.append(problem.solve(field, card.outputs[0].points, **about, **time).astype(np.float32))
+        bounds.append(np.nan if problem.bound is None else problem.bound(field, fields[-1], **about))
+    return np.stack(fields), np.array(bounds, np.float32)
 
 
 def _lower(niceness: int) -> None:
@@ -205,22 +217,3 @@ def _what(card: Card) -> str:
     if card.product is None:
         return f'the problem "{card.problem}"'
     return f'the {"refinement" if card.product.kind == "refined" else "derivative"} "{card.model}"'
-
-
-def _samples(card: Card, inputs: Mapping[str, NDArray[np.float32]]) -> list[Sample]:
-    """Return each sample's first input, and its other inputs and parameters by name."""
-    lead, *others = card.names
-    return [(field, {name: inputs[name][index] for name in others}) for index, field in enumerate(inputs[lead])]
-
-
-def _solve_each(
-    problem: Classical, samples: list[Sample], points: tuple[int, ...] | None, time: Mapping[str, Any]
-) -> NDArray[np.float32]:
-    return np.stack([problem.solve(field, points, **others, **time) for field, others in samples]).astype(np.float32)
-
-
-def _bound_each(
-    bound: Callable[..., float], samples: list[Sample], outputs: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    found = [bound(field, output, **others) for (field, others), output in zip(samples, outputs, strict=True)]
-    return np.array(found, np.float32)

@@ -213,8 +213,8 @@ class Predictor:
         card, policy, arrays, single = request.card, request.policy, inputs.arrays, inputs.single
         every = np.ones(inputs.samples, np.bool_)
         if request.reference:
-            outputs = await self._classical.predict(card, arrays, request.deadline, request.id)
-            return outputs, Quality({}, every).bounded(await self._classical.bounds(card, arrays, outputs))
+            outputs, bounds = await self._classical.solve(card, arrays, "reference")
+            return outputs, Quality({}, every).bounded(bounds)
         if policy.bypasses(card):
             return await self._solved(request, inputs, every, {}, Quality({}, ~every))
         results = await self._runner.infer(card, arrays, request.deadline, request.id)
@@ -264,8 +264,9 @@ class Predictor:
         bounds: list[NDArray[np.float32]] = []
         for index in np.flatnonzero(mask):
             one = {name: array[index : index + 1] for name, array in inputs.arrays.items()}
-            solutions.append(await self._classical.predict(card, one, request.deadline, request.id))
-            bounds.append(await self._classical.bounds(card, one, solutions[-1]))
+            solution, bound = await self._classical.solve(card, one, "tolerance")
+            solutions.append(solution)
+            bounds.append(bound)
             known = Quality({}, np.ones(1, np.bool_)).bounded(bounds[-1])
             request.policy.require(card, known, single=inputs.single, first=int(index))
         joined = {name: np.concatenate([each[name] for each in solutions]) for name in solutions[0]}
@@ -285,10 +286,11 @@ class Predictor:
 
         async def verify() -> None:
             try:
-                solution = (await self._classical.verify(card, one))[name][0].astype(np.float64)
+                solutions, _ = await self._classical.solve(card, one, "shadow")
             except Problem as problem:
                 logger.debug("%s is not verified: %s", card.model, problem.detail)
                 return
+            solution = solutions[name][0].astype(np.float64)
             size = max(float(np.linalg.norm(solution)), np.finfo(float).tiny)
             error = float(np.linalg.norm(output - solution)) / size
             if math.isfinite(error):  # one that is not would make every later sum so

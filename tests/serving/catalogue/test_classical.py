@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from physics.numerics.norms import relative_l2
 from serving.catalogue.card import Card
-from serving.classical import ClassicalSolvers
+from serving.classical import ClassicalSolvers, Worker
 from tests.refusals import refused
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ def card() -> Card:
 
 async def test_burgers_is_solved_also_where_an_integration_overflows(solvers: ClassicalSolvers, card: Card) -> None:
     initial = np.stack([burgers.example(512, 1), 1000 * burgers.example(512, 2)]).astype(np.float32)
-    found = await solvers.predict(card, {"initial": initial}, 0, "")
+    found, _ = await solvers.solve(card, {"initial": initial}, "reference")
     assert np.isfinite(found["final"]).all()
     assert relative_l2(found["final"][:1], burgers.solve(initial[:1]))[0] < 1e-6
 
@@ -79,17 +82,17 @@ async def test_trajectories_are_solved_with_the_step_of_the_card(
     initial = (wave if len(axes) == 1 else wave + wave[:, None])[None].repeat(2, 0)
     numbers = np.array([20.0, 30.0] if number == "length" else [1e-3, 1e-2], np.float32)
     inputs = {"initial": initial, number: numbers, "frame": np.zeros((2, 3), np.int32)}
-    found = await solvers.predict(card, inputs, 0, "")
+    found, _ = await solvers.solve(card, inputs, "reference")
     module = {"kuramoto_sivashinsky": kuramoto_sivashinsky, "navier_stokes": navier_stokes}[problem]
     np.testing.assert_allclose(found["u"], module.solve(initial, 3, 0.5, numbers), rtol=1e-5, atol=1e-6)
     with refused("body-too-large", match="in each of 9000 frames"):
-        await solvers.predict(card, {**inputs, "frame": np.zeros((2, 9000), np.int32)}, 0, "")
+        await solvers.solve(card, {**inputs, "frame": np.zeros((2, 9000), np.int32)}, "reference")
 
 
 async def test_what_the_solver_does_not_solve_is_refused_with_the_reason(solvers: ClassicalSolvers, card: Card) -> None:
     initial = 1e6 * burgers.example(512, 7)[None].astype(np.float32)
     with refused("unsolvable", match="the classical solver failed: 2048 points do not resolve the solution") as caught:
-        await solvers.predict(card, {"initial": initial}, 0, "")
+        await solvers.solve(card, {"initial": initial}, "reference")
     assert (caught.value.status, caught.value.kind) == (422, "unsolvable")
 
 
@@ -98,4 +101,52 @@ async def test_the_solver_of_a_derivative_is_not_that_of_its_problem(solvers: Cl
         card.model_dump() | {"model": "burgers_vjp", "product": {"of": "burgers", "kind": "vjp"}}
     )
     with refused("no-reference", match=r'^the derivative "burgers_vjp" has no classical solver; there are solvers for'):
-        await solvers.predict(product, {"initial": np.ones((1, 64), np.float32)}, 0, "")
+        await solvers.solve(product, {"initial": np.ones((1, 64), np.float32)}, "reference")
+
+
+class Endless:
+    """A function that iterates until it is ended from outside."""
+
+    def __init__(self) -> None:
+        self.began, self.ended = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.began.set()
+        try:
+            while True:
+                time.sleep(0.001)
+        finally:
+            self.ended.set()
+
+
+async def test_a_solve_whose_client_has_left_ends_and_frees_its_thread() -> None:
+    worker, endless = Worker(), Endless()
+    solving = asyncio.create_task(worker.run(endless))
+    await asyncio.to_thread(endless.began.wait, 10)
+    solving.cancel()
+    assert await asyncio.to_thread(endless.ended.wait, 10)
+    assert await asyncio.wait_for(worker.run(abs, -1), 10) == 1
+    worker.close()
+
+
+async def test_closing_ends_a_solve_and_does_not_wait_for_it() -> None:
+    worker, endless = Worker(), Endless()
+    solving = asyncio.create_task(worker.run(endless))
+    await asyncio.to_thread(endless.began.wait, 10)
+    worker.close()
+    with refused("unavailable", match="shutting down"):
+        await asyncio.wait_for(solving, 10)
+    assert endless.ended.is_set()
+
+
+async def test_one_purpose_does_not_wait_for_another(
+    solvers: ClassicalSolvers, card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless, inputs = Endless(), {"initial": burgers.example(512, 1)[None].astype(np.float32)}
+    with monkeypatch.context() as patched:
+        patched.setattr("serving.classical._solve", lambda *_: endless())
+        waiting = asyncio.create_task(solvers.solve(card, inputs, "reference"))
+        await asyncio.to_thread(endless.began.wait, 10)
+    await asyncio.wait_for(solvers.example(card, 512, 1), 30)
+    await asyncio.wait_for(solvers.solve(card, inputs, "tolerance"), 30)
+    waiting.cancel()
