@@ -31,6 +31,9 @@ class LingeringTransport(asyncio.Transport):
     Args:
         transport: The event loop's transport.
         sending: Whether the client may be in the middle of a request.
+
+    Attributes:
+        lingers: Whether what arrives is dropped.
     """
 
     def __init__(self, transport: asyncio.Transport, sending: Callable[[], bool]) -> None:
@@ -39,11 +42,7 @@ class LingeringTransport(asyncio.Transport):
         self._sending = sending
         self._dropped = 0
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def lingers(self) -> bool:
-        """Whether what arrives is dropped."""
-        return self._timer is not None
+        self.lingers = False
 
     def drop(self, count: int) -> None:
         """Count bytes that arrived while it lingers; end it after too many."""
@@ -57,6 +56,7 @@ class LingeringTransport(asyncio.Transport):
         if not self._sending():
             self.finish()
             return
+        self.lingers = True
         self._wait(LINGER_SECONDS)
         self._transport.resume_reading()
         self._transport.write_eof()

@@ -198,7 +198,8 @@ class Predictor:
     async def _parse(self, request: Prediction, exchange: Exchange[Any], frame_bytes: int) -> Inputs:
         """Return the inputs of a body, decoded, checked against the card and paid for."""
         start, card = time.perf_counter(), request.card
-        request.policy.check(card, solver=self._classical.solves(card))
+        if request.policy is not ANY:
+            request.policy.check(card, solver=self._classical.solves(card))
         inputs, cost = await offload(exchange.size, parse, request, exchange, self._max_bytes, frame_bytes)
         self._metrics.parsed(card.model, inputs.grid, time.perf_counter() - start)
         request.caller.spend(inputs.samples, cost)
@@ -453,10 +454,11 @@ def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_by
     arrays, single = checks.batch(exchange.read(card.names, max_bytes, card.optional), card)
     grid = card.grid_of(arrays)
     cost = math.ceil(math.prod(grid) / card.grid.most_points) or 1
-    frames = request.policy.asking(exchange.frames).asking(checks.sent_frames(arrays, card)).count(card)
-    if frames is not None:
-        arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
-        cost *= frames
+    if card.frames is not None or exchange.frames is not None:
+        policy = request.policy.asking(exchange.frames).asking(checks.sent_frames(arrays, card))
+        if (frames := policy.count(card)) is not None:
+            arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
+            cost *= frames
     if request.reference or request.policy.bypasses(card):
         cost *= SOLVER_COST
     return Inputs(arrays, single, checks.grid_label(grid, card)), cost

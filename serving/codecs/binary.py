@@ -62,7 +62,7 @@ def view(
         Problem: unreadable-body: The shape takes more or fewer bytes than there are.
         Problem: body-too-large: The array is small in its own type and too large as float32.
     """
-    if len(shape) > MAX_RANK:
+    if len(shape) > MAX_RANK:  # before the sizes are multiplied
         raise _no_field(shape, name)
     values = math.prod(shape)  # negative sizes do not fit the bytes, or are refused with the shape
     if values * dtype.itemsize != len(data):
@@ -157,7 +157,8 @@ def read_npy(body: bytes | bytearray, name: str, max_bytes: int) -> NDArray[Any]
         Problem: wrong-shape: There are more axes than any field has, or sizes that no array has.
         Problem: body-too-large: The array is small in its own type and too large as float32.
     """
-    start = _start_of_data(body)
+    start = 10 if body[6:7] == b"\x01" else _NPY_PREFIX
+    start += min(int.from_bytes(body[8:start], "little"), NPY_MAX_HEADER)
     shape, fortran, dtype = _npy_header(bytes(body[:start]), name)
     if dtype.str[1:] not in _NUMBERS:
         kind = _REFUSED_KINDS.get(dtype.kind, "floating-point numbers of a size that is not portable")
@@ -174,12 +175,6 @@ def write_npy(array: NDArray[Any]) -> bytes:
     return b"".join((_written_npy_header(array.shape, array.dtype.str), array.reshape(-1).data))
 
 
-def _start_of_data(body: bytes | bytearray) -> int:
-    """Return the offset that the header claims for the data, at most that of the longest header."""
-    start = 10 if body[6:7] == b"\x01" else _NPY_PREFIX
-    return start + min(int.from_bytes(body[8:start], "little"), NPY_MAX_HEADER)
-
-
 @lru_cache(maxsize=256)  # the requests of one client differ in their values alone; parsing takes 30 microseconds
 def _npy_header(text: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Return shape, memory order and dtype of the array."""
@@ -194,9 +189,9 @@ def _npy_header(text: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype
         parse = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
         return parse(file, NPY_MAX_HEADER)
     except (*_MALFORMED, *_EXHAUSTED) as error:
-        raise Problem(
-            "unreadable-body", f"{name}: not an .npy file of at most {NPY_MAX_HEADER} header bytes: {_short(error)}"
-        ) from error
+        reason = str(error).partition("\n")[0][:160]
+        detail = f"{name}: not an .npy file of at most {NPY_MAX_HEADER} header bytes: {reason}"
+        raise Problem("unreadable-body", detail) from error
 
 
 @lru_cache(maxsize=256)
@@ -205,10 +200,6 @@ def _written_npy_header(shape: tuple[int, ...], descr: str) -> bytes:
     header = io.BytesIO()
     npy_format.write_array_header_1_0(header, {"shape": shape, "fortran_order": False, "descr": descr})
     return header.getvalue()
-
-
-def _short(error: BaseException) -> str:
-    return str(error).partition("\n")[0][:160]
 
 
 SAFETENSORS = "application/vnd.safetensors"

@@ -6,7 +6,7 @@ inputs. Outputs in JSON are encoded as the inputs were, in nested lists or in ba
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -35,7 +35,8 @@ def request_type(headers: Headers) -> str:
     Raises:
         Problem: unsupported-media-type: The media type is none of `MEDIA_TYPES`, or the body is compressed.
     """
-    check_uncompressed(headers)
+    if "content-encoding" in headers:
+        check_uncompressed(headers)
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in MEDIA_TYPES:
         raise Problem(
@@ -68,7 +69,14 @@ def response_type(headers: Headers, default: str) -> str:
     accept = headers.get("accept", "*/*")
     if accept in {"*/*", default}:
         return default
-    weights = dict(_weight(part) for part in accept.split(",")[:32])
+    weights: dict[str, float] = {}
+    for part in accept.split(",")[:32]:
+        media_range, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        texts = [parameter[2:] for parameter in parameters if parameter.startswith("q=")] or ["1"]
+        try:
+            weights[media_range] = float(texts[0])
+        except ValueError:
+            weights[media_range] = 0.0
     order = [default, *(known for known in MEDIA_TYPES if known != default)]
     quality = {known: weights.get(known, weights.get("application/*", weights.get("*/*", 0.0))) for known in order}
     best = max(order, key=lambda known: quality[known])
@@ -82,26 +90,7 @@ def part_type(headers: Headers, default: str) -> str:
     return default if headers.get("accept", "").strip().lower() == MULTIPART else response_type(headers, default)
 
 
-def _weight(part: str) -> tuple[str, float]:
-    """Return a media range of `Accept` and its q, which is 1 by default."""
-    media_range, *parameters = (piece.strip().lower() for piece in part.split(";"))
-    texts = [parameter[2:] for parameter in parameters if parameter.startswith("q=")]
-    try:
-        return media_range, float(texts[0]) if texts else 1.0
-    except ValueError:
-        return media_range, 0.0
-
-
-_SEVERAL = (json_arrays.MEDIA_TYPE, binary.SAFETENSORS)  # formats that hold more than one array
-
-
-@dataclass(frozen=True)
-class Coding:
-    """How a body is written: its media type and, within JSON, whether arrays are base64, and the frames it asks for."""
-
-    media_type: str
-    base64: bool = False
-    frames: int | None = None
+_SEVERAL = f"{json_arrays.MEDIA_TYPE} or {binary.SAFETENSORS}"  # formats that hold more than one array
 
 
 @dataclass(frozen=True)
@@ -119,86 +108,72 @@ class Body:
         content: The request's body.
         request_type: Its media type.
         response_type: The media type of the response.
+
+    Attributes:
+        base64: Whether arrays in JSON are base64, as they are in the request.
+        frames: How many frames of a trajectory the body asks for, if it says so.
     """
 
-    def __init__(self, content: bytearray, request_type: str, response_type: str) -> None:
-        self.size = len(content)
-        self._content = content
-        self._request_type = request_type
-        self._coding = Coding(response_type)
+    def __init__(self, content: bytes | bytearray, request_type: str, response_type: str) -> None:
+        self.size, self._content = len(content), content
+        self._request_type, self._response_type = request_type, response_type
+        self.base64 = False
         self.frames: int | None = None
 
     def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-        """Return the arrays of the body; see the function `read`."""
-        found, coding = read(self._content, self._request_type, names, max_bytes, optional)
-        self._coding, self.frames = replace(self._coding, base64=coding.base64), coding.frames
-        return found
+        """Return the arrays of the body by the names of the model's inputs.
+
+        Args:
+            names: Inputs and parameters of the model; an .npy body holds the only one that is required.
+            max_bytes: The most bytes that one array may take as float32.
+            optional: The names that a body may leave out.
+
+        Raises:
+            Problem: unreadable-body: The body is not what its media type says.
+            Problem: unsupported-media-type: One .npy file cannot hold the inputs of the model.
+            Problem: wrong-input, wrong-dtype or wrong-shape: The body does not hold the inputs of the model.
+            Problem: body-too-large: An array would be too large as float32.
+        """
+        if self._request_type == json_arrays.MEDIA_TYPE:
+            found = json_arrays.read(self._content, names, max_bytes, optional)
+            self.base64, self.frames = found.base64, found.frames
+            return found.arrays
+        if self._request_type == binary.SAFETENSORS:
+            arrays = binary.read_safetensors(self._content, max_bytes)
+            check_names(arrays, names, optional)
+            return arrays
+        required = [name for name in names if name not in optional] or list(names)
+        if len(required) != 1:
+            raise Problem(
+                "unsupported-media-type",
+                f"the model takes {', '.join(required)}: one .npy file cannot hold them, send {_SEVERAL}",
+            )
+        return {required[0]: binary.read_npy(self._content, required[0], max_bytes)}
 
     def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Written:
-        """Return the response; see the function `write`."""
+        """Return the response.
+
+        Raises:
+            Problem: not-acceptable: The model has several outputs, which one .npy file cannot hold.
+        """
         headers = origin(model, version) | (quality.headers() if quality.known else {})
-        return Written(write(model, version, outputs, self._coding, quality), headers)
+        if self._response_type == json_arrays.MEDIA_TYPE:
+            members: dict[str, dict[str, Any]] = {}  # `gradients.source` is the member `source` of `gradients`
+            for path, array in outputs.items():
+                role, _, name = path.rpartition(".")
+                value = json_arrays.encode(array) if self.base64 else array if array.ndim else float(array)
+                members.setdefault(role or "outputs", {})[name] = value
+            known = {"quality": quality.document()} if quality.known else {}
+            return Written(_json({"model": model, "version": version, **members, **known}), headers)
+        if self._response_type == binary.SAFETENSORS:
+            about = {"model": model, "version": str(version), "solved_by": quality.solved_by}
+            return Written(binary.write_safetensors({**outputs, **quality.lists}, about), headers)
+        return Written(_only_npy(outputs, "outputs"), headers)
 
 
 def origin(model: str, version: int) -> dict[str, str]:
     """Return headers that say which model and version responded, for bodies that have no room for it."""
     return {"Petrov-Model": model, "Petrov-Version": str(version)}
-
-
-def read(
-    body: bytes | bytearray,
-    media_type: str,
-    names: Sequence[str],
-    max_bytes: int,
-    optional: Collection[str] = (),
-) -> tuple[dict[str, NDArray[Any]], Coding]:
-    """Return the arrays of a body by the names of the model's inputs, and how they were encoded.
-
-    Args:
-        body: The whole body.
-        media_type: One of `negotiation.MEDIA_TYPES`.
-        names: Inputs and parameters of the model; an .npy body holds the only one that is required.
-        max_bytes: The most bytes that one array may take as float32.
-        optional: The names that a body may leave out.
-
-    Raises:
-        Problem: unreadable-body: The body is not what its media type says.
-        Problem: wrong-input, wrong-dtype or wrong-shape: The body does not hold the inputs of the model.
-        Problem: body-too-large: An array would be too large as float32.
-    """
-    if media_type == json_arrays.MEDIA_TYPE:
-        found = json_arrays.read(body, names, max_bytes, optional)
-        return found.arrays, Coding(media_type, found.base64, found.frames)
-    if media_type == binary.SAFETENSORS:
-        arrays = binary.read_safetensors(body, max_bytes)
-        check_names(arrays, names, optional)
-        return arrays, Coding(media_type)
-    name = _only_name(names, optional)
-    return {name: binary.read_npy(body, name, max_bytes)}, Coding(media_type)
-
-
-def write(
-    model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], coding: Coding, quality: Quality
-) -> bytes:
-    """Return the body of a response.
-
-    Args:
-        model: Name of the model.
-        version: Its version.
-        outputs: Arrays by output name.
-        coding: How to write them.
-        quality: What is known about them; .npy has no room for it.
-
-    Raises:
-        Problem: not-acceptable: The model has several outputs, which one .npy file cannot hold.
-    """
-    if coding.media_type == json_arrays.MEDIA_TYPE:
-        known = {"quality": quality.document()} if quality.known else {}
-        return _json({"model": model, "version": version, **_members(outputs, coding), **known})
-    if coding.media_type == binary.SAFETENSORS:
-        about = {"model": model, "version": str(version), "solved_by": quality.solved_by}
-        return binary.write_safetensors({**outputs, **quality.lists}, about)
-    return _only_npy(outputs, "outputs")
 
 
 def write_example(
@@ -209,7 +184,7 @@ def write_example(
     Args:
         inputs: Arrays by input name.
         outputs: Arrays by output name, where the truth is known.
-        media_type: One of `negotiation.MEDIA_TYPES`.
+        media_type: One of `MEDIA_TYPES`.
 
     Raises:
         Problem: not-acceptable: The model has several inputs, which one .npy file cannot hold.
@@ -221,38 +196,14 @@ def write_example(
     return _only_npy(inputs, "inputs")
 
 
-def _only_name(names: Sequence[str], optional: Collection[str]) -> str:
-    """Return the name of the array in an .npy body: the only one that is required, or the only one at all."""
-    required = [name for name in names if name not in optional] or list(names)
-    if len(required) != 1:
-        raise Problem(
-            "unsupported-media-type",
-            f"the model takes {', '.join(required)}: one .npy file cannot hold them, send {' or '.join(_SEVERAL)}",
-        )
-    return required[0]
-
-
-def _members(outputs: Mapping[str, NDArray[Any]], coding: Coding) -> dict[str, dict[str, Any]]:
-    """Return the members of a document in JSON: `gradients.source` is the member `source` of `gradients`."""
-    members: dict[str, dict[str, Any]] = {}
-    for path, array in outputs.items():
-        role, _, name = path.rpartition(".")
-        shown = array if array.ndim else float(array)
-        members.setdefault(role or "outputs", {})[name] = json_arrays.encode(array) if coding.base64 else shown
-    return members
-
-
 def _json(document: dict[str, Any]) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _only_npy(named: Mapping[str, NDArray[Any]], role: str) -> bytes:
     if len(named) != 1:
-        raise Problem(
-            "not-acceptable",
-            f"the model's {role} are {', '.join(named)}: one .npy file cannot hold them,"
-            f" accept {' or '.join(_SEVERAL)}",
-        )
+        detail = f"the model's {role} are {', '.join(named)}: one .npy file cannot hold them, accept {_SEVERAL}"
+        raise Problem("not-acceptable", detail)
     [array] = named.values()
     return binary.write_npy(array)
 

@@ -21,11 +21,9 @@ from serving.quality import ANY, Outside, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
-    from typing import Any
 
     from fastapi import Request, Response
 
-    from serving.limits import Ticket
     from serving.predict import Exchange, Prediction
     from serving.service import Service
 
@@ -48,18 +46,37 @@ async def content(
         rollout: Whether the response lasts as long as the client reads.
 
     Raises:
-        Problem: The body is too large or too slow, the service is busy, or the caller is over its rate.
+        Problem: body-too-large: More bytes than the limit were announced or sent.
+        Problem: slow-body: The body was not complete in time.
+        Problem: overloaded: There are too many requests in flight, or their bodies take too many bytes.
+        Problem: rate-limited: The caller is over its rate.
         ClientDisconnect: The client left first.
     """
-    ticket: Ticket = request.state.ticket
-    ticket.key = request.state.caller.name
+    ticket, caller, seconds = request.state.ticket, request.state.caller, service.settings.receive_seconds
+    ticket.key = caller.name
     ticket.check()
-    request.state.caller.check()
-    found = await read_body(request, ticket, limit, service.settings.receive_seconds)
-    service.metrics.request_bytes.observe(len(found))
+    caller.check()
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
+        detail = f"Content-Length is {announced[:32]}; the limit is {limit} bytes"
+        raise Problem("body-too-large", detail, headers=_CLOSE)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                if len(body) + len(chunk) > limit:
+                    detail = f"the body is longer than the limit of {limit} bytes"
+                    raise Problem("body-too-large", detail, headers=_CLOSE)
+                ticket.hold(len(chunk))
+                body += chunk
+    except TimeoutError as error:
+        detail = f"{len(body)} bytes arrived within {seconds:g} s, and the body was not complete"
+        raise Problem("slow-body", detail, headers=_CLOSE) from error
+    service.metrics.request_bytes.observe(len(body))
     ticket.enter(rollout=rollout)
-    ticket.hold((_JSON_MEMORY - 1) * (len(found) if json is None else min(json, len(found))))
-    return found
+    if json != 0:
+        ticket.hold((_JSON_MEMORY - 1) * min(len(body), len(body) if json is None else json))
+    return body
 
 
 async def predicted(request: Request, service: Service, wanted: Prediction, exchange: Exchange[Written]) -> Written:
@@ -67,74 +84,27 @@ async def predicted(request: Request, service: Service, wanted: Prediction, exch
     return await unless_disconnected(request, service.predictor.predict(wanted, exchange))
 
 
-async def read_body(request: Request, ticket: Ticket, max_bytes: int, seconds: float) -> bytearray:
-    """Return the whole body.
-
-    Args:
-        request: A request whose body has not been read.
-        ticket: Counts the bytes that have arrived.
-        max_bytes: The size of the largest body.
-        seconds: How long the whole body may take.
-
-    Raises:
-        Problem: body-too-large: More bytes than the limit were announced or sent.
-        Problem: slow-body: The body was not complete in time.
-        Problem: overloaded: The bodies of all requests in flight take too many bytes.
-        ClientDisconnect: The client left first.
-    """
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and (len(announced) > 18 or int(announced) > max_bytes):
-        raise Problem(
-            "body-too-large", f"Content-Length is {announced[:32]}; the limit is {max_bytes} bytes", headers=_CLOSE
-        )
-    body = bytearray()
-    try:
-        async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
-                if len(body) + len(chunk) > max_bytes:
-                    raise Problem(
-                        "body-too-large", f"the body is longer than the limit of {max_bytes} bytes", headers=_CLOSE
-                    )
-                ticket.hold(len(chunk))
-                body += chunk
-    except TimeoutError as error:
-        detail = f"{len(body)} bytes arrived within {seconds:g} s, and the body was not complete"
-        raise Problem("slow-body", detail, headers=_CLOSE) from error
-    return body
-
-
-async def unless_disconnected(request: Request, work: Coroutine[None, None, Result]) -> Result:
+async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
     """Do the work for a request whose body has been read, and cancel it when the client disconnects.
 
     Raises:
         ClientDisconnect: The client left before the work was done.
     """
-    worker = cast("asyncio.Task[object]", asyncio.current_task())
-    others, working, disconnected = worker.cancelling(), True, False
 
-    def stop(watch: asyncio.Future[None]) -> None:
-        nonlocal disconnected
-        if working and not watch.cancelled():
-            disconnected = worker.cancel()
+    async def leave() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
 
-    watch = asyncio.ensure_future(_disconnected(request))
-    watch.add_done_callback(stop)
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(leave())
     try:
-        return await work
-    except asyncio.CancelledError:
-        if disconnected and worker.cancelling() <= others + 1:
-            raise ClientDisconnect from None
-        raise
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
     finally:
-        working = False
-        watch.cancel()
-        if disconnected:
-            worker.uncancel()
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        leaving.cancel()
+        if working.cancel():
+            await asyncio.wait((working,))
+    raise ClientDisconnect
 
 
 _MOST_DIGITS = 9
@@ -187,6 +157,8 @@ def policy_of_query(query: Mapping[str, str]) -> Policy:
         Problem: unknown-parameter: There is no such parameter.
         Problem: invalid-parameter: As `policy`.
     """
+    if not query:
+        return ANY
     check_names_of_query(query, _NAMES)
     return policy(query)
 
@@ -213,50 +185,31 @@ def policy(query: Mapping[str, str]) -> Policy:
     Raises:
         Problem: invalid-parameter: The tolerance is no positive number, or another parameter is none of its values.
     """
-    if not query:
-        return ANY
-    partial = _boolean("partial", query.get("partial", "false"))
-    return Policy(
-        _tolerance(query.get("tolerance")),
-        _outside(query.get("outside", "answer")),
-        partial,
-        _count("frames", query.get("frames"), 1),
-        _count("after", query.get("after"), 0) or 0,
-    )
+    known = {name: text for name in _NAMES if (text := query.get(name)) is not None}
+    tolerance, outside, partial = known.get("tolerance"), known.get("outside", "answer"), known.get("partial", "false")
+    number = None
+    if tolerance is not None:
+        try:
+            number = float(tolerance)
+        except ValueError:
+            number = math.nan
+        if not 0 < number < math.inf:
+            raise _invalid("tolerance", "a positive number", tolerance)
+    if outside not in get_args(Outside):
+        raise _invalid("outside", " or ".join(get_args(Outside)), outside)
+    if partial.lower() not in {"true", "false"}:
+        raise _invalid("partial", "true or false", partial)
+    counts: dict[str, int] = {}
+    for name, least in (("frames", 1), ("after", 0)):
+        if (text := known.get(name)) is not None:
+            if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) >= least):
+                raise _invalid(name, f"a whole number from {least}", text)
+            counts[name] = int(text)
+    return Policy(number, cast("Outside", outside), partial.lower() == "true", **counts)
 
 
-def _tolerance(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise Problem("invalid-parameter", f'tolerance: expected a positive number but got "{text[:32]}"')
-    return value
-
-
-def _outside(text: str) -> Outside:
-    for known in get_args(Outside):
-        if text == known:
-            found: Outside = known
-            return found
-    raise Problem("invalid-parameter", f'outside: expected {" or ".join(get_args(Outside))} but got "{text[:32]}"')
-
-
-def _count(name: str, text: str | None, least: int) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) >= least):
-        raise Problem("invalid-parameter", f'{name}: expected a whole number from {least} but got "{text[:32]}"')
-    return int(text)
-
-
-def _boolean(name: str, text: str) -> bool:
-    if text.lower() not in {"true", "false"}:
-        raise Problem("invalid-parameter", f'{name}: expected true or false but got "{text[:32]}"')
-    return text.lower() == "true"
+def _invalid(name: str, expected: str, found: str) -> Problem:
+    return Problem("invalid-parameter", f'{name}: expected {expected} but got "{found[:32]}"')
 
 
 class DirectRoute(APIRoute):

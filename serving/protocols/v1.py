@@ -23,7 +23,7 @@ import logging
 import secrets
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -36,7 +36,7 @@ from serving.auth import OPEN, Scope, requires
 from serving.catalogue import repository as stored
 from serving.catalogue.card import Model, Readiness
 from serving.codecs import binary, formats, json_arrays
-from serving.codecs.formats import MULTIPART, Body, Written, origin, write_example
+from serving.codecs.formats import MULTIPART, Body, origin, write_example
 from serving.connection import BREAK_OFF
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
 from serving.predict import Prediction
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
-    from starlette.datastructures import Headers
     from starlette.types import Receive, Send
     from starlette.types import Scope as Connection
 
@@ -69,7 +68,7 @@ if TYPE_CHECKING:
     from serving.document import Document
     from serving.observe import Metrics
     from serving.predict import Frame, Successor
-    from serving.quality import Policy, Quality
+    from serving.quality import Quality
 
 VECTORS = {"vjp": "cotangents", "jvp": "tangents"}
 GRADIENTS = "gradients."
@@ -185,7 +184,6 @@ class FrameStream(Response):
         return b"".join((f"--{self._boundary}\r\n{head}\r\n".encode(), content, b"\r\n"))
 
 
-Result = TypeVar("Result")
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BINARIES = {binary.NPY: _BINARY, binary.SAFETENSORS: _BINARY}
 _ORIGIN = {"Petrov-Model": {"schema": {"type": "string"}}, "Petrov-Version": {"schema": {"type": "integer"}}}
@@ -405,57 +403,34 @@ async def _predict(
         make: Makes the exchange of the body, its media type and that of the response.
         reference: Whether the classical solver computes the outputs.
     """
-    terms, state = _terms(card, request, formats.response_type), request.state
-    exchange = make(await _content(request, terms.sent, service), terms.sent, terms.wanted)
-    wanted = Prediction(card, state.request_id, state.caller, terms.policy, successor=successor, reference=reference)
-    written = await over_http.predicted(request, service, wanted, exchange)
-    return Response(written.body, media_type=terms.wanted, headers=written.headers)
+    sent = formats.request_type(request.headers)
+    media_type = formats.response_type(request.headers, sent)
+    wanted = _wanted(card, request, successor, reference=reference)
+    exchange = make(await _content(request, sent, service), sent, media_type)
+    written = await over_http.unless_disconnected(request, service.predictor.predict(wanted, exchange))
+    return Response(written.body, media_type=media_type, headers=written.headers)
 
 
 async def _stream(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
     """Read the body, compute the first frames, and return the response that computes and sends the others."""
-    terms, state = _terms(card, request, formats.part_type), request.state
-    exchange = Body(await _content(request, terms.sent, service, rollout=True), terms.sent, terms.wanted)
-    wanted = Prediction(card, state.request_id, state.caller, terms.policy, successor=successor)
-    following = service.predictor.stream(wanted, exchange)
-    first = await over_http.unless_disconnected(request, _next(following))
-    return FrameStream(request, first, following, terms.wanted, service.metrics)
-
-
-class Terms(NamedTuple):
-    """What the head of a request says.
-
-    Attributes:
-        sent: The media type of its body.
-        wanted: That of the response, or of each of its parts.
-        policy: What the caller wants where an output may not be accurate enough.
-    """
-
-    sent: str
-    wanted: str
-    policy: Policy
-
-
-def _terms(card: Card, request: Request, choose: Callable[[Headers, str], str]) -> Terms:
-    """Return the terms of a request, and record the version that it runs.
-
-    Args:
-        card: Of that version.
-        request: The request.
-        choose: Chooses the media type of the response by the headers and the media type of the body.
-
-    Raises:
-        Problem: A media type or a parameter is not known.
-    """
     sent = formats.request_type(request.headers)
-    terms = Terms(sent, choose(request.headers, sent), over_http.policy_of_query(request.query_params))
-    request.state.version = card.version
-    return terms
+    media_type = formats.part_type(request.headers, sent)
+    wanted = _wanted(card, request, successor)
+    exchange = Body(await _content(request, sent, service, rollout=True), sent, media_type)
+    following = service.predictor.stream(wanted, exchange)
+
+    async def begin() -> Frame[Written]:
+        return await anext(following)
+
+    first = await over_http.unless_disconnected(request, begin())
+    return FrameStream(request, first, following, media_type, service.metrics)
 
 
-async def _next(generator: AsyncGenerator[Result]) -> Result:
-    """Return the next element, as a coroutine."""
-    return await anext(generator)
+def _wanted(card: Card, request: Request, successor: Successor | None, *, reference: bool = False) -> Prediction:
+    """Return what the head of a request asks for, and record the version that it runs."""
+    state, policy = request.state, over_http.policy_of_query(request.query_params)
+    state.version = card.version
+    return Prediction(card, state.request_id, state.caller, policy, successor=successor, reference=reference)
 
 
 async def _content(request: Request, media_type: str, service: Service, *, rollout: bool = False) -> bytearray:

@@ -15,9 +15,9 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from starlette.datastructures import Headers
 
-from serving.codecs import binary, formats
+from serving.codecs import binary, formats, json_arrays
 from serving.codecs.binary import NPY
-from serving.codecs.formats import Coding
+from serving.codecs.formats import Body
 from serving.codecs.json_arrays import MEDIA_TYPE as JSON
 from serving.errors import Problem
 from serving.quality import Quality
@@ -41,24 +41,24 @@ def body(value: object, name: str = "a") -> bytes:
 
 
 def read(content: bytes) -> NDArray[Any]:
-    found, _ = formats.read(content, JSON, ["a"], LIMIT)
-    return found["a"]
+    return Body(content, JSON, JSON).read(["a"], LIMIT)["a"]
 
 
 @given(fields)
 def test_nested_lists_round_trip(array: NDArray[Any]) -> None:
-    written = formats.write("m", 3, {"a": array}, Coding(JSON), NETWORK)
-    document = json.loads(written)
+    written = Body(b"", JSON, JSON).write("m", 3, {"a": array}, NETWORK)
+    document = json.loads(written.body)
     assert (document["model"], document["version"]) == ("m", 3)
     np.testing.assert_array_equal(read(body(document["outputs"]["a"])).astype(np.float32), array)
 
 
 @given(fields)
 def test_base64_round_trips(array: NDArray[Any]) -> None:
-    written = formats.write("m", 3, {"a": array}, Coding(JSON, base64=True), NETWORK)
-    found, coding = formats.read(body(json.loads(written)["outputs"]["a"]), JSON, ["a"], LIMIT)
-    assert coding == Coding(JSON, base64=True)
-    np.testing.assert_array_equal(found["a"], array)
+    exchange = Body(body(json_arrays.encode(array)), JSON, JSON)
+    np.testing.assert_array_equal(exchange.read(["a"], LIMIT)["a"], array)
+    written = json.loads(exchange.write("m", 3, {"a": array}, NETWORK).body)
+    np.testing.assert_array_equal(read(body(written["outputs"]["a"])), array)
+    assert written["outputs"]["a"].keys() == {"shape", "dtype", "base64"}
 
 
 @given(st.binary(max_size=300))
@@ -110,13 +110,14 @@ def test_a_number_has_no_axes() -> None:
 
 
 def test_what_has_a_default_may_be_left_out() -> None:
-    found, _ = formats.read(b'{"inputs": {"a": [1]}}', JSON, ["a", "b"], LIMIT, {"b"})
+    found = Body(b'{"inputs": {"a": [1]}}', JSON, JSON).read(["a", "b"], LIMIT, {"b"})
     assert list(found) == ["a"]
     npy_body = binary.write_npy(np.ones(3))
-    assert list(formats.read(npy_body, NPY, ["a", "b"], LIMIT, {"a"})[0]) == ["b"]
-    assert list(formats.read(npy_body, NPY, ["a"], LIMIT, {"a"})[0]) == ["a"]
+    exchange = Body(npy_body, NPY, NPY)
+    assert list(exchange.read(["a", "b"], LIMIT, {"a"})) == ["b"]
+    assert list(exchange.read(["a"], LIMIT, {"a"})) == ["a"]
     with refused("unsupported-media-type", match="takes a, b: one"):
-        formats.read(npy_body, NPY, ["a", "b", "c"], LIMIT, {"c"})
+        exchange.read(["a", "b", "c"], LIMIT, {"c"})
 
 
 def test_null_is_nan() -> None:
@@ -146,7 +147,7 @@ def test_inputs_are_the_models() -> None:
     assert caught.value.where is not None
     assert caught.value.where.array == "a"
     with refused("wrong-input", match='no input "b"'):
-        formats.read(b'{"inputs": {"a": [1], "b": [1]}}', JSON, ["a"], LIMIT)
+        Body(b'{"inputs": {"a": [1], "b": [1]}}', JSON, JSON).read(["a"], LIMIT)
 
 
 def coded(**change: object) -> bytes:
@@ -179,14 +180,14 @@ def test_base64_says_what_is_wrong(change: dict[str, Any], problem: Any, pattern
 def test_the_limit_is_on_float32() -> None:
     value = {"shape": [1001], "dtype": "uint8", "base64": base64.b64encode(bytes(1001)).decode()}
     with refused("body-too-large", match="4004 bytes as float32"):
-        formats.read(body(value), JSON, ["a"], 4000)
+        Body(body(value), JSON, JSON).read(["a"], 4000)
 
 
 def test_one_npy_holds_one_array() -> None:
     with refused("unsupported-media-type", match="takes a, b"):
-        formats.read(b"", NPY, ["a", "b"], LIMIT)
+        Body(b"", NPY, NPY).read(["a", "b"], LIMIT)
     with refused("not-acceptable", match="outputs are a, b"):
-        formats.write("m", 1, {"a": np.ones(1, np.float32), "b": np.ones(1, np.float32)}, Coding(NPY), NETWORK)
+        Body(b"", NPY, NPY).write("m", 1, {"a": np.ones(1, np.float32), "b": np.ones(1, np.float32)}, NETWORK)
 
 
 @pytest.mark.parametrize(
