@@ -17,7 +17,7 @@ import re
 import sys
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -34,13 +34,14 @@ from serving.limits import Ticket
 from serving.quality import ERROR_BOUND, ERROR_ESTIMATE, MISFIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from serving.limits import Admission
     from serving.quality import Quality
     from serving.settings import Settings
+    from serving.telemetry import Traces
 
 FIELDS = "fields"  # attribute of a record, passed as `extra`: the fields that JSON has in place of the message
 # Plain: Rich takes a millisecond per record, which would delay every request.
@@ -48,11 +49,7 @@ _SENTENCES = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per record.
-
-    Args:
-        trace_id: Returns the id of the current trace, empty for none; None where there are no traces.
-    """
+    """One JSON object per record, with the id of the current trace where a function returns one."""
 
     def __init__(self, trace_id: Callable[[], str] | None = None) -> None:
         super().__init__()
@@ -73,12 +70,7 @@ class JsonLines(logging.Formatter):
 
 
 def configure_log(settings: Settings, trace_id: Callable[[], str] | None = None) -> None:
-    """Configure every logger of the process.
-
-    Args:
-        settings: Format and level of the log.
-        trace_id: Argument of `JsonLines`.
-    """
+    """Configure every logger of the process; JSON lines have the id of the current trace."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(trace_id) if settings.log_format == "json" else _SENTENCES)
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
@@ -96,33 +88,19 @@ def request_id(proposed: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """The fields that are logged of a request once it has ended.
+    """The fields that are logged of a request once it has ended."""
 
-    Attributes:
-        request_id: Id that went back to the client.
-        method: Method of HTTP, or `GRPC`.
-        route: Template of the path, or name of the gRPC method.
-        model: Name of the model, `unknown` if the repository has none of that name.
-        version: Version of the model, empty before one was found.
-        status: Status of HTTP, or name of gRPC's status.
-        seconds: Time from the request line to the end of the response.
-        bytes_in: Bytes of the body, as far as it was read.
-        bytes_out: Bytes of the response.
-        client: Address of the client.
-        key: Name of its API key, empty without one.
-    """
-
-    request_id: str
-    method: str
-    route: str
-    model: str
-    version: str
-    status: str
-    seconds: float
-    bytes_in: int
+    request_id: str  # that went back to the client
+    method: str  # of HTTP, or `GRPC`
+    route: str  # template of the path, or name of the gRPC method
+    model: str  # `unknown` if the repository has none of that name
+    version: str  # empty before one was found
+    status: str  # of HTTP, or name of gRPC's
+    seconds: float  # from the request line to the end of the response
+    bytes_in: int  # as far as the body was read
     bytes_out: int
-    client: str
-    key: str
+    client: str  # its address
+    key: str  # name of its API key, empty without one
 
     def write(self, path: str) -> None:
         """Write the entry; the sentence for people has the path itself in place of its template."""
@@ -140,121 +118,66 @@ _FIELDS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """The gateway's instruments; dashboards depend on their names.
+    """The gateway's instruments; dashboards depend on their names. With traces, a phase is a span, too."""
 
-    Args:
-        version: Version of the software.
-    """
-
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, traces: Traces | None = None) -> None:
         self.registry = registry = CollectorRegistry()
-        self.request_seconds = Histogram(
-            "petrov_request_duration_seconds",
+        self._traces = traces
+
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"petrov_{name}_total", meaning, labels, registry=registry)
+
+        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
+            return Gauge(f"petrov_{name}", meaning, labels, registry=registry)
+
+        def histogram(name: str, meaning: str, *labels: str, buckets: Sequence[float] = _SECONDS) -> Histogram:
+            return Histogram(f"petrov_{name}", meaning, labels, buckets=buckets, registry=registry)
+
+        # Requests
+        self.request_seconds = histogram(
+            "request_duration_seconds",
             "Time from the request line to the end of the response.",
-            ("model", "route", "code"),
-            buckets=_SECONDS,
-            registry=registry,
+            *("model", "route", "code"),
         )
-        self.triton_seconds = Histogram(
-            "petrov_triton_duration_seconds", "One call of Triton.", ("model",), buckets=_SECONDS, registry=registry
-        )
-        self.phase_seconds = Histogram(
-            "petrov_phase_duration_seconds",
-            "Parts of a prediction: parse, triton, encode.",
-            ("model", "grid", "phase"),
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self.inflight = Gauge("petrov_inflight_requests", "Requests in flight.", registry=registry)
-        self.inflight_limit = Gauge(
-            "petrov_inflight_requests_limit",
-            "Predictions that may be in flight at one time.",
-            registry=registry,
-        )
-        self.inversions = Gauge(
-            "petrov_inflight_inversions",
-            "Inversions that wait or run.",
-            registry=registry,
-        )
-        self.ended_inversions = Counter(
-            "petrov_inversions_total", "Inversions by their final state.", ("state",), registry=registry
-        )
-        self.ready = Gauge(
-            "petrov_ready",
-            "Whether every model is served and the gateway is not shutting down.",
-            registry=registry,
-        )
-        self.newest_served = Gauge(
-            "petrov_newest_version_served",
-            "Whether the newest version of a model in the repository is served.",
-            ("model",),
-            registry=registry,
-        )
-        self.request_bytes = Histogram(
-            "petrov_request_bytes", "Size of request bodies.", buckets=_BYTES, registry=registry
-        )
-        self.fields = Counter("petrov_fields_total", "Samples predicted.", ("model", "grid"), registry=registry)
-        self.frames = Counter(
-            "petrov_frames_total", "Frames of streamed rollouts, of every sample.", ("model",), registry=registry
-        )
-        self.batch_fields = Histogram(
-            "petrov_batch_fields", "Samples in one call of Triton.", ("model",), buckets=_FIELDS, registry=registry
-        )
-        self.rejected = Counter(
-            "petrov_rejected_total", "Requests that ended in a problem.", ("reason",), registry=registry
-        )
-        self.model_failures = Counter(
-            "petrov_model_failures_total",
+        self.request_bytes = histogram("request_bytes", "Size of request bodies.", buckets=_BYTES)
+        self.rejected = counter("rejected", "Requests that ended in a problem.", "reason")
+        self.inflight = gauge("inflight_requests", "Requests in flight.")
+        self.inflight_limit = gauge("inflight_requests_limit", "Predictions that may be in flight at one time.")
+        self.key_fields = counter("key_fields", "Samples requested with each API key.", "key")
+
+        # Predictions
+        phases = "Parts of a prediction: parse, triton, encode."
+        self.phase_seconds = histogram("phase_duration_seconds", phases, "model", "grid", "phase")
+        self.triton_seconds = histogram("triton_duration_seconds", "One call of Triton.", "model")
+        self.fields = counter("fields", "Samples predicted.", "model", "grid")
+        self.frames = counter("frames", "Frames of streamed rollouts, of every sample.", "model")
+        self.batch_fields = histogram("batch_fields", "Samples in one call of Triton.", "model", buckets=_FIELDS)
+        self.model_failures = counter(
+            "model_failures",
             "Predictions that a version of a model failed on, some samples of a partial one included.",
-            ("model", "version", "reason"),
-            registry=registry,
+            *("model", "version", "reason"),
         )
-        self.key_fields = Counter(
-            "petrov_key_fields_total", "Samples requested with each API key.", ("key",), registry=registry
-        )
-        self.outside = Counter(
-            "petrov_outside_total", "Samples outside of a model's training distribution.", ("model",), registry=registry
-        )
-        self.error_bound = Histogram(
-            "petrov_error_bound", "Guaranteed relative errors.", ("model",), buckets=_ERRORS, registry=registry
-        )
-        self.error_estimate = Histogram(
-            "petrov_error_estimate", "Calibrated relative errors.", ("model",), buckets=_ERRORS, registry=registry
-        )
-        self.misfit = Histogram(
-            "petrov_misfit",
-            "Relative L2 distances between the inputs of inverse models and the forward solutions of their outputs.",
-            ("model",),
-            buckets=_ERRORS,
-            registry=registry,
-        )
-        self.true_error = Histogram(
-            "petrov_true_error",
-            "Relative L2 distances to the classical solution on the same grid, for a share of the predictions.",
-            ("model",),
-            buckets=_ERRORS,
-            registry=registry,
-        )
-        self.solved_by = Counter(
-            "petrov_solved_by_total", "Samples by what computed them.", ("model", "by"), registry=registry
-        )
-        self.endpoint_up = Gauge(
-            "petrov_endpoint_up",
-            "Whether requests are sent to a Triton.",
-            ("endpoint",),
-            registry=registry,
-        )
-        self.retries = Counter(
-            "petrov_retries_total",
-            "Calls repeated after their connection to Triton was lost.",
-            ("endpoint",),
-            registry=registry,
-        )
-        self.watcher_restarts = Counter(
-            "petrov_watcher_restarts_total",
-            "Restarts of a watcher after an unexpected error.",
-            ("watcher",),
-            registry=registry,
+        self.inversions = gauge("inflight_inversions", "Inversions that wait or run.")
+        self.ended_inversions = counter("inversions", "Inversions by their final state.", "state")
+
+        # Quality
+        self.outside = counter("outside", "Samples outside of a model's training distribution.", "model")
+        self.solved_by = counter("solved_by", "Samples by what computed them.", "model", "by")
+        self.error_bound = histogram("error_bound", "Guaranteed relative errors.", "model", buckets=_ERRORS)
+        self.error_estimate = histogram("error_estimate", "Calibrated relative errors.", "model", buckets=_ERRORS)
+        misfits = "Relative L2 distances of inverse models' inputs to the forward solutions of their outputs."
+        self.misfit = histogram("misfit", misfits, "model", buckets=_ERRORS)
+        errors = "Relative L2 distances to the classical solution on the same grid, for a share of the predictions."
+        self.true_error = histogram("true_error", errors, "model", buckets=_ERRORS)
+
+        # Service
+        self.ready = gauge("ready", "Whether every model is served and the gateway is not shutting down.")
+        newest = "Whether the newest version of a model in the repository is served."
+        self.newest_served = gauge("newest_version_served", newest, "model")
+        self.endpoint_up = gauge("endpoint_up", "Whether requests are sent to a Triton.", "endpoint")
+        self.retries = counter("retries", "Calls repeated after their connection to Triton was lost.", "endpoint")
+        self.watcher_restarts = counter(
+            "watcher_restarts", "Restarts of a watcher after an unexpected error.", "watcher"
         )
         # Looking up a child takes longer than using it, and there are few.
         self._phase, self._triton = cache(self.phase_seconds.labels), cache(self.triton_seconds.labels)
@@ -266,7 +189,8 @@ class Metrics:
         """Time a phase of a prediction on a grid, whether it succeeds or not."""
         start = time.perf_counter()
         try:
-            yield
+            with self._traces.phase(phase, model, grid) if self._traces else nullcontext():
+                yield
         finally:
             seconds = time.perf_counter() - start
             self._phase(model, grid, phase).observe(seconds)
@@ -276,6 +200,8 @@ class Metrics:
     def parsed(self, model: str, grid: str, seconds: float) -> None:
         """Record the time of parsing, which begins before the grid is known."""
         self._phase(model, grid, "parse").observe(seconds)
+        if self._traces:
+            self._traces.past("parse", model, grid, seconds)
 
     def quality(self, model: str, quality: Quality) -> None:
         """Record what is known about the errors of a batch of outputs; of trajectories their worst frame."""

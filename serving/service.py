@@ -16,7 +16,7 @@ from serving.limits import Admission
 from serving.observe import Metrics
 from serving.predict import Predictor
 from serving.run import Runner
-from serving.telemetry import TracedMetrics, Traces
+from serving.telemetry import Traces
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -89,19 +89,12 @@ class Service:
         self.settings = settings
         self.version = version
         self.traces = Traces(settings.traces, version) if settings.traces else None
-        self.metrics = TracedMetrics(version, self.traces) if self.traces else Metrics(version)
+        self.metrics = Metrics(version, self.traces)
         self.keys = None if settings.keys is None else KeyFile(settings.keys)
         self.guard = Guard(self.keys, self.metrics)
         self._triton = triton
         triton.call_on_retry(self.metrics.retries.labels(triton.address).inc)
-        self.catalogue = Catalogue(
-            settings.repository,
-            triton,
-            warm_seconds=settings.request_seconds,
-            warm_bytes=settings.max_body_bytes,
-            idle_seconds=settings.companion_idle_seconds,
-            newest_served=self.metrics.newest_served,
-        )
+        self.catalogue = Catalogue(settings, triton, self.metrics.newest_served)
         self.metrics.endpoint_up.labels(triton.address).set_function(lambda: self.catalogue.responds)
         self._watchers = list(self._make_watchers())
         self.metrics.ready.set_function(lambda: self.catalogue.readiness().ready)

@@ -21,7 +21,6 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from serving.observe import Metrics
 from serving.system import StartupError
 from serving.triton import outgoing
 
@@ -112,9 +111,9 @@ class Traces:
         return traced
 
     @contextmanager
-    def phase(self, name: str, about: Mapping[str, str]) -> Iterator[None]:
+    def phase(self, name: str, model: str, grid: str) -> Iterator[None]:
         """Return a context with a span below the current one; calls of Triton carry its trace context."""
-        with self._start(name, about) as span:
+        with self._start(name, {"petrov.model": model, "petrov.grid": grid}) as span:
             token = outgoing.set(_headers(span))
             try:
                 yield
@@ -124,16 +123,10 @@ class Traces:
             finally:
                 outgoing.reset(token)
 
-    def past(self, name: str, about: Mapping[str, str], seconds: float) -> None:
-        """Record a span below the current one that ends now.
-
-        Args:
-            name: Name of the span.
-            about: Its attributes.
-            seconds: Its duration.
-        """
-        end = time.time_ns()
-        self._tracer.start_span(name, attributes=dict(about), start_time=end - int(seconds * 1e9)).end(end)
+    def past(self, name: str, model: str, grid: str, seconds: float) -> None:
+        """Record a span below the current one that took so many seconds and ends now."""
+        end, about = time.time_ns(), {"petrov.model": model, "petrov.grid": grid}
+        self._tracer.start_span(name, attributes=about, start_time=end - int(seconds * 1e9)).end(end)
 
     def _start(self, name: str, about: Mapping[str, str], **how: Any) -> AbstractContextManager[Span]:
         return self._tracer.start_as_current_span(
@@ -141,36 +134,10 @@ class Traces:
         )
 
 
-class TracedMetrics(Metrics):
-    """Instruments that also record every phase as a span.
-
-    Args:
-        version: Version of the software.
-        traces: The spans.
-    """
-
-    def __init__(self, version: str, traces: Traces) -> None:
-        super().__init__(version)
-        self._traces = traces
-
-    @contextmanager
-    def phase(self, model: str, grid: str, phase: str) -> Iterator[None]:
-        with self._traces.phase(phase, _where(model, grid)), super().phase(model, grid, phase):
-            yield
-
-    def parsed(self, model: str, grid: str, seconds: float) -> None:
-        super().parsed(model, grid, seconds)
-        self._traces.past("parse", _where(model, grid), seconds)
-
-
 def trace_id() -> str:
     """Return the id of the current trace in hexadecimal, or an empty string."""
     context = trace.get_current_span().get_span_context()
     return trace.format_trace_id(context.trace_id) if context.is_valid else ""
-
-
-def _where(model: str, grid: str) -> dict[str, str]:
-    return {"petrov.model": model, "petrov.grid": grid}
 
 
 def _headers(span: Span) -> dict[str, str] | None:

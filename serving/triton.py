@@ -102,11 +102,7 @@ class Triton:
         return ready
 
     async def load(self, model: str, config: str | None = None) -> bool:
-        """Load a model, or what has changed of it.
-
-        Args:
-            model: Its name.
-            config: Its configuration in JSON, instead of that in the repository.
+        """Load a model, or what has changed of it, with another configuration in JSON than that in the repository.
 
         Returns:
             False where this Triton loads no model on request, since it polls its repository.
@@ -152,23 +148,41 @@ class Triton:
         Raises:
             Problem: triton-unavailable, model-not-ready, model-failed, overloaded or deadline-exceeded.
         """
-        path = _path(model, version)
         try:
             async with asyncio.timeout(seconds):
                 names = (await self._configuration(model, version)).names
-                head = orjson.dumps(_head(names, inputs, seconds, request_id))
+                described = [
+                    {
+                        "name": names.get(name, name),
+                        "datatype": np_to_triton_dtype(array.dtype),
+                        "shape": array.shape if array.ndim > 1 else (len(array), 1),  # Triton sends no tensor [batch]
+                        "parameters": {"binary_data_size": array.nbytes},
+                    }
+                    for name, array in inputs.items()
+                ]
+                # Triton drops requests that waited longer than `timeout` in its queue.
+                parameters = {"binary_data_output": True, "timeout": max(1, int(seconds * 1e6))}
+                head = orjson.dumps({"id": request_id, "inputs": described, "parameters": parameters})
+                buffers = (np.ascontiguousarray(each).reshape(-1).view(np.uint8).data for each in inputs.values())
                 headers = {SPLIT: str(len(head)), **(outgoing.get() or {})}
-                body: list[Buffer] = [head, *map(_bytes, inputs.values())]
-                reply = await self._http.request("POST", f"{path}/infer", headers, body)
+                path = f"/v2/models/{quote(model, safe='')}/versions/{version}/infer"
+                reply = await self._http.request("POST", path, headers, [head, *buffers])
         except TimeoutError as error:
             raise Problem("deadline-exceeded", f'"{model}" version {version} did not respond in time') from error
         except OSError as error:
             raise self._lost(model, version, error) from error
-        _check(reply, model, version)
+        if reply.status != 200:
+            raise _problem(reply, model, version)
+        outputs, start, data = dict[str, NDArray[Any]](), 0, memoryview(reply.data)
         try:
-            return _outputs(reply)
+            for tensor in orjson.loads(reply.head)["outputs"]:
+                end = start + tensor["parameters"]["binary_data_size"]
+                values = np.frombuffer(data[start:end], triton_to_np_dtype(tensor["datatype"]))  # a view
+                outputs[_SUFFIX.sub("", tensor["name"])] = values.reshape(tensor["shape"])
+                start = end
         except (ValueError, TypeError, KeyError) as error:
             raise _unreadable(model, version, reply, error) from error
+        return outputs
 
     async def instances(self, model: str, version: int) -> int:
         """Return how many runs of a model Triton executes at one time."""
@@ -180,8 +194,10 @@ class Triton:
     async def _configuration(self, model: str, version: int) -> _Configuration:
         if found := self._configurations.get((model, version)):
             return found
-        reply = await self._http.request("GET", f"{_path(model, version)}/config", {})
-        _check(reply, model, version)
+        path = f"/v2/models/{quote(model, safe='')}/versions/{version}/config"
+        reply = await self._http.request("GET", path, {})
+        if reply.status != 200:
+            raise _problem(reply, model, version)
         try:
             config = orjson.loads(reply.data)
             names = {_SUFFIX.sub("", tensor["name"]): tensor["name"] for tensor in config["input"]}
@@ -205,44 +221,6 @@ class Triton:
         return fault
 
 
-def _path(model: str, version: int) -> str:
-    return f"/v2/models/{quote(model, safe='')}/versions/{version}"
-
-
-def _head(names: dict[str, str], inputs: Batch, seconds: float, request_id: str) -> dict[str, Any]:
-    """Return the JSON head of a request, which describes the buffers that follow it."""
-    return {
-        "id": request_id,
-        "inputs": [
-            {
-                "name": names.get(name, name),
-                "datatype": np_to_triton_dtype(array.dtype),
-                "shape": array.shape if array.ndim > 1 else (len(array), 1),  # Triton sends no tensor [batch]
-                "parameters": {"binary_data_size": array.nbytes},
-            }
-            for name, array in inputs.items()
-        ],
-        # Triton drops requests that waited longer in its queue.
-        "parameters": {"binary_data_output": True, "timeout": max(1, int(seconds * 1e6))},
-    }
-
-
-def _bytes(array: NDArray[Any]) -> memoryview:
-    """Return the array's own memory, or that of a contiguous copy."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-def _outputs(reply: Reply) -> Outputs:
-    """Return the tensors of a reply as views of its memory."""
-    outputs, start, data = dict[str, NDArray[Any]](), 0, memoryview(reply.data)
-    for tensor in orjson.loads(reply.head)["outputs"]:
-        end = start + tensor["parameters"]["binary_data_size"]
-        values = np.frombuffer(data[start:end], triton_to_np_dtype(tensor["datatype"]))
-        outputs[_SUFFIX.sub("", tensor["name"])] = values.reshape(tensor["shape"])
-        start = end
-    return outputs
-
-
 def _unreadable(model: str, version: int, reply: Reply, error: Exception) -> Problem:
     """Return the problem for the caller, with a note for the log of what was found instead of the protocol's JSON."""
     problem = Problem("model-failed", f'the inference server\'s reply for "{model}" version {version} cannot be read')
@@ -250,28 +228,24 @@ def _unreadable(model: str, version: int, reply: Reply, error: Exception) -> Pro
     return problem
 
 
-def _check(reply: Reply, model: str, version: int) -> None:
-    """Raise Triton's error as a problem; its message is a note for the log, since it may hold a traceback."""
-    if reply.status == 200:
-        return
-    text = (reply.head + reply.data)[:2000].decode("utf-8", "replace")
-    problem = _problem(reply.status, text.lower(), model, version)
-    problem.add_note(f"{reply.status}: {text}")
-    raise problem
-
-
-def _problem(status: int, message: str, model: str, version: int) -> Problem:
-    if "timeout expired" in message:
-        return Problem("deadline-exceeded", f'"{model}" version {version} did not respond in time')
-    if "maximum queue size" in message:
-        return Problem("overloaded", f'the queue of "{model}" is full')
+def _problem(reply: Reply, model: str, version: int) -> Problem:
+    """Return Triton's error as a problem; its message is a note for the log, since it may hold a traceback."""
+    text, status = (reply.head + reply.data)[:2000].decode("utf-8", "replace"), reply.status
+    message = text.lower()
     missing = "not at ready state" in message or "unknown model" in message
     ended = "stub process" in message and "is not healthy" in message  # of an instance, which Triton or we start anew
-    if status == 404 or missing or ended:
-        return Problem("model-not-ready", f'"{model}" version {version} is not loaded')
-    if status in {499, 503}:
-        return Problem("triton-unavailable", "the inference server is shutting down; try again in a moment")
-    return Problem("model-failed", f'the inference server could not run "{model}" version {version}')
+    if "timeout expired" in message:
+        problem = Problem("deadline-exceeded", f'"{model}" version {version} did not respond in time')
+    elif "maximum queue size" in message:
+        problem = Problem("overloaded", f'the queue of "{model}" is full')
+    elif status == 404 or missing or ended:
+        problem = Problem("model-not-ready", f'"{model}" version {version} is not loaded')
+    elif status in {499, 503}:
+        problem = Problem("triton-unavailable", "the inference server is shutting down; try again in a moment")
+    else:
+        problem = Problem("model-failed", f'the inference server could not run "{model}" version {version}')
+    problem.add_note(f"{status}: {text}")
+    return problem
 
 
 class InvalidReplyError(ConnectionError):
@@ -318,14 +292,7 @@ class HttpClient:
     async def request(self, method: str, path: str, headers: Mapping[str, str], body: Sequence[Buffer] = ()) -> Reply:
         """Send a request and read the whole reply; once more if its connection is lost: Triton's calls are repeatable.
 
-        Args:
-            method: HTTP method.
-            path: Path of the URL, already quoted.
-            headers: Headers besides `Host` and `Content-Length`.
-            body: Buffers that make up the body.
-
-        Returns:
-            Status and body.
+        The path is quoted already; the buffers make up the body.
 
         Raises:
             InvalidReplyError: The reply is not HTTP or too large.
@@ -347,30 +314,31 @@ class HttpClient:
             raise ConnectionError(str(error)) from error
 
     async def _send(self, method: str, path: str, headers: Mapping[str, str], body: Sequence[Buffer]) -> Reply:
-        session = self._session = self._session or _session()
+        if self._session is None:  # without limits of its own: the gateway bounds requests, their time and their size
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+                auto_decompress=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+                read_bufsize=2**22,  # of a body that has arrived: at 64 KiB, reading would pause many times a field
+            )
         data = _Buffers(body) if body else None
         url = self._urls.get(path) or self._urls.setdefault(path, URL(f"http://{self._address}{path}", encoded=True))
-        async with session.request(method, url, headers=headers, data=data) as response:
-            head = await response.content.readexactly(self._head_bytes(response))
-            size, blocks = len(head), list[bytes]()
-            while block := await response.content.readany():
-                size += len(block)
-                self._check_size(size)
+        async with self._session.request(method, url, headers=headers, data=data) as response:
+            try:
+                count, length = int(response.headers.get(SPLIT, 0)), response.content_length
+            except ValueError as error:
+                raise InvalidReplyError(f"header {SPLIT}: {error}") from error
+            if not 0 <= count <= (self._max_bytes if length is None else length):
+                raise InvalidReplyError(f"header {SPLIT} is {count} in a reply of {length} bytes")
+            size, blocks = length or count, list[bytes]()
+            head = await response.content.readexactly(count) if size <= self._max_bytes else b""
+            while size <= self._max_bytes:
+                if not (block := await response.content.readany()):
+                    return Reply(response.status, head, b"".join(blocks))  # a copy, aligned unlike a slice
                 blocks.append(block)
-            return Reply(response.status, head, b"".join(blocks))  # a copy, which is aligned, unlike a slice
-
-    def _head_bytes(self, response: aiohttp.ClientResponse) -> int:
-        try:
-            count, length = int(response.headers.get(SPLIT, 0)), response.content_length
-        except ValueError as error:
-            raise InvalidReplyError(f"header {SPLIT}: {error}") from error
-        if not 0 <= count <= (self._max_bytes if length is None else length):
-            raise InvalidReplyError(f"header {SPLIT} is {count} in a reply of {length} bytes")
-        self._check_size(length or count)
-        return count
-
-    def _check_size(self, size: int) -> None:
-        if size > self._max_bytes:
+                size = len(head) + sum(map(len, blocks))
             raise InvalidReplyError(f"the reply has {size} bytes or more; the limit is {self._max_bytes}")
 
 
@@ -388,15 +356,3 @@ class _Buffers(aiohttp.Payload):
     async def write(self, writer: AbstractStreamWriter) -> None:
         for buffer in [b"".join(self._value)] if self._joined else self._value:
             await writer.write(buffer)
-
-
-def _session() -> aiohttp.ClientSession:
-    """Return a session without limits of its own: the gateway bounds its requests, their time and their size."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
-        auto_decompress=False,
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-        read_bufsize=2**22,  # of a body that has arrived: at 64 KiB, reading would pause many times a field
-    )

@@ -30,13 +30,13 @@ from serving.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
     from numpy.typing import NDArray
     from prometheus_client import Gauge
 
     from serving.catalogue.card import Card, Kind
     from serving.catalogue.repository import Stamp, Version, Versions
+    from serving.settings import Settings
     from serving.triton import Batch, Triton
 
 logger = logging.getLogger(__name__)
@@ -55,28 +55,16 @@ class Catalogue:
     """The models and versions that are served now.
 
     Args:
-        repository: The model repository.
+        settings: The repository, the limits of a request, and when an idle companion is unloaded.
         triton: Runs the models.
-        warm_seconds: How long one warming call may take.
-        warm_bytes: The largest input of a warming call.
-        idle_seconds: After so long without a request a companion is unloaded.
         newest_served: Gauge by model: whether the newest version of the repository is served.
     """
 
-    def __init__(
-        self,
-        repository: Path,
-        triton: Triton,
-        *,
-        warm_seconds: float,
-        warm_bytes: int,
-        idle_seconds: float,
-        newest_served: Gauge,
-    ) -> None:
-        self._repository, self._triton = Repository(repository), triton
-        self._warm_seconds, self._warm_bytes, self._idle_seconds = warm_seconds, warm_bytes, idle_seconds
+    def __init__(self, settings: Settings, triton: Triton, newest_served: Gauge) -> None:
+        self._settings, self._repository, self._triton = settings, Repository(settings.repository), triton
         self._newest_served, self._known = newest_served, frozenset[str]()
         self._present: Versions = {}
+        self._belongs: dict[str, str] = {}  # companions, and the models that they belong to
         self._served: Versions = {}
         self._loads = True  # whether this Triton loads models on request
         self._loading: dict[str, asyncio.Task[None]] = {}
@@ -105,7 +93,7 @@ class Catalogue:
         found = {name: self._versions(name) for name in self.served()}
         cards = {name: versions[max(versions)].card for name, versions in found.items()}
         for card in cards.values():
-            formats.setdefault(self._base(card), []).append(card.format)
+            formats.setdefault(self._belongs.get(card.model, card.model), []).append(card.format)
         return [
             ModelSummary(
                 name=name,
@@ -139,7 +127,7 @@ class Catalogue:
             Problem: unknown-model, model-not-ready or triton-unavailable, as `find`.
         """
         newest = self.find(name)
-        differentiable = self._derivatives(newest.card)
+        differentiable = self._derivatives(name)
         card = newest.card.model_copy(update={"differentiable": differentiable}) if differentiable else newest.card
         return Model(
             name=name,
@@ -206,11 +194,8 @@ class Catalogue:
         """
         product = f"{name}_{kind}"
         if self.find(name, version).card.product or product not in self._present:
-            known = (each for each in sorted(self._served) for card in [self._newest(each)] if self._derivatives(card))
-            raise Problem(
-                "not-differentiable",
-                f'"{name}" has no {kind}; the models with derivatives are {", ".join(known) or "none"}',
-            )
+            known = ", ".join(filter(self._derivatives, sorted(self._served))) or "none"
+            raise Problem("not-differentiable", f'"{name}" has no {kind}; the models with derivatives are {known}')
         if version is None:
             version = max(self._versions(name).keys() & self._present[product].keys(), default=None)
         return self.find(product, version)
@@ -230,7 +215,8 @@ class Catalogue:
 
         A newest version that does not load is a reason, too, although the service is ready with the one before it.
         """
-        missing = tuple(sorted(name for name in self._present if name not in self._served and self._plain(name)))
+        plain = sorted(self._present.keys() - self._belongs.keys())
+        missing = tuple(name for name in plain if name not in self._served)
         if self.draining:
             reason = "shutting down"
         elif not self.responds:
@@ -240,10 +226,10 @@ class Catalogue:
         elif not self._present:
             reason = "the model repository is empty"
         else:
-            late = [name for name in sorted(self._served) if self._plain(name) and self._newest_fault(name)]
-            return Readiness(
-                ready=True, reason=f"not served: {', '.join(map(self._with_faults, late))}" if late else None
-            )
+            newest = {name: max(self._served[name]) for name in plain}
+            late = sorted({name for name, number in self._faults if name in newest and number > newest[name]})
+            reason = f"not served: {', '.join(map(self._with_faults, late))}" if late else None
+            return Readiness(ready=True, reason=reason)
         return Readiness(ready=False, reason=reason, missing=missing)
 
     # What has disappeared, and what is wanted
@@ -277,33 +263,30 @@ class Catalogue:
         """
         name = card.model
         self._uses[name] += 1
-        if self._is_plain(card):
+        if name not in self._belongs:
             yield
             return
+        version = card.version
         self._calls[name] += 1
         self._used[name] = time.monotonic()
         try:
-            await self._until_loaded(name, card.version, deadline)
+            if version not in self._served.get(name, {}) and self._may_try(name):
+                left = min(COMPANION_SECONDS, deadline - asyncio.get_running_loop().time())
+                await asyncio.wait([self._begin(name)], timeout=max(left, 0.0))
+            if version not in self._served.get(name, {}):
+                fault = self._faults.get((name, version), "is being loaded")
+                raise Problem("model-not-ready", f'"{name}" version {version} {fault}', retry_after=RETRY_SECONDS)
             yield
         finally:
             self._calls[name] -= 1
             self._used[name] = time.monotonic()
-
-    async def _until_loaded(self, name: str, version: int, deadline: float) -> None:
-        if version in self._served.get(name, {}):
-            return
-        if self._may_try(name):
-            left = min(COMPANION_SECONDS, deadline - asyncio.get_running_loop().time())
-            await asyncio.wait([self._begin(name)], timeout=max(left, 0.0))
-        if version not in self._served.get(name, {}):
-            fault = self._faults.get((name, version), "is being loaded")
-            raise Problem("model-not-ready", f'"{name}" version {version} {fault}', retry_after=RETRY_SECONDS)
 
     # Loading
 
     async def look(self) -> float:
         """Compare the repository with Triton, load and warm what is new; return the seconds until the next look."""
         self._present = await asyncio.to_thread(self._repository.read)
+        self._belongs = dict(filter(None, map(self._companion, self._present)))
         try:
             ready = await self._triton.ready_versions()
             self.responds = True
@@ -315,7 +298,7 @@ class Catalogue:
             return _LOOK_SECONDS_DOWN
         waiting = [name for name in self._present if name not in self._loading and self._has_news(name, ready)]
         # Plain models first, the most used of them first.
-        waiting.sort(key=lambda name: (not self._plain(name), -self._uses[name], name))
+        waiting.sort(key=lambda name: (name in self._belongs, -self._uses[name], name))
         end = time.monotonic() + _LOOK_SECONDS
         while (waiting or self._loading) and (left := end - time.monotonic()) > 0:
             slow = time.monotonic() - _SLOW_SECONDS
@@ -326,7 +309,8 @@ class Catalogue:
                 await asyncio.wait(
                     self._loading.values(), timeout=min(left, _SLOW_SECONDS), return_when=asyncio.FIRST_COMPLETED
                 )
-            self._reap()
+            for name in [name for name, task in self._loading.items() if task.done()]:
+                self._loading.pop(name).result()
             self._record()
         self._record()
         return 0.0 if waiting or self._loading else _LOOK_SECONDS
@@ -351,12 +335,12 @@ class Catalogue:
 
     async def _unload_unused(self, ready: frozenset[tuple[str, int]]) -> None:
         """Unload companions that have been idle, and models that are gone from the repository, if we loaded them."""
-        idle = time.monotonic() - self._idle_seconds
+        idle = time.monotonic() - self._settings.companion_idle_seconds
         for name in [each for each, used in self._used.items() if used < idle and not self._calls[each]]:
             del self._used[name]
         loaded = {name for name, _ in ready}
         for name in [each for each in self._ours if each not in self._loading and not self._calls[each]]:
-            if name not in self._present or not (self._plain(name) or name in self._used):
+            if name not in self._present or (name in self._belongs and name not in self._used):
                 self._ours.discard(name)
                 self._stamps.pop(name, None)
                 self._served = {each: found for each, found in self._served.items() if each != name}
@@ -366,7 +350,7 @@ class Catalogue:
 
     def _has_news(self, name: str, ready: frozenset[tuple[str, int]]) -> bool:
         """Return whether a model has to be loaded or warmed."""
-        if not self._plain(name) and name not in self._used:
+        if name in self._belongs and name not in self._used:
             return False
         stamp = self._repository.stamps[name]
         if self._stamps.get(name, stamp) != stamp:
@@ -399,11 +383,6 @@ class Catalogue:
             task = self._loading[name] = asyncio.create_task(self._load_and_warm(name))
             self._began[name] = time.monotonic()
         return task
-
-    def _reap(self) -> None:
-        done = [name for name, task in self._loading.items() if task.done()]
-        for task in [self._loading.pop(name) for name in done]:
-            task.result()
 
     async def _load_and_warm(self, name: str) -> None:
         """Serve the versions of a model, the newest first; whatever fails concerns them alone and is tried again."""
@@ -461,8 +440,9 @@ class Catalogue:
         if version is None:
             return True
         try:
-            for batch in samples(version.card, self._warm_bytes) if self._is_plain(version.card) else ():
-                await self._triton.infer(name, number, batch, seconds=self._warm_seconds, request_id="warm")
+            for batch in () if name in self._belongs else samples(version.card, self._settings.max_body_bytes):
+                seconds = self._settings.request_seconds
+                await self._triton.infer(name, number, batch, seconds=seconds, request_id="warm")
         except Exception as error:
             if isinstance(error, Problem) and error.kind == "triton-unavailable":
                 raise
@@ -486,50 +466,41 @@ class Catalogue:
 
     def _record(self) -> None:
         """Update the gauge of newest versions, without companions that no request has used, and forget what is gone."""
-        newest = {
-            name: number for name, number in self._repository.newest.items() if self._plain(name) or name in self._used
-        }
+        unused = self._belongs.keys() - self._used.keys()
+        newest = {name: number for name, number in self._repository.newest.items() if name not in unused}
         for name in self._known - newest.keys():
             self._newest_served.remove(name)
         for name, number in newest.items():
             self._newest_served.labels(name).set(number in self._served.get(name, {}))
         self._known = frozenset(newest)
 
-    # Of plain models and their companions
+    # Plain models and their companions
 
-    def _is_plain(self, card: Card) -> bool:
-        return card.product is None and self._base(card) == card.model
+    def _companion(self, name: str) -> tuple[str, str] | None:
+        """Return a companion and the model that it belongs to: `darcy` for `darcy_vjp` and `darcy_torchscript`.
 
-    def _plain(self, name: str) -> bool:
-        """Return whether a model is no companion; one without a readable card counts as plain."""
-        versions = self._present.get(name)
-        return not versions or self._is_plain(versions[max(versions)].card)
-
-    def _base(self, card: Card) -> str:
-        """Return the name under which a model is listed: `darcy` for `darcy_torchscript`, its own for most."""
-        base = card.model.removesuffix(f"_{card.format}")
-        return base if base in self._present else card.model
+        A model without a readable card counts as plain.
+        """
+        if not (versions := self._present[name]):
+            return None
+        card = versions[max(versions)].card
+        base = name.removesuffix(f"_{card.format}")
+        if card.product is not None:
+            return name, card.product.of
+        return (name, base) if base != name and base in self._present else None
 
     def _versions(self, name: str) -> dict[int, Version]:
         """Return the versions that can be run: the served ones of a plain model, those of a companion that belong."""
-        versions = self._present.get(name, {})
-        if not versions or self._plain(name):
+        if name not in self._belongs:
             return self._served.get(name, {})
-        card = versions[max(versions)].card
-        served = self._served.get(card.product.of if card.product else self._base(card), {})
-        if card.product:
-            return {number: version for number, version in versions.items() if number in served}
-        return versions if served else {}
+        versions, served = self._present.get(name, {}), self._served.get(self._belongs[name], {})
+        if not versions or versions[max(versions)].card.product is None:  # a further format
+            return versions if served else {}
+        return {number: version for number, version in versions.items() if number in served}
 
-    def _derivatives(self, card: Card) -> tuple[Kind, ...]:
+    def _derivatives(self, name: str) -> tuple[Kind, ...]:
         """Return which derivatives of a model there are."""
-        return tuple(kind for kind in KINDS if self._versions(f"{card.model}_{kind}"))
-
-    def _newest(self, name: str) -> Card:
-        return self._served[name][max(self._served[name])].card
-
-    def _newest_fault(self, name: str) -> bool:
-        return any(number > max(self._served[name]) for model, number in self._faults if model == name)
+        return tuple(kind for kind in KINDS if self._versions(f"{name}_{kind}"))
 
     def _with_faults(self, name: str) -> str:
         """Return a name with what its versions fail of, if they do."""

@@ -18,6 +18,7 @@ from serving.catalogue.catalogue import Catalogue
 from serving.catalogue.repository import MAX_BYTES, Repository
 from serving.observe import Metrics
 from serving.service import Service, Watcher
+from serving.settings import Settings
 from serving.triton import Triton
 from tests.serving.http.test_gateway import sample
 
@@ -107,14 +108,9 @@ async def looking(repository: Path, warm_bytes: int = 2**26) -> AsyncIterator[tu
         inference = Triton(f"{host}:{port}", 2**20)
         metrics = Metrics("test")
         async with inference:
-            catalogue = Catalogue(
-                repository,
-                inference,
-                warm_seconds=5.0,
-                warm_bytes=warm_bytes,
-                idle_seconds=60.0,
-                newest_served=metrics.newest_served,
-            )
+            settings = Settings(repository=repository, request_seconds=5.0, companion_idle_seconds=60.0)
+            settings = settings.model_copy(update={"max_body_bytes": warm_bytes})
+            catalogue = Catalogue(settings, inference, metrics.newest_served)
             yield catalogue, fake
             await catalogue.close()
 
