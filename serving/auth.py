@@ -142,17 +142,7 @@ def fingerprint(key: str) -> str:
 def make_key(
     name: str, scopes: tuple[Scope, ...], rate: float | None = None, burst: int | None = None
 ) -> tuple[str, Key]:
-    """Return a new key and its entry.
-
-    Args:
-        name: Name of the key.
-        scopes: What it may be used for.
-        rate: Samples per second; None for no limit.
-        burst: Samples at once; None for those of one second.
-
-    Raises:
-        KeysError: An argument is invalid.
-    """
+    """Return a new key and its entry, with a rate in samples per second, or a KeysError for an invalid argument."""
     key = PREFIX + secrets.token_urlsafe(32)
     try:
         return key, Key(name=name, scopes=scopes, sha256=fingerprint(key), rate=rate, burst=burst)
@@ -161,11 +151,7 @@ def make_key(
 
 
 def parse_keys(text: str) -> Keys:
-    """Return the entries of a file.
-
-    Raises:
-        KeysError: The text is no key file.
-    """
+    """Return the entries of a file, or a KeysError for a text that is no key file."""
     try:
         return Keys.model_validate(tomllib.loads(text))
     except ValidationError as error:
@@ -189,14 +175,7 @@ _OPENING = "# Keys of the gateway, hashed. A new one: python -m serving key NAME
 class KeyFile:
     """Keys that follow their file: rotation needs no restart, and a malformed edit changes nothing.
 
-    Args:
-        path: The file.
-
-    Attributes:
-        keys: Its entries when it could last be read.
-
-    Raises:
-        KeysError: The file cannot be read, or is not a key file.
+    At the start, a file that cannot be read or is not a key file is a KeysError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -218,27 +197,18 @@ class KeyFile:
                 time.sleep(_SETTLE_SECONDS)
                 if _read_text(self._path) != text:
                     return  # it is being written: the next look finds it complete
-            self._follow(text)
+                self._seen = text
+                self.keys = _parsed(self._path, text)
+                logger.info("%s: %d keys", self._path, len(self.keys.key))
+            self._fault = ""
         except KeysError as error:
             if str(error) != self._fault:  # once, and not every second
                 logger.error("%s; the keys stay as they were", error)  # noqa: TRY400  the message suffices
             self._fault = str(error)
 
-    def _follow(self, text: str) -> None:
-        self._fault = ""
-        if text != self._seen:
-            self._seen = text
-            self.keys = _parsed(self._path, text)
-            logger.info("%s: %d keys", self._path, len(self.keys.key))
-
 
 def append_key(path: Path, key: Key) -> None:
-    """Add an entry to a key file, which is created if there is none; a reader finds the old file or the new one.
-
-    Raises:
-        KeysError: The file is not a key file, or has such an entry.
-        OSError: It cannot be written.
-    """
+    """Add an entry to a key file, which is created if there is none; a reader finds the old file or the new one."""
     path = path.resolve()  # a link stays one
     with FileLock(path.with_name(f".{path.name}.lock")):
         text = f"{_read_text(path) if path.exists() else _OPENING}\n{key.text()}"
@@ -275,29 +245,18 @@ OPEN = None  # the scope of what needs no key
 
 
 class Guard:
-    """Admits callers.
+    """Admits callers by the keys of a file, or everybody without one; `metrics` counts the samples of each key.
 
-    Args:
-        keys: The key file; None admits everybody.
-        metrics: Counts the samples of each key.
+    Attributes:
+        keyed: Whether a key is required at all.
     """
 
     def __init__(self, keys: KeyFile | None, metrics: Metrics) -> None:
-        self._keys = keys
-        self._metrics = metrics
+        self._keys, self._metrics, self.keyed = keys, metrics, keys is not None
         self._callers: dict[tuple[str, tuple[float, int] | None], Caller] = {}
 
-    @property
-    def keyed(self) -> bool:
-        """Whether a key is required at all."""
-        return self._keys is not None
-
     def admit(self, scope: Scope | None, authorization: str) -> Caller:
-        """Return the caller of something that requires a scope.
-
-        Args:
-            scope: The required scope, or `OPEN`.
-            authorization: The header, empty if there is none.
+        """Return the caller of something that requires a scope, by a header, which may be empty.
 
         Raises:
             Problem: unauthenticated: There is no key, or an unknown one.
@@ -310,24 +269,20 @@ class Guard:
             detail = f'the key "{key.name}" is for {" and ".join(key.scopes)}, not for {scope}'
             challenge = f'{_BEARER}, error="insufficient_scope", scope="{scope}"'
             raise Problem("forbidden", detail, headers={"WWW-Authenticate": challenge})
-        return self._caller(key)
+        # One caller for all requests of a key, so that it has one rate, until its entry changes.
+        identity = (key.name, key.limit)
+        if identity not in self._callers:
+            self._callers[identity] = Caller(*identity, self._metrics.key_fields.labels(key.name).inc)
+        return self._callers[identity]
 
     def reject_unknown(self, authorization: str) -> None:
-        """Refuse a caller without a valid key, so that it does not learn which paths exist.
-
-        Raises:
-            Problem: unauthenticated: There is no key, or an unknown one.
-        """
+        """Refuse a caller without a valid key, so that it does not learn which paths exist."""
         if self._keys is not None:
             self._authenticate(self._keys, authorization)
 
     @staticmethod
     def _authenticate(file: KeyFile, authorization: str) -> Key:
-        """Return the key of a header `Authorization: Bearer KEY`, or of one with the key as password.
-
-        Raises:
-            Problem: unauthenticated: There is no key, or an unknown one.
-        """
+        """Return the key of a header `Authorization: Bearer KEY`, or of one with the key as password."""
         scheme, _, presented = authorization.partition(" ")
         found = {"bearer": presented.strip(), "basic": _password(presented)}.get(scheme.lower())
         if not found:
@@ -338,13 +293,6 @@ class Guard:
             challenge = _BEARER + (', error="invalid_token"' if scheme.lower() == "bearer" else "")
             raise Problem("unauthenticated", "the API key is unknown", headers={"WWW-Authenticate": challenge})
         return key
-
-    def _caller(self, key: Key) -> Caller:
-        """Return one caller for all requests of a key, so that it has one rate, until its entry changes."""
-        identity = (key.name, key.limit)
-        if identity not in self._callers:
-            self._callers[identity] = Caller(*identity, self._metrics.key_fields.labels(key.name).inc)
-        return self._callers[identity]
 
 
 def _password(credentials: str) -> str:
@@ -360,7 +308,7 @@ _ATTRIBUTE = "required_scope"
 
 
 class Declared(NamedTuple):
-    """A route whose scope is declared: its path template, the pattern of its paths, and the scope."""
+    """A route whose scope is declared."""
 
     path: str
     pattern: re.Pattern[str]
@@ -402,11 +350,7 @@ def describe_security(document: dict[str, Any], routes: Sequence[BaseRoute]) -> 
 class Authorisation:
     """ASGI middleware that refuses a request without the scope; `request.state.caller` is the caller it admits.
 
-    Args:
-        app: The application that it protects.
-        routes: The routes of that application, complete by the first request.
-        guard: Decides.
-        metrics: Counts refusals.
+    The routes are those of the application that it protects, and complete by the first request.
     """
 
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], guard: Guard, metrics: Metrics) -> None:
@@ -417,8 +361,10 @@ class Authorisation:
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
+            caller = ANYONE
             try:
-                caller = self._admit(scope["path"], Headers(scope=scope).get("authorization", ""))
+                if self._guard.keyed:
+                    caller = self._admit(scope["path"], Headers(scope=scope).get("authorization", ""))
             except Problem as problem:
                 await refusal(problem, scope["path"], self._metrics.rejected)(scope, receive, send)
                 return
@@ -426,15 +372,6 @@ class Authorisation:
         await self._app(scope, receive, send)
 
     def _admit(self, path: str, authorization: str) -> Caller:
-        """Return the caller of a path.
-
-        Raises:
-            Problem: unauthenticated: There is no key, or an unknown one.
-            Problem: unknown-route: No route with a declaration has the path.
-            Problem: forbidden: The key lacks the scope.
-        """
-        if not self._guard.keyed:
-            return ANYONE
         for route in self._declared:
             if route.pattern.match(path):
                 return self._guard.admit(route.scope, authorization)

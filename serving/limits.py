@@ -29,16 +29,7 @@ MOST_SECONDS = 60  # of `Retry-After`, and of the debt of a rate
 
 
 class Admission:
-    """Counts what is in flight.
-
-    Args:
-        max_requests: Requests that may be in flight at one time.
-        max_bytes: Bytes that may be held at one time over all requests.
-
-    Attributes:
-        requests: Requests in flight.
-        bytes: Bytes that are held now.
-    """
+    """Counts the requests in flight, and the bytes that they hold, each up to a limit."""
 
     def __init__(self, max_requests: int, max_bytes: int) -> None:
         self.max_requests, self.max_bytes = max_requests, max_bytes
@@ -62,15 +53,7 @@ class Admission:
 
 
 class Ticket:
-    """What one request uses.
-
-    Args:
-        admission: Counts it.
-        key: Name of the caller's key, empty without one.
-
-    Attributes:
-        held: Bytes that it holds.
-    """
+    """What one request uses: `held` bytes, counted for all requests and for the caller's key, if it has one."""
 
     def __init__(self, admission: Admission, key: str = "") -> None:
         self._admission = admission
@@ -79,11 +62,7 @@ class Ticket:
         self._entered: tuple[str, ...] | None = None
 
     def check(self) -> None:
-        """Refuse a request early, before its body is read, if there is no place for it now.
-
-        Raises:
-            Problem: overloaded: The limit of requests is reached.
-        """
+        """Refuse a request early (`overloaded`), before its body is read, if there is no place for it now."""
         admission, half = self._admission, math.ceil(self._admission.max_requests / 2)
         if admission.requests >= admission.max_requests:
             raise Problem("overloaded", f"{admission.requests} requests are in flight, which is the limit")
@@ -91,11 +70,7 @@ class Ticket:
             raise Problem("overloaded", f'{half} requests of the key "{self.key}" are in flight, which is the limit')
 
     def enter(self, *, rollout: bool = False) -> None:
-        """Count the request.
-
-        Raises:
-            Problem: overloaded: The limit of requests is reached.
-        """
+        """Count the request, or refuse it (`overloaded`)."""
         self.check()
         groups, half = self._admission.groups, math.ceil(self._admission.max_requests / 2)
         if rollout and groups[_ROLLOUTS] >= half:
@@ -105,11 +80,7 @@ class Ticket:
         groups.update(self._entered)
 
     def hold(self, count: int) -> None:
-        """Count bytes that are kept.
-
-        Raises:
-            Problem: overloaded: The limit of bytes is reached.
-        """
+        """Count bytes that are kept, or refuse them (`overloaded`)."""
         admission = self._admission
         if admission.bytes + count > admission.max_bytes:
             detail = f"{admission.bytes} bytes of requests are in flight, of at most {admission.max_bytes}"
@@ -136,13 +107,7 @@ class Ticket:
 
 
 class Bucket:
-    """A rate, and what is left of it now.
-
-    Args:
-        rate: Samples per second.
-        burst: Samples at once, after a pause.
-        now: Seconds on the clock of all later calls.
-    """
+    """A rate in samples per second, `burst` of them at once after a pause, and what is left of it now."""
 
     def __init__(self, rate: float, burst: int, now: float) -> None:
         self._rate = rate
@@ -162,11 +127,7 @@ class Bucket:
         return max(0.0, min(count, self._burst) - self._level) / self._rate
 
     def take(self, count: int, now: float) -> float:
-        """Take the samples of a request, if it need not wait.
-
-        Returns:
-            Seconds to wait. If it is more than 0, nothing was taken.
-        """
+        """Take the samples of a request, unless it has to wait; return the seconds."""
         seconds = self.wait(count, now)
         if not seconds:
             self._level -= count
@@ -180,7 +141,7 @@ class Caller:
         name: Name of the key, empty where no key is required.
         limit: Samples per second, and at once; None for no limit.
         count: Called with the number of samples of every request.
-        clock: Returns seconds.
+        clock: Its seconds are those of the rate.
     """
 
     def __init__(
@@ -196,13 +157,9 @@ class Caller:
         self._clock = clock
 
     def check(self) -> None:
-        """Check, before a body is read, that the rate admits at least one sample.
-
-        Raises:
-            Problem: rate-limited: The rate is used up.
-        """
+        """Refuse a request (`rate-limited`) before its body is read, if the rate admits no sample now."""
         if self._bucket:
-            self._allow(self._bucket.wait(1, self._clock()), 1)
+            self._allow(self._bucket.wait(1, self._clock()))
 
     def spend(self, samples: int, each: int = 1) -> None:
         """Take the samples of a request from the rate, before they are computed.
@@ -216,25 +173,20 @@ class Caller:
             Problem: body-too-large: They are more than the rate admits within a minute.
         """
         if self._bucket:
-            cost = samples * each
-            if cost > self._bucket.largest:
-                raise self._too_large(cost, self._bucket.largest)
-            self._allow(self._bucket.take(cost, self._clock()), cost)
+            cost, most = samples * each, self._bucket.largest
+            seconds = math.inf if cost > most else self._bucket.take(cost, self._clock())
+            if seconds > MOST_SECONDS and cost > 1:
+                least = most if cost > most else "fewer"
+                owner = f'the rate of the key "{self.name}", which admits {least} in a minute'
+                raise Problem("body-too-large", f"the request costs {cost} samples of {owner}")
+            self._allow(seconds)
         self._count(samples)
 
-    def _allow(self, seconds: float, cost: int) -> None:
-        if seconds > MOST_SECONDS and cost > 1:
-            raise self._too_large(cost, "fewer")
+    def _allow(self, seconds: float) -> None:
         if seconds:
             wait = min(math.ceil(seconds), MOST_SECONDS)
             detail = f'the key "{self.name}" is over its rate; retry in {wait} s'
             raise Problem("rate-limited", detail, retry_after=wait)
-
-    def _too_large(self, cost: int, most: int | str) -> Problem:
-        detail = (
-            f'the request costs {cost} samples of the rate of the key "{self.name}", which admits {most} in a minute'
-        )
-        return Problem("body-too-large", detail)
 
 
 ANYONE = Caller()
