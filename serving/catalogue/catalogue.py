@@ -84,11 +84,7 @@ class Catalogue:
     # What is served
 
     def models(self) -> list[ModelSummary]:
-        """Return the served models by name; `MODEL_FORMAT` is a further format of `MODEL` where both are served.
-
-        Raises:
-            Problem: triton-unavailable: The inference server does not respond.
-        """
+        """Return the served models by name; `MODEL_FORMAT` is a further format of `MODEL` where both are served."""
         formats: dict[str, list[str]] = {}
         found = {name: self._versions(name) for name in self.served()}
         cards = {name: versions[max(versions)].card for name, versions in found.items()}
@@ -107,11 +103,7 @@ class Catalogue:
         ]
 
     def served(self) -> dict[str, tuple[int, ...]]:
-        """Return the versions of every model that can be run, without the graphs that belong to others.
-
-        Raises:
-            Problem: triton-unavailable: The inference server does not respond.
-        """
+        """Return the versions of every model that can be run, without the graphs that belong to others."""
         self._require_triton()
         found = {name: self._versions(name) for name in sorted(self._present)}
         return {
@@ -121,11 +113,7 @@ class Catalogue:
         }
 
     def model(self, name: str) -> Model:
-        """Return a served model with the card of its newest version.
-
-        Raises:
-            Problem: unknown-model, model-not-ready or triton-unavailable, as `find`.
-        """
+        """Return a served model with the card of its newest version; errors are those of `find`."""
         newest = self.find(name)
         differentiable = self._derivatives(name)
         card = newest.card.model_copy(update={"differentiable": differentiable}) if differentiable else newest.card
@@ -161,13 +149,6 @@ class Catalogue:
         """Return the newest version that is served; one whose predecessor has just gone is waited for.
 
         Triton unloads a version in the moment in which it has loaded one with other outputs, and the new one is warmed.
-
-        Args:
-            name: The model's name.
-            seconds: How long to wait at most.
-
-        Raises:
-            Problem: unknown-model, model-not-ready or triton-unavailable, as `find`.
         """
         end = min(self._withdrawn.get(name, -math.inf) + _SUCCESSION_SECONDS, time.monotonic() + seconds)
         while name in self._present and not self._versions(name) and time.monotonic() < end:  # noqa: ASYNC110 - rare
@@ -175,15 +156,7 @@ class Catalogue:
         return self.find(name)
 
     async def successor(self, card: Card, seconds: float) -> Card:
-        """Return the card of the version that is served instead of one that Triton has just unloaded.
-
-        Args:
-            card: Of the one that is gone.
-            seconds: How long to wait at most.
-
-        Raises:
-            Problem: unknown-model, model-not-ready or triton-unavailable, as `find`.
-        """
+        """Return the card of the version that is served instead of one that Triton has just unloaded, as `newest`."""
         return (await self.newest(card.model, seconds)).card
 
     def derivative(self, name: str, kind: Kind, version: int | None = None) -> Version:
@@ -252,11 +225,7 @@ class Catalogue:
 
     @asynccontextmanager
     async def loaded(self, card: Card, deadline: float) -> AsyncIterator[None]:
-        """Return a context in which a version is loaded: a companion is loaded for it, unless it is, and kept.
-
-        Args:
-            card: Of the version.
-            deadline: Until when to wait, on the clock of the event loop.
+        """Return a context in which a version is loaded; a companion is loaded for it, until a deadline, and kept.
 
         Raises:
             Problem: model-not-ready: The companion cannot be loaded, or not in time.
@@ -515,12 +484,7 @@ class Catalogue:
 
 
 def samples(card: Card, max_bytes: int) -> Iterator[Batch]:
-    """Yield the simplest inputs of each declared grid: one sample of ones.
-
-    Args:
-        card: The model's card.
-        max_bytes: The largest input of a request; grids with larger ones are left out, since none can be sent.
-    """
+    """Yield the simplest inputs of each declared grid, one sample of ones, unless they are too large to be sent."""
     numbers: dict[str, NDArray[Any]] = {parameter.name: np.ones(1, np.float32) for parameter in card.parameters}
     if card.frames is not None:
         numbers[FRAME] = np.zeros((1, 1), np.int32)

@@ -153,17 +153,11 @@ def _document(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Example:
-    """One sample.
-
-    Attributes:
-        inputs: Arrays by input name.
-        outputs: The true outputs by name, where they are known.
-        count: How many samples are stored; None for a sample that is not.
-    """
+    """One sample."""
 
     inputs: Mapping[str, NDArray[Any]]
-    outputs: Mapping[str, NDArray[Any]] | None = None
-    count: int | None = None
+    outputs: Mapping[str, NDArray[Any]] | None = None  # the truth, where it is known
+    count: int | None = None  # samples that are stored; None for one that is not
 
 
 def example(repository: Path, card: Card, index: int) -> Example:
@@ -171,11 +165,6 @@ def example(repository: Path, card: Card, index: int) -> Example:
 
     The names of the tensors are the wire names of inputs and outputs (`labels` for a model of sequences); the first
     axis counts the samples.
-
-    Args:
-        repository: The model repository.
-        card: The version's card.
-        index: Which of its samples.
 
     Raises:
         Problem: no-example: The version has no stored examples, or none that fits its card.

@@ -305,7 +305,7 @@ async def test_a_receiver_that_hangs_does_not_delay_the_end(monkeypatch: pytest.
         traces = telemetry.Traces(f"http://127.0.0.1:{silent.getsockname()[1]}/v1/traces", "0")
         batches = 4
         for _ in range(batches * 512):  # the size of a batch
-            with traces.phase("parse", {}):
+            with traces.phase("parse", "blur", "9x9"):
                 pass
         await traces.close()
         silent.settimeout(0)
