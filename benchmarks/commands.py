@@ -71,8 +71,7 @@ def methods(
     kept = [] if quick or models == MODELS else [row for row in read("methods")["rows"] if row["model"] not in models]
     measured = [*kept, *program.measure(repository, tuple(split(models)), quick=quick)]
     rows = sorted(measured, key=lambda row: program.MODELS.index(row["model"]))
-    truth, costs = program.own_error(4 if quick else 24), program.costs(CHECKPOINTS)
-    show("summary", write("methods", rows, quick=quick, truth=truth, costs=costs))
+    show("summary", write("methods", rows, quick=quick, truth=program.own_error(4 if quick else 24)))
     if not quick:
         draw.methods(rows, RESULTS / "methods.png")
         summary()
@@ -152,10 +151,11 @@ def inversion(repository: Repository = EXPORTED, quick: Quick = False) -> None:
 
 @app.command()
 def pictures(repository: Repository = EXPORTED) -> None:
-    """Draw one prediction of `darcy` and one of `darcy_inverse`, and the learning curves; into docs/."""
+    """Draw predictions of `darcy`, `darcy_inverse` and the paper's networks, and the learning curves; into docs/."""
     from benchmarks import pictures as draw  # noqa: PLC0415
 
     draw.predictions(repository, DOCS)
+    draw.paper(repository, DOCS / "paper.png")
     draw.learning(json.loads((DOCS / "research/listops.json").read_text())["rows"], DOCS / "research/listops.png")
 
 

@@ -41,11 +41,7 @@ class Plan:
     seeds: int = 1
 
     def recipes(self) -> dict[tuple[str, int], FileRecipe]:
-        """Return the recipe of every row, by type and seed.
-
-        Raises:
-            RecipeError: A type does not exist or does not fit.
-        """
+        """Return the recipe of every row, by type and seed."""
         first = config.read(self.recipe, [*self.overrides])
         samples = first.seed if first.data.seed is None else first.data.seed
         return {
@@ -59,20 +55,7 @@ class Plan:
 
 
 def compare(plan: Plan, kept: Kept, folder: Path, data: Path) -> Iterator[Row]:
-    """Train and measure the rows that are not kept yet; an interrupted run is resumed.
-
-    Args:
-        plan: The trainings.
-        kept: The rows that exist; new ones are added.
-        folder: The folder of the runs.
-        data: The folder of the generated samples.
-
-    Yields:
-        The new rows.
-
-    Raises:
-        RecipeError: A type does not exist or does not fit; nothing has been trained.
-    """
+    """Train and measure the rows that are not kept yet; an interrupted run is resumed."""
     done = {(row["attention"], row["seed"]) for row in kept.rows}
     for (kind, seed), recipe in plan.recipes().items():
         if (kind, seed) not in done:
@@ -80,14 +63,7 @@ def compare(plan: Plan, kept: Kept, folder: Path, data: Path) -> Iterator[Row]:
 
 
 def measure(kind: str, recipe: FileRecipe, folder: Path, data: Path) -> Row:
-    """Train one recipe with a type of attention, and return its row.
-
-    Args:
-        kind: The type of attention.
-        recipe: The recipe.
-        folder: The folder of the run.
-        data: The folder of the generated samples.
-    """
+    """Train one recipe with a type of attention, and return its row."""
     finished = (folder / checkpoint.CARD).exists() and checkpoint.read_config(folder).recipe == recipe
     found = checkpoint.load(folder if finished else run.train(recipe, folder, data, resume=True))
     metric, score, floor = reached(found.card)

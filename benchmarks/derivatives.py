@@ -23,12 +23,7 @@ GRAPHS = {"prediction": "", "gradient": "_vjp", "tangent": "_jvp"}
 
 
 def measure(repository: Path, *, quick: bool) -> Iterator[Row]:
-    """Yield a row per model and grid: the median seconds of one field by each graph.
-
-    Args:
-        repository: The exported models.
-        quick: Fewer rounds, and the coarsest grid only.
-    """
+    """Yield a row per model and grid: the median seconds of one field by each graph."""
     for model, grids in GRIDS.items():
         sides = {kind: timed(runner(newest_graph(repository / f"{model}{end}"))) for kind, end in GRAPHS.items()}
         for points in grids[:1] if quick else grids:

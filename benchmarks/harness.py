@@ -71,14 +71,7 @@ def timed(work: Callable[..., Array]) -> Side:
 def interleave(
     sides: Mapping[str, Side], inputs: Sequence[tuple[Array, ...]], rounds: int, *, warm: bool = True
 ) -> dict[str, Measured]:
-    """Call every side with every input, one after the other, round by round.
-
-    Args:
-        sides: The sides by name.
-        inputs: The arguments of each call.
-        rounds: How often each input is measured.
-        warm: Whether each side works once before, unmeasured.
-    """
+    """Call every side with every input, one after the other, round by round."""
     names, found = [*sides], {name: Measured() for name in sides}
     for side in sides.values() if warm else ():
         side(*inputs[0])
@@ -141,11 +134,7 @@ class Worker:
         return np.load(file.with_suffix(".npy")), seconds
 
     def read(self) -> dict[str, Any]:
-        """Return the next reply.
-
-        Raises:
-            BaselineError: The reply holds an error, or the process has ended.
-        """
+        """Return the next reply."""
         line = self.process.stdout.readline() if self.process.stdout else ""
         if not line:
             status = self.process.wait()
@@ -158,11 +147,7 @@ class Worker:
 
 
 def interpreter(name: str) -> Path:
-    """Return the Python interpreter of an environment, which is made of its pinned requirements on first use.
-
-    Raises:
-        CalledProcessError: The requirements cannot be installed.
-    """
+    """Return the Python interpreter of an environment, which is made of its pinned requirements on first use."""
     if name == OWN:
         return Path(sys.executable)
     requirements, folder = REQUIREMENTS / f"{name}.txt", ENVIRONMENTS / name
@@ -175,11 +160,7 @@ def interpreter(name: str) -> Path:
 
 
 def run(command: Sequence[str]) -> str:
-    """Run a program with one thread, and return its output.
-
-    Raises:
-        CalledProcessError: It failed.
-    """
+    """Run a program with one thread, and return its output."""
     environment = os.environ | ONE_THREAD
     done = subprocess.run([*command], check=True, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603 -- our own command
     return done.stdout
@@ -207,12 +188,7 @@ def one_thread(graph: Path | bytes) -> InferenceSession:
 
 
 def feed(session: Any, fields: Array) -> dict[str, NDArray[np.float32]]:
-    """Return the inputs of an opened graph: the fields, ones for further fields, and `DEFAULTS` for parameters.
-
-    Args:
-        session: The graph in ONNX Runtime.
-        fields: A batch of its first input; further fields have its grid where the graph does not fix it.
-    """
+    """Return the inputs of an opened graph: the fields, ones for further fields, and `DEFAULTS` for parameters."""
     first, *others = session.get_inputs()
     sent = np.asarray(fields, dtype=np.float32)
     shapes = {
@@ -231,24 +207,13 @@ def graph(file: Path) -> Callable[[Array], Array]:
 
 
 def read(name: str) -> dict[str, Any]:
-    """Return the kept results of a run.
-
-    Raises:
-        FileNotFoundError: It has not run.
-    """
+    """Return the kept results of a run."""
     found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
     return found
 
 
 def write(name: str, rows: Iterable[Row], *, quick: bool, **facts: Any) -> dict[str, Any]:
-    """Write the results of a run, and return them; those of a quick run go aside, and change no page.
-
-    Args:
-        name: The name of the run and of its file.
-        rows: What was measured.
-        quick: Whether it was the small version.
-        facts: What all rows share.
-    """
+    """Write the results of a run, and return them; those of a quick run go aside, and change no page."""
     from training.evaluation.timing import processor  # noqa: PLC0415 - imports torch
 
     document = {"run": "quick" if quick else "full", "processor": processor(), **facts, "rows": [*rows]}

@@ -132,13 +132,7 @@ def methods(repository: Path) -> dict[str, Forward]:
 
 
 def measure(repository: Path, kept: Kept, *, quick: bool) -> Iterator[Row]:
-    """Yield a row per case and method.
-
-    Args:
-        repository: Exported models.
-        kept: The rows that exist; their cases are not computed again, and new rows are added.
-        quick: A few cases.
-    """
+    """Yield a row per case and method."""
     done, error = {(row["prior"], row["seed"]) for row in kept.rows}, model_error(repository)
     yield from kept.rows[:]
     forwards = methods(repository)
@@ -149,14 +143,7 @@ def measure(repository: Path, kept: Kept, *, quick: bool) -> Iterator[Row]:
 
 
 def invert(case: Case, name: str, forward: Forward, model_error: float) -> tuple[Row, Summary]:
-    """Invert one case.
-
-    Args:
-        case: The case.
-        name: Name of the forward model.
-        forward: The forward model.
-        model_error: Its relative error, which is added to the noise; the same for both.
-    """
+    """Invert one case."""
     points, (values, noise) = axis(POINTS), case.measurements
     deviation = np.hypot(noise, model_error * np.sqrt(np.square(values).mean()))
     coordinates = Coordinates(KarhunenLoeve(), case.prior.material, points, points)
@@ -189,12 +176,7 @@ def model_error(repository: Path) -> float:
 
 
 def draw(repository: Path, target: Path) -> None:
-    """Draw a row per prior: the truth, and the mean and deviation that both methods infer from the sensors.
-
-    Args:
-        repository: Exported models.
-        target: The file.
-    """
+    """Draw a row per prior: the truth, and the mean and deviation that both methods infer from the sensors."""
     mpl.use("agg")
     figure, axes = plt.subplots(len(PRIORS), 4, figsize=(10.5, 5.2), layout="constrained")
     titles = ("truth and sensors", "mean, network", "mean, finite volumes", "deviation, network")

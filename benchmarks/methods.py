@@ -7,8 +7,6 @@ permeability itself for the inverse problem, whose inversion receives the deviat
 
 from __future__ import annotations
 
-import json
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,13 +43,7 @@ FINE = 2  # times as many cells per axis for the truth's own error
 
 
 def measure(repository: Path, models: tuple[str, ...] = MODELS, *, quick: bool) -> Iterator[Row]:
-    """Yield a row per model, input and method: mean relative L2 error, and median seconds per field.
-
-    Args:
-        repository: The exported models.
-        models: Which ones.
-        quick: Fewer fields, grids and levels of noise.
-    """
+    """Yield a row per model, input and method: mean relative L2 error, and median seconds per field."""
     measures = {"darcy": darcy, "burgers": burgers, "darcy_inverse": inverse}
     with threadpool_limits(1):
         for model in models:
@@ -102,16 +94,7 @@ def inverse(network: Solve, quick: bool) -> Iterator[Row]:
 def rows(
     model: str, name: str, methods: Mapping[str, Solve], inputs: Array, truth: Array, *, rounds: int = 3
 ) -> Iterator[Row]:
-    """Run every method on every field, and yield their rows.
-
-    Args:
-        model: Name of the model.
-        name: Name of the input.
-        methods: Maps of one field to another.
-        inputs: The input fields.
-        truth: The true output fields.
-        rounds: How often each field is measured; a method that takes seconds is not warmed up for a single one.
-    """
+    """Run every method on every field, and yield their rows."""
     sides = {method: timed(solve) for method, solve in methods.items()}
     found = interleave(sides, [(field,) for field in inputs], rounds, warm=rounds > 1)
     for method, measured in found.items():
@@ -140,21 +123,3 @@ def own_error(fields: int) -> Row:
         errors.append(float(relative_l2(pressure[None], means[None])[0]))
     error, standard_error = mean(np.array(errors))
     return {"problem": "darcy", "relative_l2": error, "standard_error": standard_error}
-
-
-def costs(checkpoints: Path) -> dict[str, Row]:
-    """Return the seconds of data and training per model: the fields are timed on a few, the card has the training."""
-    samplers: dict[str, Callable[[int], object]] = {
-        "darcy": physics.darcy.sample,
-        "burgers": physics.burgers.sample,
-        "darcy_inverse": physics.darcy.sample,
-    }
-    found = {}
-    for model, sample in samplers.items():
-        spent = json.loads((checkpoints / model / "card.json").read_text())["training"]
-        started = time.process_time()
-        for seed in range(3):
-            sample(seed)
-        each = (time.process_time() - started) / 3
-        found[model] = {"data": each * spent["fields"], "training": float(spent["seconds"])}
-    return found

@@ -77,19 +77,7 @@ def measure(network: nn.Module, samples: Samples) -> Tensor:
 def train(
     network: nn.Module, samples: Samples, settings: Settings, seconds: float, seed: int, weights: Path | None = None
 ) -> tuple[float, int]:
-    """Train a network for some processor seconds.
-
-    Args:
-        network: The network, in physical units.
-        samples: The training samples.
-        settings: Rate, batch and decay.
-        seconds: The processor time.
-        seed: The seed of the order of the samples.
-        weights: The file of the weights; beside it lies the state of an interrupted training, which is continued.
-
-    Returns:
-        The processor seconds and steps that were used.
-    """
+    """Train a network for some processor seconds."""
     tune = ctypes.CDLL(None).mallopt
     for threshold in (-1, -3):  # the C library keeps freed memory, for every network alike (glibc's malloc.h)
         tune(threshold, 2**31 - 1)
@@ -206,14 +194,7 @@ def moments(values: Tensor) -> tuple[float, float]:
 
 
 def fno(samples: Samples, *, modes: int, channels: int = 32, increment: bool = False) -> nn.Module:
-    """Return neuraloperator's Fourier neural operator (Li et al., ICLR 2021), with the widths of its Darcy example.
-
-    Args:
-        samples: The training samples.
-        modes: Modes per axis, positive and negative ones together, as neuraloperator counts.
-        channels: Hidden channels.
-        increment: Add the network's output to the first input.
-    """
+    """Return neuraloperator's Fourier neural operator (Li et al., ICLR 2021), with the widths of its Darcy example."""
     from neuralop.models import FNO  # noqa: PLC0415 -- only its environment has it
 
     network = FNO(

@@ -42,12 +42,7 @@ RATES = {FNO: (2e-3, 5e-3, 1e-2), UNET: (2e-3, 5e-3)}
 
 
 def prepared(name: str, folder: Path) -> dict[str, Any]:
-    """Return where the checked samples of a problem are and what they mean; a solver makes them if there are none.
-
-    Args:
-        name: One of `NAMES`.
-        folder: The folder of the data.
-    """
+    """Return where the checked samples of a problem are and what they mean; a solver makes them if there are none."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}.toml"
     shutil.copyfile(PROBLEMS / file.name, file)
@@ -76,13 +71,7 @@ def described(file: Path, samples: OwnSamples) -> dict[str, Any]:
 
 
 def petrov(prepared: dict[str, Any], samples: Samples, *, attention: bool = True) -> FieldOperator:
-    """Return the general operator with the sizes that its preset takes from the data.
-
-    Args:
-        prepared: Where the samples are.
-        samples: The training samples.
-        attention: Keep the attention of the encoder layers; their stencils and feed-forward networks are always kept.
-    """
+    """Return the general operator with the sizes that its preset takes from the data."""
     operator = FieldOperator(preset_network(opened(prepared), PRESETS["quick"]))
     operator.fit_normalisers(*(each[:STATISTICS_SAMPLES] for each in (*samples.inputs, samples.output)))
     for layer in () if attention else operator.encoder:
@@ -120,19 +109,7 @@ def candidates(title: str, prepared: dict[str, Any]) -> list[dict[str, Any]]:
 def compare(
     names: Sequence[str], seconds: Sequence[float], seeds: int, kept: Kept, folder: Path, workers: int = 1
 ) -> Iterator[Row]:
-    """Tune, then train.
-
-    Args:
-        names: The problems.
-        seconds: The processor times of the final trainings; candidates are chosen for the longest.
-        seeds: Final trainings of each network and time.
-        kept: The rows that exist; new ones are added.
-        folder: The folder of the data.
-        workers: Trainings at the same time.
-
-    Yields:
-        The row of every training, with its result; those of tuning have the split `validation`.
-    """
+    """Tune, then train."""
     data = {name: prepared(name, folder) for name in names}
     pairs = list(itertools.product(names, TITLES))
     choices = {(name, title): candidates(title, data[name]) for name, title in pairs}

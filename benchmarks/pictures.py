@@ -10,7 +10,9 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
+from numpy.linalg import norm
 
+import physics.burgers
 import physics.darcy
 from benchmarks.harness import graph, newest_graph
 from physics.numerics.averages import coarsen
@@ -79,6 +81,39 @@ def predictions(repository: Path, folder: Path) -> None:
         save(figure, folder / f"{model}.png")
 
 
+def paper(repository: Path, target: Path) -> None:
+    """Draw what the served graphs of the paper's networks predict, beside the solutions."""
+    figure, axes = plt.subplots(2, 4, figsize=(13, 5.8), layout="constrained", height_ratios=(3, 2.6))
+    coefficient, truth = sample(SEED)
+    found = graph(newest_graph(repository / "darcy_galerkin"))(coefficient)
+    error = found - truth
+    bound = float(np.abs(error).max())
+    for axis, title, field, colour, low, high in (
+        (axes[0, 0], "permeability (input)", coefficient, "cividis", 0.0, coefficient.max()),
+        (axes[0, 1], "pressure, darcy_galerkin", found, "viridis", 0.0, truth.max()),
+        (axes[0, 2], "pressure (solved on 421 x 421)", truth, "viridis", 0.0, truth.max()),
+        (axes[0, 3], f"difference, relative L2 {norm(error) / norm(truth):.1e}", error, "RdBu", -bound, bound),
+    ):
+        image = axis.imshow(field, cmap=colour, vmin=low, vmax=high, origin="lower", extent=(0, 1, 0, 1))
+        axis.set_title(title, fontsize=10)
+        figure.colorbar(image, ax=axis, shrink=0.85)
+    solve = graph(newest_graph(repository / "burgers_galerkin"))
+    for axis, seed in zip(axes[1], range(SEED, SEED + 4), strict=True):
+        initial, final = physics.burgers.sample(seed)
+        places = np.arange(len(initial)) / len(initial)
+        errors = []
+        for points, style in ((512, {"c": COLOURS[0], "lw": 3}), (len(initial), {"c": COLOURS[1], "ls": ":", "lw": 3})):
+            step = len(initial) // points
+            velocity = solve(initial[::step])
+            errors.append(norm(velocity - final[::step]) / norm(final[::step]))
+            axis.plot(places[::step], velocity, label=f"burgers_galerkin, {points} points", **style)
+        axis.plot(places, initial, c="0.75", lw=1, label="initial velocity", zorder=1)
+        axis.plot(places, final, c="black", lw=0.8, label="solved on 8192 points")
+        axis.set_title(f"relative L2 {errors[0]:.1e} and {errors[1]:.1e}", fontsize=10)
+    axes[1, 0].legend(fontsize=7)
+    save(figure, target)
+
+
 def sample(seed: int) -> tuple[Array, Array]:
     """Return permeability and pressure [`POINTS`, `POINTS`], solved on the benchmark's mesh."""
     fields = physics.darcy.sample(seed)
@@ -124,15 +159,7 @@ def logarithmic(axis: Axes, across: str, up: str) -> None:
 
 
 def lines(rows: Sequence[Row], keys: tuple[str, str, str], across: str, up: str, target: Path) -> None:
-    """Draw a line per name.
-
-    Args:
-        rows: The rows.
-        keys: The keys of the name, the abscissa and the ordinate.
-        across: What the abscissa is.
-        up: What the ordinate is.
-        target: The file.
-    """
+    """Draw a line per name."""
     name, x, y = keys
     figure, axis = plt.subplots(figsize=(8, 4.2), layout="constrained")
     for each, mark in zip(dict.fromkeys(row[name] for row in rows), MARKS, strict=False):

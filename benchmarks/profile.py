@@ -120,12 +120,7 @@ class Chain(nn.Module):
 
 
 def subject(name: str, settings: Settings) -> Subject:
-    """Return one attention, the encoder of the published profiler, or a recipe's network with its own defaults.
-
-    Raises:
-        RecipeError: It is neither `attention` nor `encoder` nor a recipe.
-        ValueError: One of the types does not exist.
-    """
+    """Return one attention, the encoder of the published profiler, or a recipe's network with its own defaults."""
     channels, heads, dropout = settings.channels, settings.heads, settings.dropout or 0.0
 
     def attention(kind: str) -> nn.Module:
@@ -173,11 +168,7 @@ def recipe_subject(name: str, settings: Settings) -> Subject:
 
 
 def attention_type(form: str) -> str:
-    """Return the type of a form.
-
-    Raises:
-        ValueError: There is no such form; the message lists the known ones.
-    """
+    """Return the type of a form."""
     return lookup({name: name.removesuffix(SUFFIX) for name in FORMS}, form, "kind of attention to profile")
 
 
@@ -197,11 +188,6 @@ def pair_bytes(network: nn.Module, tokens: list[int], batch: int) -> int:
 
     Every attention keeps its matrix for the backward pass; with dropout the mask and, after softmax, the matrix before
     it, too. The backward pass of one attention holds up to two more.
-
-    Args:
-        network: The network.
-        tokens: The number of tokens of each attention, in the network's order.
-        batch: The number of samples.
     """
 
     def kept(attention: HeadAttention) -> int:
@@ -328,16 +314,7 @@ class Case:
 
 
 def measure(names: Iterable[str], settings: Settings) -> list[Row]:
-    """Return a row per form and length of subjects, by their names.
-
-    Args:
-        names: `attention`, `encoder`, or recipes.
-        settings: The settings of all rows.
-
-    Raises:
-        ProfileError: The device or a type does not exist, or a network cannot be built with these settings.
-        RecipeError: There is no such recipe.
-    """
+    """Return a row per form and length of subjects, by their names."""
     device = find_device(settings.device)
     if device.type != "cpu" and settings.clock == "processor":
         raise ProfileError(f"expected --clock wall on {device.type}: processor time does not include its work")
@@ -358,11 +335,7 @@ def measure(names: Iterable[str], settings: Settings) -> list[Row]:
 
 
 def find_device(name: str) -> torch.device:
-    """Return a device that exists.
-
-    Raises:
-        ProfileError: It does not.
-    """
+    """Return a device that exists."""
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise ProfileError("expected a CUDA device but this torch finds none: use --device cpu")
     try:
@@ -386,11 +359,7 @@ def probe(network: nn.Module, sample: Tensor) -> tuple[list[int], torch.Size]:
 
 
 def exponent(points: Sequence[int], costs: Sequence[float]) -> float:
-    r"""Return p of the least squares fit :math:`\log\text{cost} = p\log n + c`.
-
-    Raises:
-        ValueError: There are fewer than two points, or a cost is not positive.
-    """
+    r"""Return p of the least squares fit :math:`\log\text{cost} = p\log n + c`."""
     if len(set(points)) < 2 or min(costs) <= 0:
         raise ValueError(f"expected positive costs at two or more lengths but got {list(costs)} at {list(points)}")
     slope, _ = np.polyfit([math.log(n) for n in points], [math.log(cost) for cost in costs], 1)

@@ -87,15 +87,7 @@ SETTINGS = {
 
 
 def measure(name: str, checkpoints: Path, data: Path, kept: list[Row], seconds: float | None) -> list[Row]:
-    """Measure a released model, FNO, persistence, and the model's solver with several settings.
-
-    Args:
-        name: A name of `SETTINGS`.
-        checkpoints: The folder of released checkpoints.
-        data: The folder of samples; missing ones are made.
-        kept: Rows of an earlier measurement.
-        seconds: Processor time of FNO's training; None to keep its row.
-    """
+    """Measure a released model, FNO, persistence, and the model's solver with several settings."""
     torch.set_num_threads(1)
     truth, numbers = trajectories(name, data, "test")
     network, setting = loaded(checkpoints / name), SETTINGS[name]
@@ -136,11 +128,7 @@ def trajectories(name: str, data: Path, split: str) -> tuple[Array, Array]:
 
 
 def loaded(folder: Path) -> TrajectoryOperator:
-    """Return a trained model of trajectories.
-
-    Raises:
-        TypeError: It is another model.
-    """
+    """Return a trained model of trajectories."""
     network = checkpoint.load(folder).operator
     if not isinstance(network, TrajectoryOperator):
         raise TypeError(f"{folder}: expected a model of trajectories but found {type(network).__name__}")
@@ -250,16 +238,7 @@ def bounded(network: TrajectoryOperator, truth: Array, *numbers: Array) -> Row:
 
 
 def own(folder: Path, kept: list[Row], seconds: float | None) -> tuple[list[Row], Row]:
-    """Train the preset `quick` on exponax's trajectories as a user does, and FNO, and measure both.
-
-    Args:
-        folder: Of the trajectories, which are made if there are none, and of the run.
-        kept: Rows of an earlier measurement.
-        seconds: Processor time of FNO's training; None to keep its row.
-
-    Returns:
-        A row per network, and how long Petrov's rollouts last; see `bounded`.
-    """
+    """Train the preset `quick` on exponax's trajectories as a user does, and FNO, and measure both."""
     folder.mkdir(parents=True, exist_ok=True)
     problem, file, out = folder / "ks.toml", folder / "ks.npz", folder / "ks-quick"
     shutil.copyfile(Path(__file__).parent / "problems/ks.toml", problem)

@@ -76,12 +76,7 @@ class Load:
 
 
 def throughput(repository: Path, *, quick: bool) -> list[Row]:
-    """Return a row per route and number of requests in flight.
-
-    Args:
-        repository: Exported models.
-        quick: One load, for a short time.
-    """
+    """Return a row per route and number of requests in flight."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         shutil.copytree(repository / MODEL, Path(folder) / MODEL)
         service = stack.enter_context(running(Path(folder), START_SECONDS))
@@ -106,15 +101,7 @@ def row(count: int, route: str, load: Load) -> Row:
 async def load_all(
     service: Addresses, others: dict[str, str], counts: tuple[int, ...], rounds: int, seconds: float
 ) -> dict[tuple[int, str], Load]:
-    """Load route after route, round by round.
-
-    Args:
-        service: The addresses of the Petrov service.
-        others: The URLs of the other servers by name.
-        counts: Requests in flight.
-        rounds: How often each route is loaded.
-        seconds: The duration of each load.
-    """
+    """Load route after route, round by round."""
     loads: dict[tuple[int, str], Load] = {}
     field = physics.darcy.example(POINTS, seed=0).astype(np.float32)
     alone = {INPUT: field, "source": np.ones_like(field)}  # Triton knows no defaults
@@ -147,14 +134,7 @@ async def load_all(
 
 
 async def block(load: Load, route: Route, count: int, seconds: float) -> None:
-    """Keep requests in flight, after one that is not counted, and wait for the last responses.
-
-    Args:
-        load: The responses are appended here.
-        route: The route.
-        count: The number of requests in flight.
-        seconds: The time during which requests are sent.
-    """
+    """Keep requests in flight, after one that is not counted, and wait for the last responses."""
     await route()
     begun = time.perf_counter()
 
@@ -285,12 +265,7 @@ def identity(repository: Path) -> Path:
 
 @contextmanager
 def running(repository: Path, patience: float = START_SECONDS) -> Iterator[Addresses]:
-    """Run `python -m serving` on free ports until the block ends, and yield its addresses when all models are warm.
-
-    Args:
-        repository: The exported models.
-        patience: Seconds until it must be ready.
-    """
+    """Run `python -m serving` on free ports until the block ends, and yield its addresses when all models are warm."""
     names = ("PORT", "GRPC_PORT", "TRITON_HTTP_PORT", "TRITON_GRPC_PORT", "TRITON_METRICS_PORT")
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     variables = {f"PETROV_{name}": str(port) for name, port in ports.items()} | {
@@ -326,12 +301,7 @@ def server(name: str) -> Iterator[str]:
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Return when a server responds with 200.
-
-    Raises:
-        TimeoutError: It did not in time.
-        RuntimeError: It ended.
-    """
+    """Return when a server responds with 200."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:

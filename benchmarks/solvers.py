@@ -31,17 +31,6 @@ def random_fields(
 
     A field is white noise whose modes of wave number k are multiplied by :math:`(4\pi^2 k^2 + \tau^2)^{-\alpha/2}`:
     Fourier modes on periodic axes and cosines on the others.
-
-    Args:
-        count: How many.
-        sides: Points per axis.
-        periodic: Per axis whether the field is periodic.
-        alpha: The decay of the spectrum.
-        tau: The inverse length below which the spectrum decays.
-        rng: The generator.
-
-    Returns:
-        Fields `[count, *sides]`.
     """
     from scipy import fft  # noqa: PLC0415 -- exponax's environment has none
 

@@ -32,14 +32,7 @@ class Table(NamedTuple):
 
 
 def table(name: str) -> tuple[Sequence[str], Cells]:
-    """Return header and cells of a table.
-
-    Args:
-        name: A key of `TABLES`, or `memorisation EXPERIMENT: QUANTITY`.
-
-    Raises:
-        KeyError: There is no such table.
-    """
+    """Return header and cells of a table."""
     if name.startswith("memorisation "):
         return memorisation()[name]
     found = TABLES[name]
@@ -114,24 +107,6 @@ def methods(found: Row) -> Cells:
         yield row["model"], row["input"], row["method"], str(row["fields"]), error, milliseconds(row["seconds"]), winner
 
 
-def breakeven(found: Row) -> Cells:
-    """Return after how many solves data and training are repaid, at equal accuracy.
-
-    Where no method is as accurate on the network's input, one sees a finer input. The inversion is the only method for
-    its problem, and less exact.
-    """
-    for network, same in beside(found["rows"]):
-        others = [row for row in found["rows"] if row["model"] == network["model"] and row["method"] != "network"]
-        exact = [row for row in same if row["error"] <= network["error"]]
-        finer = [row for row in others if row["error"] <= network["error"]]
-        best = min(exact or finer or same, key=lambda row: float(row["seconds"]))
-        name = best["method"] if best["input"] == network["input"] else f"{best['method']}, {best['input']}"
-        cost, saved = found["costs"][network["model"]], best["seconds"] - network["seconds"]
-        solves = f"{(cost['data'] + cost['training']) / saved:,.0f}" if saved > 0 else "never"
-        spent = (f"{cost[part] / 60:.0f}" for part in ("data", "training"))
-        yield (network["model"], network["input"], name, scientific(best["error"]), *spent, solves)
-
-
 # The service and derivatives.
 
 
@@ -187,13 +162,6 @@ def calibration(found: Row) -> Cells:
                 errors = (scientific(row[key]) for key in ("mean_estimate", "mean_error"))
                 known = [f"{row['coverage']:.2f}", *errors]
             yield (name, case(row), str(row["fields"]), *known, f"{row['outside']:.2f}")
-
-
-def foreign(found: Row) -> Cells:
-    """Return the shares of foreign families that each model finds outside."""
-    for name, card in found.items():
-        if "calibration" in card:
-            yield (name, *(f"{share:.2f}" for share in card["calibration"]["foreign"].values()))
 
 
 def case(row: Row) -> str:
@@ -275,21 +243,6 @@ def own_data(found: Row) -> Cells:
         fno = statistics.fmean(each["error"] for each in groups[problem, "FNO"])
         facts = (f"{mean / fno:.2f}", f"{results[0]['parameters']:,}", f"{epochs:.0f}")
         yield (problem, title, f"{mean:.2e} ± {spread:.0e}", str(len(results)), *facts)
-
-
-def tuning(found: Row) -> Cells:
-    """Return the candidate of the least validation error per problem and network."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in found["rows"]:
-        if row["training"]["split"] == "validation":
-            groups.setdefault((row["training"]["problem"], row["training"]["title"]), []).append(row)
-    for (problem, title), rows in groups.items():
-        best = min(rows, key=lambda row: float(row["result"]["error"]))
-        chosen = best["training"]["candidate"]
-        text = ", ".join(
-            f"{key.replace('_', ' ')} {value}" for key, value in (chosen["sizes"] | chosen["settings"]).items()
-        )
-        yield problem, title, text, f"{best['result']['error']:.2e}", str(len(rows)), f"{best['training']['seconds']:g}"
 
 
 def attention_types(found: Row) -> Cells:
@@ -405,12 +358,6 @@ TABLES = {
         ("model", "input", "method", "fields", "error", "ms", "dominated by"),
         methods,
     ),
-    "breakeven": Table(
-        "Break-even",
-        METHODS,
-        ("model", "input", "solver", "solver error", "data, min", "training, min", "solves to repay"),
-        breakeven,
-    ),
     "accuracy": Table("Accuracy of the released models", "", ("model", *GRID), accuracy),
     "training": Table(
         "Trainings of the released models",
@@ -472,12 +419,6 @@ TABLES = {
         OWN,
         ("problem", "network", "test error", "seeds", "relative to FNO", "parameters", "epochs"),
         own_data,
-    ),
-    "own-data-tuning": Table(
-        "The tuning of FNO and U-Net",
-        OWN,
-        ("problem", "network", "chosen", "validation error", "of candidates", "processor s each"),
-        tuning,
     ),
     "trajectories": Table(
         "Networks on exponax's trajectories",

@@ -58,22 +58,6 @@ def test_the_fastest_of_the_better_methods_is_named() -> None:
     assert [row[-1] for row in tables.methods({"rows": rows})] == ["solver, 2 steps", "", "", ""]
 
 
-def test_solves_repay_the_cost_at_equal_accuracy_or_never_do() -> None:
-    rows = [
-        point("9 x 9", "network", 2e-3, 0.002),
-        point("9 x 9", "steps", 6e-3, 0.001),
-        point("17 x 17", "network", 1e-3, 0.003),
-        point("17 x 17", "steps", 1.5e-3, 0.004),
-        point("17 x 17", "more steps", 0.9e-3, 0.001),
-    ]
-    found = {"rows": rows, "costs": {"darcy": {"data": 3.0, "training": 1.0}}}
-    coarse, fine = tables.breakeven(found)
-    assert coarse[2] == "more steps, 17 x 17"
-    assert (coarse[-1], fine[2], fine[-1]) == ("never", "more steps", "never")
-    rows[-1]["seconds"] = 0.004
-    assert [row[-1] for row in tables.breakeven(found)] == ["2,000", "4,000"]
-
-
 def test_types_of_attention_have_mean_and_spread_and_those_with_fewer_seeds_are_left_out() -> None:
     common = {"metric": "accuracy", "parameters": 12345, "step_milliseconds": 10.0, "peak_megabytes": 3.0}
     rows = [{"attention": kind, "score": score} | common for kind, score in (("a", 0.5), ("a", 0.6), ("b", 0.9))]
@@ -100,7 +84,6 @@ def test_losses_are_shown_as_they_are() -> None:
         ("heat", "FNO", "2.00e-01 ± 1e-02", "2", "1.00"),
         ("heat", "Petrov", "2.50e-01 ± 1e-02", "1", "1.25"),
     ]
-    assert list(tables.tuning({"rows": rows})) == [("heat", "FNO", "modes 4", "5.00e-01", "1", "9")]
 
 
 def test_settings_of_a_solver_that_a_cheaper_one_beats_are_left_out(tmp_path: Path) -> None:
