@@ -25,7 +25,17 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 USAGE = ROOT / "docs/usage.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "clients/python/README.md", *(ROOT / "docs").rglob("*.md")]
-MODELS = ("darcy", "darcy_vjp", "darcy_jvp", "burgers", "burgers_exact", "listops", "memoriser", "kuramoto_sivashinsky")
+MODELS = (
+    "darcy",
+    "darcy_vjp",
+    "darcy_jvp",
+    "darcy_galerkin",
+    "burgers",
+    "burgers_exact",
+    "listops",
+    "memoriser",
+    "kuramoto_sivashinsky",
+)
 PRINTED = "http://127.0.0.1:8080"
 #: The pages that say what one can do; the blocks of umbridge.md run in tests/protocols, how.md is held by test_how.py.
 EXAMPLES = sorted(
