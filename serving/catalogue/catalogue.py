@@ -201,8 +201,8 @@ class Catalogue:
         else:
             newest = {name: max(self._served[name]) for name in plain}
             late = sorted({name for name, number in self._faults if name in newest and number > newest[name]})
-            reason = f"not served: {', '.join(map(self._with_faults, late))}" if late else None
-            return Readiness(ready=True, reason=reason)
+            faults = f"not served: {', '.join(map(self._with_faults, late))}" if late else None
+            return Readiness(ready=True, reason=faults)
         return Readiness(ready=False, reason=reason, missing=missing)
 
     # What has disappeared, and what is wanted
