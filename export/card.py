@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from export.signature import Signature
+from training.calibration.calibration import FEWEST_FITTED
+from training.calibration.error_estimate import fewest
 from training.problems.sequence_description import SequenceDescription
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydantic import BaseModel
+    from collections.abc import Mapping
 
     from training.checkpoint import Checkpoint
-    from training.problems.schema import Description
 
 #: What was measured of operators and of networks of sequences, and is copied to the card.
 MEASURED = ("training", "errors", "classical")
 ROLLOUT = ("rollout", "correlation_time", "spectrum")
 COUNTED = ("training", "accuracy")
+LARGE = 0.2  # a mean error above this is said first
 
 
 class CardError(ValueError):
@@ -46,6 +46,15 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         raise CardError(
             f"expected {', '.join(measured)} in the checkpoint's card.json but {', '.join(missing)} is missing"
         )
+    solved = (
+        {"task": problem.task}
+        if isinstance(problem, SequenceDescription)
+        else {"equation": problem.equation, "boundary": problem.boundary}
+    )
+    tensors = signature.model_dump(mode="json", exclude={"batch"})
+    optional = {name: value for name, value in tensors.items() if value and name not in {"inputs", "outputs", "grid"}}
+    order = ("inputs", "parameters", "outputs", "quality", "frames", "grid", "vocabulary")
+    warned = warnings(checkpoint.card, signature)
     return {
         "model": model,
         "version": version,
@@ -53,34 +62,39 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         "formats": list(checkpoint.formats),
         "title": problem.title,
         "problem": problem.name,
-        **task(problem),
-        "inputs": dumped(signature.inputs),
-        **({"parameters": dumped(signature.parameters)} if signature.parameters else {}),
-        "outputs": dumped(signature.outputs),
-        **({"quality": list(signature.quality)} if signature.quality else {}),
-        **({"frames": signature.frames.model_dump(mode="json")} if signature.frames else {}),
-        "grid": signature.grid.model_dump(mode="json"),
-        **({"vocabulary": signature.vocabulary.model_dump(mode="json")} if signature.vocabulary else {}),
+        **solved,
+        **{name: tensors[name] for name in order if name in optional or name in {"inputs", "outputs", "grid"}},
         "limits": {"batch": signature.batch},
-        **{key: checkpoint.card[key] for key in measured},
-        **{key: checkpoint.card[key] for key in ROLLOUT if key in checkpoint.card},
-        **({"calibration": checkpoint.card["calibration"]} if "calibration" in checkpoint.card else {}),
-        "checkpoint": {"sha256": checkpoint.digest, "parameters": parameters(checkpoint)},
+        **({"warnings": warned} if warned else {}),
+        **{key: checkpoint.card[key] for key in (*measured, *ROLLOUT, "calibration") if key in checkpoint.card},
+        "checkpoint": {
+            "sha256": checkpoint.digest,
+            "parameters": sum(parameter.numel() for parameter in checkpoint.operator.parameters()),
+        },
     }
 
 
-def dumped(specs: Sequence[BaseModel]) -> list[dict[str, Any]]:
-    """Return tensors as JSON."""
-    return [spec.model_dump(mode="json") for spec in specs]
+def warnings(measured: Mapping[str, Any], signature: Signature) -> list[str]:
+    """Say what a user of a model has to know before trusting it: large errors, and errors that are not estimated.
 
-
-def task(problem: Description | SequenceDescription) -> dict[str, str]:
-    """Return what is solved: an equation and its boundary condition, or a task in words."""
-    if isinstance(problem, SequenceDescription):
-        return {"task": problem.task}
-    return {"equation": problem.equation, "boundary": problem.boundary}
-
-
-def parameters(checkpoint: Checkpoint) -> int:
-    """Count the learned parameters."""
-    return sum(parameter.numel() for parameter in checkpoint.operator.parameters())
+    Args:
+        measured: The checkpoint's own card.
+        signature: The model's signature.
+    """
+    found = []
+    rows = [row for row in measured.get("errors", ()) if row["relative_l2"] > LARGE]
+    if rows:
+        worst = max(rows, key=lambda row: row["relative_l2"])
+        points = " x ".join(map(str, worst["grid"]))
+        found.append(
+            f"large errors: the mean relative L2 error of test samples is {worst['relative_l2']:.0%} on {points} points"
+        )
+    by_frame = any("error_estimate" in row for row in measured.get("rollout", ()))
+    trained = signature.vocabulary is None and measured.get("training", {}).get("epochs") != 0
+    if trained and not by_frame and "error_estimate" not in signature.quality:
+        fitted = "" if "calibration" in measured else f"{FEWEST_FITTED} training samples and "
+        found.append(
+            f"no error_estimate: it takes at least {fitted}{fewest()} validation samples on each grid, "
+            "and this model was calibrated with fewer or not at all"
+        )
+    return found

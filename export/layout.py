@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 CONFIG, CARD, CERTIFICATE = "config.pbtxt", "card.json", "certificate.json"
@@ -46,9 +46,25 @@ def staging(repository: Path, name: str) -> Iterator[Path]:
             shutil.rmtree(aside, ignore_errors=True)
 
 
+def document(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        OSError, ValueError: It cannot be read, is something else, or is nested too deeply.
+    """
+    try:
+        found = json.loads(path.read_bytes())
+    except RecursionError as error:
+        raise ValueError(f"{path}: nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: expected a JSON object")  # noqa: TRY004 - a fault of the file, as the others
+    return found
+
+
 def versions(folder: Path) -> list[int]:
     """List a model's versions, the newest last."""
-    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit() and path.is_dir())
+    found = (path for path in folder.glob("*") if path.name.isascii() and path.name.isdecimal() and path.is_dir())
+    return sorted(int(path.name) for path in found if path.name == str(int(path.name)))
 
 
 def newest(folder: Path) -> Path:
@@ -59,12 +75,17 @@ def newest(folder: Path) -> Path:
 def made_of(version: Path) -> str | None:
     """Return the SHA-256 of the checkpoint that a version was exported from; None if it was tampered with."""
     try:
-        certified = json.loads((version / CERTIFICATE).read_text())
-        checkpoint = json.loads((version / CARD).read_text())["checkpoint"]["sha256"]
+        certified = document(version / CERTIFICATE)
+        checkpoint = document(version / CARD)["checkpoint"]["sha256"]
         same = sha256(version / certified["artefact"]["file"]) == certified["artefact"]["sha256"]
         return str(checkpoint) if same else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def damaged(version: Path) -> bool:
+    """Return whether a version has a certificate of something else than its graph, such as one that was cut off."""
+    return (version / CERTIFICATE).exists() and made_of(version) is None
 
 
 def tensors(card: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -77,19 +98,23 @@ def tensors(card: dict[str, Any]) -> tuple[list[str], list[str]]:
 def tensors_of(version: Path) -> tuple[list[str], list[str]] | None:
     """Return the names of a version's tensors; None if its card cannot be read."""
     try:
-        return tensors(json.loads((version / CARD).read_text()))
+        return tensors(document(version / CARD))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def prune(folder: Path, loadable: Callable[[Path], bool], aside: Path) -> None:
-    """Keep the newest versions that one config describes, and move the others to the staging folder.
+def prune(folder: Path, names: tuple[list[str], list[str]] | None, aside: Path) -> None:
+    """Keep the newest whole versions that one config describes, and move the others to the staging folder.
 
     Args:
         folder: The model's folder in the repository.
-        loadable: Whether Triton can load a version with the model's config.
+        names: The tensors that the model's config describes; a version without a card is kept.
         aside: A folder that is deleted afterwards.
     """
+
+    def loadable(version: Path) -> bool:
+        return not damaged(version) and (not (version / CARD).exists() or tensors_of(version) == names)
+
     kept = [number for number in versions(folder) if loadable(folder / str(number))]
     for number in sorted({*versions(folder)} - {*kept[-VERSIONS:]}):
         (folder / str(number)).rename(aside / f"{folder.name}.{number}.old")

@@ -75,7 +75,11 @@ class ParityError(ValueError):
 
 
 def compare(run: Graph, operator: nn.Module, signature: Signature, like: Statistics | None = None) -> list[Comparison]:
-    """Compare a graph with its operator over `shapes(signature)`, on inputs of the size of the data's."""
+    """Compare a graph with its operator over `shapes(signature)`, on inputs of the size of the data's.
+
+    Raises:
+        ParityError: An output has another shape.
+    """
     single = Deployable(operator, signature.argument_names)
     double = Deployable(operator, signature.argument_names, torch.float64)
     drawn = ((shape, draw(shape, signature, like=like)) for shape in shapes(signature))
@@ -90,28 +94,22 @@ def compare_at(
     double: nn.Module,
     signature: Signature,
 ) -> Comparison:
-    """Return the worst differences over all outputs for one input; `single` and `double` are the network.
-
-    Raises:
-        ParityError: An output has another shape.
-    """
+    """Return the worst differences over all outputs for one input; `single` and `double` are the network."""
     outputs = run(*arguments)
     with torch.inference_mode():
-        eager32 = eager(single, [torch.from_numpy(array) for array in arguments])
-        eager64 = eager(double, [wide(array) for array in arguments])
+        tensors = [torch.from_numpy(array) for array in arguments]
+        eager32 = eager(single, tensors)
+        eager64 = eager(double, [each.double() if each.is_floating_point() else each for each in tensors])
     for output, expected in zip(outputs, eager32, strict=True):
         if output.shape != expected.shape:
             raise ParityError(f"for the input {shape}: expected an output {expected.shape} but got {output.shape}")
     count = len(signature.outputs)
     pairs = zip(signature.quality, outputs[count:], eager32[count:], strict=True)
-    quality = {name: quality_difference(name, *pair) for name, *pair in pairs}
+    quality = {
+        name: float((np.abs(output.astype(np.float64) - truth) / np.maximum(np.abs(truth), FLOORS[name])).max())
+        for name, output, truth in pairs
+    }
     return Comparison(shape, worst(outputs[:count], eager32[:count]), worst(outputs[:count], eager64[:count]), quality)
-
-
-def quality_difference(name: Quality, output: NDArray[np.float32], expected: NDArray[Any]) -> float:
-    """Return the largest difference of a quality output, relative to its value or to its floor."""
-    difference = np.abs(output.astype(np.float64) - expected)
-    return float((difference / np.maximum(np.abs(expected), FLOORS[name])).max())
 
 
 def eager(module: nn.Module, arguments: list[torch.Tensor]) -> list[NDArray[Any]]:
@@ -124,12 +122,6 @@ def worst(outputs: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[Any
     """Return the largest differences over all outputs."""
     found = [difference(*pair) for pair in zip(outputs, expected, strict=True)]
     return Difference(max(one.max_abs for one in found), max(one.relative_l2 for one in found))
-
-
-def wide(array: NDArray[Any]) -> torch.Tensor:
-    """Return the same numbers in float64, and tokens as they are."""
-    tensor = torch.from_numpy(array)
-    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def gate(comparisons: Sequence[Comparison], tolerance: float = TOLERANCE) -> None:
@@ -161,13 +153,7 @@ def padding(run: Graph, signature: Signature) -> list[Padded]:
 
 
 def padded(run: Graph, inputs: Sequence[NDArray[np.int32]], added: int) -> Padded:
-    """Run one batch twice; outputs for padding itself do not count.
-
-    Args:
-        run: The graph.
-        inputs: Tokens `[batch, token]` of every input.
-        added: Tokens of padding.
-    """
+    """Run one batch of tokens `[batch, token]` twice; outputs for padding itself do not count."""
     tokens = inputs[0]
     (plain,), (behind,) = run(*inputs), run(*(np.pad(one, ((0, 0), (0, added))) for one in inputs))
     if plain.ndim > 2:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from export.signature import GridSpec, ParameterSpec, Signature, TensorSpec
+    from export.signature import GridSpec, ParameterSpec, Signature
 
 TENTHS = (0.1, 0.9)
 """The shares of the values below the two of a positive field."""
@@ -41,26 +41,19 @@ Statistics = dict[str, Spread]
 
 
 def statistics(examples: Path | None, signature: Signature) -> Statistics:
-    """Return the distribution of the inputs in a file of examples; of none without a file, or of tokens.
-
-    Args:
-        examples: A safetensors file with samples by the names on the wire.
-        signature: The model's signature.
-    """
+    """Return the distribution of the inputs in a file of examples; of none without a file, or of tokens."""
     if examples is None or signature.vocabulary is not None:
         return {}
-    samples = load_file(examples)
-    specs: tuple[TensorSpec | ParameterSpec, ...] = (*signature.inputs, *signature.parameters)
-    return {spec.name: spread(samples[spec.name].astype(np.float64), spec) for spec in specs if spec.name in samples}
-
-
-def spread(samples: NDArray[np.float64], spec: TensorSpec | ParameterSpec) -> Spread:
-    """Return the distribution of samples `[sample, ...]`."""
-    component = spec.axes.index("component") if "component" in spec.axes else None
-    axes = tuple(axis for axis in range(samples.ndim) if axis != component)
-    low, high = (np.quantile(samples, share, axis=axes, keepdims=True) for share in TENTHS)
-    mean, deviation = (found(samples, axis=axes, keepdims=True) for found in (np.mean, np.std))
-    return Spread(mean, np.where(deviation > 0, deviation, 1), low, high)
+    samples, found = load_file(examples), {}
+    for spec in (*signature.inputs, *signature.parameters):
+        if spec.name in samples:
+            values = samples[spec.name].astype(np.float64)
+            component = spec.axes.index("component") if "component" in spec.axes else None
+            axes = tuple(axis for axis in range(values.ndim) if axis != component)
+            low, high = (np.quantile(values, share, axis=axes, keepdims=True) for share in TENTHS)
+            mean, deviation = (of(values, axis=axes, keepdims=True) for of in (np.mean, np.std))
+            found[spec.name] = Spread(mean, np.where(deviation > 0, deviation, 1), low, high)
+    return found
 
 
 def shapes(signature: Signature) -> list[tuple[int, ...]]:

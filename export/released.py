@@ -14,7 +14,6 @@ kind of processor it makes the same graphs, some constants of which are rounded 
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +21,19 @@ from typing import Annotated
 
 import typer
 
-from export.layout import CARD, CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors_of, versions
+from export.layout import (
+    CARD,
+    CERTIFICATE,
+    CONFIG,
+    damaged,
+    document,
+    made_of,
+    newest,
+    prune,
+    staging,
+    tensors_of,
+    versions,
+)
 from training.digest import digest
 from training.files import write_json
 
@@ -90,14 +101,18 @@ def install(folder: Path, repository: Path) -> list[Path]:
     with staging(repository, name) as aside:
         present = newest(repository / name)
         same = holds(present, sources[-1])
-        number = int(present.name) + (not same)
+        number = int(present.name) + (not same and not damaged(present))  # a wreck is replaced
         missing = [source for source in sources if not holds(repository / source.name / str(number), source)]
         for source in missing:
             if not (repository / source.name / CONFIG).is_file():
                 raise ReleaseError(f"{repository / source.name} has no {CONFIG}; `make export` writes it")
-            stage(source, aside / source.name / str(number))
-        if name in (source.name for source in missing) and (folder / EXAMPLES).is_file():
-            shutil.copyfile(folder / EXAMPLES, aside / name / str(number) / EXAMPLES)
+            staged = aside / source.name / str(number)
+            staged.mkdir(parents=True)
+            shutil.copyfile(source / GRAPH, staged / GRAPH)
+            for part in (CARD, CERTIFICATE):
+                write_json(staged / part, document(source / part) | {"version": number}, finite=True)
+            if source.name == name and (folder / EXAMPLES).is_file():
+                shutil.copyfile(folder / EXAMPLES, staged / EXAMPLES)
         return [move(aside / source.name / str(number), repository / source.name, aside) for source in missing]
 
 
@@ -123,20 +138,11 @@ def released(folder: Path) -> list[Path]:
 def holds(version: Path, source: Path) -> bool:
     """Return whether a version has the graph of a released one, and is whole."""
     try:
-        found, expected = (json.loads((path / CERTIFICATE).read_text()) for path in (version, source))
+        found, expected = (document(path / CERTIFICATE) for path in (version, source))
     except (OSError, ValueError):
         return False
-    same = bool(found["artefact"] == expected["artefact"] and found["checkpoint"] == expected["checkpoint"])
+    same = all(found.get(part) == expected.get(part) for part in ("artefact", "checkpoint"))
     return same and made_of(version) is not None
-
-
-def stage(source: Path, folder: Path) -> None:
-    """Copy a released version, with the number of the version that it becomes."""
-    folder.mkdir(parents=True)
-    shutil.copyfile(source / GRAPH, folder / GRAPH)
-    for name in (CARD, CERTIFICATE):
-        document = json.loads((source / name).read_text())
-        write_json(folder / name, document | {"version": int(folder.name)}, finite=True)
 
 
 def move(staged: Path, model: Path, aside: Path) -> Path:
@@ -145,7 +151,7 @@ def move(staged: Path, model: Path, aside: Path) -> Path:
     if target.exists():  # damaged, or beside an earlier version
         target.rename(aside / f"{model.name}.{target.name}.replaced")
     staged.rename(target)
-    prune(model, lambda version: not (version / CARD).exists() or tensors_of(version) == own, aside)
+    prune(model, own, aside)
     return target
 
 
@@ -176,8 +182,8 @@ def renew(folder: Path) -> None:
 def refusals(folder: Path) -> dict[str, str]:
     """Return by companion why the export of a checkpoint refused it; none where that was of another checkpoint."""
     path = folder / FOLDER / REFUSED
-    document = json.loads(path.read_text()) if path.is_file() else {}
-    return dict(document["refused"]) if document.get("checkpoint") == digest(folder) else {}
+    found = document(path) if path.is_file() else {}
+    return dict(found["refused"]) if found.get("checkpoint") == digest(folder) else {}
 
 
 def differences(folder: Path) -> list[Path]:
@@ -185,7 +191,7 @@ def differences(folder: Path) -> list[Path]:
     # These need torch, too.
     import onnx  # noqa: PLC0415
 
-    from export.graphs import equality, to_onnx  # noqa: PLC0415
+    from export.graphs import to_onnx  # noqa: PLC0415
     from export.graphs.deployable import Deployable  # noqa: PLC0415
     from export.signature import Signature  # noqa: PLC0415
     from export.versions import companion_graph, companions  # noqa: PLC0415
@@ -203,7 +209,7 @@ def differences(folder: Path) -> list[Path]:
             own = f"{name}_{companion}"
             if own in found or companion not in refused:
                 fresh[own] = companion_graph(trained, signature, companion, onnx.load(path))
-    same = {each for each in fresh.keys() & found.keys() if equality.equal(fresh[each], found[each])}
+    same = {each for each in fresh.keys() & found.keys() if to_onnx.equal(fresh[each], found[each])}
     return [folder / FOLDER / each / GRAPH for each in sorted({*fresh, *found} - same)]
 
 

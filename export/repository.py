@@ -15,13 +15,12 @@ Triton takes every folder inside for a model.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import repeat
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,7 @@ import torch
 from export import triton_config
 from export.card import CardError
 from export.graphs.to_onnx import GraphError
-from export.layout import CARD, CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors_of, versions
+from export.layout import CERTIFICATE, CONFIG, document, made_of, newest, prune, staging, tensors_of, versions
 from export.parity import ParityError
 from export.signature import QUALITY, Signature
 from export.versions import COMPANIONS, FORMATS, ONNX, Companion, belongs, build, companions, signature_of
@@ -103,19 +102,14 @@ def publish(folder: Path, repository: Path, name: str | None = None) -> list[Pub
 def is_current(folder: Path, repository: Path, name: str | None = None) -> bool:
     """Return whether `publish` would leave this checkpoint alone.
 
-    Args:
-        folder: The checkpoint folder.
-        repository: The model repository.
-        name: The model's name; made of the folder's by default.
-
     Raises:
         CheckpointError: The folder is no complete checkpoint.
         RepositoryError: The name is no model name.
     """
     checkpoint, name = checkpoints.load(folder), model_name(name or folder.resolve().name)
-    paths = paths_of(name, repository, checkpoint.formats)
-    current = all(is_published(path, checkpoint) for path in paths.values())
-    current = current and not missing(checkpoint, Signature.of_checkpoint(checkpoint), paths[ONNX])
+    signature, paths = Signature.of_checkpoint(checkpoint), paths_of(name, repository, checkpoint.formats)
+    current = all(is_published(path, checkpoint, signature) for path in paths.values())
+    current = current and not missing(checkpoint, signature, paths[ONNX])
     return current and not any(path.exists() for path in dropped(name, repository, checkpoint.formats))
 
 
@@ -126,7 +120,7 @@ def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publica
     with staging(repository, name) as aside:
         for path in paths.values():
             check_names(path, signature)
-        stale = [format_ for format_, path in paths.items() if not is_published(path, checkpoint)]
+        stale = [format_ for format_, path in paths.items() if not is_published(path, checkpoint, signature)]
         for format_ in stale:
             number = max(versions(paths[format_]), default=0) + 1
             build(checkpoint, signature, aside / paths[format_].name / str(number), format_=format_)
@@ -138,9 +132,18 @@ def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publica
         for path in dropped(name, repository, checkpoint.formats):
             retire(path, aside)
         retire_companions(paths[ONNX], aside)
-    published = [publication(path, new=format_ in stale) for format_, path in paths.items()]
     found = {each: each in made for each in companions(checkpoint, signature) if each not in refused}
-    return [replace(one, companions=found, refused=refused) if one.model == name else one for one in published]
+    beside: dict[str, Any] = {"companions": found, "refused": refused}
+    return [
+        Publication(
+            path.name,
+            int(newest(path).name),
+            format_ in stale,
+            document(newest(path) / CERTIFICATE),
+            **(beside if path.name == name else {}),
+        )
+        for format_, path in paths.items()
+    ]
 
 
 def companion_path(model: Path, companion: Companion) -> Path:
@@ -160,14 +163,7 @@ def build_companions(
 ) -> tuple[list[Companion], dict[Companion, str]]:
     """Build the missing graphs beside the newest version, or beside the one in the staging folder.
 
-    Args:
-        checkpoint: What is published.
-        signature: Names, axes and limits.
-        path: The model's folder in the repository.
-        aside: The staging folder.
-
-    Returns:
-        Which are built, and why others are not.
+    Return which are built, and why others are not.
     """
     staged = versions(aside / path.name)
     version = aside / path.name / str(staged[-1]) if staged else newest(path)
@@ -243,11 +239,12 @@ def check_names(folder: Path, signature: Signature) -> None:
     outputs = [triton_config.unnumbered(tensor.name) for tensor in config.output]
     inputs = [tensor.name for tensor in config.input]
     kept = [each.name for each in signature.arguments if each.default is None or each.name in inputs]
-    published = map_of(inputs, [name for name in outputs if name not in QUALITY])
-    own = map_of(kept, [tensor.name for tensor in signature.outputs])
-    if published != own:
+    names = inputs, [name for name in outputs if name not in QUALITY]
+    own = kept, [tensor.name for tensor in signature.outputs]
+    if names != own:
+        published, wanted = (f"{', '.join(first)} -> {', '.join(second)}" for first, second in (names, own))
         raise RepositoryError(
-            f"{folder.name!r} is published as {published} but this checkpoint is {own}: "
+            f"{folder.name!r} is published as {published} but this checkpoint is {wanted}: "
             "give it a name of its own with --name"
         )
     if triton_config.vocabulary(signature) != config.parameters[triton_config.VOCABULARY].string_value:
@@ -256,31 +253,24 @@ def check_names(folder: Path, signature: Signature) -> None:
         )
 
 
-def map_of(inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """Write a model's map by the names of its tensors."""
-    return f"{', '.join(inputs)} -> {', '.join(outputs)}"
-
-
-def is_published(path: Path, checkpoint: Checkpoint) -> bool:
+def is_published(path: Path, checkpoint: Checkpoint, signature: Signature) -> bool:
     """Return whether the newest version is this checkpoint, with the graph of its certificate and the same examples.
 
     A version that was tampered with is not: the next one replaces it.
     """
     version = newest(path)
-    if made_of(version) != checkpoint.digest or not has_tensors(version, Signature.of_checkpoint(checkpoint)):
+    if made_of(version) != checkpoint.digest or tensors_of(version) != names_of(signature):
         return False
-    return content(version / examples.FILE) == content(checkpoint.examples)
+    own, stored = (
+        file.read_bytes() if file is not None and file.exists() else None
+        for file in (checkpoint.examples, version / examples.FILE)
+    )
+    return own == stored
 
 
-def has_tensors(version: Path, signature: Signature) -> bool:
-    """Return whether a version has the tensors of a signature, so that one config describes both."""
-    found = tensors_of(version)
-    return found is not None and map_of(*found) == map_of(signature.argument_names, signature.result_names)
-
-
-def content(path: Path | None) -> bytes | None:
-    """Read a file; None where there is none."""
-    return path.read_bytes() if path is not None and path.exists() else None
+def names_of(signature: Signature) -> tuple[list[str], list[str]]:
+    """Return the names of arguments and results, as `tensors_of` reads them off a version's card."""
+    return list(signature.argument_names), list(signature.result_names)
 
 
 def install(path: Path, signature: Signature, format_: str, aside: Path) -> None:
@@ -304,18 +294,7 @@ def install(path: Path, signature: Signature, format_: str, aside: Path) -> None
         if (path / str(number)).exists():  # a graph that does not belong to its model
             (path / str(number)).rename(staged / f"{number}.replaced")
         (staged / str(number)).rename(path / str(number))
-    prune(path, lambda version: loadable(version, signature), staged)
-
-
-def loadable(version: Path, signature: Signature) -> bool:
-    """Return whether Triton can load a version with the config of a signature; one without a card is kept."""
-    return not (version / CARD).exists() or has_tensors(version, signature)
-
-
-def publication(path: Path, *, new: bool) -> Publication:
-    """Read back what is published."""
-    number = versions(path)[-1]
-    return Publication(path.name, number, new, json.loads((path / str(number) / CERTIFICATE).read_text()))
+    prune(path, names_of(signature), staged)
 
 
 #: Errors that the user can correct, such as a full disk, or has to know before anything is published.
@@ -330,9 +309,14 @@ def outcomes(folders: Sequence[Path], repository: Path, name: str | None = None)
     Checkpoints of one name follow one another, for they are versions; and so do the rest, where the machine's memory
     is too small for several exporters and a process was ended.
     """
-    new = sum(is_new(folder, repository, name) for folder in folders)
-    processes = min(new, os.cpu_count() or 1)
-    done = 0
+
+    def is_new(folder: Path) -> bool:
+        try:
+            return not is_current(folder, repository, name)
+        except REFUSALS:
+            return False  # `attempt` reports it
+
+    processes, done = min(sum(map(is_new, folders)), os.cpu_count() or 1), 0
     if processes > 1 and len({folder.resolve().name for folder in folders}) == len(folders):
         try:
             with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
@@ -342,14 +326,6 @@ def outcomes(folders: Sequence[Path], repository: Path, name: str | None = None)
         except BrokenProcessPool:
             pass
     yield from (attempt(folder, repository, name) for folder in folders[done:])
-
-
-def is_new(folder: Path, repository: Path, name: str | None) -> bool:
-    """Return whether there is something to export; `attempt` reports a folder with a fault."""
-    try:
-        return not is_current(folder, repository, name)
-    except REFUSALS:
-        return False
 
 
 def attempt(folder: Path, repository: Path, name: str | None) -> Outcome:

@@ -1,12 +1,14 @@
-"""Names, types, axes and limits of a model, derived from its problem; everything else is derived from a signature.
+"""Names, types, axes and limits of a model: a view of its problem, from which everything else is derived.
 
 The axes of the ONNX graph, Triton's config and the card's inputs, outputs, grid and vocabulary are read off a
-`Signature`.
+`Signature`. A product of a model's Jacobian has the signature of the model with more tensors, whose names have a point,
+which no tensor of a model has: `cotangents.solution`, `gradients.coefficient`, `tangents.coefficient`. They are the
+names in Triton, over the Open Inference Protocol and in safetensors files.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
@@ -15,17 +17,21 @@ from training.problems.schema import Frames
 from training.problems.sequence_description import SequenceDescription
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import nn
 
     from training.checkpoint import Checkpoint
-    from training.problems.schema import Description, Parameter, Quantity
+    from training.problems.schema import Description, Quantity
 
 #: Fields in one Triton batch. Beyond it a processor gains nothing, and 64 fields of 421 x 421 are 45 MB each way.
 BATCH = 64
 #: Sequences in one. Attention with softmax may hold all pairs of tokens: 256 MB per head for 16 sequences of 2000.
 SEQUENCES = 16
+#: Most frames of a rollout's product, whose states are kept or whose tangents are carried.
+PRODUCT_FRAMES = 16
+
+Kind = Literal["vjp", "jvp"]
+#: The products: vector-Jacobian and Jacobian-vector.
+KINDS: tuple[Kind, ...] = ("vjp", "jvp")
 
 Quality = Literal["error_bound", "correction", "misfit", "error_estimate", "novelty"]
 #: What a graph may report about its outputs, in the order in which it returns them behind the declared outputs.
@@ -43,7 +49,13 @@ def quality_of(network: nn.Module) -> tuple[Quality, ...]:
     return getattr(network, "quality", ())
 
 
-class TensorSpec(BaseModel):
+class Spec(BaseModel):
+    """A part of a signature, as the card has it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TensorSpec(Spec):
     """One tensor on the wire.
 
     Attributes:
@@ -51,23 +63,21 @@ class TensorSpec(BaseModel):
         dtype: Triton's name of its type.
         axes: The batch, the components of a vector field (`component`), and the grid's axes.
         shape: Points per axis, None where any number is accepted.
+        components: Names of the components of a vector field.
         meaning: The quantity in words.
         units: Its units.
         positive: Whether every value is above zero.
-        components: Names of the components of a vector field.
         default: The value everywhere of an input that a request leaves out; None where it must be sent.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: str
-    dtype: str
+    dtype: str = "FP32"
     axes: tuple[str, ...]
     shape: tuple[int | None, ...]
     components: tuple[str, ...] = ()
     meaning: str
-    units: str
-    positive: bool
+    units: str = "1"
+    positive: bool = False
     default: float | None = None
 
     @classmethod
@@ -76,7 +86,7 @@ class TensorSpec(BaseModel):
         quantity: Quantity,
         axes: tuple[str, ...],
         points: tuple[int, ...] | None = None,
-        time: Mapping[str, int | None] | None = None,
+        time: dict[str, int | None] | None = None,
     ) -> Self:
         """Describe a physical quantity on a grid.
 
@@ -86,106 +96,35 @@ class TensorSpec(BaseModel):
             points: Points per axis; None where any grid is accepted.
             time: The axis of a trajectory behind the batch, by its name, with its points; none by default.
         """
-        vector, time = ("component",) if quantity.components else (), time or {}
+        vector = {"component": len(quantity.components)} if quantity.components else {}
+        leading = {"batch": None, **(time or {}), **vector}
         return cls(
-            name=quantity.name,
-            dtype="FP32",
-            axes=("batch", *time, *vector, *axes),
-            shape=(
-                None,
-                *time.values(),
-                *(len(quantity.components) for _ in vector),
-                *(points or (None,) * len(axes)),
-            ),
-            components=quantity.components,
-            meaning=quantity.meaning,
-            units=quantity.units,
-            positive=quantity.positive,
+            axes=(*leading, *axes),
+            shape=(*leading.values(), *(points or (None,) * len(axes))),
+            **{name: getattr(quantity, name) for name in ("name", "components", "meaning", "units", "positive")},
             default=quantity.default,
         )
 
-    @classmethod
-    def quality(cls, name: Quality) -> Self:
-        """Describe a quality output: one number per sample, on the wire FP32 `[batch, 1]`."""
-        return cls(
-            name=name,
-            dtype="FP32",
-            axes=("batch", "value"),
-            shape=(None, 1),
-            meaning=QUALITY[name],
-            units="1",
-            positive=False,
-        )
 
-    @classmethod
-    def frame(cls) -> Self:
-        """Describe the argument whose shape `[batch, frame]` says how many frames are wanted; its values are unused."""
-        return cls(
-            name=FRAME,
-            dtype="INT32",
-            axes=("batch", FRAME),
-            shape=(None, None),
-            meaning="as many frames as it has columns",
-            units="1",
-            positive=False,
-        )
-
-    @classmethod
-    def tokens(cls, name: str) -> Self:
-        """Describe a sequence's tokens by number; all sequences of a request are padded to one length."""
-        return cls(
-            name=name,
-            dtype="INT32",
-            axes=("batch", "token"),
-            shape=(None, None),
-            meaning="words by number, padded with 0",
-            units="1",
-            positive=False,
-        )
-
-    @classmethod
-    def logits(cls, problem: SequenceDescription) -> Self:
-        """Describe the scores of the labels, of a sequence or of each of its tokens."""
-        by_token = problem.answer == "token"
-        return cls(
-            name=problem.output,
-            dtype="FP32",
-            axes=("batch", "token", "label") if by_token else ("batch", "label"),
-            shape=(None, *((None,) if by_token else ()), len(problem.labels)),
-            meaning="unnormalised log-probabilities",
-            units="1",
-            positive=False,
-        )
-
-
-class ParameterSpec(BaseModel):
+class ParameterSpec(Spec):
     """A number per sample: on the wire FP32 `[batch]`. It may be left out where it has a default."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     dtype: str = "FP32"
     axes: tuple[str, ...] = ("batch",)
     shape: tuple[int | None, ...] = (None,)
     meaning: str
-    units: str
-    default: float | None
-    minimum: float | None
-    maximum: float | None
-
-    @classmethod
-    def of(cls, parameter: Parameter) -> Self:
-        """Describe a parameter of a problem."""
-        return cls(**parameter.model_dump())
+    units: str = "1"
+    default: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
 
 
-class GridSpec(BaseModel):
+class GridSpec(Spec):
     """The accepted grids of the inputs: points per axis, and where they lie. A sequence's points are tokens.
 
     `lengths` and `boundaries` describe the axes of fields, in the order of `axes`; a sequence has none.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     axes: tuple[str, ...]
     minimum: int
@@ -196,30 +135,13 @@ class GridSpec(BaseModel):
     lengths: tuple[float, ...] = ()
     boundaries: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, problem: Description) -> Self:
-        """Describe a problem's grids."""
-        limits = problem.grid
-        return cls(
-            axes=problem.axis_names,
-            minimum=limits.minimum,
-            maximum=limits.maximum,
-            declared=limits.declared,
-            unequal=limits.unequal,
-            points=problem.points,
-            lengths=tuple(axis.length for axis in problem.axes),
-            boundaries=tuple(axis.boundary for axis in problem.axes),
-        )
 
-
-class VocabularySpec(BaseModel):
+class VocabularySpec(Spec):
     """How a text becomes tokens, and scores a label.
 
     `pattern` matches the words of a text, with white space between them; where it is none, the tokens are the text's
     bytes in UTF-8, byte b as token b + 1.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     words: tuple[str, ...]
     padding: int = 0
@@ -228,7 +150,7 @@ class VocabularySpec(BaseModel):
     answer: Literal["sequence", "token"]
 
 
-class Signature(BaseModel):
+class Signature(Spec):
     """Inputs, parameters, outputs and limits of a model.
 
     Attributes:
@@ -241,8 +163,6 @@ class Signature(BaseModel):
         vocabulary: How a text becomes tokens, for models of sequences.
         frames: The time axis, for models of trajectories; their last argument counts the frames.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     inputs: tuple[TensorSpec, ...]
     parameters: tuple[ParameterSpec, ...] = ()
@@ -270,19 +190,28 @@ class Signature(BaseModel):
             quality: The quality outputs of the model; see `training.operators.Operator.quality`.
         """
         if isinstance(problem, SequenceDescription):
-            return cls.of_sequences(problem)
+            return cls._of_sequences(problem)
         axes, frames = problem.axis_names, problem.frames
-        several = frames is not None and frames.history > 1
-        history = {name: {"history": frames.history} for name in frames.states} if frames and several else {}
+        history = {"history": frames.history} if frames and frames.history > 1 else {}
+        states = frames.states if frames else ()
         following = {FRAME: None} if frames else {}
         return cls(
-            inputs=tuple(TensorSpec.of(quantity, axes, time=history.get(quantity.name)) for quantity in problem.inputs),
-            parameters=tuple(ParameterSpec.of(parameter) for parameter in problem.parameters),
+            inputs=tuple(
+                TensorSpec.of(quantity, axes, time={**history} if quantity.name in states else None)
+                for quantity in problem.inputs
+            ),
+            parameters=tuple(ParameterSpec(**parameter.model_dump()) for parameter in problem.parameters),
             outputs=tuple(
                 TensorSpec.of(quantity, axes, problem.output_grid, following) for quantity in problem.outputs
             ),
             quality=quality,
-            grid=GridSpec.of(problem),
+            grid=GridSpec(
+                axes=axes,
+                points=problem.points,
+                lengths=tuple(axis.length for axis in problem.axes),
+                boundaries=tuple(axis.boundary for axis in problem.axes),
+                **problem.grid.model_dump(),
+            ),
             frames=frames,
         )
 
@@ -292,11 +221,32 @@ class Signature(BaseModel):
         return cls.of(checkpoint.description, quality_of(checkpoint.deployed))
 
     @classmethod
-    def of_sequences(cls, problem: SequenceDescription) -> Self:
-        """Derive the signature of a model of sequences, whose grid is the one axis of its tokens."""
+    def _of_sequences(cls, problem: SequenceDescription) -> Self:
+        """Derive the signature of a model of sequences, whose grid is the one axis of its tokens.
+
+        All sequences of a request are padded to one length. The scores are those of a sequence or of each token.
+        """
+        by_token: dict[str, int | None] = {"token": None} if problem.answer == "token" else {}
+        scores = {"batch": None, **by_token, "label": len(problem.labels)}
         return cls(
-            inputs=tuple(map(TensorSpec.tokens, problem.inputs)),
-            outputs=(TensorSpec.logits(problem),),
+            inputs=tuple(
+                TensorSpec(
+                    name=name,
+                    dtype="INT32",
+                    axes=("batch", "token"),
+                    shape=(None, None),
+                    meaning="words by number, padded with 0",
+                )
+                for name in problem.inputs
+            ),
+            outputs=(
+                TensorSpec(
+                    name=problem.output,
+                    axes=tuple(scores),
+                    shape=tuple(scores.values()),
+                    meaning="unnormalised log-probabilities",
+                ),
+            ),
             grid=GridSpec(axes=("token",), points="words in the order of the text", **problem.length.model_dump()),
             batch=SEQUENCES,
             vocabulary=VocabularySpec(
@@ -306,8 +256,18 @@ class Signature(BaseModel):
 
     @property
     def arguments(self) -> tuple[TensorSpec | ParameterSpec, ...]:
-        """The tensors that a request sends, in the order of the graph's arguments."""
-        return (*self.inputs, *self.parameters, *((TensorSpec.frame(),) if self.frames else ()))
+        """The tensors that a request sends, in the order of the graph's arguments.
+
+        The shape `[batch, frame]` of the last one of a trajectory model says how many frames are wanted.
+        """
+        counted = TensorSpec(
+            name=FRAME,
+            dtype="INT32",
+            axes=("batch", FRAME),
+            shape=(None, None),
+            meaning="as many frames as it has columns",
+        )
+        return (*self.inputs, *self.parameters, *((counted,) if self.frames else ()))
 
     @property
     def argument_names(self) -> tuple[str, ...]:
@@ -316,10 +276,53 @@ class Signature(BaseModel):
 
     @property
     def results(self) -> tuple[TensorSpec, ...]:
-        """All tensors that the graph returns, in its order: the outputs, then the quality outputs."""
-        return (*self.outputs, *(TensorSpec.quality(name) for name in self.quality))
+        """All tensors that the graph returns, in its order: the outputs, then the quality outputs `[batch, 1]`."""
+        return (*self.outputs, *(_column(name, QUALITY[name]) for name in self.quality))
 
     @property
     def result_names(self) -> tuple[str, ...]:
         """The names of the results."""
         return tuple(tensor.name for tensor in self.results)
+
+    def product(self, kind: Kind) -> Self:
+        """Return the signature of a product of the model's Jacobian.
+
+        A vector-Jacobian product takes a cotangent per output, which is 0 where it is left out of several, and returns
+        a gradient per input and parameter. A Jacobian-vector product takes a tangent per input and parameter, 0 where
+        it is left out, and returns one per output. Quality outputs are not differentiated and not returned.
+        """
+        if kind == "vjp":
+            default = 0.0 if len(self.outputs) > 1 else None
+            cotangents = (_beside("cotangents", spec, default) for spec in self.outputs)
+            fields = (_beside("gradients", spec) for spec in self.inputs)
+            numbers = (_column(f"gradients.{one.name}", f"gradient of {one.name}") for one in self.parameters)
+            more: dict[str, Any] = {
+                "inputs": (*self.inputs, *cotangents),
+                "outputs": (*self.outputs, *fields, *numbers),
+            }
+        else:
+            directions = (
+                ParameterSpec(name=f"tangents.{one.name}", meaning=f"tangent of {one.name}", default=0.0)
+                for one in self.parameters
+            )
+            more = {
+                "inputs": (*self.inputs, *(_beside("tangents", spec, 0.0) for spec in self.inputs)),
+                "parameters": (*self.parameters, *directions),
+                "outputs": (*self.outputs, *(_beside("tangents", spec) for spec in self.outputs)),
+            }
+        if self.frames is not None:
+            fewer = {name: min(PRODUCT_FRAMES, getattr(self.frames, name)) for name in ("trained", "maximum")}
+            more["frames"] = self.frames.model_copy(update=fewer)
+        return self.model_copy(update={"quality": (), **more})
+
+
+def _beside(role: str, spec: TensorSpec, default: float | None = None) -> TensorSpec:
+    """Describe a vector that has the shape of a tensor of the model."""
+    meaning = f"{role.removesuffix('s')} of {spec.name}"
+    update = {"name": f"{role}.{spec.name}", "meaning": meaning, "units": "1", "positive": False, "default": default}
+    return spec.model_copy(update=update)
+
+
+def _column(name: str, meaning: str) -> TensorSpec:
+    """Describe a number per sample that a graph returns."""
+    return TensorSpec(name=name, axes=("batch", "value"), shape=(None, 1), meaning=meaning)

@@ -14,7 +14,6 @@ makes and certifies all of them.
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import asdict
 from importlib.metadata import version as installed
@@ -31,11 +30,10 @@ from export.derivatives import agreement
 from export.derivatives.agreement import Derivative
 from export.derivatives.differentiate import differentiate
 from export.derivatives.rollouts import differentiate_rollout
-from export.derivatives.signatures import KINDS, Kind
-from export.derivatives.signatures import signature_of as signature_of_product
 from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable, shape_checks_off
-from export.layout import CARD, CERTIFICATE, sha256
+from export.layout import CARD, CERTIFICATE, document, sha256
+from export.signature import KINDS, Kind
 from training import examples
 from training.files import write_json
 
@@ -75,7 +73,7 @@ def companions(checkpoint: Checkpoint, signature: Signature) -> tuple[Companion,
 
 def signature_of(companion: Companion, model: Signature) -> Signature:
     """Return the signature of a companion of a model."""
-    return model if companion == REFINED else signature_of_product(companion, model)
+    return model if companion == REFINED else model.product(companion)
 
 
 def build(
@@ -128,25 +126,20 @@ def build(
         "operators": operators,
         "software": {package: installed(package) for package in SOFTWARE},
         **evidence,
-        **({} if base is None else made_of_model(companion, sha256(base))),
     }
+    if base is not None:
+        graph = {"sha256": sha256(base)}
+        certificate |= {"refinement": graph} if companion == REFINED else {"derivative": {"kind": companion, **graph}}
     write_json(folder / CARD, described, finite=True)
     write_json(folder / CERTIFICATE, certificate, finite=True)
     if companion is None and checkpoint.examples is not None:
         shutil.copyfile(checkpoint.examples, folder / examples.FILE)
 
 
-def made_of_model(companion: Companion | None, digest: str) -> dict[str, Any]:
-    """Return what a companion's certificate says of the graph that it belongs to."""
-    if companion == REFINED:
-        return {"refinement": {"sha256": digest}}
-    return {"derivative": {"kind": companion, "sha256": digest}}
-
-
 def belongs(folder: Path, model: Path) -> bool:
     """Return whether a companion's version is whole, and was made of this version of its model."""
     try:
-        certified = json.loads((folder / CERTIFICATE).read_text())
+        certified = document(folder / CERTIFICATE)
         of = certified.get("refinement") or certified["derivative"]
         whole = certified["artefact"]["sha256"] == sha256(folder / to_onnx.FILE)
         return bool(whole and of["sha256"] == sha256(model / to_onnx.FILE))
@@ -187,12 +180,7 @@ def companion_card(card: dict[str, Any], companion: Companion, signature: Signat
     }
     if companion == REFINED:
         return own
-    tensors = {
-        "inputs": [spec.model_dump(mode="json") for spec in signature.inputs],
-        "parameters": [spec.model_dump(mode="json") for spec in signature.parameters],
-        "frames": signature.frames and signature.frames.model_dump(mode="json"),
-        "outputs": [spec.model_dump(mode="json") for spec in signature.outputs],
-    }
+    tensors = signature.model_dump(mode="json", include={"inputs", "parameters", "frames", "outputs"})
     return own | {key: value for key, value in tensors.items() if value}
 
 

@@ -14,9 +14,8 @@ from rich.table import Table
 
 from research import ablation
 from research.closed_form import closed_form
-from research.importing import provenance, reference
-from research.importing.arguments import Example
-from research.importing.summary import summary
+from research.importing import reference
+from research.importing.reference import Example
 from research.memorisation.command import memorise
 from training.commands import DataFolder, Overrides, corrected
 from training.recipes import recipe as config
@@ -67,7 +66,7 @@ def import_reference(
     out: Annotated[Path, typer.Option(help="The checkpoint folder to write.")],
     settings: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE.json", help="The network's constructor arguments, as JSON."),
+        typer.Option("--config", metavar="FILE.yml", help="The reference's config.yml, or the network's arguments."),
     ] = None,
     normaliser: Annotated[
         Path | None,
@@ -86,26 +85,35 @@ def import_reference(
 ) -> None:
     """Convert a checkpoint of the published implementation (scaomath/galerkin-transformer).
 
-    Keys and shapes determine widths, heads, layers, norms and the decoder. They
-    do not determine activations, the attention's type within its family, or the
-    grids: pass these by --config, such as {"attention_type": "galerkin",
-    "subsample_nodes": 3, "subsample_attn": 10}. Everything else has the
-    example's default and is listed as assumed.
+    A state dict does not hold its network's arguments: pass the reference's
+    config.yml by --config, changed where its command line changed it, or the
+    arguments alone as YAML or JSON, with {"subsample_nodes": 3,
+    "subsample_attn": 10} among them. Grids that it does not say have the
+    example's default and are listed as assumed.
 
     Files of darcy and darcy_inverse lack the normalisers, without which the
     outputs are meaningless. Pass them by --normaliser, or pass --data to compute
     them from training samples; with --data the error is measured, too.
 
-    python -m research import-reference darcy.pt --example darcy --data darcy.h5 --out imported/darcy
+    python -m research import-reference darcy.pt --example darcy --config config.yml --data darcy.h5 --out imported
     """
     imported = reference.import_reference(
         reference.Request(file, example, settings, normaliser, data, grid, whole_model)
     )
     reference.save(imported, out)
-    console.print(summary(imported))
+    config = imported.operator.config.model_dump(mode="json")
+    table = Table("", "argument", "value", title=f"{example}, {config['kind']}", title_justify="left")
+    stated = {name: value for name, value in imported.given.items() if value is not None}
+    grids = {name: config[name] for name in ("grid", "tokens", "output") if name in config}
+    for source, values, style in (("given", stated, ""), ("assumed", imported.assumed, "yellow"), ("grids", grids, "")):
+        for name, value in values.items():
+            table.add_row(source, name, str(value), style=style)
+        table.add_section()
+    table.add_row("in all", "parameters", f"{imported.card['checkpoint']['parameters']:,}")
+    console.print(table)
     for row in imported.card["errors"]:
         console.print(f"relative L2 error {row['relative_l2']} on {row['fields']} test fields, points {row['grid']}")
-    console.print(f"{provenance.CAVEAT}\n\nnext: python -m training evaluate {out}\n      python -m export {out}")
+    console.print(f"{reference.CAVEAT}\n\nnext: python -m training evaluate {out}\n      python -m export {out}")
     typer.echo(out)
 
 

@@ -16,8 +16,7 @@ def add(repository: Path) -> None:
     import onnx  # noqa: PLC0415 - few tests need it
 
     from export.derivatives.differentiate import differentiate  # noqa: PLC0415 - as above
-    from export.derivatives.signatures import KINDS, signature_of  # noqa: PLC0415 - as above
-    from export.signature import Signature  # noqa: PLC0415 - as above
+    from export.signature import KINDS, Signature  # noqa: PLC0415 - as above
     from export.triton_config import text  # noqa: PLC0415 - as above
     from export.versions import companion_card  # noqa: PLC0415 - as above
 
@@ -26,7 +25,7 @@ def add(repository: Path) -> None:
     signature = Signature.model_validate(parts | {"batch": card["limits"]["batch"]})
     model = onnx.shape_inference.infer_shapes(onnx.load_from_string(_graph()), data_prop=True)
     for kind in KINDS:
-        described = signature_of(kind, signature)
+        described = signature.product(kind)
         graph = differentiate(model, kind, described).SerializeToString()
         _write(repository, f"{NAME}_{kind}", graph, companion_card(card, kind, described))
         config = text(f"{NAME}_{kind}", described, "onnx")

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from export.derivatives.signatures import FRAMES, Kind, signature_of
 from export.layout import FRAME
 from export.parity import Graph, ParityError
 from export.probes import Statistics, draw, shapes
+from export.signature import PRODUCT_FRAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from export.signature import Signature
+    from export.signature import Kind, Signature
 
     Network = Callable[..., Tensor | tuple[Tensor, ...]]
     Arrays = dict[str, NDArray[Any]]
@@ -118,19 +118,16 @@ class Derivative:
 
 
 def compare(run: Graph, single: Derivative, double: Derivative, like: Statistics | None = None) -> list[Agreement]:
-    """Compare the graph of a derivative with automatic differentiation.
+    """Compare the graph of a derivative with automatic differentiation in float32 and float64.
 
-    Args:
-        run: The graph.
-        single: In float32.
-        double: In float64.
-        like: The distribution of the inputs.
+    Raises:
+        ParityError: A tensor has another shape.
     """
     signature = single.signature
     compared = [shape for shape in shapes(signature) if math.prod(shape[1:]) <= LARGEST]
     found = [compare_at(shape, run, single, double, like) for shape in compared]
     if signature.frames is not None:
-        most = min(FRAMES, signature.frames.maximum)
+        most = min(PRODUCT_FRAMES, signature.frames.maximum)
         found.append(compare_at(compared[0], run, single, double, like, most))
     return found
 
@@ -143,12 +140,8 @@ def compare_at(
     like: Statistics | None = None,
     frames: int | None = None,
 ) -> Agreement:
-    """Compare for one shape, and frames of a trajectory; see `compare`.
-
-    Raises:
-        ParityError: A tensor has another shape.
-    """
-    described = signature_of(single.kind, single.signature)
+    """Compare for one shape, and frames of a trajectory."""
+    described = single.signature.product(single.kind)
     drawn = draw(shape, described, frames=frames, like=like)
     arrays = dict(zip(described.argument_names, drawn, strict=True))
     eager32, eager64 = single(arrays), double(arrays)
@@ -170,10 +163,6 @@ def gate(agreements: Sequence[Agreement], difference: float) -> None:
 
     Where float32 eager itself is farther than that from float64, twice its own rounding is accepted, up to `ROUNDING`.
     The tolerance of a trajectory grows with its frames: a chaotic one amplifies rounding from frame to frame.
-
-    Args:
-        agreements: The comparisons.
-        difference: The distance of automatic differentiation to central differences.
 
     Raises:
         ParityError: One is farther away, or not finite.
@@ -197,13 +186,9 @@ def central_difference(double: Derivative, like: Statistics | None = None) -> fl
     The Jacobian is applied to one direction t, a step of which changes every input by the same share of its largest
     entry. Both t and the products with it are compared: J t entry by entry, and the inner product of t and the gradient
     for a vector-Jacobian product.
-
-    Args:
-        double: The product in float64.
-        like: The distribution of the inputs.
     """
     signature = double.signature
-    described = signature_of(double.kind, signature)
+    described = signature.product(double.kind)
     shape = next(iter(shapes(signature)))
     drawn = zip(described.argument_names, draw(shape, described, like=like), strict=True)
     arrays = {name: varied(array, seed) for seed, (name, array) in enumerate(drawn)}
@@ -217,34 +202,19 @@ def central_difference(double: Derivative, like: Statistics | None = None) -> fl
         steps = {name: sizes[name] * along(arrays[f"tangents.{name}"]) for name in inputs}
         found = double(arrays | {f"tangents.{name}": step for name, step in steps.items()})
     function = double.function(arrays)
-    ahead, behind = (
-        dict(zip(double.names, evaluated(function, inputs, steps, sign * STEP), strict=True)) for sign in (1, -1)
-    )
+
+    def after(size: float) -> dict[str, NDArray[Any]]:
+        moved = (torch.from_numpy(array + size * steps[name]) for name, array in inputs.items())
+        with torch.inference_mode():
+            return {name: output.numpy() for name, output in zip(double.names, function(*moved), strict=True)}
+
+    ahead, behind = after(STEP), after(-STEP)
     slopes = {name: (ahead[name] - behind[name]) / (2 * STEP) for name in ahead}
     if double.kind == "jvp":
         return max(distance(found[f"tangents.{name}"], slope) for name, slope in slopes.items())
     by_steps = sum(float((slope * arrays[f"cotangents.{name}"]).sum()) for name, slope in slopes.items())
     by_gradients = sum(float((gradients[name] * step).sum()) for name, step in steps.items())
     return abs(by_steps - by_gradients) / max(abs(by_gradients), np.finfo(np.float64).tiny)
-
-
-def evaluated(
-    function: Callable[..., tuple[Tensor, ...]],
-    inputs: dict[str, NDArray[np.float64]],
-    steps: dict[str, NDArray[np.float64]],
-    size: float,
-) -> list[NDArray[np.float64]]:
-    """Return the outputs after a step of every input.
-
-    Args:
-        function: The network in float64.
-        inputs: Its inputs by name.
-        steps: A direction per input.
-        size: The length of the step.
-    """
-    with torch.inference_mode():
-        outputs = function(*(torch.from_numpy(inputs[name] + size * steps[name]) for name in inputs))
-    return [output.numpy() for output in outputs]
 
 
 def varied(array: NDArray[np.float32], seed: int) -> NDArray[np.float32]:

@@ -16,13 +16,13 @@ from onnx import helper, numpy_helper
 
 from export.derivatives.rules import CONSTANT, RULES, Step
 from export.derivatives.tape import FLOATS, ONE, PREFIX, Tape
+from export.graphs.rollout import value
 from export.graphs.to_onnx import GraphError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from export.derivatives.signatures import Kind
-    from export.signature import ParameterSpec, Signature, TensorSpec
+    from export.signature import Kind, Signature
 
 
 def differentiate(model: onnx.ModelProto, kind: Kind, signature: Signature) -> onnx.ModelProto:
@@ -31,7 +31,7 @@ def differentiate(model: onnx.ModelProto, kind: Kind, signature: Signature) -> o
     Args:
         model: The exported graph.
         kind: Which product.
-        signature: The signature of the product; see `signature_of`.
+        signature: The signature of the product; see `Signature.product`.
 
     Raises:
         GraphError: An operator between inputs and outputs has no known derivative.
@@ -41,15 +41,13 @@ def differentiate(model: onnx.ModelProto, kind: Kind, signature: Signature) -> o
     vectors = [spec for spec in signature.arguments if spec.name not in names]
     outputs = [spec.name for spec in signature.outputs if "." not in spec.name]
     for spec in vectors:
-        tape.describe(described(spec, tape.types[outputs[0]]))
-    results = {"vjp": pull, "jvp": push}[kind](tape, inputs, outputs)
+        tape.describe(value(spec, dtype=tape.types[outputs[0]]))
+    if kind == "vjp":
+        found = accumulate(tape, inputs, [(name, f"cotangents.{name}") for name in outputs])
+        results = {f"gradients.{name}": whole(tape, found.get(name), name) for name in inputs}
+    else:
+        results = push(tape, inputs, outputs)
     return finished(tape, model, signature, dict.fromkeys(outputs, "") | results)
-
-
-def pull(tape: Tape, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
-    """Append a vector-Jacobian product, and return its tensors by their names on the wire."""
-    found = accumulate(tape, inputs, [(name, f"cotangents.{name}") for name in outputs])
-    return {f"gradients.{name}": whole(tape, found.get(name), name) for name in inputs}
 
 
 def push(tape: Tape, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
@@ -62,20 +60,21 @@ def push(tape: Tape, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str,
 
 
 def accumulate(tape: Tape, inputs: Sequence[str], seeds: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Append the gradients by inputs.
+    """Append the gradients by inputs of tensors that depend on them, and return that of each tensor between.
 
-    Args:
-        tape: The graph.
-        inputs: Names of tensors.
-        seeds: Tensors that depend on them, each with its gradient.
-
-    Returns:
-        The gradient of each tensor between inputs and seeds.
+    The seeds are such tensors, each with its gradient.
     """
-    nodes, active = list(tape.nodes), dependent(tape, inputs)
+    nodes, active = list(tape.nodes), set(inputs)  # the tensors of real numbers that change with the inputs
+    for node in nodes:
+        if node.op_type not in CONSTANT and not active.isdisjoint(node.input):
+            active |= {result for result in node.output if tape.types.get(result) in FLOATS}
     found: dict[str, str] = {}
+
+    def put(tensor: str, gradient: str) -> None:
+        found[tensor] = tape.binary("Add", found[tensor], gradient) if tensor in found else gradient
+
     for tensor, gradient in seeds:
-        put(tape, found, tensor, gradient)
+        put(tensor, gradient)
     for node in reversed(nodes):
         gradients = tuple(found.get(result) for result in node.output)
         wanted = tuple(name in active for name in node.input)
@@ -84,22 +83,8 @@ def accumulate(tape: Tape, inputs: Sequence[str], seeds: Sequence[tuple[str, str
                 raise GraphError(f"{node.op_type} {node.name!r} has no known derivative")
             for index, gradient in RULES[node.op_type](Step(tape, node, gradients, wanted)).items():
                 if wanted[index]:
-                    put(tape, found, node.input[index], gradient)
+                    put(node.input[index], gradient)
     return found
-
-
-def dependent(tape: Tape, inputs: Sequence[str]) -> set[str]:
-    """Return the tensors of real numbers that change with the inputs."""
-    found = set(inputs)
-    for node in tape.nodes:
-        if node.op_type not in CONSTANT and not found.isdisjoint(node.input):
-            found |= {result for result in node.output if tape.types.get(result) in FLOATS}
-    return found
-
-
-def put(tape: Tape, found: dict[str, str], tensor: str, gradient: str) -> None:
-    """Add to the gradient of a tensor."""
-    found[tensor] = tape.binary("Add", found[tensor], gradient) if tensor in found else gradient
 
 
 def whole(tape: Tape, gradient: str | None, like: str) -> str:
@@ -110,11 +95,7 @@ def whole(tape: Tape, gradient: str | None, like: str) -> str:
 def finished(tape: Tape, model: onnx.ModelProto, signature: Signature, results: Mapping[str, str]) -> onnx.ModelProto:
     """Return the graph that computes results, and nothing else.
 
-    Args:
-        tape: All nodes.
-        model: The graph that was differentiated.
-        signature: Inputs and outputs.
-        results: Tensors by their names on the wire; "" where the name is the same.
+    The results are tensors by their names on the wire, "" where the name is the same.
     """
     for spec in signature.outputs:
         if source := results[spec.name]:
@@ -127,8 +108,8 @@ def finished(tape: Tape, model: onnx.ModelProto, signature: Signature, results: 
     graph = helper.make_graph(
         nodes,
         model.graph.name,
-        [own.get(spec.name) or described(spec, dtype) for spec in signature.arguments],
-        [described(spec, dtype) for spec in signature.outputs],
+        [own.get(spec.name) or value(spec, dtype=dtype) for spec in signature.arguments],
+        [value(spec, dtype=dtype) for spec in signature.outputs],
         [numpy_helper.from_array(array, name) for name, array in tape.constants.items() if name in used],
     )
     made = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
@@ -144,9 +125,3 @@ def needed(nodes: Sequence[onnx.NodeProto], names: set[str]) -> list[onnx.NodePr
             found.append(node)
             names = names | set(node.input)
     return found[::-1]
-
-
-def described(spec: TensorSpec | ParameterSpec, dtype: int) -> onnx.ValueInfoProto:
-    """Describe an input or output of a type."""
-    shape = [axis if size is None else size for axis, size in zip(spec.axes, spec.shape, strict=True)]
-    return helper.make_tensor_value_info(spec.name, dtype, shape)

@@ -17,7 +17,6 @@ import onnx
 from onnx import TensorProto, helper
 
 from export.derivatives.differentiate import differentiate, needed
-from export.derivatives.signatures import signature_of
 from export.graphs.rollout import LAST, looped, renamed, unshaped, value
 from export.graphs.to_onnx import GraphError
 from export.layout import FRAME
@@ -25,8 +24,7 @@ from export.layout import FRAME
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from export.derivatives.signatures import Kind
-    from export.signature import Signature, TensorSpec
+    from export.signature import Kind, Signature, TensorSpec
 
 
 def differentiate_rollout(model: onnx.ModelProto, kind: Kind, signature: Signature) -> onnx.ModelProto:
@@ -41,11 +39,13 @@ def differentiate_rollout(model: onnx.ModelProto, kind: Kind, signature: Signatu
         GraphError: The model is no rollout, or an operator of its step has no known derivative.
     """
     states = states_of(signature)
-    product = differentiate(step_of(model, states), kind, signature_of(kind, step_signature(signature)))
+    following = tuple(spec.model_copy(update={"name": f"next_{spec.name}"}) for spec in states)
+    step = signature.model_copy(update={"outputs": following, "frames": None, "quality": ()})
+    product = differentiate(step_of(model, states), kind, step.product(kind))
     if kind == "vjp":
         return pulled(model, product, signature)
     both = [*(spec.name for spec in states), *(f"tangents.{spec.name}" for spec in states)]
-    return looped(product, signature_of(kind, signature), both)
+    return looped(product, signature.product(kind), both)
 
 
 def states_of(signature: Signature) -> list[TensorSpec]:
@@ -55,15 +55,7 @@ def states_of(signature: Signature) -> list[TensorSpec]:
 
 
 def step_of(model: onnx.ModelProto, states: Sequence[TensorSpec]) -> onnx.ModelProto:
-    """Return the graph of one step of a rollout: what `looped` was made of.
-
-    Args:
-        model: The rollout.
-        states: Its states.
-
-    Raises:
-        GraphError: The model is no rollout.
-    """
+    """Return the graph of one step of a rollout: what `looped` was made of."""
     body = body_of(loop_of(model.graph.node))
     names = {f"{spec.name}_before": spec.name for spec in states}
     results = body.output[1 : 1 + len(states)]
@@ -78,18 +70,8 @@ def step_of(model: onnx.ModelProto, states: Sequence[TensorSpec]) -> onnx.ModelP
     return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
 
 
-def step_signature(signature: Signature) -> Signature:
-    """Return the signature of one step: as outputs it has the next states."""
-    outputs = [spec.model_copy(update={"name": f"next_{spec.name}"}) for spec in states_of(signature)]
-    return signature.model_copy(update={"outputs": tuple(outputs), "frames": None, "quality": ()})
-
-
 def loop_of(nodes: Sequence[onnx.NodeProto]) -> onnx.NodeProto:
-    """Return the loop among the nodes of a rollout.
-
-    Raises:
-        GraphError: There is none, or several.
-    """
+    """Return the loop among the nodes of a rollout."""
     loops = [node for node in nodes if node.op_type == "Loop"]
     if len(loops) != 1:
         raise GraphError(f"expected one loop, to differentiate a rollout, but found {len(loops)}")
@@ -102,17 +84,15 @@ def body_of(loop: onnx.NodeProto) -> onnx.GraphProto:
 
 
 def pulled(model: onnx.ModelProto, product: onnx.ModelProto, signature: Signature) -> onnx.ModelProto:
-    """Return the vector-Jacobian product of a rollout.
-
-    Args:
-        model: The rollout.
-        product: The vector-Jacobian product of one step.
-        signature: The signature of the model.
-    """
-    whole, states = signature_of("vjp", signature), states_of(signature)
+    """Return the vector-Jacobian product of a rollout; `product` is that of one step."""
+    whole, states = signature.product("vjp"), states_of(signature)
     names = [name for name in signature.argument_names if name != FRAME]
     forward = copied(needed(model.graph.node, {spec.name for spec in signature.outputs}))
-    keep_states(loop_of(forward), states)
+    loop = loop_of(forward)
+    for spec in states:  # it returns the states that its steps start from, too, one after the other
+        body_of(loop).node.append(helper.make_node("Identity", [f"{spec.name}_before"], [f"{spec.name}_kept"]))
+        body_of(loop).output.append(unshaped(f"{spec.name}_kept"))
+        loop.output.append(f"{spec.name}_starts")
     backward = helper.make_node(
         "Loop",
         ["frame_count", "", *(f"{name}_zeros" for name in names)],
@@ -127,7 +107,7 @@ def pulled(model: onnx.ModelProto, product: onnx.ModelProto, signature: Signatur
         backward,
     ]
     constants = {each.name: each for graph in (model.graph, product.graph) for each in graph.initializer}
-    constants |= {each.name: each for each in integers(states, history_of(signature))}
+    constants |= {each.name: each for each in integers(states, signature.frames.history if signature.frames else 1)}
     used = reads(nodes)
     graph = helper.make_graph(
         nodes,
@@ -139,23 +119,9 @@ def pulled(model: onnx.ModelProto, product: onnx.ModelProto, signature: Signatur
     return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
 
 
-def keep_states(loop: onnx.NodeProto, states: Sequence[TensorSpec]) -> None:
-    """Let a loop return the states that its steps start from, too, one after the other."""
-    body = body_of(loop)
-    for spec in states:
-        body.node.append(helper.make_node("Identity", [f"{spec.name}_before"], [f"{spec.name}_kept"]))
-        body.output.append(unshaped(f"{spec.name}_kept"))
-        loop.output.append(f"{spec.name}_starts")
-
-
 def backward_body(product: onnx.ModelProto, signature: Signature) -> onnx.GraphProto:
-    """Return the body of the loop backwards: it carries the gradients by all arguments, those by states step by step.
-
-    Args:
-        product: The vector-Jacobian product of one step.
-        signature: The signature of the model.
-    """
-    states, several = states_of(signature), history_of(signature) > 1
+    """Return the body of the loop backwards, which carries the gradients by all arguments, those by states stepwise."""
+    states, several = states_of(signature), signature.frames is not None and signature.frames.history > 1
     carried = [spec.name for spec in states]
     summed = [name for name in signature.argument_names if name not in {*carried, FRAME}]
     nodes = [helper.make_node("Sub", ["last_frame", "iteration"], ["backward_frame"])]
@@ -190,13 +156,7 @@ def backward_body(product: onnx.ModelProto, signature: Signature) -> onnx.GraphP
 
 
 def cotangent(frames: str, state: str, *, several: bool) -> list[onnx.NodeProto]:
-    """Return the nodes that take the cotangent of a frame as one of the next state, whose last frame it is.
-
-    Args:
-        frames: The cotangents of all frames.
-        state: The state.
-        several: Whether a state has several frames.
-    """
+    """Return the nodes that take the cotangent of a frame as one of the next state, whose last frame it is."""
     if not several:
         return [helper.make_node("Gather", [frames, "backward_frame"], [f"{state}_cotangent"], axis=1)]
     return [
@@ -218,12 +178,7 @@ def zeros(name: str, *, column: bool) -> list[onnx.NodeProto]:
 
 
 def integers(states: Sequence[TensorSpec], history: int) -> Iterator[onnx.TensorProto]:
-    """Return the integers that nodes of this module read.
-
-    Args:
-        states: The states.
-        history: Frames of a state.
-    """
+    """Return the integers that nodes of this module read; `history` counts the frames of a state."""
     yield helper.make_tensor("one_index", TensorProto.INT64, [], [1])
     yield helper.make_tensor("one_axis", TensorProto.INT64, [1], [1])
     for spec in states:
@@ -231,11 +186,6 @@ def integers(states: Sequence[TensorSpec], history: int) -> Iterator[onnx.Tensor
         yield helper.make_tensor(
             f"{spec.name}_pads", TensorProto.INT64, [2 * len(before)], [*before, *[0] * len(before)]
         )
-
-
-def history_of(signature: Signature) -> int:
-    """Return the frames of a state."""
-    return 1 if signature.frames is None else signature.frames.history
 
 
 def reads(nodes: Sequence[onnx.NodeProto]) -> set[str]:

@@ -5,6 +5,7 @@ Sizes of axes are expressions of the graph's free axes, such as `2*((row//2)) + 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -241,6 +242,55 @@ class Tape:
                 axis = self.shapes[name].index(size)
                 return self.add("Shape", [name], (ONE,), INT64, start=axis, end=axis + 1)
         raise GraphError(f"expected a tensor of size {size}, for a derivative, but there is none")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor of a graph that grows, with the arithmetic of numbers: every operator appends a node."""
+
+    tape: Tape
+    name: str
+
+    def __add__(self, other: Operand | float) -> Operand:
+        return self.binary("Add", other)
+
+    def __sub__(self, other: Operand | float) -> Operand:
+        return self.binary("Sub", other)
+
+    def __rsub__(self, other: float) -> Operand:
+        return Operand(self.tape, self.tape.number(other, self.name)).binary("Sub", self)
+
+    def __mul__(self, other: Operand | float) -> Operand:
+        return self.binary("Mul", other)
+
+    def __truediv__(self, other: Operand | float) -> Operand:
+        return self.binary("Div", other)
+
+    def __neg__(self) -> Operand:
+        return self.map("Neg")
+
+    def map(self, kind: str) -> Operand:
+        """Append an elementwise operator of this tensor."""
+        return Operand(self.tape, self.tape.unary(kind, self.name))
+
+    def binary(self, kind: str, other: Operand | float) -> Operand:
+        """Append an elementwise operator of this tensor and another, or a number."""
+        return Operand(self.tape, self.tape.binary(kind, self.name, self._name_of(other)))
+
+    def compare(self, kind: str, other: Operand | float) -> Operand:
+        """Append a comparison."""
+        return Operand(self.tape, self.tape.compare(kind, self.name, self._name_of(other)))
+
+    def only(self, mask: Operand) -> Operand:
+        """Return this tensor where the mask is true, and 0 elsewhere."""
+        return Operand(self.tape, self.tape.only(mask.name, self.name))
+
+    def total(self, axes: Sequence[int]) -> Operand:
+        """Append a sum over axes, which stay with size 1."""
+        return Operand(self.tape, self.tape.total(self.name, axes, keep=True))
+
+    def _name_of(self, other: Operand | float) -> str:
+        return other.name if isinstance(other, Operand) else self.tape.number(other, self.name)
 
 
 def sizes(shape: Sequence[int]) -> Shape:

@@ -56,49 +56,36 @@ class Deployable(nn.Module):
         self.forward = renamed(network.with_quality if quality_of(operator) else network, arguments)
         self.eval()
 
-    def step(self, arguments: tuple[str, ...]) -> Step:
-        """Return one step of a rollout, with the names of its arguments."""
-        operator = self.operator
-        return Step(operator.operator if isinstance(operator, CalibratedOperator) else operator, arguments)
-
-    def judgement(self, arguments: tuple[str, ...]) -> Judgement:
-        """Return the quality outputs of a rollout's first state, with the names of the arguments."""
+    def step(self, arguments: tuple[str, ...]) -> Renamed:
+        """Return one step of a rollout, with the names of its arguments: every state in the order of the outputs."""
         operator: Any = self.operator
-        return Judgement(operator, arguments)
+        operator = operator.operator if isinstance(operator, CalibratedOperator) else operator
+
+        def states(*inputs: Tensor) -> tuple[Tensor, ...]:
+            moved = operator.advance(inputs)
+            return tuple(moved[index] for index in operator.config.states)
+
+        return Renamed(operator, states, arguments)
+
+    def judgement(self, arguments: tuple[str, ...]) -> Renamed:
+        """Return the quality outputs of a rollout's first state, with the names of the arguments without `frame`."""
+        operator: Any = self.operator
+        return Renamed(operator, operator.judged, arguments)
 
 
-class Step(nn.Module):
-    """One step of a trajectory model.
-
-    Args:
-        operator: The model, prepared for inference.
-        arguments: The names of its arguments without `frame`.
-    """
-
-    def __init__(self, operator: Any, arguments: tuple[str, ...]) -> None:
-        super().__init__()
-        self.operator = operator
-        self.forward = renamed(self.states, arguments)
-        self.eval()
-
-    def states(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return every state of the next step, in the order of the outputs."""
-        moved = self.operator.advance(inputs)
-        return tuple(moved[index] for index in self.operator.config.states)
-
-
-class Judgement(nn.Module):
-    """What is known about the state that a rollout starts from.
+class Renamed(nn.Module):
+    """A function of an operator's parameters under other names of its arguments.
 
     Args:
-        operator: A calibrated trajectory model.
-        arguments: The names of its arguments without `frame`.
+        operator: The operator, prepared for inference.
+        call: The function.
+        arguments: The names.
     """
 
-    def __init__(self, operator: CalibratedOperator, arguments: tuple[str, ...]) -> None:
+    def __init__(self, operator: nn.Module, call: Callable[..., Any], arguments: tuple[str, ...]) -> None:
         super().__init__()
         self.operator = operator
-        self.forward = renamed(operator.judged, arguments)
+        self.forward = renamed(call, arguments)
         self.eval()
 
 
@@ -123,12 +110,9 @@ def example(signature: Signature) -> tuple[Tensor, ...]:
 def argument_shapes(
     signature: Signature, shape: tuple[int, ...], frames: int | None = None
 ) -> list[tuple[tuple[int, ...], str]]:
-    """Return shape and type of every argument.
+    """Return shape and type of every argument for a batch and points per axis.
 
-    Args:
-        signature: The model's signature.
-        shape: Batch and points per axis.
-        frames: Frames of a trajectory; as many as samples, up to three, by default.
+    A trajectory has as many frames as there are samples, up to three, by default.
     """
     sides = dict(zip(("batch", *signature.grid.axes), shape, strict=True)) | {FRAME: frames or min(shape[0], 3)}
     return [

@@ -58,10 +58,7 @@ def looped(step: ModelProto, signature: Signature, states: Sequence[str]) -> Mod
 def body(step: GraphProto, signature: Signature, states: Sequence[str]) -> GraphProto:
     """Return the loop's body: (iteration, condition, states) to (condition, next states, frames).
 
-    Args:
-        step: The graph of one step; what it reads beside the states comes from outside the loop.
-        signature: The model's signature.
-        states: The inputs that are states.
+    What a step reads beside the states comes from outside the loop.
     """
     own = {name: f"{name}_before" for name in states}  # a name must not mean two things inside and outside of the loop
     nodes = [renamed(node, own) for node in step.node]
@@ -122,7 +119,7 @@ def unshaped(name: str) -> ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
 
 
-def value(spec: TensorSpec | ParameterSpec, name: str | None = None) -> ValueInfoProto:
-    """Describe a tensor of a graph, by default under its name on the wire."""
+def value(spec: TensorSpec | ParameterSpec, name: str | None = None, dtype: int | None = None) -> ValueInfoProto:
+    """Describe a tensor of a graph, by default under its name and of its type on the wire."""
     sides = [axis if points is None else points for axis, points in zip(spec.axes, spec.shape, strict=True)]
-    return helper.make_tensor_value_info(name or spec.name, TYPES[spec.dtype], sides)
+    return helper.make_tensor_value_info(name or spec.name, TYPES[spec.dtype] if dtype is None else dtype, sides)

@@ -1,4 +1,8 @@
-"""Export to `model.onnx`: one graph of standard operators with free batch and grid axes."""
+"""Export to `model.onnx`: one graph of standard operators with free batch and grid axes.
+
+The exporter computes what does not depend on the inputs. Each kind of processor sums a matrix product in an order of
+its own, so these constants differ in their last digits. Everything else is the same on every machine (`equal`).
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,11 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 import onnxruntime
 import torch
+from onnx import TensorProto, numpy_helper
 from torch.export import Dim
 
 from export.graphs import rollout
@@ -21,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
     from torch import nn
 
@@ -30,6 +35,9 @@ if TYPE_CHECKING:
 
 FILE = "model.onnx"
 OPSET = 20  # the first with Gelu; ONNX Runtime reads it since 1.17
+
+#: The most by which computed constants differ, relative to the largest number of each: some units in the last place.
+ROUNDING = 5e-6
 
 #: Slow, on the processor only, and wrong in some releases of ONNX Runtime.
 FORBIDDEN = frozenset({"DFT", "STFT", "Rfft", "Irfft"})
@@ -73,14 +81,7 @@ def convert(module: Deployable, signature: Signature) -> onnx.ModelProto:
 def traced(
     module: nn.Module, signature: Signature, arguments: Sequence[TensorSpec | ParameterSpec], results: Sequence[str]
 ) -> onnx.ModelProto:
-    """Export a module and optimise its graph.
-
-    Args:
-        module: The module.
-        signature: Axes and limits.
-        arguments: The module's arguments, the first ones of the signature.
-        results: Names of what it returns.
-    """
+    """Export a module and optimise its graph; `arguments` are the first ones of the signature."""
     with shape_checks_off(), quiet():
         program = torch.onnx.export(
             module,
@@ -174,6 +175,37 @@ def read(path: Path) -> tuple[Callable[..., list[NDArray[np.float32]]], dict[str
         return outputs
 
     return run, kinds
+
+
+def equal(one: bytes, other: bytes) -> bool:
+    """Return whether two serialised graphs are equal, floating-point constants to `ROUNDING` and the rest exactly."""
+    if one == other:
+        return True
+    models = [onnx.load_model_from_string(each) for each in (one, other)]
+    first, second = ([taken_out(each) for each in constants(model.graph)] for model in models)
+
+    def close(a: NDArray[Any], b: NDArray[Any]) -> bool:
+        largest = np.abs(a[np.isfinite(a)]).max(initial=0)
+        return bool(np.allclose(a, b, rtol=0, atol=ROUNDING * largest, equal_nan=True))
+
+    return models[0] == models[1] and all(map(close, first, second))
+
+
+def constants(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    """Return the floating-point constants of a graph and of the graphs inside it."""
+    yield from (each for each in graph.initializer if each.data_type in {TensorProto.FLOAT, TensorProto.DOUBLE})
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from constants(attribute.g)
+
+
+def taken_out(constant: TensorProto) -> NDArray[Any]:
+    """Return the numbers of a constant, which keeps its name, type and shape alone."""
+    numbers = numpy_helper.to_array(constant)
+    for field in ("raw_data", "float_data", "double_data"):
+        constant.ClearField(field)
+    return numbers
 
 
 @contextmanager

@@ -165,7 +165,10 @@ class ScriptedRollout(nn.Module):
         names = tuple(name for name in signature.argument_names if name != FRAME)
         states = [names.index(name) for name in (signature.frames.states if signature.frames else ())]
         several = signature.frames is not None and signature.frames.history > 1
-        step = torch.jit.trace(Listed(module.step(names)), (inputs_of(signature),), check_trace=False, strict=False)
+        # A step is traced with three samples on a small, unequal grid.
+        sides = (signature.grid.minimum + step for step in range(4, 4 + 3 * len(signature.grid.axes), 3))
+        inputs = [torch.ones(each) for each, dtype in argument_shapes(signature, (3, *sides)) if dtype == "FP32"]
+        step = torch.jit.trace(Listed(module.step(names)), (inputs,), check_trace=False, strict=False)
         self.loop: Any = torch.jit.script(Loop(step, states, several=several))
         self.judgement = module.judgement(names) if signature.quality else None
         self.forward = renamed(self.rolled, signature.argument_names)
@@ -176,9 +179,3 @@ class ScriptedRollout(nn.Module):
         *inputs, frame = arguments
         judged = () if self.judgement is None else self.judgement(*inputs)
         return (*self.loop(inputs, frame), *judged)
-
-
-def inputs_of(signature: Signature) -> list[Tensor]:
-    """Return the arguments that a step is traced with: three samples on a small, unequal grid."""
-    sides = (signature.grid.minimum + step for step in range(4, 4 + 3 * len(signature.grid.axes), 3))
-    return [torch.ones(shape) for shape, dtype in argument_shapes(signature, (3, *sides)) if dtype == "FP32"]

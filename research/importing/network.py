@@ -1,24 +1,45 @@
-"""Configs of this project's networks that compute the same as the reference's, apart from dropout."""
+r"""The reference's networks in terms of this project: constructor arguments become a config, and a state dict fits it.
+
+`scaomath/galerkin-transformer` (Cao, NeurIPS 2021): its `SimpleTransformer` is our `LineTransformer`,
+`FourierTransformer2D` our `PlaneTransformer`, `FourierTransformer2DLite` our `GridTransformer`. Every tensor of the
+reference is a view of one of ours, so `reference_views` says which keys and shapes a file has to have, and copying a
+file's tensors into the views loads it:
+
+| reference | this project |
+|---|---|
+| one norm per head, `norm_K.{h}` | one for all heads, `[heads, 1, width]` |
+| linear maps at a point of a grid | convolutions of width one |
+| spectral weights `[in, out, *modes, 2]`, in 2D as two blocks | `[mode, in, out, 2]`, ascending wave numbers |
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
 
-from research.importing.arguments import Arguments, Attention
-from research.importing.errors import ReferenceImportError
-from research.importing.sizes import Sizes
+from research.importing.files import ReferenceImportError, State
 from training.nn.activations import Activation
 from training.nn.attention import AttentionType
-from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
-from training.operators import LineTransformerConfig, PlaneTransformerConfig
+from training.nn.graphs import GraphAttentionConfig
+from training.nn.resampling.pooling import deconvolved, pooled
+from training.operators import GridTransformerConfig, LineTransformerConfig, PlaneTransformerConfig
+
+Size = tuple[int, int]
+Found = TypeVar("Found", bound=BaseModel)
+Config = LineTransformerConfig | PlaneTransformerConfig | GridTransformerConfig
 
 DROPOUT = 0.5
 """Dropout of the attention: a constant of the reference, in training and in evaluation."""
 FORCED = 0.1
 """Dropout of both residual branches that the reference uses for linear and softmax attention."""
-TYPES: dict[Attention, AttentionType] = {
+FINEST = 420  # cells between the outermost points of the stored fields
+TYPES: dict[str, AttentionType] = {
     "fourier": "fourier",
     "integral": "fourier",
     "local": "fourier",
@@ -27,75 +48,342 @@ TYPES: dict[Attention, AttentionType] = {
     "linear": "linear",
     "global": "linear",  # not galerkin, although the reference's help says so
 }
+GRAPHS = {"gcn": "graph-convolution", "gat": "graph-attention"}
+#: Our names, and the reference's for the same numbers. `before` and `after` are n - 1 and n + 1, `half` and `odd` are
+#: quotient and remainder of n by two.
+NAMES = {
+    "lift.{end}": "feat_extract.id.{end}",
+    "lift.linear.{end}": "{lift}.id.{end}",
+    "lift.edges.first.convolution.0.{end}": "feat_extract.edge_learner.lap_conv1.conv.0.{end}",
+    "lift.edges.second.convolution.0.{end}": "feat_extract.edge_learner.lap_conv2.conv.0.{end}",
+    "lift.layers.0.score": "feat_extract.gat_layer0.a",
+    "lift.layers.{n}.score": "feat_extract.gat_layers.{before}.a",
+    "lift.layers.0.{end}": "feat_extract.{graph}_layer0.{end}",
+    "lift.layers.{n}.{end}": "feat_extract.{graph}_layers.{before}.{end}",
+    "downscaler.stem.0.{end}": "downscaler.downsample.conv0.conv.0.{end}",
+    "downscaler.chain.{n}.0.{end}": "downscaler.downsample.conv{after}.conv.0.{end}",
+    "downscaler.{part}.stem.convolution.0.{end}": "downscaler.downsample.{part}.conv0.conv.0.{end}",
+    "downscaler.{part}.chain.{n}.convolution.0.{end}": "downscaler.downsample.{part}.conv{after}.conv.0.{end}",
+    "upscaler.convolution.0.{end}": "upscaler.upsample.conv.0.conv.0.{end}",
+    "upscaler.deconvolutions.{n}.{end}": "upscaler.upsample.{half}.deconv{odd}.{end}",
+    "encoder.{n}.attention.query.{end}": "encoder_layers.{n}.attn.linears.0.{end}",
+    "encoder.{n}.attention.key.{end}": "encoder_layers.{n}.attn.linears.1.{end}",
+    "encoder.{n}.attention.value.{end}": "encoder_layers.{n}.attn.linears.2.{end}",
+    "encoder.{n}.attention.output.{end}": "encoder_layers.{n}.attn.fc.{end}",
+    "encoder.{n}.attention.first_norm.{end}": "encoder_layers.{n}.attn.norm_{first}.{head}.{end}",
+    "encoder.{n}.attention.second_norm.{end}": "encoder_layers.{n}.attn.norm_{second}.{head}.{end}",
+    "encoder.{n}.norm{part}.{end}": "encoder_layers.{n}.layer_norm{part}.{end}",
+    "encoder.{n}.feedforward.0.{end}": "encoder_layers.{n}.ff.lr1.{end}",
+    "encoder.{n}.feedforward.1.norm.{end}": "encoder_layers.{n}.ff.bn.{end}",
+    "encoder.{n}.feedforward.2.{end}": "encoder_layers.{n}.ff.lr2.{end}",
+    "decoder.join.linear.{end}": "regressor.fc.{end}",
+    "decoder.spectral.{n}.residual.{end}": "regressor.spectral_conv.{n}.linear.{end}",
+    "decoder.spectral.{n}.weight": "regressor.spectral_conv.{n}.fourier_weight",
+    "decoder.hidden.{n}.0.{end}": "regressor.ff.{n}.0.{end}",
+    "decoder.head.{n}.{end}": "regressor.regressor.{n}.{end}",
+    "decoder.head.{end}": "regressor.out.{end}",
+}
+
+
+class Arguments(BaseModel):
+    """Constructor arguments of the reference's networks, and the two of its command line that fix the grids.
+
+    A key that only steers what the reference returns or logs is accepted and has no effect.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # Sizes, which the file's shapes have to equal.
+    n_hidden: int
+    num_encoder_layers: int
+    n_head: int
+    node_feats: Literal[1] = 1
+    n_targets: Literal[1] = 1
+    pos_dim: int
+    spacial_dim: int | None = None
+    dim_feedforward: int | None = None
+    attention_type: Literal["fourier", "integral", "local", "softmax", "galerkin", "linear", "global"]
+    layer_norm: bool | None = False
+    attn_norm: bool | None = None
+    batch_norm: bool | None = False
+    decoder_type: Literal["ifft", "ifft2", "pointwise"]
+    spacial_fc: bool | None = False
+    freq_dim: int | None = None
+    fourier_modes: int | None = None
+    num_regressor_layers: int = 2
+    num_feat_layers: int | None = 0
+    feat_extract_type: Literal["gcn", "gat"] | None = None
+    edge_feats: int | None = None
+    raw_laplacian: bool | None = False
+    graph_activation: bool | None = None
+    downsample_mode: Literal["interp", "conv"] | None = "interp"
+    upsample_mode: Literal["interp", "conv", "deconv"] | None = "interp"
+    # What shapes do not say.
+    norm_type: Literal["layer", "instance"] | None = None
+    norm_eps: float | None = None
+    residual_type: str | None = None
+    spacial_residual: bool | None = False
+    attn_activation: str | None = None
+    regressor_activation: str | None = None
+    downscaler_activation: str | None = None
+    upscaler_activation: str | None = None
+    last_activation: bool | None = True
+    boundary_condition: str | None = None
+    downscaler_size: tuple[float, float] | tuple[Size, Size] | None = None
+    upscaler_size: tuple[Size, Size] | None = None
+    subsample_nodes: int = 3  # of the command line: strides of 421 points to the fields and to the tokens
+    subsample_attn: int = 6
+    # For the training only.
+    xavier_init: float | None = 0.01
+    diagonal_weight: float | None = 0.01
+    symmetric_init: bool | None = False
+    dropout: float | None = 0.0
+    encoder_dropout: float | None = 0.0
+    ffn_dropout: float | None = 0.0
+    decoder_dropout: float | None = 0.0
+    downscaler_dropout: float | None = 0.0
+    upscaler_dropout: float | None = 0.0
+    # Without effect: of the frequency head, whose numbers the examples do not have, and of the reference's logs.
+    n_freq_targets: Any = None
+    bulk_regression: Any = None
+    pred_len: Any = None
+    seq_len: Any = None
+    return_attn_weight: Any = None
+    return_latent: Any = None
+    debug: Any = None
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], source: str, *, axes: int) -> Arguments:
+        """Validate the arguments of a network of `axes` axes.
+
+        Raises:
+            ReferenceImportError: One is wrong; the message names the source, the argument and the reason.
+        """
+        try:
+            a = cls.model_validate({name: value for name, value in document.items() if value is not None})
+        except ValidationError as error:
+            wrong = {str(fault["loc"][0]): f"{fault['msg']} (found {fault['input']!r})" for fault in error.errors()}
+            raise ReferenceImportError(f"{source}: {'; '.join(map(': '.join, wrong.items()))}") from error
+        for name in ("pos_dim", "spacial_dim"):
+            if getattr(a, name) not in {axes, None}:
+                raise ReferenceImportError(f"{source}: expected {name} = {axes} but found {getattr(a, name)}")
+        spectral = {"freq_dim", "fourier_modes"} if a.decoder_type != "pointwise" else set()
+        if missing := sorted(name for name in spectral if getattr(a, name) is None):
+            raise ReferenceImportError(f"{source}: expected {' and '.join(missing)} for the decoder {a.decoder_type!r}")
+        return a
 
 
 def line_config(a: Arguments) -> LineTransformerConfig:
     """Return the config of a network of one axis; its norms always have eps 1e-5.
 
     Raises:
-        ReferenceImportError: The network has several inputs or outputs, or further coordinates.
+        ReferenceImportError: The config's sizes do not fit each other.
     """
-    expect_field_to_field(a, axes=1)
-    return LineTransformerConfig(
-        **encoder(a, eps=1e-5, activation=choose(a.attn_activation, "silu", "gelu", otherwise="relu")),
+    graph: dict[str, Any] | None = None
+    if a.num_feat_layers and a.feat_extract_type:
+        graph = {"kind": GRAPHS[a.feat_extract_type], "layers": a.num_feat_layers}
+        graph |= {} if a.graph_activation is None else {"activate": a.graph_activation}
+        graph |= {"powers": a.edge_feats or 1, "keep": bool(a.raw_laplacian)} if a.feat_extract_type == "gcn" else {}
+    return _valid(
+        LineTransformerConfig,
+        **_encoder(a, eps=1e-5, activation=_choose(a.attn_activation, "silu", "gelu", otherwise="relu")),
+        graph=graph,
         residual="plus" if a.residual_type in {None, "add", "plus"} else "minus",
         feature_residual=bool(a.spacial_residual),
         latent_dropout=a.dropout or 0.0,
-        decoder=decoder(a, hidden=a.freq_dim, joined=None, gain=0.01),
+        # The reference does not pass the number of pointwise layers on: it is 2.
+        decoder=_decoder(a, hidden=a.freq_dim, joined=None, gain=0.01, pointwise_layers=2),
     )
 
 
-def plane_config(a: Arguments, sizes: Sizes) -> PlaneTransformerConfig:
-    """Return the config of a network of two axes.
+def plane_config(
+    a: Arguments,
+    given: Mapping[str, Any],
+    sides: Mapping[str, int | None],
+    *,
+    inverse: bool,
+    scaled: bool,
+) -> tuple[PlaneTransformerConfig, dict[str, int]]:
+    """Return the config of a network of two axes, and the sides of its grids that follow from defaults alone.
 
-    Raises:
-        ReferenceImportError: As in `line_config`, or the sizes do not fit each other.
-    """
-    expect_field_to_field(a, axes=2)
-    try:
-        return PlaneTransformerConfig(
-            **encoder(a, eps=a.norm_eps or (1e-5 if sizes.grid >= 211 else 1e-7), activation="relu"),
-            **squares(sizes),
-            boundary="dirichlet" if a.boundary_condition == "dirichlet" else "free",
-            down_activation=silu_by_default(a.downscaler_activation),
-            up_activation=silu_by_default(a.upscaler_activation),
-            down_dropout=a.downscaler_dropout or 0.0,
-            up_dropout=a.upscaler_dropout or 0.0,
-            latent_dropout=a.dropout or 0.0,
-            decoder=decoder(a, hidden=2 * (a.spacial_dim or 0) * (a.freq_dim or 0), joined=a.freq_dim, gain=None),
-        )
-    except ValidationError as error:
-        raise ReferenceImportError("; ".join(fault["msg"] for fault in error.errors())) from error
-
-
-def expect_field_to_field(a: Arguments, *, axes: int) -> None:
-    """Refuse networks of several inputs or outputs, and those whose coordinates are not the grid's.
-
-    Raises:
-        ReferenceImportError: It is one.
-    """
-    required = {"node_feats": 1, "n_targets": 1, "pos_dim": axes, "spacial_dim": axes}
-    wrong = {name: getattr(a, name) for name, value in required.items() if getattr(a, name) != value}
-    if wrong:
-        expected = ", ".join(f"{name} = {required[name]}" for name in wrong)
-        raise ReferenceImportError(f"expected {expected} but the file has {', '.join(map(str, wrong.values()))}")
-
-
-def encoder(a: Arguments, *, eps: float, activation: Activation) -> dict[str, Any]:
-    """Return the encoder's part of a config.
+    A state dict fits any grid, so it does not contain the grids. They are completed as the reference chooses them; its
+    fields are square.
 
     Args:
-        a: The reference's arguments.
-        eps: Of the norms.
-        activation: Of the feed-forward part.
+        a: The network's arguments.
+        given: Those that the user gave.
+        sides: Sides of the native grid by `--grid`, of the input's statistics and of the output's.
+        inverse: Whether the output lies on the tokens' grid instead of the native one.
+        scaled: Whether the network begins and ends with scalers.
+
+    Raises:
+        ReferenceImportError: Two sources contradict each other, a size is not square, or the sizes do not fit.
+    """
+    if a.num_feat_layers and a.feat_extract_type:
+        raise ReferenceImportError(
+            f"feat_extract_type {a.feat_extract_type!r}: no network of two axes of this project has layers on a graph"
+        )
+    pooling, deconvolution = a.downsample_mode == "conv", a.upsample_mode in {"conv", "deconv"}
+    up = None if deconvolution else _square(a.upscaler_size)
+    fine = {
+        "--grid": sides["--grid"],
+        "input_mean": sides["input_mean"],
+        "mean": None if inverse or deconvolution else sides["mean"],
+        "upscaler_size": up[1] if up and not inverse else None,
+        "subsample_nodes": FINEST // a.subsample_nodes + 1 if "subsample_nodes" in given else None,
+    }
+    grid = _agreed("the native grid", fine) or FINEST // a.subsample_nodes + 1
+    assumed = {} if any(fine.values()) else {"grid": grid}
+    tokens, named = grid, {"grid": grid, "down_middle": None, "tokens": grid, "up_middle": None, "output": grid}
+    if scaled:
+        down = None if pooling else _reached(a, grid)
+        coarse = {
+            "downscaler_size": down[1] if down else None,
+            "mean": sides["mean"] if inverse and not deconvolution else None,
+            "upscaler_size": up[1] if up and inverse else None,
+            "subsample_attn": FINEST // a.subsample_attn + 1 if "subsample_attn" in given and not pooling else None,
+            "downsample_mode": pooled(grid) if pooling else None,
+        }
+        tokens = _agreed("the tokens' grid", coarse) or FINEST // a.subsample_attn + 1
+        assumed |= {} if any(coarse.values()) else {"tokens": tokens}
+        _, middle, by_factor = scaler_sizes(grid, tokens)
+        down_middle = down[0] if down else by_factor[0] if by_factor[1] == tokens else middle
+        up_middle = up[0] if up else tokens if inverse else middle
+        named |= {
+            "tokens": tokens,
+            "down_middle": None if pooling else down_middle,
+            "up_middle": None if deconvolution else up_middle,
+            "output": deconvolved(tokens) if deconvolution else tokens if inverse else grid,
+        }
+    config = _valid(
+        PlaneTransformerConfig,
+        **_encoder(a, eps=a.norm_eps or (1e-5 if grid >= 211 else 1e-7), activation="relu"),
+        **{name: None if side is None else (side, side) for name, side in named.items()},
+        down_kind="pooling" if scaled and pooling else "interpolation",
+        up_kind="deconvolution" if scaled and deconvolution else "interpolation",
+        boundary="dirichlet" if a.boundary_condition == "dirichlet" else "free",
+        down_activation=_silu_by_default(a.downscaler_activation),
+        up_activation=_silu_by_default(a.upscaler_activation),
+        down_dropout=a.downscaler_dropout or 0.0,
+        up_dropout=a.upscaler_dropout or 0.0,
+        latent_dropout=a.dropout or 0.0,
+        decoder=_decoder(a, hidden=4 * (a.freq_dim or 0), joined=a.freq_dim, gain=None),
+    )
+    return config, assumed
+
+
+def scaler_sizes(fine: int, coarse: int) -> tuple[float, int, tuple[int, int]]:
+    """Compute the reference's sizes between two grids.
 
     Returns:
-        Fields of `EncoderConfig`.
+        The scale factor of the downscaler, the root of coarse/fine raised to a multiple of 0.005; the side between
+        both grids where sizes are explicit, as in the upscaler; and the two sides that a downscaler reaches by applying
+        the factor twice, which are usable only if the second one is the coarse side.
     """
+    root = round(math.sqrt(coarse / fine), 4)
+    raised = round(root, 3) + (0.005 if int(str(root)[-1]) < 5 else 0)
+    factor = int(raised / 0.005 + 0.5) * 0.005
+    first = math.floor(fine * factor)
+    return factor, round(fine * factor) - 1, (first, math.floor(first * factor))
+
+
+def load_reference(config: Config, own: Mapping[str, Tensor], state: State, *, left_out: str | None = None) -> None:
+    """Copy a file's tensors into those of a network.
+
+    Args:
+        config: The network's config.
+        own: The network's state dict.
+        state: The reference's entries.
+        left_out: A prefix of entries that the network does not have.
+
+    Raises:
+        ReferenceImportError: An entry is missing, unknown or of another shape; the message names all.
+    """
+    views = reference_views(config, own)
+    found = {key: tensor for key, tensor in state.items() if left_out is None or not key.startswith(left_out)}
+    faults = {
+        "missing": [repr(key) for key in views.keys() - found.keys()],
+        "unknown": [repr(key) for key in found.keys() - views.keys()],
+        "misshapen": [
+            f"{key!r} (expected {tuple(view.shape)}, found {tuple(found[key].shape)})"
+            for key, view in views.items()
+            if key in found and found[key].shape != view.shape
+        ],
+    }
+    texts = [
+        f"{fault}: {', '.join(sorted(keys)[:6])}" + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
+        for fault, keys in faults.items()
+        if keys
+    ]
+    if texts:
+        raise ReferenceImportError(f"the file is no network of the config's sizes: {'; '.join(texts)}")
+    for key, view in views.items():
+        view.copy_(found[key])
+
+
+def reference_views(config: Config, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a network, or gradients under the same names, in the reference's layout and as views.
+
+    Args:
+        config: The network's config.
+        own: Tensors of its state dict; those of normalisers are left out, since the reference keeps them elsewhere.
+
+    Raises:
+        KeyError: The reference has nothing of a tensor's name.
+    """
+    first, second = "KV" if config.attention in {"galerkin", "linear"} else "QK"
+    words = {"first": first, "second": second, "head": "{head}"}
+    words["lift"] = "downscaler" if isinstance(config, PlaneTransformerConfig) else "feat_extract"
+    attentive = isinstance(config, LineTransformerConfig) and isinstance(config.graph, GraphAttentionConfig)
+    words["graph"] = "gat" if attentive else "gcn"
+    found: dict[str, Tensor] = {}
+    for name, tensor in own.items():
+        if "normaliser" in name:
+            continue
+        matches = ((re.fullmatch(_pattern(ours), name), template) for ours, template in NAMES.items())
+        match, template = next((pair for pair in matches if pair[0]), (None, ""))
+        if match is None:
+            raise KeyError(f"the reference has no {name!r}")
+        groups = match.groupdict()
+        n = int(groups.pop("n", 0))
+        key = template.format(n=n, before=n - 1, after=n + 1, half=n // 2, odd=n % 2, **words | groups)
+        if "{head}" in key:
+            found |= {key.format(head=head): norm for head, norm in enumerate(tensor[:, 0])}
+        elif key.endswith("fourier_weight"):
+            found |= _spectral(key, tensor, axes=1 if isinstance(config, LineTransformerConfig) else 2)
+        else:
+            pointwise = tensor.ndim > 2 and tensor.shape[2:].numel() == 1
+            key = key.replace(".weight", ".W") if "gat_layer" in key else key
+            found[key] = tensor.flatten(1) if pointwise else tensor
+    return found
+
+
+@cache
+def _pattern(template: str) -> str:
+    escaped = re.escape(template).replace(r"\{n\}", r"(?P<n>\d+)").replace(r"\{part\}", r"(?P<part>\d)")
+    return escaped.replace(r"\{end\}", r"(?P<end>\w+)")
+
+
+def _spectral(key: str, weight: Tensor, *, axes: int) -> dict[str, Tensor]:
+    """Return `[in, out, M, 2]`, or two blocks `[in, out, M, M, 2]` of the rows 0..M-1 and -M..-1.
+
+    The weight is `[mode, in, out, 2]`; modes of the last axis are slowest, and wave numbers ascend.
+    """
+    if axes == 1:
+        return {key: weight.permute(1, 2, 0, 3)}
+    M = math.isqrt(len(weight) // 2)
+    both = weight.unflatten(0, (M, 2 * M)).permute(2, 3, 1, 0, 4)  # [in, out, row, column, 2]
+    return {f"{key}.0": both[:, :, M:], f"{key}.1": both[:, :, :M]}
+
+
+def _encoder(a: Arguments, *, eps: float, activation: Activation) -> dict[str, Any]:
+    """Return the encoder's part of a config."""
     kind = TYPES[a.attention_type]
+    normalised = not a.layer_norm if a.attn_norm is None else a.attn_norm
     return {
         "attention": kind,
-        "attention_norm": (a.norm_type or "layer") if a.attn_norm else "none",
+        # The reference forces the norms of the attention where both are off.
+        "attention_norm": (a.norm_type or "layer") if normalised or not a.layer_norm else "none",
         "attention_dropout": DROPOUT,
         "norm": "post" if a.layer_norm else "none",
         "eps": eps,
@@ -105,7 +393,7 @@ def encoder(a: Arguments, *, eps: float, activation: Activation) -> dict[str, An
         "channels": a.n_hidden,
         "heads": a.n_head,
         "layers": a.num_encoder_layers,
-        "feedforward": a.dim_feedforward,
+        "feedforward": a.dim_feedforward or 2 * a.n_hidden,
         "activation": activation,
         "batch_norm": bool(a.batch_norm),
         "dropout": FORCED if kind in {"linear", "softmax"} else a.encoder_dropout or 0.0,
@@ -114,48 +402,67 @@ def encoder(a: Arguments, *, eps: float, activation: Activation) -> dict[str, An
     }
 
 
-def decoder(
-    a: Arguments, *, hidden: int | None, joined: int | None, gain: float | None
-) -> SpectralDecoderConfig | PointwiseDecoderConfig:
-    """Return the decoder's config.
-
-    Args:
-        a: The reference's arguments.
-        hidden: Hidden features of a spectral decoder.
-        joined: Features of a spectral decoder after the coordinates are joined.
-        gain: Gain of a pointwise decoder's initial weights.
-
-    Returns:
-        The config.
-    """
-    common: dict[str, Any] = {
-        "coordinates": bool(a.spacial_fc),
-        "dropout": a.decoder_dropout or 0.0,
-        "layers": a.num_regressor_layers,
-    }
+def _decoder(
+    a: Arguments, *, hidden: int | None, joined: int | None, gain: float | None, pointwise_layers: int | None = None
+) -> dict[str, Any]:
+    """Return the decoder's part of a config; a spectral one has hidden and joined features, a pointwise one a gain."""
+    common = {"coordinates": bool(a.spacial_fc), "dropout": a.decoder_dropout or 0.0}
     if a.decoder_type == "pointwise":
-        activation = choose(a.regressor_activation, "silu", otherwise="relu")
-        return PointwiseDecoderConfig(**common, activation=activation, gain=gain)
-    sizes: dict[str, Any] = {"channels": a.freq_dim, "modes": a.fourier_modes, "hidden": hidden, "joined": joined}
-    return SpectralDecoderConfig(
+        activation = _choose(a.regressor_activation, "silu", otherwise="relu")
+        layers = pointwise_layers or a.num_regressor_layers
+        return {"kind": "pointwise", **common, "layers": layers, "activation": activation, "gain": gain}
+    return {
+        "kind": "spectral",
         **common,
-        **sizes,
-        activation=silu_by_default(a.regressor_activation),
-        last_activation=a.last_activation is not False,
-    )
+        "layers": a.num_regressor_layers,
+        "channels": a.freq_dim,
+        "modes": a.fourier_modes,
+        "hidden": hidden,
+        "joined": joined,
+        "activation": _silu_by_default(a.regressor_activation),
+        "last_activation": a.last_activation is not False,
+    }
 
 
-def choose(name: str | None, *known: Literal["silu", "gelu"], otherwise: Activation) -> Activation:
+def _valid(kind: type[Found], **options: Any) -> Found:
+    try:
+        return kind(**options)
+    except ValidationError as error:
+        raise ReferenceImportError("; ".join(fault["msg"] for fault in error.errors())) from error
+
+
+def _choose(name: str | None, *known: Literal["silu", "gelu"], otherwise: Activation) -> Activation:
     """Return the activation of a name that the reference knows, else the one that it falls back to."""
     return next((activation for activation in known if activation == name), otherwise)
 
 
-def silu_by_default(name: str | None) -> Activation:
-    """Return silu for its name or for None, else relu, as the reference does."""
+def _silu_by_default(name: str | None) -> Activation:
     return "silu" if name in {None, "silu"} else "relu"
 
 
-def squares(sizes: Sizes) -> dict[str, Any]:
-    """Return rows and columns of every grid."""
-    named = {name: getattr(sizes, name) for name in ("grid", "down_middle", "tokens", "up_middle", "output")}
-    return {name: None if side is None else (side, side) for name, side in named.items()}
+def _agreed(what: str, sources: Mapping[str, int | None]) -> int | None:
+    """Return the one side that all sources have, None if there is no source."""
+    known = {source: side for source, side in sources.items() if side is not None}
+    if len(set(known.values())) > 1:
+        found = ", ".join(f"{side} by {source}" for source, side in known.items())
+        raise ReferenceImportError(f"contradicting sides of {what}: {found}")
+    return next(iter(known.values()), None)
+
+
+def _square(pair: tuple[Size, Size] | None) -> tuple[int, int] | None:
+    """Return the sides of two square sizes, None for None."""
+    if pair is None:
+        return None
+    if any(rows != columns for rows, columns in pair):
+        raise ReferenceImportError(f"expected square sizes, as the reference has them, but got {pair}")
+    return pair[0][0], pair[1][0]
+
+
+def _reached(a: Arguments, grid: int) -> tuple[int, int] | None:
+    """Return the two sides of the downscaler's argument, which holds sizes or factors applied one after the other."""
+    match a.downscaler_size:
+        case (float() | int() as first, float() | int() as second):
+            middle = math.floor(grid * first)
+            return middle, math.floor(middle * second)
+        case pair:
+            return _square(pair)

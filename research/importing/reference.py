@@ -3,35 +3,62 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from research.importing import arguments, statistics
-from research.importing import sizes as grids
-from research.importing.arguments import Example
-from research.importing.errors import ReferenceImportError
-from research.importing.inference import Inference, infer
-from research.importing.network import line_config, plane_config
-from research.importing.provenance import card, imported_problem, published_recipe
-from research.importing.reference_layout import reference_state
-from research.importing.state_file import State, read_state
-from research.importing.statistics import Pair, Statistics
-from research.importing.whole_model import read_whole_model
+from physics.numerics.averages import block_mean
+from research.importing.files import (
+    ReferenceImportError,
+    State,
+    Statistics,
+    read_config,
+    read_state,
+    read_statistics,
+    read_whole_model,
+)
+from research.importing.network import DROPOUT, Arguments, line_config, load_reference, plane_config
 from training import checkpoint, evaluation
-from training.data import store
-from training.nn.normaliser import Normaliser
+from training.data import Samples, store
+from training.data.pair import only_pair
+from training.nn.normaliser import EPSILON, Normaliser
 from training.operators import (
     LineTransformer,
+    LineTransformerConfig,
     Operator,
     PlaneTransformer,
     PlaneTransformerConfig,
     build,
 )
 from training.problems.problem import Problem
-from training.recipes.recipe import Recipe
+from training.problems.registry import PROBLEMS
+from training.recipes.recipe import DataConfig, FitConfig, Recipe
+
+Example = Literal["burgers", "darcy", "darcy_inverse"]
+EXAMPLES: tuple[Example, ...] = get_args(Example)
+
+#: Their sections in the reference's YAML.
+SECTIONS: dict[Example, str] = {"burgers": "ex1_burgers", "darcy": "ex2_darcy", "darcy_inverse": "ex3_darcy_inv"}
+PROVENANCE = "imported from a checkpoint of the published implementation, scaomath/galerkin-transformer"
+CAVEAT = (
+    f"trained and evaluated with attention dropout {DROPOUT}, which the published code never switches off; "
+    "deterministic here: published errors do not hold, re-measure"
+)
+FREQUENCIES = "freq_regressor."  # a second head beside the field's, for numbers that no example has
+FIELDS = 1024  # of the published training set
+VALIDATION = 100  # samples; the reference chooses the epoch by its test samples
+POINTS = 2048  # of the published fields in one dimension
+MESH: dict[Example, int] = {"burgers": 8192, "darcy": 421, "darcy_inverse": 421}
+#: The published schedules; the rates' bounds and the momentum are common to all.
+SCHEDULES: dict[Example, dict[str, Any]] = {
+    "burgers": {"batch": 8, "warmup": 0.2, "gamma": 0.1},
+    "darcy": {"batch": 4, "warmup": 0.3, "gamma": 0.5},
+    "darcy_inverse": {"batch": 4, "warmup": 0.3, "gamma": 0.0, "noise": (0.01,)},
+}
 
 
 @dataclass(frozen=True)
@@ -41,7 +68,8 @@ class Request:
     Attributes:
         file: The reference's file.
         example: The example of the reference that it comes from.
-        config: A JSON file of constructor arguments that do not follow from the file.
+        config: The reference's YAML, or YAML or JSON of the constructor's arguments. A state dict requires it; a
+            pickled model has its own, and a config adds to them.
         normaliser: An .npz file of statistics.
         data: Samples in this project's layout, to compute statistics from and to measure with.
         grid: Points per axis of the fields that the network was trained on.
@@ -66,15 +94,15 @@ class Imported:
         problem: Its problem, with the output's grid that it was built for.
         recipe: The published data and schedule.
         card: Provenance and measured errors.
-        inference: The reference's arguments and their sources.
-        assumed: Arguments and sides that follow from the example's defaults alone.
+        given: The reference's arguments, by the config or the pickled model.
+        assumed: What follows from the example's defaults alone, and what the file has and the network has not.
     """
 
-    operator: Operator
+    operator: LineTransformer | PlaneTransformer
     problem: Problem
     recipe: Recipe
     card: dict[str, Any]
-    inference: Inference
+    given: dict[str, Any]
     assumed: dict[str, Any]
 
 
@@ -84,19 +112,37 @@ def import_reference(request: Request) -> Imported:
     Raises:
         ReferenceImportError: The file or the arguments for it cannot be used; the message says what to do about it.
     """
-    state, settings, pair = contents(request)
-    given = settings | ({} if request.config is None else arguments.read(request.config))
-    if clash := [name for name in given if settings.get(name, given[name]) != given[name]]:
-        raise ReferenceImportError(f"the config contradicts the pickled model's own {', '.join(clash)}")
-    inference = infer(request.example, state, given)
-    operator, sides = one_axis(request, inference) if inference.axes == 1 else two_axes(request, inference, pair)
-    restore(operator, state)
-    assumed = inference.assumed | sides
-    problem = imported_problem(request.example, operator.config)
-    recipe = published_recipe(request.example, operator.config, request.grid)
-    measured = {} if request.data is None else measure(request.data, operator, recipe)
-    described = card(source(request), problem, operator, assumed) | measured
-    return Imported(operator, problem, recipe, described, inference, assumed)
+    state, given, output = _contents(request)
+    operator: LineTransformer | PlaneTransformer
+    if request.example == "burgers":
+        if request.normaliser is not None:
+            raise ReferenceImportError(f"{request.normaliser}: expected no normaliser, for {request.example} has none")
+        operator, assumed = _line(given, state)
+    else:
+        operator, assumed = _plane(request, given, state, output)
+    if any(key.startswith(FREQUENCIES) for key in state):
+        assumed["frequency head"] = "left out: the output is the field"
+    operator.to(next(iter(state.values())).dtype)
+    load_reference(operator.config, operator.state_dict(), state, left_out=FREQUENCIES)
+    operator.eval()
+    problem, recipe = _problem(request.example, operator.config), _recipe(request, operator.config)
+    kind = "whole model" if request.whole_model else "state dict"
+    card: dict[str, Any] = {
+        "training": {
+            "provenance": PROVENANCE,
+            "caveat": CAVEAT,
+            "file": {"sha256": hashlib.sha256(request.file.read_bytes()).hexdigest(), "kind": kind},
+            "assumed": assumed,
+            "distribution": problem.description.distribution,
+            "preset": "imported",
+        },
+        "checkpoint": {"parameters": sum(parameter.numel() for parameter in operator.parameters())},
+        "errors": [],
+        "classical": [],
+    }
+    if request.data is not None:
+        card |= _measure(request.data, operator, recipe)
+    return Imported(operator, problem, recipe, card, given, assumed)
 
 
 def save(imported: Imported, folder: Path) -> None:
@@ -110,131 +156,160 @@ def save(imported: Imported, folder: Path) -> None:
     checkpoint.save(folder, imported.operator.float(), imported.recipe, imported.problem, imported.card)
 
 
-def contents(request: Request) -> tuple[State, dict[str, Any], Pair]:
-    """Read the file: its state dict and, of a whole model, arguments and the output's statistics.
-
-    Raises:
-        ReferenceImportError: It cannot be read.
-    """
+def _contents(request: Request) -> tuple[State, dict[str, Any], Statistics | None]:
+    """Read the state dict, the constructor's arguments and, of a whole model, the output's statistics."""
+    config = {} if request.config is None else read_config(request.config, SECTIONS[request.example])
     if not request.whole_model:
-        return read_state(request.file), {}, Pair()
+        if request.config is None:
+            raise ReferenceImportError(
+                f"{request.file}: a state dict does not hold its network's arguments: give --config FILE, the "
+                "reference's config.yml that it was trained with, or the constructor's arguments as YAML or JSON"
+            )
+        return read_state(request.file), config, None
     model = read_whole_model(request.file)
-    found = statistics.statistics(model.statistics or {}, str(request.file))
-    return model.state, arguments.settings(model.settings), Pair(output=found)
+    own = {name: value for name, value in model.settings.items() if name in Arguments.model_fields}
+    if clash := [name for name in config if own.get(name, config[name]) != config[name]]:
+        raise ReferenceImportError(f"the config contradicts the pickled model's own {', '.join(clash)}")
+    return model.state, own | config, model.statistics
 
 
-def source(request: Request) -> dict[str, str]:
-    """Return hash and kind of the file."""
-    digest = hashlib.sha256(request.file.read_bytes()).hexdigest()
-    return {"sha256": digest, "kind": "whole model" if request.whole_model else "state dict"}
+def _line(given: dict[str, Any], state: State) -> tuple[LineTransformer, dict[str, Any]]:
+    """Build a network of one axis, which works in physical units."""
+    if any(key.endswith("fourier_weight.0") for key in state):
+        raise ReferenceImportError(
+            "found a network of two axes: the reference's 2D lite network belongs to none of the examples, and others "
+            "to darcy or darcy_inverse"
+        )
+    config = line_config(Arguments.of(given, "the config", axes=1))
+    return LineTransformer(config), {} if config.graph is None else {"edges": "powers of the normalised Laplacian"}
 
 
-def one_axis(request: Request, inference: Inference) -> tuple[LineTransformer, dict[str, Any]]:
-    """Build a network of one axis, which works in physical units.
-
-    Raises:
-        ReferenceImportError: There are statistics for it.
-    """
-    if request.normaliser is not None:
-        raise ReferenceImportError(f"{request.normaliser}: expected no normaliser, for {request.example} has none")
-    return LineTransformer(line_config(inference.arguments)), {}
-
-
-def two_axes(request: Request, inference: Inference, pair: Pair) -> tuple[PlaneTransformer, dict[str, Any]]:
-    """Build a network of two axes with its statistics.
-
-    Args:
-        request: What to import.
-        inference: The network's arguments.
-        pair: Statistics in the file.
-
-    Returns:
-        The network, and the sides of its grids that were assumed.
-
-    Raises:
-        ReferenceImportError: There are no statistics, or their grids do not fit.
-    """
-    given = Pair() if request.normaliser is None else statistics.read(request.normaliser)
-    pair = given.completed(pair)
-    known = grids.Known(request.grid, *(found.side if found else None for found in (pair.input, pair.output)))
-    sizes = grids.resolve(
-        inference.arguments,
-        inference.given,
-        known,
+def _plane(
+    request: Request, given: dict[str, Any], state: State, output: Statistics | None
+) -> tuple[PlaneTransformer, dict[str, Any]]:
+    """Build a network of two axes with its statistics, in double precision until it is saved."""
+    found = (None, None) if request.normaliser is None else read_statistics(request.normaliser)
+    known = {"input": found[0], "output": found[1] or output}
+    sides = {name: len(one.mean) if one else None for name, one in known.items()}
+    config, assumed = plane_config(
+        Arguments.of(given, "the config", axes=2),
+        given,
+        {"--grid": request.grid, "input_mean": sides["input"], "mean": sides["output"]},
         inverse=request.example == "darcy_inverse",
-        convolutional=inference.convolutional,
+        scaled="downscaler.id.weight" not in state,
     )
-    network = PlaneTransformer(plane_config(inference.arguments, sizes))
-    pair = complete(request, pair, sizes)
-    fill(network.input_normaliser, pair.input)
-    fill(network.output_normaliser, pair.output)
-    return network, dict(sizes.assumed)
-
-
-def complete(request: Request, pair: Pair, sizes: grids.Sizes) -> Pair:
-    """Compute missing statistics from the training fields.
-
-    Args:
-        request: What to import.
-        pair: The known statistics.
-        sizes: Sides of the network's grids.
-
-    Returns:
-        Statistics of input and output.
-
-    Raises:
-        ReferenceImportError: There are no training fields.
-    """
-    missing = [name for name, found in (("input", pair.input), ("output", pair.output)) if found is None]
+    missing = [name for name, statistics in known.items() if statistics is None]
     if missing and request.data is None:
         raise ReferenceImportError(
             f"expected the {' and the '.join(missing)} normaliser, which the file does not hold and without which its "
             f"outputs mean nothing: give --normaliser FILE.npz (mean, std, eps; input_mean, input_std, input_eps) or "
             f"--data FILE.h5 of training samples"
         )
-    if not missing or request.data is None:
-        return pair
-    train = statistics.samples(request.data, "train", statistics.FIELDS, request.example, sizes.grid, sizes.output)
-    return pair.completed(Pair(statistics.of(train.inputs), statistics.of(train.outputs)))
+    network = PlaneTransformer(config)
+    if missing and request.data is not None:
+        train = _samples(request.data, "train", FIELDS, request.example, config.grid[0], config.output[0])
+        computed = {"input": _statistics(train.inputs), "output": _statistics(train.outputs)}
+        known |= {name: computed[name] for name in missing}
+    for name, normaliser in (("input", network.input_normaliser), ("output", network.output_normaliser)):
+        _fill(normaliser, known[name])
+    return network, dict(assumed)
 
 
-def fill(normaliser: Normaliser, found: Statistics | None) -> None:
-    """Copy statistics into a normaliser, in double precision until it is saved."""
+def _statistics(fields: NDArray[Any]) -> Statistics:
+    r"""Compute :math:`z = (x - mean)/(std + 10^{-5})` of fields `[sample, row, column]`, as the reference does."""
+    return Statistics(fields.mean(0, dtype=np.float64), fields.std(0, dtype=np.float64) + EPSILON)
+
+
+def _fill(normaliser: Normaliser, found: Statistics | None) -> None:
     if found is not None:
         normaliser.double()
         normaliser.mean.copy_(torch.from_numpy(found.mean))
         normaliser.deviation.copy_(torch.from_numpy(found.deviation))
 
 
-def restore(operator: LineTransformer | PlaneTransformer, state: State) -> None:
-    """Load the file's weights into a network, in the file's precision."""
-    precision = next(iter(state.values())).dtype
-    operator.to(precision)
-    renamed = reference_state(operator.config, state)
-    own = {name: tensor for name, tensor in operator.state_dict().items() if "normaliser" in name}
-    operator.load_state_dict(own | renamed)
-    operator.eval()
+def _problem(example: Example, config: LineTransformerConfig | PlaneTransformerConfig) -> Problem:
+    """Return the problem of an example, with the output's grid that the network was built for."""
+    problem = PROBLEMS[example]
+    if isinstance(config, LineTransformerConfig) or config.output in {problem.description.output_grid, config.grid}:
+        return problem
+    # Outputs are pooled to the native grid, then again; say which of the finest cells a block covers.
+    native, output = config.grid[0], config.output[0]
+    (first, skipped), (second, left) = _blocks(MESH["darcy"], native), _blocks(native, output)
+    width, start = first * second, first * left + skipped
+    points = (
+        f"{problem.source.description.points}; the output's block j of {output} covers the cells {width}j-{start} to "
+        f"{width}j+{width - start - 1} of the 421 on each axis, as far as they are inside"
+    )
+    if output > native:  # by transposed convolutions
+        points = f"{problem.source.description.points}; the output has {output} points per axis over the same square"
+    description = problem.description.model_copy(update={"output_grid": config.output, "points": points})
+    return replace(problem, description=description)
+
+
+def _blocks(points: int, side: int) -> tuple[int, int]:
+    """Return the width of a block and the overhang of the first one."""
+    width = -(-points // side)
+    return width, (width * side - points) // 2
+
+
+def _recipe(request: Request, config: LineTransformerConfig | PlaneTransformerConfig) -> Recipe:
+    """Return the published data and schedule, so that the network can be evaluated and trained on like any other.
+
+    How this file was trained is not known, and the card says so.
+    """
+    example = request.example
+    points = config.grid[0] if isinstance(config, PlaneTransformerConfig) else request.grid or POINTS
+    return Recipe(
+        model=example,
+        preset="imported",
+        problem=example,
+        data=DataConfig(mesh=MESH[example], train=FIELDS, validation=VALIDATION, test=100, grids=(points,)),
+        operator=config,
+        fit=FitConfig(
+            epochs=100,
+            learning_rate=1e-3,
+            weight_decay=0.0,
+            div_factor=1e4,
+            final_div_factor=1e4,
+            cycle_momentum=True,
+            clip=0.999,
+            loss="weighted",
+            keep="best",
+            symmetries=False,
+            **SCHEDULES[example],
+        ),
+    )
+
+
+def _samples(path: Path, split: store.Split, most: int, problem: str, grid: int, output: int) -> Samples:
+    """Read the first samples as the reference has them: strided, and for the inverse problem pooled twice."""
+    try:
+        with store.opened(path) as file:
+            count = min(store.finished(file, split), most)
+        if not count:
+            raise ValueError(f"there are no finished samples in {split}")  # noqa: TRY301 - one error for all faults
+        requested = PROBLEMS[problem]
+        found = store.read(path, split, count, grid, problem=requested.source)
+        if requested.source is requested:
+            return found
+        with store.opened(path) as file:
+            fields = file[split][only_pair(requested.description).output.name]
+            native, coarse = (grid, grid), (output, output)
+            outputs = np.stack([block_mean(block_mean(fields[i], native), coarse) for i in range(count)])
+        # Without a fixed output grid: these outputs are pooled already.
+        pooled = replace(requested, description=requested.description.model_copy(update={"output_grid": None}))
+        return replace(found, inputs=found.outputs, outputs=outputs, problem=pooled)
+    except (OSError, ValueError, KeyError) as error:
+        raise ReferenceImportError(f"{path}: expected samples of {problem} but {error}") from error
 
 
 @torch.inference_mode()
-def measure(path: Path, operator: Operator, recipe: Recipe) -> dict[str, list[dict[str, Any]]]:
-    """Measure a network on the grid of its training, and the classical solver unless it is slow.
-
-    Args:
-        path: Samples in this project's layout.
-        operator: The network.
-        recipe: Its recipe.
-
-    Returns:
-        Rows of `errors` and of `classical` for the card.
-
-    Raises:
-        ReferenceImportError: The samples cannot be read.
-    """
+def _measure(path: Path, operator: Operator, recipe: Recipe) -> dict[str, list[dict[str, Any]]]:
+    """Measure a network on the grid of its training, and the classical solver unless it is slow: rows of the card."""
     config = recipe.operator
     points = recipe.data.grids[0]
     output = config.output[0] if isinstance(config, PlaneTransformerConfig) else points
-    test = statistics.samples(path, "test", recipe.data.test, recipe.problem, points, output)
+    test = _samples(path, "test", recipe.data.test, recipe.problem, points, output)
     with store.opened(path) as file:
         mesh = int(file.attrs["mesh"])
     single = build(config)

@@ -18,12 +18,11 @@ from export.derivatives import agreement
 from export.derivatives.agreement import Derivative
 from export.derivatives.differentiate import differentiate
 from export.derivatives.rules import RULES
-from export.derivatives.signatures import KINDS, signature_of
 from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.graphs.to_onnx import GraphError
 from export.parity import ParityError
-from export.signature import GridSpec, Signature, TensorSpec
+from export.signature import KINDS, GridSpec, Signature, TensorSpec
 from export.versions import without_quality
 from tests.export.test_several_tensors import Heat, signature
 
@@ -176,7 +175,7 @@ def test_a_rule_equals_central_differences(
     ahead, behind = (run(model, {name: x[name] + sign * size * t[name] for name in x}) for sign in (1, -1))
     slopes = {name: (ahead[name] - behind[name]) / (2 * size) for name in y}
 
-    vjp, jvp = (differentiate(model, each, signature_of(each, described)) for each in KINDS)
+    vjp, jvp = (differentiate(model, each, described.product(each)) for each in KINDS)
     pulled = run(vjp, x | {f"cotangents.{name}": array for name, array in c.items()})
     pushed = run(jvp, x | {f"tangents.{name}": array for name, array in t.items()})
     for name in y:
@@ -192,14 +191,14 @@ def test_an_operator_without_a_rule_is_named() -> None:
     grid = GridSpec(axes=("row", "column"), minimum=1, maximum=64, declared=(), points="")
     described = Signature(inputs=(spec(model.graph.input[0]),), outputs=(spec(model.graph.output[0]),), grid=grid)
     with pytest.raises(GraphError, match=r"Tan .* has no known derivative"):
-        differentiate(model, "vjp", signature_of("vjp", described))
+        differentiate(model, "vjp", described.product("vjp"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_several_inputs_parameters_and_outputs(kind: Any, tmp_path: Path) -> None:
     described = signature()
     to_onnx.write(Deployable(Heat(), described.argument_names), described, tmp_path / "model.onnx")
-    product = signature_of(kind, described)
+    product = described.product(kind)
     made = differentiate(onnx.load(tmp_path / "model.onnx"), kind, product)
     to_onnx.check(made, product)
     onnx.save(made, tmp_path / "made.onnx")
@@ -223,7 +222,7 @@ def test_several_inputs_parameters_and_outputs(kind: Any, tmp_path: Path) -> Non
 
 
 def test_tensors_of_derivatives_have_a_point_in_their_names() -> None:
-    names = {kind: signature_of(kind, signature()) for kind in KINDS}
+    names = {kind: signature().product(kind) for kind in KINDS}
     own = ["conductivity", "velocity"]
     assert list(names["vjp"].argument_names) == [*own, "cotangents.temperature", "cotangents.flux", "wind"]
     assert [(spec.name, spec.shape) for spec in names["vjp"].outputs[2:]] == [
@@ -248,7 +247,7 @@ class Kink(nn.Module):
 def test_equal_extreme_values_share_the_gradient(tmp_path: Path) -> None:
     described = signature(inputs=[{"name": "x", "meaning": ""}], parameters=[], outputs=[{"name": "y", "meaning": ""}])
     to_onnx.write(Deployable(Kink(), ("x",)), described, tmp_path / "model.onnx")
-    made = differentiate(onnx.load(tmp_path / "model.onnx"), "vjp", signature_of("vjp", described))
+    made = differentiate(onnx.load(tmp_path / "model.onnx"), "vjp", described.product("vjp"))
     x = np.zeros((1, 8, 9), np.float32)
     x[0, 2, 3] = x[0, 4, 5] = 1
     found = run(made, {"x": x, "cotangents.y": np.ones_like(x)})["gradients.x"]

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from export.graphs.equality import equal
+from export.graphs.to_onnx import equal
 
 NUMBERS = np.linspace(-340, 250, 6, dtype=np.float32).reshape(2, 3)
 

@@ -134,13 +134,46 @@ def test_an_earlier_version_with_other_tensors_is_taken_out(folder: Path, reposi
     assert layout.versions(repository / "darcy") == [2]
 
 
+NESTED = b"[" * 100_000  # deeper than any reader of JSON follows
+
+
 @pytest.mark.parametrize("model", ["darcy", "darcy_vjp"])
-def test_a_damaged_version_is_replaced(folder: Path, repository: Path, model: str) -> None:
+@pytest.mark.parametrize(("file", "content"), [(released.GRAPH, b"cut off"), (layout.CERTIFICATE, NESTED)])
+def test_a_damaged_version_is_replaced(folder: Path, repository: Path, model: str, file: str, content: bytes) -> None:
     released.install(folder, repository)
-    (repository / model / "1" / released.GRAPH).write_bytes(b"damaged")
+    (repository / model / "1" / file).write_bytes(content)
     released.install(folder, repository)
+    assert layout.versions(repository / model) == [1]
     newest = layout.newest(repository / model)
     assert (newest / released.GRAPH).read_bytes() == (folder / "published" / model / released.GRAPH).read_bytes()
+    assert not layout.damaged(newest)
+
+
+def test_an_earlier_version_that_is_damaged_is_taken_out(folder: Path, repository: Path) -> None:
+    test_another_checkpoint_before_it_keeps_its_number(folder, repository)
+    (repository / "darcy/1" / released.GRAPH).write_bytes(b"cut off")
+    shutil.rmtree(repository / "darcy/2")
+    released.install(folder, repository)
+    assert layout.versions(repository / "darcy") == [1]
+    shutil.copytree(repository / "darcy/1", repository / "darcy/2")
+    (repository / "darcy/1" / released.GRAPH).write_bytes(b"cut off")
+    layout.prune(repository / "darcy", layout.tensors_of(repository / "darcy/2"), folder)
+    assert layout.versions(repository / "darcy") == [2]
+
+
+def test_folders_with_odd_names_are_no_versions(folder: Path, repository: Path) -> None:
+    for name in ("\u00b2", "\u0663", "01", os.fsdecode(b"caf\xe9")):
+        (repository / "darcy" / name).mkdir()
+        (repository / name).mkdir()
+    released.install(folder, repository)
+    assert layout.versions(repository / "darcy") == [1]
+
+
+@pytest.mark.parametrize("content", [NESTED, b"[]", b"{"])
+def test_a_damaged_release_is_a_sentence(folder: Path, repository: Path, content: bytes) -> None:
+    (folder / released.FOLDER / "darcy" / layout.CERTIFICATE).write_bytes(content)
+    with pytest.raises(released.ReleaseError, match="is damaged or of another checkpoint"):
+        released.install(folder, repository)
 
 
 def test_a_release_of_another_checkpoint_is_not_installed(folder: Path, repository: Path) -> None:

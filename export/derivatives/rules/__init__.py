@@ -3,7 +3,7 @@
 `RULES` has one rule per operator; another module adds one with the decorator `rule`.
 """
 
-from export.derivatives.rules import elementwise, layout, linear
-from export.derivatives.rules.step import CONSTANT, RULES, Step
+from export.derivatives.rules import layout, linear
+from export.derivatives.rules.elementwise import CONSTANT, RULES, Step
 
-__all__ = ["CONSTANT", "RULES", "Step", "elementwise", "layout", "linear"]
+__all__ = ["CONSTANT", "RULES", "Step", "layout", "linear"]

@@ -1,162 +1,185 @@
-"""Operators that work entry by entry."""
+"""What a rule receives, the table of rules, and the rules of operators that work entry by entry.
+
+A rule returns the gradients of an operator's inputs by that of its result. A gradient may have size 1 along an axis on
+which all of its entries are equal; `Step.whole` spreads it.
+"""
+
+# ruff: noqa: ARG005 - a formula need not depend on all of g, x and z
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from onnx import NodeProto, helper
 
-from export.derivatives.rules.step import elementwise, rule
+from export.derivatives.tape import ONE, Operand, Shape
+from export.graphs.to_onnx import GraphError
 
 if TYPE_CHECKING:
-    from export.derivatives.rules.step import Step
+    from export.derivatives.tape import Tape
 
 
-@elementwise("Identity", "Dropout")
-def identity(step: Step) -> str:
-    """Pass the gradient on."""
-    return step.g
+@dataclass(frozen=True)
+class Step:
+    """A node of a graph whose results have gradients.
+
+    Attributes:
+        tape: The graph.
+        node: The node.
+        gradients: The gradient of each result, None where there is none.
+        wanted: Per input whether its gradient is needed.
+    """
+
+    tape: Tape
+    node: NodeProto
+    gradients: tuple[str | None, ...]
+    wanted: tuple[bool, ...]
+
+    @property
+    def g(self) -> str:
+        """The gradient of the only result, or of the first."""
+        found = self.gradients[0]
+        if found is None:
+            raise self.unknown("its first result is not used")
+        return found
+
+    @property
+    def z(self) -> str:
+        """The only result, or the first."""
+        return self.node.output[0]
+
+    def x(self, index: int = 0) -> str:
+        """Return an input."""
+        return self.node.input[index]
+
+    def shape(self, index: int = 0) -> Shape:
+        """Return the shape of an input."""
+        return self.tape.shapes[self.x(index)]
+
+    @property
+    def whole(self) -> str:
+        """The gradient in the shape of the result."""
+        return self.tape.spread(self.g, self.tape.shapes[self.z])
+
+    def operands(self, *names: str) -> tuple[Operand, ...]:
+        """Return tensors with the arithmetic of numbers."""
+        return tuple(Operand(self.tape, name) for name in names)
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Return an attribute of the node."""
+        for attribute in self.node.attribute:
+            if attribute.name == name:
+                return helper.get_attribute_value(attribute)
+        return default
+
+    def collected(self, gradient: str, index: int) -> str:
+        """Return a gradient in the shape of an input that the operator has broadcast."""
+        shape, result = self.shape(index), self.tape.shapes[self.z]
+        summed = tuple(ONE for _ in range(len(result) - len(shape))) + shape
+        have = self.tape.shapes[gradient]
+        have = (ONE,) * (len(result) - len(have)) + have
+        if any(a == 1 and b == 1 and c != 1 for a, b, c in zip(have, summed, result, strict=True)):
+            gradient = self.tape.spread(gradient, result)
+        return self.tape.collect(gradient, shape) if len(self.tape.shapes[gradient]) >= len(shape) else gradient
+
+    def unknown(self, reason: str) -> GraphError:
+        """Return the error that there is no derivative."""
+        return GraphError(f"{self.node.op_type} {self.node.name!r} has no derivative: {reason}")
 
 
-@elementwise("Neg")
-def negative(step: Step) -> str:
-    """Return -g."""
-    return step.tape.unary("Neg", step.g)
+Rule = Callable[[Step], dict[int, str]]
+RULES: dict[str, Rule] = {}
+"""Operator -> the gradients of those of its inputs that are wanted, by index."""
+
+#: Operators whose results do not change with small changes of their inputs.
+CONSTANT = frozenset(
+    {"And", "ArgMax", "ArgMin", "Ceil", "ConstantOfShape", "Equal", "Floor", "Greater", "GreaterOrEqual", "IsInf",
+     "IsNaN", "Less", "LessOrEqual", "NonZero", "Not", "Or", "Range", "Round", "Shape", "Sign", "Size"}
+)  # fmt: skip
 
 
-@elementwise("Cast")
-def cast(step: Step) -> str:
+def rule(*kinds: str) -> Callable[[Rule], Rule]:
+    """Register the derivative of operators."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(kinds, function))
+        return function
+
+    return register
+
+
+#: The gradient of the input x of an operator with the result z, by the gradient g of z.
+FORMULAS: dict[str, Callable[[Operand, Operand, Operand], Operand]] = {
+    "Identity": lambda g, x, z: g,
+    "Dropout": lambda g, x, z: g,
+    "Neg": lambda g, x, z: -g,
+    "Abs": lambda g, x, z: g * x.map("Sign"),
+    "Exp": lambda g, x, z: g * z,
+    "Log": lambda g, x, z: g / x,
+    "Sqrt": lambda g, x, z: g * 0.5 / z,
+    "Reciprocal": lambda g, x, z: -(g * (z * z)),
+    "Tanh": lambda g, x, z: g * (1 - z * z),
+    "Sigmoid": lambda g, x, z: g * (z * (1 - z)),
+    "Asinh": lambda g, x, z: g / (x * x + 1).map("Sqrt"),
+    "Sin": lambda g, x, z: g * x.map("Cos"),
+    "Cos": lambda g, x, z: -(g * x.map("Sin")),
+    "Erf": lambda g, x, z: g * ((-(x * x)).map("Exp") * (2 / math.sqrt(math.pi))),
+    "Relu": lambda g, x, z: g.only(z.compare("Greater", 0)),
+}
+
+
+def _formula(step: Step) -> dict[int, str]:
+    return {0: FORMULAS[step.node.op_type](*step.operands(step.g, step.x(), step.z)).name}
+
+
+RULES.update(dict.fromkeys(FORMULAS, _formula))
+
+
+@rule("Cast")
+def cast(step: Step) -> dict[int, str]:
     """Return g in the type of the input."""
     dtype = step.tape.types[step.x()]
-    return step.tape.unary("Cast", step.g, dtype=dtype, to=dtype)
+    return {0: step.tape.unary("Cast", step.g, dtype=dtype, to=dtype)}
 
 
-@elementwise("Abs")
-def absolute(step: Step) -> str:
-    """Return g sign(x)."""
-    return step.tape.binary("Mul", step.g, step.tape.unary("Sign", step.x()))
-
-
-@elementwise("Exp")
-def exponential(step: Step) -> str:
-    """Return g exp(x)."""
-    return step.tape.binary("Mul", step.g, step.z)
-
-
-@elementwise("Log")
-def logarithm(step: Step) -> str:
-    """Return g / x."""
-    return step.tape.binary("Div", step.g, step.x())
-
-
-@elementwise("Sqrt")
-def root(step: Step) -> str:
-    """Return g / (2 sqrt(x))."""
-    tape = step.tape
-    return tape.binary("Div", tape.binary("Mul", step.g, tape.number(0.5, step.g)), step.z)
-
-
-@elementwise("Reciprocal")
-def reciprocal(step: Step) -> str:
-    """Return -g / x²."""
-    tape = step.tape
-    return tape.unary("Neg", tape.binary("Mul", step.g, tape.binary("Mul", step.z, step.z)))
-
-
-@elementwise("Tanh")
-def hyperbolic_tangent(step: Step) -> str:
-    """Return g (1 - z²)."""
-    tape = step.tape
-    return tape.binary("Mul", step.g, tape.binary("Sub", tape.number(1, step.z), tape.binary("Mul", step.z, step.z)))
-
-
-@elementwise("Sigmoid")
-def sigmoid(step: Step) -> str:
-    """Return g z (1 - z)."""
-    tape = step.tape
-    slope = tape.binary("Mul", step.z, tape.binary("Sub", tape.number(1, step.z), step.z))
-    return tape.binary("Mul", step.g, slope)
-
-
-@elementwise("Asinh")
-def inverse_hyperbolic_sine(step: Step) -> str:
-    """Return g / sqrt(1 + x²)."""
-    tape, x = step.tape, step.x()
-    square = tape.binary("Add", tape.binary("Mul", x, x), tape.number(1, x))
-    return tape.binary("Div", step.g, tape.unary("Sqrt", square))
-
-
-@elementwise("Sin")
-def sine(step: Step) -> str:
-    """Return g cos(x)."""
-    return step.tape.binary("Mul", step.g, step.tape.unary("Cos", step.x()))
-
-
-@elementwise("Cos")
-def cosine(step: Step) -> str:
-    """Return -g sin(x)."""
-    return step.tape.unary("Neg", step.tape.binary("Mul", step.g, step.tape.unary("Sin", step.x())))
-
-
-@elementwise("Erf")
-def error_function(step: Step) -> str:
-    """Return 2 g exp(-x²) / sqrt(pi)."""
-    tape, x = step.tape, step.x()
-    bell = tape.unary("Exp", tape.unary("Neg", tape.binary("Mul", x, x)))
-    return tape.binary("Mul", step.g, tape.binary("Mul", bell, tape.number(2 / np.sqrt(np.pi), x)))
-
-
-@elementwise("Gelu")
-def gelu(step: Step) -> str:
+@rule("Gelu")
+def gelu(step: Step) -> dict[int, str]:
     """Return g times the share below x of the normal distribution, plus g x times its density."""
     if step.attribute("approximate", b"none") != b"none":
         raise step.unknown("only the exact form is known")
-    tape, x = step.tape, step.x()
-    normal = tape.unary("Erf", tape.binary("Mul", x, tape.number(np.sqrt(0.5), x)))
-    share = tape.binary("Mul", tape.binary("Add", normal, tape.number(1, x)), tape.number(0.5, x))
-    square = tape.binary("Mul", tape.binary("Mul", x, x), tape.number(-0.5, x))
-    density = tape.binary("Mul", tape.unary("Exp", square), tape.number(1 / np.sqrt(2 * np.pi), x))
-    return tape.binary("Mul", step.g, tape.binary("Add", share, tape.binary("Mul", x, density)))
+    g, x = step.operands(step.g, step.x())
+    share = ((x * math.sqrt(0.5)).map("Erf") + 1) * 0.5
+    density = (x * x * -0.5).map("Exp") * (1 / math.sqrt(2 * math.pi))
+    return {0: (g * (share + x * density)).name}
 
 
-@elementwise("Relu")
-def relu(step: Step) -> str:
-    """Return g where the result is positive."""
-    return step.tape.only(step.tape.compare("Greater", step.z, step.tape.number(0, step.z)), step.g)
+@rule("LeakyRelu", "Elu")
+def bent(step: Step) -> dict[int, str]:
+    """Return g where the input is positive, and a multiple of it, or of g (z + alpha), elsewhere."""
+    g, x, z = step.operands(step.g, step.x(), step.z)
+    below = g * step.attribute("alpha", 0.01) if step.node.op_type == "LeakyRelu" else None
+    below = g * (z + step.attribute("alpha", 1.0)) if below is None else below
+    return {0: step.tape.where(x.compare("Greater", 0).name, g.name, below.name)}
 
 
-@elementwise("LeakyRelu")
-def leaky_relu(step: Step) -> str:
-    """Return g where the input is positive, and a multiple of it elsewhere."""
-    tape, slope = step.tape, step.attribute("alpha", 0.01)
-    below = tape.binary("Mul", step.g, tape.number(slope, step.g))
-    return tape.where(tape.compare("Greater", step.x(), tape.number(0, step.x())), step.g, below)
-
-
-@elementwise("Elu")
-def exponential_linear(step: Step) -> str:
-    """Return g where the input is positive, and g (z + alpha) elsewhere."""
-    tape, scale = step.tape, step.attribute("alpha", 1.0)
-    below = tape.binary("Mul", step.g, tape.binary("Add", step.z, tape.number(scale, step.z)))
-    return tape.where(tape.compare("Greater", step.x(), tape.number(0, step.x())), step.g, below)
-
-
-@elementwise("Clip")
-def clip(step: Step) -> str:
+@rule("Clip")
+def clip(step: Step) -> dict[int, str]:
     """Return g within the bounds."""
     tape, found = step.tape, step.g
     for bound, kind in zip(step.node.input[1:], ("GreaterOrEqual", "LessOrEqual"), strict=False):
         found = tape.only(tape.compare(kind, step.x(), bound), found) if bound else found
-    return found
+    return {0: found}
 
 
 @rule("Softmax")
 def softmax(step: Step) -> dict[int, str]:
     """Return z (g - sum(g z))."""
-    tape, axis = step.tape, step.attribute("axis", -1) % len(step.shape())
-    weighted = tape.binary("Mul", step.whole, step.z)
-    mean = tape.binary("Mul", step.z, tape.total(weighted, [axis], keep=True))
-    return {0: tape.binary("Sub", weighted, mean)}
+    g, z = step.operands(step.whole, step.z)
+    weighted = g * z
+    return {0: (weighted - z * weighted.total([step.attribute("axis", -1) % len(step.shape())])).name}
 
 
 @rule("Add")
@@ -182,25 +205,24 @@ def multiply(step: Step) -> dict[int, str]:
 @rule("Div")
 def divide(step: Step) -> dict[int, str]:
     """Return g / y and -g z / y."""
-    tape = step.tape
-    upper = tape.binary("Div", step.g, step.x(1))
-    found = {0: step.collected(upper, 0)} if step.wanted[0] else {}
-    lower = tape.unary("Neg", tape.binary("Mul", upper, step.z)) if step.wanted[1] else ""
-    return found | ({1: step.collected(lower, 1)} if lower else {})
+    g, y, z = step.operands(step.g, step.x(1), step.z)
+    upper = g / y
+    found = {0: step.collected(upper.name, 0)} if step.wanted[0] else {}
+    return found | ({1: step.collected((-(upper * z)).name, 1)} if step.wanted[1] else {})
 
 
 @rule("Pow")
 def power(step: Step) -> dict[int, str]:
     """Return g n x^(n - 1), for a constant exponent n."""
-    tape, exponent = step.tape, step.x(1)
     if step.wanted[1]:
         raise step.unknown("only the base may vary")
-    value = float(tape.value(exponent).reshape(-1)[0])
-    if tape.value(exponent).size != 1:
+    exponent = step.tape.value(step.x(1))
+    if exponent.size != 1:
         raise step.unknown("expected one exponent")
-    less = step.x() if value == 2 else tape.binary("Pow", step.x(), tape.number(value - 1, step.x()))
-    slope = tape.binary("Mul", less, tape.number(value, step.x()))
-    return {0: step.collected(tape.binary("Mul", step.g, slope), 0)}
+    n = float(exponent.reshape(-1)[0])
+    g, x = step.operands(step.g, step.x())
+    less = x if n == 2 else x.binary("Pow", n - 1)
+    return {0: step.collected((g * (less * n)).name, 0)}
 
 
 @rule("Max", "Min")

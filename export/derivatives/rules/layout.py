@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from export.derivatives.rules.step import rule
+from export.derivatives.rules.elementwise import rule
 from export.derivatives.tape import ONE, parse
 
 if TYPE_CHECKING:
-    from export.derivatives.rules.step import Step
+    from export.derivatives.rules.elementwise import Step
     from export.derivatives.tape import Size, Tape
 
 

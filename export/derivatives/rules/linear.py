@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from export.derivatives.rules.step import rule
-from export.derivatives.tape import ONE
+from export.derivatives.rules.elementwise import rule
+from export.derivatives.tape import ONE, Operand
 
 if TYPE_CHECKING:
-    from export.derivatives.rules.step import Step
+    from export.derivatives.rules.elementwise import Step
     from export.derivatives.tape import Size, Tape
 
 
@@ -119,38 +119,28 @@ def resize(step: Step) -> dict[int, str]:
 
 
 def hats(tape: Tape, before: Size, after: Size, like: str, *, corners: bool) -> str:
-    """Append the weights `[after, before]` of linear interpolation.
+    """Append the weights `[after, before]` of linear interpolation, of the type of a tensor.
 
-    Args:
-        tape: The graph.
-        before: Points of the input.
-        after: Points of the result.
-        like: A tensor of the type of the weights.
-        corners: Whether the outermost points of both grids coincide; else their cells do.
+    The outermost points of both grids coincide with `corners`; else their cells do.
     """
-    sources = points(tape, before, like)
-    half = tape.number(0.0 if corners else 0.5, like)
-    ends = tape.number(1.0 if corners else 0.0, like)
-    old, new = (tape.binary("Sub", real(tape, size, like), ends) for size in (before, after))
-    scale = tape.binary("Div", old, tape.binary("Max", new, tape.number(1, like)))
-    wanted = tape.binary("Mul", tape.binary("Add", points(tape, after, like), half), scale)
-    last = tape.binary("Sub", real(tape, before, like), tape.number(1, like))
-    inside = tape.binary("Max", tape.binary("Sub", wanted, half), tape.number(0, like))
-    inside = tape.binary("Min", inside, last)
-    distance = tape.unary("Abs", tape.binary("Sub", tape.reshape(inside, (after, ONE)), sources))
-    return tape.unary("Relu", tape.binary("Sub", tape.number(1, like), distance))
 
+    def real(count: Size) -> Operand:
+        dtype = tape.types[like]
+        return Operand(tape, tape.unary("Cast", tape.size(count), dtype=dtype, to=dtype))
 
-def points(tape: Tape, count: Size, like: str) -> str:
-    """Append the numbers of points."""
-    limits = [tape.number(0, like), tape.reshape(real(tape, count, like), ()), tape.number(1, like)]
-    return tape.add("Range", limits, (count,))
+    def points(count: Size) -> Operand:
+        limits = [tape.number(0, like), tape.reshape(real(count).name, ()), tape.number(1, like)]
+        return Operand(tape, tape.add("Range", limits, (count,)))
 
-
-def real(tape: Tape, count: Size, like: str) -> str:
-    """Append a size as a real number."""
-    dtype = tape.types[like]
-    return tape.unary("Cast", tape.size(count), dtype=dtype, to=dtype)
+    sources = points(before)
+    half, ends = (Operand(tape, tape.number(x, like)) for x in ((0.0, 1.0) if corners else (0.5, 0.0)))
+    old, new = (real(size) - ends for size in (before, after))
+    scale = old / new.binary("Max", 1)
+    wanted = (points(after) + half) * scale
+    last = real(before) - 1
+    inside = (wanted - half).binary("Max", 0).binary("Min", last)
+    distance = Operand(tape, tape.reshape(inside.name, (after, ONE))) - sources
+    return (1 - distance.map("Abs")).map("Relu").name
 
 
 def kept(step: Step, tensor: str) -> str:
@@ -190,24 +180,25 @@ def reduce_extreme(step: Step) -> dict[int, str]:
     """Share the gradient evenly among all entries that reach the extreme value."""
     tape, dtype = step.tape, step.tape.types[step.g]
     reached = tape.compare("Equal", step.x(), kept(step, step.z))
-    mask = tape.unary("Cast", reached, dtype=dtype, to=dtype)
-    share = tape.binary("Div", kept(step, step.whole), tape.total(mask, reduced(step), keep=True))
-    return {0: tape.binary("Mul", mask, share)}
+    mask = Operand(tape, tape.unary("Cast", reached, dtype=dtype, to=dtype))
+    share = Operand(tape, kept(step, step.whole)) / mask.total(reduced(step))
+    return {0: (mask * share).name}
 
 
 @rule("LayerNormalization")
 def layer_normalization(step: Step) -> dict[int, str]:
     """Return (g - mean(g) - s mean(g s)) / deviation, with the standardised input s and g times the weights."""
-    tape, x, rank = step.tape, step.x(), len(step.shape())
+    rank = len(step.shape())
     if any(step.wanted[1:]) or step.attribute("axis", -1) % rank != rank - 1:
         raise step.unknown("expected constant weights and the last axis")
-    axes, size = [rank - 1], tape.number(float(step.shape()[-1]), x)
-    shifted = tape.binary("Sub", x, tape.binary("Div", tape.total(x, axes, keep=True), size))
-    variance = tape.binary("Div", tape.total(tape.binary("Mul", shifted, shifted), axes, keep=True), size)
-    deviation = tape.unary("Sqrt", tape.binary("Add", variance, tape.number(step.attribute("epsilon", 1e-5), x)))
-    standard = tape.binary("Div", shifted, deviation)
-    g = tape.binary("Mul", step.whole, step.x(1))
-    mean = tape.binary("Div", tape.total(g, axes, keep=True), size)
-    slope = tape.binary("Div", tape.total(tape.binary("Mul", g, standard), axes, keep=True), size)
-    centred = tape.binary("Sub", tape.binary("Sub", g, mean), tape.binary("Mul", standard, slope))
-    return {0: tape.binary("Div", centred, deviation)}
+    [x] = step.operands(step.x())
+    axes, size = [rank - 1], Operand(step.tape, step.tape.number(float(step.shape()[-1]), x.name))
+    shifted = x - x.total(axes) / size
+    variance = (shifted * shifted).total(axes) / size
+    deviation = (variance + step.attribute("epsilon", 1e-5)).map("Sqrt")
+    standard = shifted / deviation
+    whole, weight = step.operands(step.whole, step.x(1))
+    g = whole * weight
+    mean = g.total(axes) / size
+    slope = (g * standard).total(axes) / size
+    return {0: ((g - mean - standard * slope) / deviation).name}

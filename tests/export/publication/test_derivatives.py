@@ -11,8 +11,8 @@ import pytest
 
 from export import repository as repositories
 from export.derivatives.rules import RULES
-from export.derivatives.signatures import KINDS
 from export.repository import publish
+from export.signature import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

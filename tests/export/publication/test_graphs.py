@@ -84,7 +84,7 @@ def test_no_comparison_uses_the_traced_shape(problem: str, checkpoints: dict[str
     ],
 )
 def test_parameters_are_drawn_between_their_bounds(bounds: dict[str, float], low: float, high: float) -> None:
-    drawn = probes.numbers(500, ParameterSpec.of(Parameter(name="load", meaning="", **bounds)))
+    drawn = probes.numbers(500, ParameterSpec(**Parameter(name="load", meaning="", **bounds).model_dump()))
     assert low <= drawn.min() < drawn.max() <= high
 
 

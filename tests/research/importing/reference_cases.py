@@ -12,9 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from research.importing.arguments import Example
-from research.importing.errors import ReferenceImportError
-from research.importing.reference import Request, import_reference
+from research.importing.files import ReferenceImportError
+from research.importing.reference import Example, Request, import_reference
 
 Golden = Callable[[str], Any]
 

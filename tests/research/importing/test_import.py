@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -12,7 +13,7 @@ import onnxruntime
 import pytest
 import torch
 import tritonclient.grpc
-from torch import Tensor
+from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from export import parity
@@ -21,11 +22,9 @@ from export.graphs.deployable import Deployable
 from export.repository import publish
 from export.signature import Signature
 from research.commands import app
-from research.importing.arguments import EXAMPLES, Arguments, Example
-from research.importing.entries import expected_entries
-from research.importing.errors import ReferenceImportError
-from research.importing.provenance import imported_problem
-from research.importing.reference import Request, import_reference, save
+from research.importing.files import ReferenceImportError
+from research.importing.network import reference_views
+from research.importing.reference import EXAMPLES, Example, Request, import_reference, save
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
 from tests.research.importing.reference_cases import (
@@ -41,7 +40,8 @@ from tests.research.importing.reference_cases import (
     write,
 )
 from training import checkpoint
-from training.operators import PlaneTransformerConfig
+from training.nn.decoders import PointwiseDecoderConfig
+from training.operators import LineTransformerConfig, PlaneTransformerConfig, build
 from training.problems.registry import PROBLEMS
 
 LINES = [f"simple_transformer_{kind}" for kind in ("fourier", "linear")] + [
@@ -65,8 +65,7 @@ def test_an_imported_network_has_the_outputs_of_the_reference(name: str, golden:
     imported = import_reference(write(tmp_path, case, example))
     assert distance(imported.operator(physical_input(case, example)), expected(case)) <= FLOAT64
     assert imported.card["checkpoint"]["parameters"] == sum(tensor.numel() for tensor in case.state.values())
-    contradicted = {key for key, value in imported.inference.inferred.items() if case.config.get(key, value) != value}
-    assert contradicted == set()
+    assert imported.assumed == {}
     save(imported, tmp_path / "out")
     loaded = checkpoint.load(tmp_path / "out")
     assert distance(loaded.operator(physical_input(case, example).float()), expected(case)) <= FLOAT32
@@ -83,61 +82,153 @@ def test_its_graph_has_the_outputs_of_the_reference(name: str, golden: Golden, t
     assert distance(output, expected(case)) <= FLOAT32
 
 
-PUBLISHED: dict[Example, tuple[dict[str, Any], int, tuple[tuple[int, ...], ...]]] = {
+#: What the reference's config.yml says of its examples, among other things.
+YAML = """
+ex1_burgers:
+  {node_feats: 1, pos_dim: 1, n_targets: 1, n_hidden: 96, num_feat_layers: 0, num_encoder_layers: 4, n_head: 1,
+   dim_feedforward: 192, feat_extract_type: null, attention_type: 'fourier', xavier_init: 0.001, layer_norm: False,
+   attn_norm: True, decoder_type: 'ifft', freq_dim: 48, num_regressor_layers: 2, fourier_modes: 16, spacial_dim: 1,
+   spacial_fc: False, seq_len: null, bulk_regression: False, debug: False}
+ex2_darcy:
+  {node_feats: 1, pos_dim: 2, n_targets: 1, n_hidden: 128, num_encoder_layers: 6, n_head: 4, dim_feedforward: 256,
+   attention_type: 'galerkin', layer_norm: False, attn_norm: True, norm_eps: 0.0000001, decoder_type: 'ifft2',
+   spacial_dim: 2, spacial_fc: True, freq_dim: 32, num_regressor_layers: 2, fourier_modes: 12, last_activation: True,
+   boundary_condition: 'dirichlet', downscaler_activation: 'relu', upscaler_activation: 'silu'}
+ex3_darcy_inv:
+  {node_feats: 1, pos_dim: 2, n_targets: 1, n_hidden: 192, num_encoder_layers: 6, n_head: 4, dim_feedforward: 384,
+   attention_type: 'galerkin', layer_norm: False, attn_norm: True, norm_eps: 0.0000001, decoder_type: 'pointwise',
+   spacial_dim: 2, spacial_fc: True, num_regressor_layers: 1, boundary_condition: 'free'}
+"""
+PLANE: dict[str, Any] = {"layers": 6, "norm": "none", "activation": "relu"}
+PUBLISHED: dict[Example, tuple[LineTransformerConfig | PlaneTransformerConfig, int]] = {
     "burgers": (
-        {"n_hidden": 96, "num_encoder_layers": 4, "freq_dim": 48, "fourier_modes": 16, "spacial_dim": 1},
+        LineTransformerConfig(attention="fourier", channels=96, heads=1, feedforward=192, norm="none"),
         530_305,
-        (),
     ),
     "darcy": (
-        {"n_hidden": 128, "n_head": 4, "num_encoder_layers": 6, "decoder_type": "ifft2", "freq_dim": 32}
-        | {"fourier_modes": 12, "pos_dim": 2, "spacial_dim": 2, "spacial_fc": True, "attention_type": "galerkin"},
+        PlaneTransformerConfig(
+            grid=(141, 141),
+            down_middle=(100, 100),
+            tokens=(71, 71),
+            up_middle=(99, 99),
+            output=(141, 141),
+            channels=128,
+            feedforward=256,
+            **PLANE,
+        ),
         2_220_829,
-        ((141, 141), (71, 71), (141, 141)),
     ),
     "darcy_inverse": (
-        {"n_hidden": 192, "n_head": 4, "num_encoder_layers": 6, "decoder_type": "pointwise", "pos_dim": 2}
-        | {"num_regressor_layers": 1, "spacial_dim": 2, "spacial_fc": True, "attention_type": "galerkin"},
+        PlaneTransformerConfig(
+            grid=(141, 141),
+            down_middle=(71, 71),
+            tokens=(36, 36),
+            up_middle=(36, 36),
+            output=(36, 36),
+            channels=192,
+            feedforward=384,
+            decoder=PointwiseDecoderConfig(),
+            **PLANE,
+        ),
         2_383_873,
-        ((141, 141), (36, 36), (36, 36)),
     ),
 }
 
 
-def random_state(example: Example) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    sizes = Arguments(**PUBLISHED[example][0], attn_norm=True)
-    entries = expected_entries(sizes, 1 if example == "burgers" else 2, convolutional=True)
-    return {key: 0.1 * torch.randn(shape, generator=generator) for key, shape in entries.items()}
+def written(folder: Path, example: Example, config: BaseModel, arguments: str) -> Request:
+    """Write the state dict of a new network of ours as the reference would, and the reference's arguments for it."""
+    torch.manual_seed(0)
+    network = build(config)
+    torch.save(reference_views(network.config, network.state_dict()), folder / "reference.pt")
+    (folder / "config.yml").write_text(arguments)
+    return Request(folder / "reference.pt", example, folder / "config.yml")
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_published_sizes_need_no_config(example: Example, tmp_path: Path) -> None:
-    _, parameters, grids = PUBLISHED[example]
-    torch.save(random_state(example), tmp_path / "reference.pt")
-    request = Request(tmp_path / "reference.pt", example)
-    if grids:
-        request = replace(request, normaliser=flat_statistics(tmp_path / "n.npz", grids[0][0], grids[2][0]))
-    imported = import_reference(request)
-    config = imported.operator.config
-    assert imported.card["checkpoint"]["parameters"] == parameters
-    assert config.attention == ("fourier" if example == "burgers" else "galerkin")
-    assert "attention_type" in imported.assumed
+def test_the_published_yaml_suffices(example: Example, tmp_path: Path) -> None:
+    config, parameters = PUBLISHED[example]
+    request = written(tmp_path, example, config, YAML)
     if isinstance(config, PlaneTransformerConfig):
-        assert (config.grid, config.tokens, config.output) == grids
-        assert config.eps == 1e-7
+        statistics = flat_statistics(tmp_path / "n.npz", config.grid[0], config.output[0])
+        request = replace(request, normaliser=statistics)
+    imported = import_reference(request)
+    found = imported.operator.config
+    assert imported.card["checkpoint"]["parameters"] == parameters
+    assert imported.assumed == ({"tokens": 71} if example == "darcy" else {})
+    if isinstance(found, PlaneTransformerConfig) and isinstance(config, PlaneTransformerConfig):
+        names = ("grid", "down_middle", "tokens", "up_middle", "output", "decoder")
+        assert [getattr(found, name) for name in names] == [getattr(config, name) for name in names]
+        assert found.eps == 1e-7
         assert imported.problem.description.output_grid == (None if example == "darcy" else (36, 36))
-    assert (imported.recipe.name, imported.card["errors"]) == (f"{example}-imported", [])
+    assert (found.attention, imported.recipe.name) == (config.attention, f"{example}-imported")
+    assert imported.card["errors"] == []
 
 
-def test_the_inverse_problem_says_which_cells_its_output_covers() -> None:
-    def points(side: int) -> str:
-        sizes: dict[str, Any] = {"grid": (141, 141), "tokens": (side,) * 2, "output": (side,) * 2}
-        config = PlaneTransformerConfig(**sizes, down_middle=(99, 99), channels=6, heads=1, layers=1)
-        return imported_problem("darcy_inverse", config).description.points
+@pytest.mark.parametrize("kind", ["gcn", "gat"])
+def test_layers_on_a_graph_and_a_frequency_head_are_accepted(kind: str, golden: Golden, tmp_path: Path) -> None:
+    case, layers = golden("simple_transformer_fourier"), golden("gcn_rawlap0" if kind == "gcn" else "gat")
+    width = layers.config["out_features"]
+    config = LineTransformerConfig.model_validate(
+        {"attention": "fourier", "channels": width, "heads": 1, "layers": 2, "feedforward": 24, "norm": "none"}
+        | {"graph": {"kind": "graph-convolution" if kind == "gcn" else "graph-attention"}}
+        | {"decoder": {"kind": "spectral", "coordinates": False, "channels": 6, "modes": 4, "hidden": 6}}
+    )
+    graph = {"num_feat_layers": 2, "feat_extract_type": kind, "edge_feats": 3, "n_hidden": width, "n_freq_targets": 1}
+    request = written(tmp_path, "burgers", config, json.dumps(case.config | graph))
+    state = torch.load(request.file, weights_only=True)
+    published = {f"feat_extract.{key}": tensor.float() for key, tensor in layers.state.items()}
+    for first in ("feat_extract.gcn_layer0.weight", "feat_extract.gat_layer0.W"):
+        if first in published:
+            published[first] = published[first][:1]  # the golden layer has two inputs
+    assert published.keys() == {key for key in state if key.startswith("feat_extract")}
+    torch.save(state | published | {"freq_regressor.0.weight": torch.ones(width, width)}, request.file)
+    imported = import_reference(request)
+    assert set(imported.assumed) == {"frequency head", "edges"}
+    views = reference_views(imported.operator.config, imported.operator.state_dict())
+    assert all(torch.equal(views[key], tensor) for key, tensor in published.items())
+    assert imported.operator(torch.randn(2, 20)).shape == (2, 20)
 
-    assert points(36) == PROBLEMS["darcy_inverse"].description.points
-    assert "block j of 71 covers the cells 6j-1 to 6j+4 of the 421" in points(71)
+
+def test_scalers_with_strides_are_accepted(golden: Golden, tmp_path: Path) -> None:
+    case = golden("fourier_transformer_2d_inverse")
+    config = PlaneTransformerConfig(
+        grid=(141, 141),
+        down_kind="pooling",
+        tokens=(11, 11),
+        up_kind="deconvolution",
+        output=(131, 131),
+        channels=12,
+        heads=2,
+        layers=2,
+        feedforward=24,
+        norm="none",
+        decoder=PointwiseDecoderConfig(),
+    )
+    strides = {"downsample_mode": "conv", "upsample_mode": "conv", "downscaler_size": None, "upscaler_size": None}
+    request = written(tmp_path, "darcy", config, json.dumps(case.config | strides))
+    keys = torch.load(request.file, weights_only=True).keys()
+    for part, layer in (("downscaler.", "downscaler_conv"), ("upscaler.", "upscaler_deconv")):
+        assert {part + key for key in golden(layer).state} == {key for key in keys if key.startswith(part)}
+    imported = import_reference(replace(request, normaliser=flat_statistics(tmp_path / "n.npz", 141, 131)))
+    found = imported.operator.config
+    assert isinstance(found, PlaneTransformerConfig)
+    assert (found.tokens, found.output, imported.problem.description.output_grid) == ((11, 11), (131, 131), (131, 131))
+    assert imported.operator(torch.ones(1, 141, 141, dtype=torch.float64)).shape == (1, 131, 131)
+
+
+@pytest.mark.parametrize(
+    ("side", "cells"), [(36, None), (71, "block j of 71 covers the cells 6j-1 to 6j+4 of the 421")]
+)
+def test_the_inverse_problem_says_which_cells_its_output_covers(
+    side: int, cells: str | None, golden: Golden, tmp_path: Path
+) -> None:
+    case, request = case_file(golden, tmp_path, "fourier_transformer_2d_inverse")
+    assert request.config is not None
+    sizes = {"downscaler_size": None, "upscaler_size": [[side, side], [side, side]]}
+    request.config.write_text(json.dumps(case.config | sizes))
+    imported = import_reference(replace(request, normaliser=flat_statistics(tmp_path / "n.npz", 141, side)))
+    points = imported.problem.description.points
+    assert points == PROBLEMS["darcy_inverse"].description.points if cells is None else cells in points
 
 
 @pytest.mark.timeout(240)  # two exports and a Triton, on a busy machine

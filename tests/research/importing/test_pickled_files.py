@@ -20,10 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from research.importing.errors import ReferenceImportError
+from research.importing.files import ReferenceImportError, read_state, read_whole_model
 from research.importing.reference import import_reference
-from research.importing.state_file import read_state
-from research.importing.whole_model import read_whole_model
 from tests.research.importing.reference_cases import (
     FLOAT64,
     Golden,

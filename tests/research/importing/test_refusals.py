@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from research.importing import state_file
+from research.importing import files
 from tests.research.importing.reference_cases import (
     Golden,
     arrays,
@@ -28,7 +28,7 @@ LEFT_OUT = "encoder_layers.1.attn.fc.bias"
     ("change", "message"),
     [
         (lambda state: state.pop(LEFT_OUT), f"missing: '{LEFT_OUT}'$"),
-        (lambda state: state.pop(FC), f"expected an entry '{FC}' but there is none"),
+        (lambda state: state.pop(FC), f"missing: '{FC}'$"),
         (lambda state: state.update(more=torch.ones(2)), "unknown: 'more'$"),
         (
             lambda state: state.update({LEFT_OUT: torch.ones(7)}),
@@ -38,12 +38,10 @@ LEFT_OUT = "encoder_layers.1.attn.fc.bias"
         (lambda state: state.update({FC: state[FC].long()}), f"'{FC}' \\(a tensor of torch.int64"),
         (lambda state: state.update(epoch=3), r"found 'epoch' \(int\)"),
         (lambda state: state.clear(), "found nothing"),
-        (lambda state: state.update({"downscaler.downsample.0.conv0.conv.0.weight": torch.ones(2)}), "old downscaler"),
-        (lambda state: state.update({"upscaler.upsample.0.deconv0.weight": torch.ones(2)}), "transposed convolutions"),
-        (lambda state: state.update({"feat_extract.gcn_layer0.weight": torch.ones(2)}), "graph-convolution"),
-        (lambda state: state.update({"feat_extract.gat_layer0.W": torch.ones(2)}), "graph-attention"),
-        (lambda state: state.update({"freq_regressor.0.weight": torch.ones(2)}), "frequency head"),
-        (lambda state: state.update({"encoder_layers.0.self_attn.in_proj_weight": torch.ones(2)}), "torch's own"),
+        (
+            lambda state: state.update({"encoder_layers.0.self_attn.in_proj_weight": torch.ones(2)}),
+            "unknown: .*in_proj",
+        ),
     ],
 )
 def test_a_wrong_state_is_refused_by_name(change: Any, message: str, golden: Golden, tmp_path: Path) -> None:
@@ -66,7 +64,7 @@ def test_what_torch_did_not_write_is_refused(
 
 def test_a_file_out_of_bounds_is_refused(golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, request = case_file(golden, tmp_path)
-    monkeypatch.setattr(state_file, "LIMIT", 1000)
+    monkeypatch.setattr(files, "LIMIT", 1000)
     refused(request, r"expected at most 1000 bytes but found \d+")
     refused(replace(request, file=tmp_path / "none.pt"), "but there is none")
 
@@ -74,11 +72,23 @@ def test_a_file_out_of_bounds_is_refused(golden: Golden, tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"n_head": 3, "fourier_modes": 4}, "n_head is 3 but the file has 2; fourier_modes is 4 but the file has 3"),
-        ({"attention_type": "softmax"}, "attention_type is 'softmax' but the file normalises values"),
+        (
+            {"n_head": 3},
+            r"missing: '.*norm_K.2.bias'.*'.*fc.weight' \(expected \(12, 18\), found \(12, 16\)",
+        ),
+        (
+            {"fourier_modes": 4},
+            r"misshapen: '.*weight.0' \(expected \(6, 6, 4, 4, 2\), found \(6, 6, 3, 3, 2\)",
+        ),
+        ({"attention_type": "softmax"}, "missing: '.*norm_Q.*unknown: '.*norm_V"),
         ({"attention_type": "cosine"}, "attention_type: .*found 'cosine'"),
+        ({"attention_type": None}, "attention_type: Field required"),
+        ({"freq_dim": None}, "expected freq_dim for the decoder 'ifft2'"),
+        ({"pos_dim": 1}, "expected pos_dim = 2 but found 1"),
+        ({"n_targets": 2}, "n_targets: Input should be 1"),
         ({"n_heads": 2}, "n_heads: Extra inputs"),
-        ({"downsample_mode": "conv"}, "downsample_mode"),
+        ({"downsample_mode": "conv"}, "missing: 'downscaler.downsample.0"),
+        ({"feat_extract_type": "gcn", "num_feat_layers": 2}, "'gcn': no network of two axes"),
         (
             {"upscaler_size": [[20, 20], [28, 28]]},
             "sides of the native grid: 29 by input_mean, 29 by mean, 28 by upscaler",
@@ -90,20 +100,36 @@ def test_a_file_out_of_bounds_is_refused(golden: Golden, tmp_path: Path, monkeyp
 def test_a_config_that_contradicts_the_file_is_refused(
     config: dict[str, Any], message: str, golden: Golden, tmp_path: Path
 ) -> None:
+    case, request = case_file(golden, tmp_path)
+    assert request.config is not None
+    request.config.write_text(json.dumps(case.config | config))
+    refused(request, message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "expected names and values but found list"),
+        ("ex2_darcy: 3", "expected names and values but found int"),
+        ("n_hidden: [", "expected YAML or JSON of constructor arguments but while parsing"),
+        ("[" * 10_000, "expected YAML or JSON of constructor arguments but"),
+    ],
+)
+def test_a_config_that_holds_no_arguments_is_refused(text: str, message: str, golden: Golden, tmp_path: Path) -> None:
     _, request = case_file(golden, tmp_path)
     assert request.config is not None
-    request.config.write_text(json.dumps(config))
+    request.config.write_text(text)
     refused(request, message)
-    request.config.write_text("[]")
-    refused(request, "expected a JSON object but found list")
+    refused(replace(request, config=None), "does not hold its network's arguments: give --config FILE")
 
 
 def test_another_example_is_refused(golden: Golden, tmp_path: Path) -> None:
     _, request = case_file(golden, tmp_path)
-    refused(replace(request, example="burgers"), "expected 'feat_extract.id.weight' for burgers")
+    refused(replace(request, example="burgers", normaliser=None), "a network of two axes")
     case = golden("fourier_transformer_2d_lite")
     torch.save(case.state, request.file)
-    refused(request, "2D lite network")
+    refused(replace(request, example="burgers", normaliser=None), "2D lite network")
+    refused(request, "unknown: .*'feat_extract.id.bias'")
 
 
 def test_a_plane_is_never_imported_without_its_statistics(golden: Golden, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def fields_of(path: Path, name: str) -> Any:
 
 
 def test_samples_give_the_statistics_and_the_error(samples: Path, golden: Golden, tmp_path: Path) -> None:
-    _, request = case_file(golden, tmp_path)
+    case, request = case_file(golden, tmp_path)
     found = import_reference(replace(request, normaliser=None, data=samples))
     assert isinstance(found.operator, PlaneTransformer)
     for normaliser, name in (
@@ -55,7 +56,10 @@ def test_samples_give_the_statistics_and_the_error(samples: Path, golden: Golden
         np.testing.assert_allclose(normaliser.deviation, strided.std(0) + EPSILON, rtol=1e-6)
     ((error,), (baseline,)) = found.card["errors"], found.card["classical"]
     assert (error["grid"], error["fields"], baseline["grid"]) == ([29, 29], 4, [29, 29])
-    refused(replace(request, data=samples, normaliser=None, config=None, grid=30), "cannot stride 85 points")
+    assert request.config is not None
+    sizes = {"downscaler_size": None, "upscaler_size": None, "subsample_attn": 30}
+    request.config.write_text(json.dumps(case.config | sizes))
+    refused(replace(request, data=samples, normaliser=None, grid=30), "cannot stride 85 points")
 
 
 def test_samples_give_the_statistics_of_the_inverse_problem(samples: Path, golden: Golden, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.training.nn.published import PRECISIONS, assert_published, assert_published_gradients, translated
+from tests.training.nn.published import LINE, PRECISIONS, assert_published, assert_published_gradients, load_published
 from training.nn.attention import ATTENTION, HeadAttention, build_attention, causal_attention
 
 B, N, C, H, P = 2, 11, 12, 3, 2
@@ -79,15 +79,17 @@ def matrix_by_hand(kind: str, Q: Tensor, K: Tensor) -> Tensor:
 def test_equals_the_published_numbers(name: str, dtype: torch.dtype, golden: Callable[[str], Any]) -> None:
     case = golden(name)
     reference = case.config
+    kind = KIND.get(reference["attention_type"], reference["attention_type"])
     attention = build_attention(
-        KIND.get(reference["attention_type"], reference["attention_type"]),
+        kind,
         reference["d_model"],
         reference["n_head"],
         reference["pos_dim"],
         norm=reference["norm_type"] if reference["norm"] else "none",
         eps=reference["eps"],
     )
-    attention.to(dtype).load_state_dict(translated(case.state, *PREFIXES))
+    layout = LINE.model_copy(update={"attention": kind})
+    load_published(attention.to(dtype), case.state, PREFIXES, layout)
     inputs = {key: tensor.to(dtype) for key, tensor in case.inputs.items()}
     query = inputs["query" if "query" in inputs else "x"].requires_grad_()
     output = attention(
@@ -97,7 +99,7 @@ def test_equals_the_published_numbers(name: str, dtype: torch.dtype, golden: Cal
     assert_published("output", output, case.outputs["y"])
     assert_published("x", query.grad, case.gradients["x"])
     gradients = {key: case.gradients[f"state/{key}"] for key in case.state}
-    assert_published_gradients(attention, translated(gradients, *PREFIXES), dtype)
+    assert_published_gradients(attention, gradients, dtype, PREFIXES, layout)
 
 
 @PRECISIONS

@@ -16,7 +16,7 @@ from torch.export import Dim
 import export.graphs.to_onnx
 import export.graphs.to_torchscript
 from export.graphs.deployable import shape_checks_off
-from tests.training.nn.published import PRECISIONS, assert_published, assert_published_gradients, translated
+from tests.training.nn.published import LINE, PRECISIONS, assert_published, assert_published_gradients, load_published
 from training.nn.attention import ATTENTION, SoftmaxAttention, build_attention
 from training.nn.encoder import EncoderConfig, EncoderLayer, LocalMixing, encoder_stack
 
@@ -34,7 +34,8 @@ def small(kind: Any = "galerkin", coordinates: int = 1, **options: Any) -> Encod
 def test_equals_the_published_numbers(name: str, dtype: torch.dtype, golden: Callable[[str], Any]) -> None:
     case = golden(name)
     layer = published(case.config).to(dtype)
-    layer.load_state_dict(translated(case.state, *PREFIXES))
+    layout = LINE.model_copy(update={"attention": case.config["attention_type"]})
+    load_published(layer, case.state, PREFIXES, layout)
     layer.eval()
     inputs = {key: tensor.to(dtype) for key, tensor in case.inputs.items()}
     tokens = inputs["x"].requires_grad_()
@@ -44,7 +45,7 @@ def test_equals_the_published_numbers(name: str, dtype: torch.dtype, golden: Cal
     assert_published("x", tokens.grad, case.gradients["x"])
     stored = {key: case.gradients[f"state/{key}"] for key in case.state if f"state/{key}" in case.gradients}
     assert len(stored) == len(list(layer.parameters())) + heads_beyond_the_first(case)
-    assert_published_gradients(layer, translated(stored, *PREFIXES), dtype)
+    assert_published_gradients(layer, stored, dtype, PREFIXES, layout)
 
 
 def published(reference: dict[str, Any]) -> EncoderLayer:
