@@ -332,8 +332,8 @@ def costs(found: Row) -> Cells:
 
 def memorisation() -> dict[str, tuple[Sequence[str], Cells]]:
     """Return all tables of the experiments on memorisation, by their names on the page."""
-    from research.memorisation.cells import cells  # noqa: PLC0415 -- imports torch
-    from research.memorisation.record import Record  # noqa: PLC0415
+    from research.memorisation.curves import cells  # noqa: PLC0415 -- imports torch
+    from research.memorisation.trials import Record  # noqa: PLC0415
 
     records = [Record.model_validate_json(path.read_text()) for path in sorted((DOCS / "memorisation").glob("*.json"))]
     return {f"memorisation {each.experiment}: {found.what}": found[1:] for each in records for found in cells(each)}

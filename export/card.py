@@ -75,12 +75,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
 
 
 def warnings(measured: Mapping[str, Any], signature: Signature) -> list[str]:
-    """Say what a user of a model has to know before trusting it: large errors, and errors that are not estimated.
-
-    Args:
-        measured: The checkpoint's own card.
-        signature: The model's signature.
-    """
+    """Say what a user of a model has to know before trusting it: large errors, and errors that are not estimated."""
     found = []
     rows = [row for row in measured.get("errors", ()) if row["relative_l2"] > LARGE]
     if rows:

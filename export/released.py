@@ -87,10 +87,6 @@ def verify_all(folders: Checkpoints) -> None:
 def install(folder: Path, repository: Path) -> list[Path]:
     """Publish the released version of a checkpoint, with the graphs beside it, as the next version of its model.
 
-    Args:
-        folder: The checkpoint folder.
-        repository: The model repository.
-
     Returns:
         The new version folders; none where the repository has them.
 

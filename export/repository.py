@@ -274,14 +274,7 @@ def names_of(signature: Signature) -> tuple[list[str], list[str]]:
 
 
 def install(path: Path, signature: Signature, format_: str, aside: Path) -> None:
-    """Move what was built to the repository: a new model as one folder, a new version of an old one after its config.
-
-    Args:
-        path: The model's folder in the repository.
-        signature: Names, axes and limits.
-        format_: The format of the graph.
-        aside: The staging folder.
-    """
+    """Move what was built to the repository: a new model as one folder, new versions after their config."""
     staged = aside / path.name
     staged.mkdir(exist_ok=True)
     write_text(staged / CONFIG, triton_config.text(path.name, signature, format_))

@@ -81,11 +81,6 @@ def alternatives(vary: str) -> list[str]:
 def ablate(plan: Plan, folder: Path, data: Path) -> Iterator[Row]:
     """Train and measure row by row; a finished row in `folder` is measured again, not trained.
 
-    Args:
-        plan: The rows.
-        folder: Where the runs are kept.
-        data: Where the samples are kept.
-
     Yields:
         A row per change.
 
@@ -101,25 +96,13 @@ def ablate(plan: Plan, folder: Path, data: Path) -> Iterator[Row]:
 
 
 def trained(recipe: config.Recipe, folder: Path, data: Path) -> checkpoint.OperatorCheckpoint:
-    """Return the checkpoint in `folder`, trained now unless it is of this very recipe.
-
-    Args:
-        recipe: What to train.
-        folder: The run's folder.
-        data: Where the samples are kept.
-    """
+    """Return the checkpoint in `folder`, trained now unless it is of this very recipe."""
     finished = (folder / checkpoint.CARD).exists() and checkpoint.read_config(folder).recipe == recipe
     return checkpoint.load_operator(folder if finished else run.train(recipe, folder, data, resume=True))
 
 
 def measure(change: str, found: checkpoint.OperatorCheckpoint, data: Path) -> Row:
-    """Measure a trained checkpoint.
-
-    Args:
-        change: Its change of the recipe.
-        found: The checkpoint.
-        data: Where the samples are kept.
-    """
+    """Measure a trained checkpoint."""
     recipe, counts = found.recipe, found.recipe.data
     path, points = prepare(request(recipe), data), counts.grids[0]
     samples = read(path, "validation", counts.validation, points, after=counts.train, problem=PROBLEMS[recipe.problem])
@@ -145,13 +128,7 @@ def slug(change: str) -> str:
 
 
 def write(plan: Plan, rows: Iterable[Row], path: Path) -> None:
-    """Write rows and what they share as JSON.
-
-    Args:
-        plan: What the rows share.
-        rows: The rows.
-        path: The file.
-    """
+    """Write rows and what they share as JSON."""
     shared = {"recipe": plan.recipe.stem, "overrides": list(plan.overrides), "vary": list(plan.vary)}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, shared | {"rows": [row.model_dump() for row in rows]})

@@ -72,12 +72,7 @@ def closed_form(
 
 
 def few_keys(keys: list[int], data: Path) -> None:
-    """Print the errors on 1024 points of sums over few points, and of the released network that corrects one.
-
-    Args:
-        keys: How many points, one number per sum.
-        data: Folder of the samples.
-    """
+    """Print the errors on 1024 points of sums over few points, and of the released network that corrects one."""
     work = FieldWorkload(recipes.read_fields(recipes.find("burgers-laptop")), data)
     subjects = {"burgers": checkpoint.load_operator(CORRECTED).operator}
     for count in keys:

@@ -135,11 +135,6 @@ def find() -> Path:
 def read(wheel: zipfile.ZipFile, member: str, shape: tuple[int, ...]) -> tuple[Array, Array]:
     """Read materials (stored as bytes) and solutions (stored as float32) of a member, distinguished by their sizes.
 
-    Args:
-        wheel: The opened wheel.
-        member: Name of the set's file in it.
-        shape: Shape `[sample, row, column]` of both arrays.
-
     Returns:
         Materials and solutions `[sample, row, column]`.
 

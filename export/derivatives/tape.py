@@ -341,13 +341,7 @@ ARITHMETIC: dict[str, Callable[[Size, Size], Size]] = {
 def vectors(
     nodes: Sequence[NodeProto], shapes: Mapping[str, Shape], constants: Mapping[str, NDArray[Any]]
 ) -> dict[str, Shape]:
-    """Return the entries of all vectors (and numbers) that a graph computes from the shapes of tensors.
-
-    Args:
-        nodes: The nodes of the graph, in order.
-        shapes: The shapes of its tensors.
-        constants: Its constants.
-    """
+    """Return the entries of all vectors (and numbers) that a graph computes from the shapes of tensors."""
     found: dict[str, Shape] = {}
 
     def entries(name: str) -> Shape | None:

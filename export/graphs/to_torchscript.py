@@ -34,11 +34,6 @@ FILE = "model.pt"
 def write(module: Deployable, signature: Signature, path: Path) -> None:
     """Trace, freeze and write.
 
-    Args:
-        module: The network.
-        signature: Names, axes and limits.
-        path: The file.
-
     Raises:
         GraphError: The graph would run a Fourier transform, or its arguments do not have the names on the wire.
     """

@@ -290,12 +290,6 @@ def scaler_sizes(fine: int, coarse: int) -> tuple[float, int, tuple[int, int]]:
 def load_reference(config: Config, own: Mapping[str, Tensor], state: State, *, left_out: str | None = None) -> None:
     """Copy a file's tensors into those of a network.
 
-    Args:
-        config: The network's config.
-        own: The network's state dict.
-        state: The reference's entries.
-        left_out: A prefix of entries that the network does not have.
-
     Raises:
         ReferenceImportError: An entry is missing, unknown or of another shape; the message names all.
     """

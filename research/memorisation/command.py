@@ -1,8 +1,8 @@
-"""The command `python -m research memorise`."""
+"""The command `python -m research memorise`, and the rows of an experiment in a JSON file, which it continues."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +10,10 @@ import typer
 from rich.console import Console
 from tqdm import tqdm
 
-from research.memorisation.cells import tables
-from research.memorisation.experiments import EXPERIMENTS
-from research.memorisation.record import Record, complete
+from research.memorisation import continuous, training
+from research.memorisation.curves import tables
+from research.memorisation.trials import EXPERIMENTS, Record, Row, Sets, Trial
+from training.files import write_text
 
 
 def memorise(
@@ -64,3 +65,32 @@ def picture(records: Sequence[Record], target: Path) -> None:
         message = f"it needs {error.name}, which is not installed: pip install {error.name}"
         raise typer.BadParameter(message, param_hint="--plot") from error
     draw(records, target)
+
+
+def complete(
+    experiment: str, trials: Sequence[Trial], path: Path, progress: Callable[[int], object] = lambda _: None
+) -> Record:
+    """Run the trials that have no row in the file yet, and write the file after each group."""
+    done = {row.trial: row for row in read(path)}
+    for group in training.groups([trial for trial in trials if trial not in done]):
+        progress(len(group))
+        for row in run(group):
+            done[row.trial] = row
+        write(Record(experiment=experiment, rows=tuple(done[trial] for trial in trials if trial in done)), path)
+    return Record(experiment=experiment, rows=tuple(done[trial] for trial in trials))
+
+
+def run(group: Sequence[Trial]) -> list[Row]:
+    """Train and measure a group."""
+    return continuous.fit(group) if isinstance(group[0].data, Sets) else training.memorise(group)
+
+
+def read(path: Path) -> tuple[Row, ...]:
+    """Return the rows of a file, none if there is no file."""
+    return Record.model_validate_json(path.read_text()).rows if path.exists() else ()
+
+
+def write(record: Record, path: Path) -> None:
+    """Write a record, with one line per row."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, record.model_dump_json().replace('{"trial"', '\n{"trial"') + "\n")

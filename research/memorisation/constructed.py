@@ -102,14 +102,7 @@ class ConstructedMemoriser:
 
     def label(self, s: Decimal) -> Decimal:
         """Return the output of the last feed-forward net."""
-        rise = sum(
-            (
-                step.change * (relu(s - step.start) - relu(s - step.start - step.width)) / step.width
-                for step in self.steps
-            ),
-            Decimal(0),
-        )
-        return self.first + rise
+        return self.first + sum((step.rise(s) for step in self.steps), Decimal(0))
 
 
 def relu(x: Decimal) -> Decimal:
@@ -200,15 +193,7 @@ def dot(a: Token, b: Token) -> Decimal:
 def drawn(
     count: int, seed: int, words: int = 10, length: int = 3, channels: int = 16
 ) -> tuple[Tensor, list[list[int]]]:
-    """Draw different sets of words in random order, and one of four labels for every token, as the trained ones have.
-
-    Args:
-        count: How many sequences.
-        seed: Of all of it.
-        words: Size of the vocabulary.
-        length: Tokens of a sequence.
-        channels: Features of a token.
-    """
+    """Draw different sets of words in random order, and one of four labels per token, as the trained ones have."""
     rng, generator = Random(seed), torch.Generator().manual_seed(seed)  # noqa: S311 - reproducible, not secret
     embedding = torch.randn(words, channels, dtype=torch.float64, generator=generator)
     sets: set[frozenset[int]] = set()

@@ -111,13 +111,7 @@ def contextual_mapping(
 
 
 def projection(words: Vocabulary, draws: int, generator: torch.Generator | None) -> Float[Tensor, " channel"]:
-    """Return the best of several random unit vectors: it separates scores at the smallest range.
-
-    Args:
-        words: The different tokens.
-        draws: Number of random vectors.
-        generator: Their generator.
-    """
+    """Return the best of several random unit vectors: it separates scores at the smallest range."""
     directions = torch.randn(words.shape[1], draws, dtype=words.dtype, generator=generator)
     directions = directions / directions.norm(dim=0)
     y = words @ directions

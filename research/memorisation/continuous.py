@@ -20,9 +20,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from research.memorisation.stack import side_by_side, stack
-from research.memorisation.trial import Row, Sets, Trial
-from research.sequences.networks.memoriser import MemoriserConfig, OneLayer
+from research.memorisation.training import side_by_side, stack
+from research.memorisation.trials import Row, Sets, Trial
+from research.sequences.networks import MemoriserConfig, OneLayer
 
 SETS = 4096  # sets of the test
 BATCH = 256

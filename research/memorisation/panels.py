@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from research.memorisation.curves import AXES, FUNCTIONS, curves, floors, height
-from research.memorisation.record import Record
+from research.memorisation.trials import Record
 
 #: The colours of Okabe and Ito, which are distinguishable with any colour vision, and a marker for each.
 STYLE = (

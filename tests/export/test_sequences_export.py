@@ -22,10 +22,7 @@ from export.graphs.deployable import Deployable, example
 from export.parity import ParityError
 from export.repository import RepositoryError
 from export.signature import Signature
-from research.sequences.networks.build import build
-from research.sequences.networks.classifier import ClassifierConfig
-from research.sequences.networks.matcher import MatcherConfig
-from research.sequences.networks.memoriser import MemoriserConfig
+from research.sequences.networks import ClassifierConfig, MatcherConfig, MemoriserConfig, build
 from research.sequences.problems.listops import DESCRIPTION as LISTOPS
 from research.sequences.problems.matching import DESCRIPTION as MATCHING
 from training.problems.sequence_description import PADDING, LengthLimits, SequenceDescription

@@ -16,9 +16,9 @@ import physics.darcy
 from physics.numerics.averages import coarsen
 from physics.numerics.grid import WALL
 from physics.numerics.norms import relative_l2
-from research.sequences.corpora import grammar
-from research.sequences.corpora import load as corpora
-from research.sequences.samples import UNLABELLED
+from research.sequences.corpus import UNLABELLED
+from research.sequences.problems import listops
+from research.sequences.recipe import load
 from training import checkpoint
 from training.data.noise import add_noise
 from training.recipes.trajectory import TrajectoryRecipe
@@ -89,13 +89,13 @@ def test_burgers_keeps_the_error_of_its_card(burgers_fields: tuple[Fields, Field
 def test_listops_has_the_accuracy_of_its_card() -> None:
     released = checkpoint.load(RELEASED / "listops")
     [figures], rng = released.card["accuracy"], Random(2**31)  # noqa: S311 - reproducible, not secret
-    drawn = [grammar.draw(rng, *released.recipe.data.length) for _ in range(400)]
+    drawn = [listops.draw(rng, *released.recipe.data.length) for _ in range(400)]
     tokens = np.zeros((len(drawn), max(map(len, drawn))), np.int32)
     for row, expression in zip(tokens, drawn, strict=True):
         row[: len(expression)] = expression
     with torch.inference_mode():
         found = released.operator(torch.from_numpy(tokens)).argmax(dim=-1).tolist()
-    accuracy = np.mean([value == grammar.value(each) for value, each in zip(found, drawn, strict=True)])
+    accuracy = np.mean([value == listops.value(each) for value, each in zip(found, drawn, strict=True)])
     assert accuracy > figures["accuracy"] - 0.1  # four standard deviations
     assert accuracy > figures["majority"] + 0.1
 
@@ -103,7 +103,7 @@ def test_listops_has_the_accuracy_of_its_card() -> None:
 def test_the_memoriser_recalls_every_sequence_of_its_card(tmp_path: Path) -> None:
     """The sequences are drawn again from the seed of the recipe, and one of them is written on the card."""
     released = checkpoint.load(RELEASED / "memoriser")
-    problem, splits = corpora.load(released.recipe, tmp_path)
+    problem, splits = load(released.recipe, tmp_path)
     assert problem == released.problem
     assert released.card["training"]["distribution"] == problem.distribution
     tokens, labels = splits["train"].batch(range(len(splits["train"])))

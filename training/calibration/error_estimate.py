@@ -132,10 +132,6 @@ class ErrorEstimate(nn.Module):
 def regression(features: Float[Tensor, "sample feature"], errors: Errors) -> tuple[Tensor, Tensor]:
     """Return weights and level of a ridge regression of the logarithms of errors.
 
-    Args:
-        features: What they may depend on.
-        errors: The errors.
-
     Returns:
         The weights `[feature]` and the level `[]`.
     """

@@ -47,13 +47,7 @@ class Novelty(nn.Module):
         calibration: Float[Tensor, "_ statistic"],
         second: Float[Tensor, "_ statistic"] | None = None,
     ) -> None:
-        """Set scores and covariance from some inputs, and the distances of others.
-
-        Args:
-            fitted: Statistics that give scores and covariance.
-            calibration: Statistics of inputs that serve nothing else.
-            second: Those of the second group, where there are two.
-        """
+        """Set scores and covariance from some inputs, and the distances of others."""
         self.scores.fit(fitted)
         z = self.scores(fitted).double()
         count, size = z.shape
@@ -72,12 +66,7 @@ class Novelty(nn.Module):
         return (self.scores(statistics) @ self.whitening).square().sum(-1)
 
     def forward(self, statistics: Statistics, group: Bool[Tensor, "batch 1"] | None = None) -> Float[Tensor, "batch 1"]:
-        """Return the p-values.
-
-        Args:
-            statistics: The inputs' statistics.
-            group: Whether each sample belongs to the second group, where there are two.
-        """
+        """Return the p-values."""
         distance = self.distance(statistics)[:, None]
         first = share(self.distances, distance)
         return first if group is None else torch.where(group, share(self.others, distance), first)

@@ -44,13 +44,7 @@ def affordable(count: int, sample_bytes: int) -> int:
 
 @torch.inference_mode()
 def calibrated(problem: Description, operator: Operator, samples: CalibrationSamples) -> Calibration | None:
-    """Calibrate an operator; None where there are too few samples.
-
-    Args:
-        problem: What the operator was trained for.
-        operator: The operator, whose canonical arguments are judged.
-        samples: The samples.
-    """
+    """Calibrate an operator; None where there are too few samples."""
     fitted, calibration = ([canonical(operator, one) for one in each] for each in (samples.fitted, samples.calibration))
     return calibrate(problem, fitted, calibration)
 

@@ -148,13 +148,7 @@ def strided(samples: Samples, points: int | tuple[int, ...]) -> Samples:
 
 
 def validity(description: Description, grids: tuple[int, ...], noise: tuple[float, ...]) -> dict[str, str]:
-    """Return a card's limits of validity in words: what was trained, measured, and not tried.
-
-    Args:
-        description: The problem.
-        grids: Points per axis of the trained grids.
-        noise: Trained levels of noise, 0 for none.
-    """
+    """Return a card's limits of validity in words: what was trained, measured, and not tried."""
     levels = [f"{100 * level:g} %" for level in noise if level]
     points, trained_noise = " and ".join(map(str, grids)), " and ".join(levels) or "none"
     return {

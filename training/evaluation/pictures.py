@@ -70,14 +70,7 @@ def ranks(errors: NDArray[np.float64]) -> dict[str, int]:
 
 
 def draw(case: Case, found: Array, target: Path, title: str) -> None:
-    """Write the picture of predictions in the format that the file's name ends with.
-
-    Args:
-        case: Inputs and truth.
-        found: Predictions `[sample, *grid]`.
-        target: The file.
-        title: What the picture shows.
-    """
+    """Write the picture of predictions in the format that the file's name ends with."""
     errors, inputs, pair = relative_l2(found, case.truth), case.inputs, only_pair(case.problem.description)
     named = [*zip(case.problem.description.parameters, case.samples.parameters, strict=True)]
     rows = [
@@ -100,12 +93,7 @@ def draw(case: Case, found: Array, target: Path, title: str) -> None:
 
 
 def figures(rows: Sequence[Drawn], description: Description) -> dict[str, Figure]:
-    """Draw samples, a figure per output component: curves, planes, or planes of space and time.
-
-    Args:
-        rows: The samples.
-        description: Their problem.
-    """
+    """Draw samples, a figure per output component: curves, planes, or planes of space and time."""
     drawer = planes if len(description.axes) > 1 else lines if description.frames is None else hovmoeller
     outputs = [*components(description.outputs, rows[0].truth)][:MOST]
     return {label: drawer(rows, description, name, component) for name, component, label in outputs}

@@ -17,13 +17,7 @@ NETWORK, CLASSICAL = "network", "classical"
 
 
 def rich_table(card: Mapping[str, Any], title: str, width: int = WIDTH) -> Table:
-    """Lay out a card for a terminal, one section per grid and noise.
-
-    Args:
-        card: The card.
-        title: The table's title.
-        width: Characters in a line of the terminal; below a hundred some columns are left out.
-    """
+    """Lay out a card for a terminal, one section per grid and noise."""
     table = Table(title=title, box=SIMPLE_HEAD, padding=0, show_edge=False)
     shown = [name for name in HEADER if width >= WIDTH or name not in DETAILS]
     for name in shown:

@@ -305,15 +305,7 @@ def expected_seconds(recipe: OwnRecipe, metrics: Path) -> float:
 
 
 def train_on_share(recipe: OwnRecipe, share: float, run: Path, data: Path, workers: int = 0) -> Amount:
-    """Train once more on a share of the data; a finished training is not repeated, an interrupted one continues.
-
-    Args:
-        recipe: The run's recipe.
-        share: Which part of its training samples is used.
-        run: The run's folder, below which the training has its own.
-        data: Folder of the prepared samples.
-        workers: Processes that read batches.
-    """
+    """Train once more on a share of the data; a finished training is not repeated, an interrupted one continues."""
     folder = run / FOLDER / f"{share:g}"
     settings = recipe.fit.model_copy(update={"share": share * recipe.fit.share})
     part = recipe.model_copy(update={"fit": settings})

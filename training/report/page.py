@@ -30,10 +30,6 @@ DATA = ("array", "role", "shape", "units", "least", "greatest", "mean", "deviati
 def write(report: Report, folder: Path) -> Path:
     """Write the page and its numbers into a run's folder.
 
-    Args:
-        report: The report.
-        folder: The folder.
-
     Returns:
         The page.
     """
@@ -82,12 +78,7 @@ def numbers(report: Report) -> dict[str, Any]:
 
 
 def show(report: Report, console: Console) -> None:
-    """Print a report.
-
-    Args:
-        report: The report.
-        console: Where it is printed.
-    """
+    """Print a report."""
     train, validation, test = report.counts
     heads = f"{train} training, {validation} validation and {test} test samples on {sides(report)} points"
     console.print(table(f"{report.problem.name}: {heads}", DATA, data_rows(report)))

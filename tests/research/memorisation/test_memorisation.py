@@ -10,26 +10,27 @@ import torch
 from typer.testing import CliRunner
 
 from research.commands import app
-from research.memorisation import continuous, record, stack
-from research.memorisation.cells import smallest
+from research.memorisation import command, continuous, training
 from research.memorisation.continuous import NumberFunction, nearest, running
-from research.memorisation.curves import curves, height
-from research.memorisation.experiments import EXPERIMENTS
-from research.memorisation.initial import learning, network
-from research.memorisation.pairs import Pairs, alone, pairs
-from research.memorisation.record import Record
-from research.memorisation.senses import senses
-from research.memorisation.trial import CounterExample, NamedEntities, RandomSets, Row, Senses, Sets, Trial
-from research.sequences.corpora import load as corpora
-from research.sequences.corpora import named_entities
-from research.sequences.corpora.corpus import CorpusError
-from research.sequences.corpora.letters import LetterSets
-from research.sequences.networks.build import build
-from research.sequences.networks.memoriser import MemoriserConfig
+from research.memorisation.curves import curves, height, smallest
+from research.memorisation.sequences import Pairs, alone, pairs, senses
+from research.memorisation.training import learning, network
+from research.memorisation.trials import (
+    EXPERIMENTS,
+    CounterExample,
+    NamedEntities,
+    RandomSets,
+    Record,
+    Row,
+    Senses,
+    Sets,
+    Trial,
+)
+from research.sequences.corpus import UNLABELLED, CorpusError, SequenceData
+from research.sequences.networks import MemoriserConfig, build
 from research.sequences.problems.memoriser import DESCRIPTION as MEMORISER
-from research.sequences.samples import UNLABELLED
-from research.sequences.sequence_data import SequenceData
-from research.sequences.sequence_recipe import SequenceRecipe
+from research.sequences.problems.memoriser import LetterSets, read_sentences
+from research.sequences.recipe import SequenceRecipe, load
 from training import checkpoint
 from training.fit import run
 from training.recipes import recipe as config
@@ -77,7 +78,7 @@ def test_the_best_map_without_context_gives_the_commonest_label() -> None:
 def test_only_what_can_be_stacked_is_trained_together() -> None:
     trials = [Trial(data=RandomSets(words=words), seed=seed) for words in (8, 10) for seed in range(3)]
     others = [Trial(data=RandomSets(labels=2)), Trial(network=SMALL), Trial(constructed=True)]
-    assert list(stack.groups([*trials, *others])) == [trials, *([each] for each in others)]
+    assert list(training.groups([*trials, *others])) == [trials, *([each] for each in others)]
 
 
 def test_networks_in_a_stack_share_nothing() -> None:
@@ -88,12 +89,12 @@ def test_networks_in_a_stack_share_nothing() -> None:
     def learned(*some: Trial) -> list[torch.Tensor]:
         data = [pairs(trial) for trial in some]
         networks = [network(*each) for each in zip(some, data, strict=True)]
-        state = stack.stack(networks)
+        state = training.stack(networks)
         tokens, labels = (
-            stack.together([getattr(each, name) for each in data], value)
+            training.together([getattr(each, name) for each in data], value)
             for name, value in (("tokens", 0), ("labels", UNLABELLED))
         )
-        stack.train(some[0], state, stack.side_by_side(networks[0]), tokens, labels)
+        training.train(some[0], state, training.side_by_side(networks[0]), tokens, labels)
         return [*state["layer.attention.query.weight"].detach()]
 
     both, fresh = learned(*trials), [network(trial, pairs(trial)) for trial in trials]
@@ -112,8 +113,8 @@ def test_a_constructed_head_separates_all_contexts_and_is_not_trained() -> None:
         outputs = head(built.embedding(data.tokens)).flatten(0, 1)
         assert torch.equal(built.layer(built.embedding(data.tokens)), built.layer.second(outputs).view(16, 3, -1))
     assert torch.pdist(outputs).min() > 1e-3  # at a length of about 4
-    state = stack.stack([built])
-    stack.train(trial, state, stack.side_by_side(built), data.tokens[None], data.labels[None])
+    state = training.stack([built])
+    training.train(trial, state, training.side_by_side(built), data.tokens[None], data.labels[None])
     changed = {name for name, weight in state.items() if not torch.equal(weight[0], built.state_dict()[name])}
     assert changed == {name for name in state if name.startswith(learning(trial))}
 
@@ -124,7 +125,7 @@ def test_hardmax_fails_on_the_counter_example_where_softmax_does_not(rank: int) 
     found = {}
     for hard in (False, True):
         sizes = MemoriserConfig(hidden=128, rank=rank, hard=hard)
-        [row] = stack.memorise([Trial(data=CounterExample(), network=sizes, steps=60 if hard else 300)])
+        [row] = training.memorise([Trial(data=CounterExample(), network=sizes, steps=60 if hard else 300)])
         found[hard] = row.tokens
     assert found[False] == 1
     assert found[True] <= 0.75
@@ -133,13 +134,13 @@ def test_hardmax_fails_on_the_counter_example_where_softmax_does_not(rank: int) 
 def test_written_rows_are_not_computed_again(tmp_path: Path) -> None:
     trials = [Trial(network=SMALL, seed=seed, steps=2, constructed=seed == 2) for seed in range(3)]
     path, counts = tmp_path / "x.json", list[int]()
-    first = record.complete("sequences", trials[:2], path)
+    first = command.complete("sequences", trials[:2], path)
     assert [row.trial for row in first.rows] == trials[:2]
-    whole = record.complete("sequences", trials, path, counts.append)
+    whole = command.complete("sequences", trials, path, counts.append)
     assert counts == [1]
     assert whole.rows[:2] == first.rows
     assert Record.model_validate_json(path.read_text()) == whole
-    assert record.complete("sequences", trials, path, counts.append) == whole
+    assert command.complete("sequences", trials, path, counts.append) == whole
     assert counts == [1]
 
 
@@ -172,7 +173,7 @@ def test_published_figures_are_those_of_the_experiments(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "smallest network" in result.output
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
-    rows = record.read(FIGURES / "sequences.json")
+    rows = command.read(FIGURES / "sequences.json")
     assert [row.trial for row in rows] == list(EXPERIMENTS["sequences"]())
     soft, hard = (
         {(row.trial.data, row.trial.seed): row.tokens for row in rows if row.trial.form == f"{kind}, rank 1"}
@@ -224,7 +225,7 @@ def test_a_word_and_its_cue_decide_the_label_and_a_word_alone_does_not() -> None
 
 def test_labels_that_need_context_are_learned_and_hold_for_new_sentences() -> None:
     data = Senses(sentences=200, length=5, words=6, cues=2, labels=2)
-    [row] = stack.memorise([Trial(data=data, network=MemoriserConfig(hidden=32), steps=150, batch=50)])
+    [row] = training.memorise([Trial(data=data, network=MemoriserConfig(hidden=32), steps=150, batch=50)])
     assert row.alone < 0.9
     assert row.unseen is not None
     assert min(row.tokens, row.unseen) > 0.95
@@ -239,32 +240,32 @@ def test_a_recipe_has_several_heads_of_either_kind() -> None:
 
 @pytest.mark.usefixtures("library")
 def test_sentences_of_both_forms_are_read() -> None:
-    assert named_entities.read("wnut17", 3, 9)[1:] == [[("Bob", "B-person"), ("said", "O")], [("no", "O")]]
-    assert named_entities.read("wnut17", 2, 4)[0] == [("Bob", "B-person"), ("said", "O")]
-    assert named_entities.read("uner_en_ewt", 2, 9) == [[("in", "O"), ("Rome", "B-LOC")], [("#", "O")]]
+    assert read_sentences("wnut17", 3, 9)[1:] == [[("Bob", "B-person"), ("said", "O")], [("no", "O")]]
+    assert read_sentences("wnut17", 2, 4)[0] == [("Bob", "B-person"), ("said", "O")]
+    assert read_sentences("uner_en_ewt", 2, 9) == [[("in", "O"), ("Rome", "B-LOC")], [("#", "O")]]
     data = pairs(Trial(data=NamedEntities(sentences=2)))
     assert data.tokens.tolist() == [[1, 2, 3, 4, 5], [6, 7, 0, 0, 0]]
     assert data.labels.tolist() == [[0, 0, 1, 2, 0], [3, 0, *[UNLABELLED] * 3]]
     assert (data.words, data.classes, data.nothing) == (8, 4, 0)
-    [row] = stack.memorise([Trial(data=NamedEntities(sentences=2), network=SMALL, steps=150, batch=1)])
+    [row] = training.memorise([Trial(data=NamedEntities(sentences=2), network=SMALL, steps=150, batch=1)])
     assert (row.pairs, row.tokens, row.entities) == (7, 1.0, 1.0)
 
 
 def test_errors_of_a_corpus_file_name_the_line(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CorpusError, match=r"expected 4 sentences of up to 9 words .* but got 3"):
-        named_entities.read("wnut17", 4, 9)
+        read_sentences("wnut17", 4, 9)
     (library / "text" / "wnut17_train.conll").write_text("a\tO\nb O\n")
     with pytest.raises(CorpusError, match=r"line 2: expected 2 columns .* 'b O"):
-        named_entities.read("wnut17", 1, 9)
+        read_sentences("wnut17", 1, 9)
     monkeypatch.delenv("DATA_PATH")
     with pytest.raises(CorpusError, match=r"uner_en_ewt-ud-dev.iob2, .* CC BY-SA 4.0"):
-        named_entities.read("uner_en_ewt", 1, 9)
+        read_sentences("uner_en_ewt", 1, 9)
 
 
 @pytest.mark.usefixtures("library")
 def test_a_recipe_on_a_corpus_has_its_vocabulary() -> None:
     recipe = chosen("data.corpus=wnut17", "data.train=2", "data.validation=1", "data.test=2", "data.length=[0,9]")
-    problem, splits = corpora.load(recipe, Path("nowhere"))
+    problem, splits = load(recipe, Path("nowhere"))
     assert problem.answer == "token"
     assert problem.encode("Bob in  York") == [6, 2, 4]
     assert problem.labels[splits["train"].labels[0][3]] == "I-location"

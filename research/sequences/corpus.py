@@ -1,22 +1,111 @@
-"""The base of all corpora, and how documents become tokens and are divided among the splits."""
+"""Sequence problems, their samples, and the base of their corpora: how documents become tokens and splits."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+from torch import Tensor
 
-from research.sequences.samples import Sequences, Tokens
-from research.sequences.sequence_data import SequenceData
 from training.problems.published import VARIABLE
 from training.problems.sequence_description import LengthLimits, SequenceDescription
+from training.registry import Registry
 from training.user_error import UserError
+
+FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+class SequenceData(BaseModel):
+    """Numbers and lengths of the samples.
+
+    Expressions have more than `length[0]` and fewer than `length[1]` tokens, as published; texts are cut to `length[1]`
+    bytes, and left out if they have fewer than `length[0]`. `corpus` is one of the problem's; by default the first that
+    is found, the published one before its stand-in.
+    """
+
+    model_config = FROZEN
+
+    train: PositiveInt
+    validation: PositiveInt  # samples for every decision, such as which epoch to keep
+    test: PositiveInt  # samples that are read once, for the card
+    length: tuple[NonNegativeInt, PositiveInt]
+    corpus: str | None = None
+    seed: int | None = None  # of the samples alone; the recipe's by default
+
+
+UNLABELLED = -100  # where a padded token has no label; torch's cross-entropy leaves it out
+
+Tokens = NDArray[np.integer[Any]]
+
+
+class SequenceBatch(NamedTuple):
+    """Tokens `[batch, length]` INT32 by input, 0 as padding, and labels `[batch]` or `[batch, length]`."""
+
+    inputs: tuple[Tensor, ...]
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Samples of a problem.
+
+    Attributes:
+        inputs: The tokens `[length]` of every sample, for each of the problem's inputs.
+        labels: The class of every sample, `[]`, or of every token of it, `[length]`.
+    """
+
+    inputs: tuple[tuple[Tokens, ...], ...]
+    labels: tuple[NDArray[np.int64], ...]
+
+    def __post_init__(self) -> None:
+        if {len(tokens) for tokens in self.inputs} != {len(self.labels)}:
+            raise ValueError(f"expected one label per sample but got {[*map(len, self.inputs)]} and {len(self.labels)}")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each sample, of all its inputs together: `[sample]`."""
+        return np.array([[len(tokens) for tokens in one] for one in self.inputs], dtype=np.int64).sum(axis=0)
+
+    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> SequenceBatch:
+        """Return some samples, each input padded to the longest among them."""
+        inputs = tuple(pad([one[row] for row in rows], 0).to(torch.int32) for one in self.inputs)
+        return SequenceBatch(inputs, pad([self.labels[row] for row in rows], UNLABELLED))
+
+    def batches(self, size: int) -> Iterator[SequenceBatch]:
+        """Return all samples in batches, in their order."""
+        return map(self.batch, split(np.arange(len(self)), size))
+
+    def by_length(self, size: int) -> Iterator[SequenceBatch]:
+        """Return all samples in batches of alike length, where padding is least."""
+        return map(self.batch, split(np.argsort(self.lengths, kind="stable"), size))
+
+
+def split(order: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
+    """Cut an order into parts of a size, and a rest."""
+    return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+def pad(arrays: Sequence[NDArray[np.integer[Any]]], value: int) -> Tensor:
+    """Stack arrays `[length]`, filled up with a value at the end, as `[array, longest]`; or numbers as `[array]`."""
+    if arrays[0].ndim == 0:
+        return torch.tensor([int(number) for number in arrays])
+    padded = np.full((len(arrays), max(map(len, arrays))), value, dtype=np.int64)
+    for row, array in zip(padded, arrays, strict=True):
+        row[: len(array)] = array
+    return torch.from_numpy(padded)
+
 
 Splits = Mapping[str, Sequences]  # train, validation, test
 Document = tuple[bytes, int]  # a text and its class
@@ -118,11 +207,6 @@ def spell(text: bytes, longest: int) -> Tokens:
 def deal(pools: Mapping[str, Sequence[Document]], data: SequenceData, seed: int) -> Splits:
     """Draw the documents of each split from its pool; splits with the same pool share no document.
 
-    Args:
-        pools: Documents by split.
-        data: How many are drawn, and their lengths.
-        seed: Seed of the draw.
-
     Raises:
         CorpusError: A pool is too small.
     """
@@ -157,3 +241,30 @@ def classified(documents: Sequence[Document], longest: int) -> Sequences:
 def labels(classes: Iterable[int]) -> tuple[NDArray[np.int64], ...]:
     """Return classes as labels of whole samples."""
     return tuple(np.array(one, dtype=np.int64) for one in classes)
+
+
+@dataclass(frozen=True)
+class SequenceProblem:
+    """A sequence problem.
+
+    Attributes:
+        description: The data part, which checkpoints and cards carry.
+        corpora: Sources of its samples, in the order in which they are looked for.
+    """
+
+    description: SequenceDescription
+    corpora: tuple[type[Corpus], ...]
+
+    @property
+    def name(self) -> str:
+        """The name in recipes, checkpoints and cards."""
+        return self.description.name
+
+
+SEQUENCES = Registry(
+    noun="sequence problem",
+    kind=SequenceProblem,
+    package="research.sequences.problems",
+    attribute="PROBLEM",
+    group="petrov.sequence_problems",
+)

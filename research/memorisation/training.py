@@ -1,4 +1,4 @@
-"""Training of many networks of one size at once.
+"""The networks of trials, and the training of many networks of one size at once.
 
 The time of small networks is the start of their operations. So networks of different data and seeds are stacked, and
 every operation runs on all of them. They are independent: each has its own weights, loss and moments of Adam.
@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional
 
-from research.memorisation.initial import learning, network
-from research.memorisation.pairs import Pairs, alone, pairs
-from research.memorisation.trial import NamedEntities, RandomSets, Row, Trial
-from research.sequences.samples import UNLABELLED
+from research.memorisation.contextual_mapping import contextual_mapping, hidden_from_hardmax, vocabulary
+from research.memorisation.sequences import Pairs, alone, pairs
+from research.memorisation.trials import CounterExample, NamedEntities, RandomSets, Row, Trial
+from research.sequences.corpus import UNLABELLED
+from research.sequences.networks import Memoriser
 from training.fit.loop.order import rows
 
 CHUNK = 256  # sequences of a forward pass after the training
@@ -74,15 +75,7 @@ def side_by_side(network: nn.Module) -> Callable[[State, Tensor], Tensor]:
 
 
 def train(trial: Trial, state: State, run: Callable[[State, Tensor], Tensor], tokens: Tensor, labels: Tensor) -> None:
-    """Fit all networks by Adam, in place, until every label is right or the steps are done.
-
-    Args:
-        trial: Steps, batch and rate, which all networks share.
-        state: Weights of all networks.
-        run: Applies them.
-        tokens: Sequences `[network, sequence, token]`.
-        labels: Their labels.
-    """
+    """Fit all networks by Adam, in place, until every label is right or the steps are done."""
     learn = [weight.requires_grad_() for name, weight in state.items() if name.startswith(learning(trial))]
     optimiser = torch.optim.Adam(learn, lr=trial.rate, fused=True)
     for step, batch in enumerate(batches(trial, tokens.shape[1])):
@@ -116,15 +109,7 @@ def hits(found: Tensor, labels: Tensor) -> Tensor:
 
 
 def row(trial: Trial, data: Pairs, found: Tensor, unseen: Tensor | None, parameters: int) -> Row:
-    """Count the labels that one network has right.
-
-    Args:
-        trial: The trial.
-        data: Its sequences.
-        found: Labels that the network gives, `[sequence, token]`.
-        unseen: Labels that it gives to the sequences that it has not learned, where there are any.
-        parameters: Number of its parameters.
-    """
+    """Count the labels that one network has right."""
     right = found[: data.labels.shape[0], : data.labels.shape[1]] == data.labels
     seen = data.labels != UNLABELLED
     named = seen & (data.labels != data.nothing)
@@ -149,3 +134,58 @@ def correct(found: Tensor, labels: Tensor) -> float:
 def share(right: Tensor) -> float:
     """Return the share of true entries."""
     return round(right.double().mean().item(), 4)
+
+
+SHARPNESS = 0.25  # the largest score of a constructed head whose scores are softened
+STRETCH = 4.0  # standard deviations that a mean along v is worth in its output
+LINE = 0.2  # length of the counter-example's vector: its tokens are 0.2 to 1.2 long
+
+
+def network(trial: Trial, data: Pairs) -> Memoriser:
+    """Build the network of a trial with weights drawn from its seed, or constructed."""
+    torch.manual_seed(trial.seed)
+    built = Memoriser(trial.network, data.words, data.classes)
+    with torch.no_grad():
+        if trial.constructed:
+            construct(built, data.tokens)
+        if isinstance(trial.data, CounterExample):
+            built.embedding.weight[data.tokens] = LINE * directions(trial.network.channels)
+            keep_tokens(built)
+    return built
+
+
+def learning(trial: Trial) -> tuple[str, ...]:
+    """Return prefixes of the names of the parameters that are trained."""
+    if trial.constructed:
+        return ("layer.second.",)
+    return ("layer.attention.", "layer.second.") if isinstance(trial.data, CounterExample) else ("",)
+
+
+def construct(built: Memoriser, tokens: Tensor) -> None:
+    r"""Put a contextual mapping of random embeddings into a network.
+
+    The projection v is the theorem's. Its scores, which would be hundreds apart, are scaled down to `SHARPNESS`, and
+    its output is scaled up by `STRETCH`, so that float32 and Adam can distinguish contexts. Both values were chosen by
+    trial: with sharper scores, between 1 and 16, fewer labels were memorised.
+    """
+    built.embedding.weight.normal_()
+    mapping = contextual_mapping(built.embedding.weight.double()[tokens]).attention
+    v = mapping.key.weight.to(built.embedding.weight.dtype)
+    y = vocabulary(built.embedding(tokens)) @ v[0]
+    head = built.layer.attention
+    head.query.weight.copy_(SHARPNESS / y.abs().max().square() * v)
+    head.key.weight.copy_(v)
+    head.value.weight.copy_(v)
+    head.output.weight.copy_(STRETCH * v.T / y.std())
+    keep_tokens(built)
+
+
+def directions(channels: int) -> Tensor:
+    """Return the tokens of the counter-example, multiples 1 to 6 of a unit vector."""
+    return (hidden_from_hardmax(channels) / channels**0.5).float()
+
+
+def keep_tokens(built: Memoriser) -> None:
+    """Set the last layer of the first feed-forward net to 0, so that it adds nothing to tokens."""
+    for parameter in built.layer.first[-1].parameters():
+        parameter.zero_()

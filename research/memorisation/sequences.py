@@ -1,4 +1,10 @@
-"""The sequences of a trial, with a label for every token."""
+"""The sequences of a trial, with a label for every token: drawn, or read from a corpus.
+
+Sentences of ambiguous words need the context: a sentence holds `length - 1` ordinary words, drawn with replacement, and
+one cue at a random location. A table that is drawn once has a random label for every pair of a word and a cue; it gives
+the labels of the words. The cue itself has no label. So a word alone tells little more than a guess does, and a word
+with its sentence everything.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +15,40 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Int
+from numpy.typing import NDArray
 from torch import Tensor
 
-from research.memorisation.senses import Sentences, senses
-from research.memorisation.trial import CounterExample, NamedEntities, RandomSets, Senses, Trial
-from research.sequences.corpora import named_entities
-from research.sequences.samples import UNLABELLED, pad
+from research.memorisation.trials import CounterExample, NamedEntities, RandomSets, Senses, Trial
+from research.sequences.corpus import UNLABELLED, pad
+from research.sequences.problems.memoriser import NOTHING, read_sentences
+
+UNSEEN = 500  # new sentences by the same table
+
+
+class Sentences(NamedTuple):
+    """Tokens and labels, both `[sentence, token]`."""
+
+    tokens: Tensor
+    labels: Tensor
+
+
+def senses(data: Senses, seed: int) -> tuple[Sentences, Sentences]:
+    """Draw the sentences to learn, and new ones by the same table."""
+    rng = np.random.default_rng([seed, data.words, data.cues, data.labels])
+    table = rng.integers(data.labels, size=(data.words, data.cues))
+    return draw(data, table, data.sentences, rng), draw(data, table, UNSEEN, rng)
+
+
+def draw(data: Senses, table: NDArray[np.int64], count: int, rng: np.random.Generator) -> Sentences:
+    """Draw sentences."""
+    words = rng.integers(data.words, size=(count, data.length))
+    cues = rng.integers(data.cues, size=count)
+    rows, located = np.arange(count), rng.integers(data.length, size=count)
+    tokens, labels = 1 + words, table[words, cues[:, None]]
+    tokens[rows, located] = 1 + data.words + cues  # 0 is padding
+    labels[rows, located] = UNLABELLED
+    return Sentences(torch.from_numpy(tokens), torch.from_numpy(labels))
+
 
 Sequences = Int[Tensor, "sequence token"]
 
@@ -75,12 +109,12 @@ def distinct(data: RandomSets, rng: np.random.Generator) -> list[tuple[int, ...]
 
 def sentences(data: NamedEntities) -> Pairs:
     """Read a corpus, and number its words and labels in the order in which they occur."""
-    corpus = named_entities.read(data.corpus, data.sentences, data.length)
+    corpus = read_sentences(data.corpus, data.sentences, data.length)
     words = numbered(word for sentence in corpus for word, _ in sentence)
     labels = numbered(label for sentence in corpus for _, label in sentence)
     tokens = pad([np.array([1 + words[word] for word, _ in sentence]) for sentence in corpus], 0)
     classes = pad([np.array([labels[label] for _, label in sentence]) for sentence in corpus], UNLABELLED)
-    return Pairs(tokens, classes, 1 + len(words), len(labels), labels[named_entities.NOTHING])
+    return Pairs(tokens, classes, 1 + len(words), len(labels), labels[NOTHING])
 
 
 def numbered(texts: Iterable[str]) -> dict[str, int]:

@@ -1,1 +1,0 @@
-"""Corpora: one reader or generator per file."""

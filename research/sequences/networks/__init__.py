@@ -1,1 +1,0 @@
-"""Networks that map tokens to logits, one per file."""

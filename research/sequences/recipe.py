@@ -1,0 +1,100 @@
+"""Recipes of sequence models, and the samples that they name: the published corpus where there is one, or its stand-in.
+
+They join the other recipes by the entry point `sequences` of the group `petrov.kinds`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from research.sequences.corpus import FROZEN, SEQUENCES, Corpus, CorpusError, SequenceData, Splits
+from research.sequences.networks import NetworkConfig, build
+from training.problems.sequence_description import SequenceDescription
+from training.recipes.kinds import AddedRecipe, Kind
+
+
+class SequenceFit(BaseModel):
+    """How to train: AdamW on the cross-entropy with gradient clipping.
+
+    The rate rises to `learning_rate` over `warmup` batches; then it falls to 0 by a cosine, or as the reciprocal square
+    root of the number of batches, as published.
+    """
+
+    model_config = FROZEN
+
+    epochs: PositiveInt
+    steps: PositiveInt  # batches of an epoch
+    batch: PositiveInt
+    learning_rate: PositiveFloat
+    schedule: Literal["cosine", "reciprocal-sqrt"] = "cosine"
+    warmup: PositiveInt = 100
+    weight_decay: NonNegativeFloat = 0.01
+    beta2: PositiveFloat = 0.98
+    clip: PositiveFloat = 1.0
+    orthogonality: NonNegativeFloat = 1e-2  # weight of ||W^T W - I||^2 in the loss, for orthogonal kernels
+    keep: Literal["last", "best"] = "last"  # the last epoch's weights, or those of the best on the validation set
+
+
+class SequenceRecipe(AddedRecipe):
+    """Everything that decides a training run on sequences; saved inside the checkpoint as it was used."""
+
+    kind: Literal["sequences"] = "sequences"
+    problem: str
+    seed: int = 1127802
+    data: SequenceData
+    operator: NetworkConfig
+    fit: SequenceFit
+
+    @model_validator(mode="after")
+    def expect_fitting_network(self) -> SequenceRecipe:
+        """Require a known problem, and a network with its inputs and enough length."""
+        problem = SEQUENCES[self.problem].description
+        if len(problem.inputs) != self.operator.inputs:
+            raise ValueError(
+                f"expected a network for {problem.inputs} of {problem.name} but got a {self.operator.kind}"
+            )
+        if self.data.length[1] > (most := min(self.operator.length, problem.length.maximum)):
+            raise ValueError(f"expected data.length up to {most} tokens but got {self.data.length[1]}")
+        return self
+
+
+def choose(recipe: SequenceRecipe, folder: Path, *, progress: bool = True) -> Corpus:
+    """Return the corpus that a recipe names, else the first that is there.
+
+    Raises:
+        CorpusError: There is none; the message says what is expected where.
+    """
+    problem, seed = SEQUENCES[recipe.problem], recipe.seed if recipe.data.seed is None else recipe.data.seed
+    made = (kind(problem.description, recipe.data, seed, folder, progress=progress) for kind in problem.corpora)
+    known = {corpus.name: corpus for corpus in made}
+    if (name := recipe.data.corpus) is not None:
+        if name not in known:
+            raise CorpusError(f"expected data.corpus to be one of {', '.join(known)} but got {name!r}")
+        return known[name]
+    if found := next((corpus for corpus in known.values() if corpus.there), None):
+        return found
+    wanted = "; or ".join(corpus.wanted for corpus in known.values())
+    raise CorpusError(f"no corpus for {recipe.problem} in {folder} or where DATA_PATH points: expected {wanted}")
+
+
+def load(recipe: SequenceRecipe, folder: Path, *, progress: bool = True) -> tuple[SequenceDescription, Splits]:
+    """Return the problem of a recipe, as its corpus describes it, and the samples.
+
+    Raises:
+        CorpusError: There is no corpus, or it is too small.
+    """
+    corpus = choose(recipe, folder, progress=progress)
+    return corpus.narrowed(), corpus.read()
+
+
+def workload(recipe: SequenceRecipe, data: Path, *, progress: bool = True) -> Any:
+    """Return what trains a recipe; an export of its checkpoint imports no training."""
+    from research.sequences.training import SequenceWorkload  # noqa: PLC0415 -- see above
+
+    return SequenceWorkload(recipe, data, progress=progress)
+
+
+KIND = Kind(SequenceRecipe, build, workload)
