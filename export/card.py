@@ -52,7 +52,6 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         else {"equation": problem.equation, "boundary": problem.boundary}
     )
     tensors = signature.model_dump(mode="json", exclude={"batch"})
-    optional = {name: value for name, value in tensors.items() if value and name not in {"inputs", "outputs", "grid"}}
     order = ("inputs", "parameters", "outputs", "quality", "frames", "grid", "vocabulary")
     warned = warnings(checkpoint.card, signature)
     return {
@@ -63,7 +62,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         "title": problem.title,
         "problem": problem.name,
         **solved,
-        **{name: tensors[name] for name in order if name in optional or name in {"inputs", "outputs", "grid"}},
+        **{name: tensors[name] for name in order if tensors[name]},
         "limits": {"batch": signature.batch},
         **({"warnings": warned} if warned else {}),
         **{key: checkpoint.card[key] for key in (*measured, *ROLLOUT, "calibration") if key in checkpoint.card},
@@ -81,15 +80,13 @@ def warnings(measured: Mapping[str, Any], signature: Signature) -> list[str]:
     if rows:
         worst = max(rows, key=lambda row: row["relative_l2"])
         points = " x ".join(map(str, worst["grid"]))
-        found.append(
-            f"large errors: the mean relative L2 error of test samples is {worst['relative_l2']:.0%} on {points} points"
-        )
+        found.append(f"The mean relative L2 error of test samples is {worst['relative_l2']:.0%} on {points} points.")
     by_frame = any("error_estimate" in row for row in measured.get("rollout", ()))
     trained = signature.vocabulary is None and measured.get("training", {}).get("epochs") != 0
     if trained and not by_frame and "error_estimate" not in signature.quality:
         fitted = "" if "calibration" in measured else f"{FEWEST_FITTED} training samples and "
         found.append(
-            f"no error_estimate: it takes at least {fitted}{fewest()} validation samples on each grid, "
-            "and this model was calibrated with fewer or not at all"
+            f"There is no error_estimate: it takes at least {fitted}{fewest()} validation samples on each grid, and "
+            "this model was calibrated with fewer or not at all."
         )
     return found

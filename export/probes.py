@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from export.signature import GridSpec, ParameterSpec, Signature
+    from export.signature import GridSpec, ParameterSpec, Signature, TensorSpec
 
 TENTHS = (0.1, 0.9)
 """The shares of the values below the two of a positive field."""
@@ -45,7 +45,8 @@ def statistics(examples: Path | None, signature: Signature) -> Statistics:
     if examples is None or signature.vocabulary is not None:
         return {}
     samples, found = load_file(examples), {}
-    for spec in (*signature.inputs, *signature.parameters):
+    specs: tuple[TensorSpec | ParameterSpec, ...] = (*signature.inputs, *signature.parameters)
+    for spec in specs:
         if spec.name in samples:
             values = samples[spec.name].astype(np.float64)
             component = spec.axes.index("component") if "component" in spec.axes else None

@@ -192,12 +192,12 @@ class Signature(Spec):
         if isinstance(problem, SequenceDescription):
             return cls._of_sequences(problem)
         axes, frames = problem.axis_names, problem.frames
-        history = {"history": frames.history} if frames and frames.history > 1 else {}
+        history: dict[str, int | None] = {"history": frames.history} if frames and frames.history > 1 else {}
         states = frames.states if frames else ()
-        following = {FRAME: None} if frames else {}
+        following: dict[str, int | None] = {FRAME: None} if frames else {}
         return cls(
             inputs=tuple(
-                TensorSpec.of(quantity, axes, time={**history} if quantity.name in states else None)
+                TensorSpec.of(quantity, axes, time=history if quantity.name in states else None)
                 for quantity in problem.inputs
             ),
             parameters=tuple(ParameterSpec(**parameter.model_dump()) for parameter in problem.parameters),

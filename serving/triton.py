@@ -89,7 +89,8 @@ class Triton:
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 reply = await self._http.request("POST", "/v2/repository/index", self._key)
-            index = orjson.loads(reply.data)
+            # It lists every folder of the repository, also one whose name is not UTF-8.
+            index = orjson.loads(reply.data.decode("utf-8", "replace"))
             if reply.status != 200:
                 raise Problem("triton-unavailable", f"Triton's index of models: {reply.status}: {index['error'][:200]}")
             ready = frozenset((each["name"], int(each["version"])) for each in index if each.get("state") == "READY")

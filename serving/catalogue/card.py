@@ -190,6 +190,7 @@ class Card(Part):
     frames: Frames | None = Field(default=None, description="Of a model of trajectories.")
     vocabulary: Vocabulary | None = Field(default=None, description="Of a model of sequences.")
     limits: Limits
+    warnings: tuple[str, ...] = Field(default=(), description="What to know before trusting the model, in sentences.")
     training: dict[str, Any]
     errors: tuple[dict[str, Any], ...] = ()
     classical: tuple[dict[str, Any], ...] = ()
@@ -289,6 +290,7 @@ class ModelSummary(Document):
         description="Formats of the served artefacts; `MODEL_FORMAT` names one that is not the first.",
         examples=[["onnx", "torchscript"]],
     )
+    warnings: tuple[str, ...] = Field(default=(), description="What to know before trusting the model, in sentences.")
 
 
 class Model(Document):

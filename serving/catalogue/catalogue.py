@@ -98,6 +98,7 @@ class Catalogue:
                 version=cards[name].version,
                 versions=tuple(sorted(found[name])),
                 formats=tuple(each),
+                warnings=cards[name].warnings,
             )
             for name, each in formats.items()
         ]

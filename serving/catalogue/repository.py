@@ -70,7 +70,9 @@ class Repository:
         newest: dict[str, int] = {}
         for path in sorted(self._folder.glob("*/*/card.json")):
             name, number = path.parent.parent.name, _number(path.parent.name)
-            if number is not None:
+            if not name.isprintable():  # such as bytes that are not UTF-8, which no response and no metric can hold
+                self._warn(path, f"expected a name of printable text but found {name!r}")
+            elif number is not None:
                 version = self._versions.get(name, {}).get(number) or self._version(path)
                 found.setdefault(name, {}).update({} if version is None else {number: version})
                 newest[name] = max(number, newest.get(name, number))
@@ -102,10 +104,13 @@ class Repository:
         try:
             return _read(path)
         except (OSError, ValueError, RecursionError, MemoryError) as error:
-            if self._faults.get(path) != str(error):
-                logger.warning("%s cannot be read: %s", path, error)
-                self._faults[path] = str(error)
+            self._warn(path, str(error))
             return None
+
+    def _warn(self, path: Path, fault: str) -> None:
+        if self._faults.get(path) != fault:
+            logger.warning("%s cannot be read: %s", str(path).encode(errors="backslashreplace").decode(), fault)
+            self._faults[path] = fault
 
 
 def only_loaded(versions: Versions, loaded: frozenset[tuple[str, int]]) -> Versions:

@@ -193,7 +193,7 @@ export function blockExtent(card) {
 }
 
 /**
- * Return how far the request is covered by published errors, in sentences.
+ * Return what the card warns of and how far the request is covered by published errors, in sentences.
  *
  * @param {object} card
  * @param {number[]} shape Shape of the input.
@@ -201,7 +201,8 @@ export function blockExtent(card) {
  * @returns {{good: boolean, text: string}[]}
  */
 export function trust(card, shape, origin) {
-  return [onGrid(card, shape), fromDistribution(card, origin)].filter(Boolean);
+  const warnings = (card.warnings ?? []).map((text) => ({ good: false, text }));
+  return [...warnings, onGrid(card, shape), fromDistribution(card, origin)].filter(Boolean);
 }
 
 function onGrid(card, shape) {

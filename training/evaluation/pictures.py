@@ -130,16 +130,35 @@ def planes(rows: Sequence[Drawn], description: Description, output: str, compone
     columns += [truth, found, [p - u for p, u in zip(found, truth, strict=True)]]
     scales.append(even(columns[-1]))
     titles = [*(label for *_, label in inputs), f"{output}: truth", "prediction", "difference"]
+    images(grid, columns, scales, titles, extent)
+    for axis in grid.flat:
+        axis.set(xticks=[], yticks=[])
+    finish(grid, rows, vertical.name, horizontal.name)
+    return figure
+
+
+def images(
+    grid: NDArray[Any],
+    columns: Sequence[Sequence[Field]],
+    scales: Sequence[ScalarMappable],
+    titles: Sequence[str],
+    extent: tuple[float, ...],
+) -> None:
+    """Draw columns of fields, each with one scale of colours below it."""
     for axes, column, colours, title in zip(grid.T, columns, scales, titles, strict=True):
         for axis, field in zip(axes, column, strict=True):
             axis.imshow(field, cmap=colours.cmap, norm=colours.norm, origin="lower", extent=extent, aspect="auto")
-            axis.set(xticks=[], yticks=[])
         axes[0].set_title(title, fontsize=10)
-        axes[-1].set_xlabel(horizontal.name, fontsize=8)
-        figure.colorbar(colours, ax=[*axes], location="bottom", aspect=18, shrink=0.9).ax.tick_params(labelsize=7)
+        bar = axes[0].figure.colorbar(colours, ax=[*axes], location="bottom", aspect=18, shrink=0.9)
+        bar.ax.tick_params(labelsize=7)
+
+
+def finish(grid: NDArray[Any], rows: Sequence[Drawn], vertical: str, horizontal: str) -> None:
+    """Name the samples and the axes."""
+    for axis in grid[-1]:
+        axis.set_xlabel(horizontal, fontsize=8)
     for axis, one in zip(grid[:, 0], rows, strict=True):
-        axis.set_ylabel(f"{one.label}\n{vertical.name}", fontsize=8)
-    return figure
+        axis.set_ylabel(f"{one.label}\n{vertical}".rstrip(), fontsize=8)
 
 
 def lines(rows: Sequence[Drawn], description: Description, output: str, component: int | None) -> Figure:
@@ -156,14 +175,12 @@ def lines(rows: Sequence[Drawn], description: Description, output: str, componen
         axes[-2].plot(x, truth, color=COLOURS["truth"], linewidth=2.5, label="truth")
         axes[-2].plot(x, predicted, color=COLOURS["prediction"], linestyle="--", label="prediction")
         axes[-1].plot(x, predicted - truth, color=COLOURS["prediction"])
-        axes[0].set_ylabel(one.label, fontsize=8)
         for axis in axes:
             axis.grid(visible=True, alpha=0.25)
     grid[0, -2].legend(frameon=False, fontsize=8)
     for axis, title in zip(grid[0], [*(label for *_, label in inputs), output, "difference"], strict=True):
         axis.set_title(title, fontsize=10)
-    for axis in grid[-1]:
-        axis.set_xlabel(line.name, fontsize=8)
+    finish(grid, rows, "", line.name)
     return figure
 
 
@@ -185,15 +202,8 @@ def hovmoeller(rows: Sequence[Drawn], description: Description, output: str, com
     difference = [p - u for p, u in zip(found, truth, strict=True)]
     shared = scale(OUTPUT, [*truth, *found])
     scales, extent = (shared, shared, even(difference)), (0, line.length, 0.5 * step, (len(truth[0]) + 0.5) * step)
-    titles = ("truth", "prediction", "difference")
-    for axes, column, colours, title in zip(grid.T, (truth, found, difference), scales, titles, strict=True):
-        for axis, field in zip(axes, column, strict=True):
-            axis.imshow(field, cmap=colours.cmap, norm=colours.norm, origin="lower", extent=extent, aspect="auto")
-        axes[0].set_title(title, fontsize=10)
-        axes[-1].set_xlabel(line.name, fontsize=8)
-        figure.colorbar(colours, ax=[*axes], location="bottom", aspect=18, shrink=0.9).ax.tick_params(labelsize=7)
-    for axis, one in zip(grid[:, 0], rows, strict=True):
-        axis.set_ylabel(f"{one.label}\ntime", fontsize=8)
+    images(grid, (truth, found, difference), scales, ("truth", "prediction", "difference"), extent)
+    finish(grid, rows, "time", line.name)
     return figure
 
 

@@ -199,8 +199,12 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
     work.check()
     if not rows:
         raise ReportError(f"{run / 'metrics.csv'}: expected the log of the training but there is none")
-    errors = errors_by_split(found.operator, work)
-    problem = found.recipe.problem
+    problem, errors = found.recipe.problem, errors_by_split(found.operator, work)
+    naive = [mean_errors(work.naive(batch), batch.outputs).numpy() for batch in work.batches("test")]
+    start = work.samples.split("test").start
+    inputs = work.batch(slice(start, start + 1)).inputs
+    with torch.inference_mode():
+        network = timing.median_seconds(lambda: found.operator(*inputs), TIMED)
     return Report(
         run=run.name,
         problem=problem,
@@ -210,22 +214,21 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
         parameters=found.card["checkpoint"]["parameters"],
         tensors=tuple(tensors(work)),
         remarks=tuple(found.card["training"]["remarks"]),
-        epochs=tuple(epoch(row, work.metric.name) for row in rows),
+        # The validation metric has one name in every report.
+        epochs=tuple(
+            {"relative_l2" if key == work.metric.name else key: float(value) for key, value in row.items()}
+            for row in rows
+        ),
         errors=errors,
-        baseline=baseline(work),
+        baseline=float(np.concatenate(naive).mean()),
         drawn=tuple(drawn(found.operator, work, errors["test"])),
         amounts=tuple(amounts),
-        times=Times(seconds(found.operator, work), log.seconds(run / "metrics.csv"), problem.solver_seconds),
+        times=Times(network, log.seconds(run / "metrics.csv"), problem.solver_seconds),
         processor=found.card["training"]["processor"],
         calibration=next(iter(found.card.get("calibration", {}).get("test", ())), None),
         frames=found.card["training"].get("horizon"),
         rollout=tuple(found.card.get("rollout", ())),
     )
-
-
-def epoch(row: Mapping[str, str], metric: str) -> dict[str, float]:
-    """Return a row of the log as numbers, the validation metric under one name."""
-    return {"relative_l2" if key == metric else key: float(value) for key, value in row.items()}
 
 
 def errors_by_split(network: Operator, work: OwnWorkload) -> dict[str, Errors]:
@@ -238,12 +241,6 @@ def errors_by_split(network: Operator, work: OwnWorkload) -> dict[str, Errors]:
         "validation": measured(network, work.batches("validation")),
         "test": measured(network, work.batches("test")),
     }
-
-
-def baseline(work: OwnWorkload) -> float:
-    """Return the mean error on test samples of the prediction that needs no network."""
-    errors = [mean_errors(work.naive(batch), batch.outputs) for batch in work.batches("test")]
-    return float(torch.cat(errors).mean())
 
 
 @torch.inference_mode()
@@ -268,10 +265,10 @@ def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
 def tensors(work: OwnWorkload) -> list[Tensor]:
     """Summarise the data by tensor."""
     samples, problem = work.samples, work.recipe.problem
-    sections: dict[str, tuple[str, Quantity | Parameter]] = {
-        **{name: ("input", section) for name, section in problem.inputs.items()},
-        **{name: ("parameter", section) for name, section in problem.parameters.items()},
-        **{name: ("output", section) for name, section in problem.outputs.items()},
+    roles: dict[str, Mapping[str, Quantity | Parameter]] = {
+        "input": problem.inputs,
+        "parameter": problem.parameters,
+        "output": problem.outputs,
     }
     return [
         Tensor(
@@ -281,17 +278,10 @@ def tensors(work: OwnWorkload) -> list[Tensor]:
             section.units,
             *(samples.statistic(name, key) for key in ("minimum", "maximum", "mean", "deviation")),
         )
-        for name, (role, section) in sections.items()
+        for role, sections in roles.items()
+        for name, section in sections.items()
         if name in samples.file  # the first frames of trajectories are those of the outputs
     ]
-
-
-@torch.inference_mode()
-def seconds(network: Operator, work: OwnWorkload) -> float:
-    """Return the median seconds of processor time that the network takes for one test sample, on one thread."""
-    start = work.samples.split("test").start
-    inputs = work.batch(slice(start, start + 1)).inputs
-    return timing.median_seconds(lambda: network(*inputs), TIMED)
 
 
 def shares(recipe: OwnRecipe) -> tuple[float, ...]:
@@ -310,28 +300,16 @@ def train_on_share(recipe: OwnRecipe, share: float, run: Path, data: Path, worke
     settings = recipe.fit.model_copy(update={"share": share * recipe.fit.share})
     part = recipe.model_copy(update={"fit": settings})
     work = own_workload(part, data)
-    found = finished(folder, part)
-    if found is None:
-        found = trained(work, RunFolder(folder), workers)
-        write_json(folder / RESULT, {"recipe": part.model_dump(mode="json"), "errors": found})
-    return Amount(share, len(work.rows), np.asarray(found))
-
-
-def finished(folder: Path, recipe: OwnRecipe) -> list[float] | None:
-    """Return the errors of a finished training with this recipe, if there was one."""
-    if not (folder / RESULT).is_file():
-        return None
-    document = json.loads((folder / RESULT).read_text())
-    return document["errors"] if document["recipe"] == recipe.model_dump(mode="json") else None
-
-
-def trained(work: OwnWorkload, run: RunFolder, workers: int) -> list[float]:
-    """Train, and return the errors of the validation samples."""
-    run.path.mkdir(parents=True, exist_ok=True)
-    same = run.recipe.is_file() and run.recipe.read_text() == work.recipe.model_dump_json()
-    state = run.open(work.recipe, resume=same)
-    task = work.task()
-    task.workers = workers
-    fit(task, work, run, state)
-    run.close()
-    return [*map(float, measured(task.operator.eval(), work.batches("validation")))]
+    document = json.loads((folder / RESULT).read_text()) if (folder / RESULT).is_file() else {}
+    if document.get("recipe") != part.model_dump(mode="json"):
+        record = RunFolder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        same = record.recipe.is_file() and record.recipe.read_text() == part.model_dump_json()
+        state, task = record.open(part, resume=same), work.task()
+        task.workers = workers
+        fit(task, work, record, state)
+        record.close()
+        errors = [*map(float, measured(task.operator.eval(), work.batches("validation")))]
+        document = {"recipe": part.model_dump(mode="json"), "errors": errors}
+        write_json(folder / RESULT, document)
+    return Amount(share, len(work.rows), np.asarray(document["errors"]))

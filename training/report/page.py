@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from training.evaluation import pictures
 from training.files import write_json, write_text
-from training.report import figures
+from training.fit.own.workload import summary
 from training.report.advice import advise, sentence
 from training.report.collect import Report
 
@@ -50,13 +56,11 @@ def render(report: Report) -> str:
         verdict=verdict(report),
         percent=percent,
         duration=duration,
-        curve=figures.image(figures.learning_curve(report)),
-        distribution=figures.image(figures.distribution(report)),
-        amounts=figures.image(figures.amounts(report)) if report.amounts else None,
-        rollout=figures.image(figures.rollout(report)) if report.rollout else None,
-        samples={
-            name: figures.image(figure) for name, figure in pictures.figures(report.drawn, report.description).items()
-        },
+        curve=image(learning_curve(report)),
+        distribution=image(distribution(report)),
+        amounts=image(amounts(report)) if report.amounts else None,
+        rollout=image(rollout(report)) if report.rollout else None,
+        samples={name: image(figure) for name, figure in pictures.figures(report.drawn, report.description).items()},
     )
 
 
@@ -80,7 +84,8 @@ def numbers(report: Report) -> dict[str, Any]:
 def show(report: Report, console: Console) -> None:
     """Print a report."""
     train, validation, test = report.counts
-    heads = f"{train} training, {validation} validation and {test} test samples on {sides(report)} points"
+    points = " x ".join(map(str, report.sides))
+    heads = f"{train} training, {validation} validation and {test} test samples on {points} points"
     console.print(table(f"{report.problem.name}: {heads}", DATA, data_rows(report)))
     for remark in report.remarks:
         console.print(f"note: {remark}", markup=False)
@@ -93,11 +98,6 @@ def show(report: Report, console: Console) -> None:
         console.print(table("amount of data", ("training samples", "mean error"), rows))
     for line in verdict(report):
         console.print(line, markup=False, highlight=False)
-
-
-def sides(report: Report) -> str:
-    """Write the grid."""
-    return " x ".join(map(str, report.sides))
 
 
 def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
@@ -120,25 +120,15 @@ def sparkline(values: Sequence[float]) -> str:
 
 def verdict(report: Report) -> list[str]:
     """Say what the model is worth, and what to do next."""
-    test = report.figures["test"]
+    test, frames = report.figures["test"], report.frames
+    over = f" over {frames} frames" if frames else ""
+    naive = "Keeping the last given frame" if frames else "Predicting the mean training output"
     accuracy = (
-        f"On {report.counts[2]} test samples, which took part in no decision, the relative L2 error{horizon(report)} "
-        "is "
+        f"On {report.counts[2]} test samples, which took part in no decision, the relative L2 error{over} is "
         f"{percent(test['relative_l2'])} on average (median {percent(test['median'])}, "
-        f"worst {percent(test['worst'])}). "
-        f"{naive(report)} has an error of {percent(report.baseline)}."
+        f"worst {percent(test['worst'])}). {naive} has an error of {percent(report.baseline)}."
     )
-    return [accuracy, trust(report.calibration, rollouts=bool(report.frames)), cost(report), sentence(report.evidence)]
-
-
-def horizon(report: Report) -> str:
-    """Say over how many frames an error of trajectories is measured."""
-    return f" over {report.frames} frames" if report.frames else ""
-
-
-def naive(report: Report) -> str:
-    """Name the prediction that needs no network."""
-    return "Keeping the last given frame" if report.frames else "Predicting the mean training output"
+    return [accuracy, trust(report.calibration, rollouts=bool(frames)), cost(report), sentence(report.evidence)]
 
 
 def trust(calibration: Mapping[str, Any] | None, *, rollouts: bool = False) -> str:
@@ -207,3 +197,92 @@ def duration(seconds: float) -> str:
         if seconds >= size or unit == "ms":
             return f"{seconds / size:.3g} {unit}"
     raise AssertionError
+
+
+COLOURS = {"training": "#009E73", "validation": "#0072B2", "test": "#D55E00"}  # Okabe and Ito's colours
+
+
+def image(figure: Figure) -> str:
+    """Return a figure as the address of an embedded SVG image."""
+    target = BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "report", "savefig.transparent": True}):
+        figure.savefig(target, format="svg", dpi=110, metadata={"Date": None, "Creator": None})
+    return f"data:image/svg+xml;base64,{b64encode(target.getvalue()).decode()}"
+
+
+def learning_curve(report: Report) -> Figure:
+    """Draw loss and validation error against the epoch."""
+    figure, axes = panel()
+    epochs = [int(row["epoch"]) + 1 for row in report.epochs]
+    for key, split, label in (("loss", "training", "training loss"), ("relative_l2", "validation", "validation error")):
+        axes.semilogy(epochs, [row[key] for row in report.epochs], color=COLOURS[split], label=label)
+    axes.set(xlabel="epoch", ylabel="relative L2 error")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return finished(figure, axes)
+
+
+def distribution(report: Report) -> Figure:
+    """Draw the share of samples whose error is below a value, by split."""
+    figure, axes = panel()
+    for split, errors in report.errors.items():
+        order = np.sort(errors)
+        order, share = np.concatenate([order[:1], order]), np.arange(len(order) + 1) / len(order)
+        label = f"{split}, {len(errors)} samples"
+        axes.step(order, share, where="post", color=COLOURS[split], label=label)
+    axes.set(xscale="log", xlabel="relative L2 error", ylabel="share of samples below", ylim=(0, 1.02))
+    return finished(figure, axes)
+
+
+def amounts(report: Report) -> Figure:
+    """Draw the validation error against the number of training samples."""
+    figure, axes = panel()
+    points = [(amount.samples, summary(amount.errors)) for amount in report.amounts]
+    used = round(report.amounts[-1].samples / report.amounts[-1].share)
+    points.append((used, report.figures["validation"]))
+    counts = [samples for samples, _ in points]
+    means = [figures["relative_l2"] for _, figures in points]
+    bars = [figures.get("standard_error", 0.0) for _, figures in points]
+    axes.errorbar(counts, means, yerr=bars, color=COLOURS["validation"], marker="o", capsize=3, label="validation")
+    axes.set(xscale="log", yscale="log", xlabel="training samples", ylabel="mean relative L2 error")
+    finished(figure, axes)
+    axes.xaxis.set_major_locator(FixedLocator(counts))
+    return figure
+
+
+def rollout(report: Report) -> Figure:
+    """Draw the error of rollouts and of keeping the last given frame against time."""
+    figure, axes = panel()
+    times = [row["time"] for row in report.rollout]
+    errors, spread = (
+        np.array([row.get(key, 0.0) for row in report.rollout]) for key in ("relative_l2", "standard_error")
+    )
+    axes.semilogy(times, errors, color=COLOURS["test"], label="model")
+    axes.fill_between(
+        times, np.maximum(errors - spread, errors / 10), errors + spread, color=COLOURS["test"], alpha=0.2
+    )
+    axes.semilogy(
+        times, [row["persistence"] for row in report.rollout], color="black", ls=":", label="last given frame"
+    )
+    axes.axvline(times[(report.frames or 1) - 1], color="grey", lw=0.8)
+    axes.set(xlabel="time", ylabel="relative L2 error")
+    return finished(figure, axes)
+
+
+def panel() -> tuple[Figure, Axes]:
+    """Return a figure with one panel, half as wide as the page."""
+    figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+    return figure, figure.subplots()
+
+
+def finished(figure: Figure, axes: Axes) -> Figure:
+    """Add what all curves share: a grid, a legend and plain numbers on logarithmic axes."""
+    axes.grid(visible=True, alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log":  # also where it spans less than a decade
+            low, high = axis.get_view_interval()
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > 5 else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_locator(NullLocator())
+    return figure

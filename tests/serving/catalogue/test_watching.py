@@ -243,6 +243,18 @@ async def test_a_card_that_cannot_be_read_is_logged_once_and_its_model_is_missin
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"worst": Infinity}', '{"a": ' * 5000 + "1" + "}" * 5000])
+async def test_a_folder_whose_name_is_no_text_costs_itself_only(
+    repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(repository / "good", repository / os.fsdecode(b"caf\xe9"))
+    async with looking(repository) as (catalogue, fake):
+        fake.index = reply(INDEX.replace("]", ', {"name": "caf?"}]'), tensors=False).replace(b"?", b"\xe9")
+        await look_until(catalogue, lambda: served(catalogue) == ["bad", "good"])
+        assert catalogue.readiness().ready
+        await catalogue.look()
+    assert caplog.text.count("expected a name of printable text but found 'caf\\udce9'") == 1
+
+
 async def test_a_certificate_that_cannot_be_read_concerns_its_version(
     repository: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:

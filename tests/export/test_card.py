@@ -1,0 +1,46 @@
+"""A card says what to know before its model is trusted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from export.card import warnings
+from export.signature import Signature
+from training.problems.registry import PROBLEMS
+
+DARCY = PROBLEMS["darcy"].description
+FEW, LARGE = (
+    "There is no error_estimate: it takes at least",
+    "The mean relative L2 error of test samples is 44% on 64 x",
+)
+TRAINED: dict[str, Any] = {"training": {"epochs": 3}, "calibration": {"errors": 9}}
+
+
+def rows(*errors: float) -> list[dict[str, Any]]:
+    return [{"grid": [32 * number, 32 * number], "relative_l2": error} for number, error in enumerate(errors, 1)]
+
+
+@pytest.mark.parametrize(
+    ("quality", "measured", "expected"),
+    [
+        (("error_estimate", "novelty"), TRAINED | {"errors": rows(0.19, 0.2)}, []),
+        (("error_estimate", "novelty"), TRAINED | {"errors": rows(0.3, 0.44, 0.1)}, [LARGE]),
+        (("novelty",), TRAINED | {"errors": rows(0.1)}, [f"{FEW} 9 validation"]),
+        ((), {"training": {"epochs": 3}, "errors": rows(0.1, 0.44)}, [LARGE, f"{FEW} 16 training samples and 9"]),
+        ((), {"training": {"epochs": 0}, "errors": rows(1e-5)}, []),
+        ((), TRAINED | {"rollout": [{"frame": 1, "error_estimate": 0.1}]}, []),
+    ],
+    ids=["well known", "large", "few", "few and large", "a closed form", "by frame"],
+)
+def test_large_and_unknown_errors_are_said_first(quality: Any, measured: Any, expected: list[str]) -> None:
+    found = warnings(measured, Signature.of(DARCY, quality))
+    assert len(found) == len(expected)
+    assert all(text.startswith(start) for text, start in zip(found, expected, strict=True))
+
+
+def test_a_model_of_sequences_has_no_such_errors() -> None:
+    from research.sequences.problems.listops import DESCRIPTION  # noqa: PLC0415 - one test needs it
+
+    assert warnings({"training": {"epochs": 3}}, Signature.of(DESCRIPTION)) == []
