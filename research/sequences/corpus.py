@@ -154,9 +154,7 @@ class Corpus(ABC):
 
     def find(self) -> Path | None:
         """Return the file or folder that holds it, None if there is none."""
-        user = os.environ.get(VARIABLE)
-        folders = [Path(user), self.folder] if user else [self.folder]
-        return next((path for folder in folders for name in self.paths if (path := folder / name).exists()), None)
+        return located(self.paths, self.folder)
 
     def prepare(self) -> Path:
         """Return the file or folder that holds it, made or fetched first where that is possible.
@@ -197,6 +195,13 @@ class Corpus(ABC):
         Raises:
             CorpusError: There are fewer than requested.
         """
+
+
+def located(paths: Iterable[str], folder: Path) -> Path | None:
+    """Return the first of some files or folders, where DATA_PATH points or else in a folder."""
+    user = os.environ.get(VARIABLE)
+    folders = [Path(user), folder] if user else [folder]
+    return next((path for each in folders for name in paths if (path := each / name).exists()), None)
 
 
 def spell(text: bytes, longest: int) -> Tokens:

@@ -16,7 +16,6 @@ called wnut17train.conll). UNER English-EWT: Mayhew et al., NAACL 2024, arXiv 23
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from research.sequences.corpus import Corpus, CorpusError, SequenceProblem, Sequences, Splits, Tokens
+from research.sequences.corpus import Corpus, CorpusError, SequenceProblem, Sequences, Splits, Tokens, located
 from training.problems.published import VARIABLE
 from training.problems.sequence_description import PADDING, LengthLimits, SequenceDescription
 
@@ -124,25 +123,15 @@ def read_sentences(corpus: CorpusName, count: int, longest: int, folder: Path = 
         CorpusError: The file is missing, holds fewer, or has a line of another form.
     """
     source = SOURCES[corpus]
-    path = corpus_file(source, folder)
+    path = located([source.file], folder)
+    if path is None:
+        raise CorpusError(f"expected a file {source.file}, {source.about}, in {folder} or where {VARIABLE} points")
     with path.open(encoding="utf-8") as lines:
         short = (sentence for sentence in parse(lines, source, path) if len(sentence) <= longest)
         found = list(islice(short, count))
     if len(found) < count:
         raise CorpusError(f"expected {count} sentences of up to {longest} words in {path} but got {len(found)}")
     return found
-
-
-def corpus_file(source: Source, folder: Path) -> Path:
-    """Return the file of a corpus.
-
-    Raises:
-        CorpusError: It is missing.
-    """
-    folders = [Path(user), folder] if (user := os.environ.get(VARIABLE)) else [folder]
-    if path := next((each / source.file for each in folders if (each / source.file).is_file()), None):
-        return path
-    raise CorpusError(f"expected a file {source.file}, {source.about}, in {folder} or where {VARIABLE} points")
 
 
 def parse(lines: Iterable[str], source: Source, path: Path) -> Iterator[Sentence]:
