@@ -48,6 +48,7 @@ CAVEAT = (
     f"trained and evaluated with attention dropout {DROPOUT}, which the published code never switches off; "
     "deterministic here: published errors do not hold, re-measure"
 )
+LITE = "found the reference's 2D lite network, which belongs to none of the examples"
 FREQUENCIES = "freq_regressor."  # a second head beside the field's, for numbers that no example has
 FIELDS = 1024  # of the published training set
 VALIDATION = 100  # samples; the reference chooses the epoch by its test samples
@@ -175,11 +176,10 @@ def _contents(request: Request) -> tuple[State, dict[str, Any], Statistics | Non
 
 def _line(given: dict[str, Any], state: State) -> tuple[LineTransformer, dict[str, Any]]:
     """Build a network of one axis, which works in physical units."""
-    if any(key.endswith("fourier_weight.0") for key in state):
-        raise ReferenceImportError(
-            "found a network of two axes: the reference's 2D lite network belongs to none of the examples, and others "
-            "to darcy or darcy_inverse"
-        )
+    if "feat_extract.id.weight" in state and any(key.endswith("fourier_weight.0") for key in state):
+        raise ReferenceImportError(LITE)
+    if any(key.startswith("downscaler.") for key in state):
+        raise ReferenceImportError("found entries 'downscaler.…' of a network of two axes: it is no burgers")
     config = line_config(Arguments.of(given, "the config", axes=1))
     return LineTransformer(config), {} if config.graph is None else {"edges": "powers of the normalised Laplacian"}
 
@@ -188,6 +188,9 @@ def _plane(
     request: Request, given: dict[str, Any], state: State, output: Statistics | None
 ) -> tuple[PlaneTransformer, dict[str, Any]]:
     """Build a network of two axes with its statistics, in double precision until it is saved."""
+    if "feat_extract.id.weight" in state:
+        lite = any(key.endswith("fourier_weight.0") for key in state)
+        raise ReferenceImportError(LITE if lite else f"found a network of one axis: it is no {request.example}")
     found = (None, None) if request.normaliser is None else read_statistics(request.normaliser)
     known = {"input": found[0], "output": found[1] or output}
     sides = {name: len(one.mean) if one else None for name, one in known.items()}

@@ -129,7 +129,9 @@ def test_another_example_is_refused(golden: Golden, tmp_path: Path) -> None:
     case = golden("fourier_transformer_2d_lite")
     torch.save(case.state, request.file)
     refused(replace(request, example="burgers", normaliser=None), "2D lite network")
-    refused(request, "unknown: .*'feat_extract.id.bias'")
+    refused(request, "2D lite network")
+    _, line = case_file(golden, tmp_path, "simple_transformer_fourier")
+    refused(replace(line, example="darcy"), "a network of one axis: it is no darcy")
 
 
 def test_a_plane_is_never_imported_without_its_statistics(golden: Golden, tmp_path: Path) -> None:
