@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from training.data.pair import only_pair
 from training.data.store import Array
 from training.evaluation.cases import Case, Sides, cases
 from training.evaluation.norms import Fields, distribution, relative_energy, relative_h1, rounded
-from training.evaluation.timing import milliseconds, processor, seconds
+from training.evaluation.timing import milliseconds, processor, timed
 from training.operators import Operator
 from training.problems.problem import Conditions, Problem
 from training.recipes.recipe import DataConfig
@@ -94,7 +95,9 @@ def classical(case: Case, most: int = IMPATIENT_FIELDS) -> dict[str, Any]:
     baseline = case.problem.require_baseline()
     outputs, times = [], []
     for index, field in enumerate(case.inputs[: min(most, SLOW_FIELDS) if baseline.slow else most]):
-        times.append(seconds(lambda index=index, field=field: outputs.append(solve(case, index, field))))
+        output, seconds = timed(partial(solve, case, index, field))
+        outputs.append(output)
+        times.append(seconds)
     method = {"milliseconds": round(1000 * statistics.median(times), 1), "method": baseline.method}
     return case.key | summary(case, np.stack(outputs)) | method
 

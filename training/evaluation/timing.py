@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ import torch
 from training.data.store import Array
 from training.operators import Operator
 
+Found = TypeVar("Found")
 BATCHES = {1: 7, 8: 3}  # sizes, and how often each is timed; the median counts
 
 
@@ -38,14 +40,14 @@ def median_seconds(call: Callable[[], object], times: int) -> float:
     """Time some calls on one thread, after one that is not counted, and return their median."""
     with one_thread():
         call()
-        return statistics.median(seconds(call) for _ in range(times))
+        return statistics.median(timed(call)[1] for _ in range(times))
 
 
-def seconds(call: Callable[[], object]) -> float:
-    """Time one call."""
+def timed(call: Callable[[], Found]) -> tuple[Found, float]:
+    """Call once, and return what the call returns and the seconds that it took."""
     started = time.process_time()
-    call()
-    return time.process_time() - started
+    found = call()
+    return found, time.process_time() - started
 
 
 @contextmanager
