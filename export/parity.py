@@ -5,7 +5,7 @@ For models of sequences also how far padding behind the words changes an output,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -72,6 +72,25 @@ class Padded:
 
 class ParityError(ValueError):
     """A graph does not compute what its network computes: the message names the worst shape."""
+
+
+def evidence(run: Graph, network: nn.Module, signature: Signature, like: Statistics) -> dict[str, Any]:
+    """Compare a graph with its network, and return what the certificate says of it.
+
+    Raises:
+        ParityError: It differs by more than the tolerance, or padding changes its outputs.
+    """
+    comparisons = compare(run, network, signature, like)
+    gate(comparisons)
+    behind = padding(run, signature) if signature.vocabulary else None
+    gate_padding(behind or [])
+    largest = {kind: max(getattr(one, kind).relative_l2 for one in comparisons) for kind in ("float32", "float64")}
+    return {
+        "tolerance": TOLERANCE,
+        "comparisons": [{**asdict(one), "shape": list(one.shape)} for one in comparisons],
+        "worst": largest,
+        **({} if behind is None else {"padding": [{**asdict(one), "shape": list(one.shape)} for one in behind]}),
+    }
 
 
 def compare(run: Graph, operator: nn.Module, signature: Signature, like: Statistics | None = None) -> list[Comparison]:

@@ -196,15 +196,12 @@ def differences(folder: Path) -> list[Path]:
     trained, name, refused = checkpoint.load(folder), folder.resolve().name, refusals(folder)
     signature = Signature.of_checkpoint(trained)
     found = {path.parent.name: path.read_bytes() for path in (folder / FOLDER).glob(f"*/{GRAPH}")}
-    with TemporaryDirectory() as aside:
-        path = Path(aside) / name / "1" / GRAPH
-        path.parent.mkdir(parents=True)
-        to_onnx.write(Deployable(trained.deployed, signature.argument_names), signature, path)
-        fresh = {name: path.read_bytes()}
-        for companion in companions(trained, signature):
-            own = f"{name}_{companion}"
-            if own in found or companion not in refused:
-                fresh[own] = companion_graph(trained, signature, companion, onnx.load(path))
+    graph = to_onnx.graph_of(Deployable(trained.deployed, signature.argument_names), signature)
+    fresh = {name: graph}
+    for companion in companions(trained, signature):
+        own = f"{name}_{companion}"
+        if own in found or companion not in refused:
+            fresh[own] = companion_graph(trained, signature, companion, onnx.load_model_from_string(graph))
     same = {each for each in fresh.keys() & found.keys() if to_onnx.equal(fresh[each], found[each])}
     return [folder / FOLDER / each / GRAPH for each in sorted({*fresh, *found} - same)]
 

@@ -15,29 +15,25 @@ makes and certifies all of them.
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
 from importlib.metadata import version as installed
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
-import torch
 
 from export import parity, probes
 from export.card import ROLLOUT, card
 from export.derivatives import agreement
-from export.derivatives.agreement import Derivative
 from export.derivatives.differentiate import differentiate
 from export.derivatives.rollouts import differentiate_rollout
 from export.graphs import to_onnx, to_torchscript
-from export.graphs.deployable import Deployable, shape_checks_off
+from export.graphs.deployable import Deployable
 from export.layout import CARD, CERTIFICATE, document, sha256
 from export.signature import KINDS, Kind
 from training import examples
 from training.files import write_json
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import ModuleType
 
     from torch import nn
@@ -114,10 +110,10 @@ def build(
     run, operators = writer.read(artefact)
     like = probes.statistics(checkpoint.examples, signature)
     if companion in KINDS:
-        evidence = derivative_evidence(run, companion, checkpoint.operator, signature, like)
+        evidence = agreement.evidence(run, companion, checkpoint.operator, signature, like)
     else:
         network = checkpoint.deployed if companion is None else refined(checkpoint)
-        evidence = network_evidence(run, network, signature, like)
+        evidence = parity.evidence(run, network, signature, like)
     certificate = {
         **{key: described[key] for key in ("model", "version", "format")},
         "artefact": {"file": artefact.name, "sha256": sha256(artefact), "bytes": artefact.stat().st_size},
@@ -156,18 +152,11 @@ def companion_graph(
         GraphError: An operator of the graph has no known derivative.
     """
     if companion == REFINED:
-        with TemporaryDirectory() as aside:
-            path = Path(aside) / to_onnx.FILE
-            to_onnx.write(Deployable(refined(checkpoint), signature.argument_names), signature, path)
-            return path.read_bytes()
+        return to_onnx.graph_of(Deployable(refined(checkpoint), signature.argument_names), signature)
     described = signature_of(companion, signature)
-    if signature.frames is not None:
-        made = differentiate_rollout(model, companion, signature)
-    else:
-        made = differentiate(model, companion, described)
-    onnx.checker.check_model(made, full_check=True)
-    to_onnx.check(made, described)
-    return made.SerializeToString(deterministic=True)
+    rollout = signature.frames is not None
+    made = differentiate_rollout(model, companion, signature) if rollout else differentiate(model, companion, described)
+    return to_onnx.checked(made, described)
 
 
 def companion_card(card: dict[str, Any], companion: Companion, signature: Signature) -> dict[str, Any]:
@@ -194,56 +183,3 @@ def refined(checkpoint: Checkpoint) -> nn.Module:
     if network is None:
         raise ValueError(f"expected an operator with more iterations but {checkpoint.problem.name!r} has none")
     return network
-
-
-def network_evidence(
-    run: parity.Graph, network: nn.Module, signature: Signature, like: probes.Statistics
-) -> dict[str, Any]:
-    """Compare a graph with its network, and return what the certificate says of it.
-
-    Raises:
-        ParityError: It differs by more than the tolerance, or padding changes its outputs.
-    """
-    comparisons = parity.compare(run, network, signature, like)
-    parity.gate(comparisons)
-    padding = parity.padding(run, signature) if signature.vocabulary else None
-    parity.gate_padding(padding or [])
-    largest = {kind: max(getattr(one, kind).relative_l2 for one in comparisons) for kind in ("float32", "float64")}
-    return {
-        "tolerance": parity.TOLERANCE,
-        "comparisons": [{**asdict(one), "shape": list(one.shape)} for one in comparisons],
-        "worst": largest,
-        **({} if padding is None else {"padding": [{**asdict(one), "shape": list(one.shape)} for one in padding]}),
-    }
-
-
-def derivative_evidence(
-    run: parity.Graph, kind: Kind, network: nn.Module, signature: Signature, like: probes.Statistics
-) -> dict[str, Any]:
-    """Compare a derivative's graph with automatic differentiation, and return what the certificate says of it.
-
-    Raises:
-        ParityError: It differs by more than the tolerance.
-    """
-    single, double = (
-        Derivative(kind, signature, without_quality(network, signature, dtype), dtype)
-        for dtype in (torch.float32, torch.float64)
-    )
-    with shape_checks_off():
-        compared = agreement.compare(run, single, double, like)
-        difference = agreement.central_difference(double, like)
-    agreement.gate(compared, difference)
-    rows = [{key: value for key, value in asdict(one).items() if value is not None} for one in compared]
-    return {
-        "tolerance": agreement.TOLERANCE,
-        "comparisons": [row | {"shape": list(row["shape"])} for row in rows],
-        "central_difference": difference,
-    }
-
-
-def without_quality(network: nn.Module, signature: Signature, dtype: torch.dtype) -> nn.Module:
-    """Return a network as it is exported, without its quality outputs."""
-    deployed: Any = Deployable(network, signature.argument_names, dtype)
-    deployed.forward = deployed.operator.forward
-    found: nn.Module = deployed
-    return found

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from export.graphs.deployable import Deployable, shape_checks_off
 from export.layout import FRAME
 from export.parity import Graph, ParityError
 from export.probes import Statistics, draw, shapes
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
+    from torch import nn
 
     from export.signature import Kind, Signature
 
@@ -115,6 +117,36 @@ class Derivative:
     def tensors(self, arrays: Arrays, role: str, names: Sequence[str]) -> list[Tensor]:
         """Return arrays as tensors."""
         return [torch.from_numpy(arrays[role + name]).to(self.dtype) for name in names]
+
+
+def evidence(run: Graph, kind: Kind, network: nn.Module, signature: Signature, like: Statistics) -> dict[str, Any]:
+    """Compare a derivative's graph with automatic differentiation, and return what the certificate says of it.
+
+    Raises:
+        ParityError: It differs by more than the tolerance.
+    """
+    single, double = (
+        Derivative(kind, signature, without_quality(network, signature, dtype), dtype)
+        for dtype in (torch.float32, torch.float64)
+    )
+    with shape_checks_off():
+        compared = compare(run, single, double, like)
+        difference = central_difference(double, like)
+    gate(compared, difference)
+    rows = [{key: value for key, value in asdict(one).items() if value is not None} for one in compared]
+    return {
+        "tolerance": TOLERANCE,
+        "comparisons": [row | {"shape": list(row["shape"])} for row in rows],
+        "central_difference": difference,
+    }
+
+
+def without_quality(network: nn.Module, signature: Signature, dtype: torch.dtype) -> nn.Module:
+    """Return a network as it is exported, without its quality outputs."""
+    deployed: Any = Deployable(network, signature.argument_names, dtype)
+    deployed.forward = deployed.operator.forward
+    found: nn.Module = deployed
+    return found
 
 
 def compare(run: Graph, single: Derivative, double: Derivative, like: Statistics | None = None) -> list[Agreement]:

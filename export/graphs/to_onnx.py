@@ -58,11 +58,25 @@ def write(module: Deployable, signature: Signature, path: Path) -> None:
     Raises:
         GraphError: The graph needs a forbidden operator, or an axis that should be free is fixed or vice versa.
     """
+    path.write_bytes(graph_of(module, signature))
+
+
+def graph_of(module: Deployable, signature: Signature) -> bytes:
+    """Return the bytes that `write` writes."""
     model = convert(module, signature)
     strip(model)
+    return checked(model, signature)
+
+
+def checked(model: onnx.ModelProto, signature: Signature) -> bytes:
+    """Return the bytes of a graph, the same ones every time, if it runs everywhere and for every shape.
+
+    Raises:
+        GraphError: see `write`.
+    """
     onnx.checker.check_model(model, full_check=True)
     check(model, signature)
-    path.write_bytes(model.SerializeToString(deterministic=True))
+    return model.SerializeToString(deterministic=True)
 
 
 def convert(module: Deployable, signature: Signature) -> onnx.ModelProto:

@@ -15,7 +15,7 @@ from torch import nn
 
 from export import triton_config
 from export.derivatives import agreement
-from export.derivatives.agreement import Derivative
+from export.derivatives.agreement import Derivative, without_quality
 from export.derivatives.differentiate import differentiate
 from export.derivatives.rules import RULES
 from export.graphs import to_onnx
@@ -23,7 +23,6 @@ from export.graphs.deployable import Deployable
 from export.graphs.to_onnx import GraphError
 from export.parity import ParityError
 from export.signature import KINDS, GridSpec, Signature, TensorSpec
-from export.versions import without_quality
 from tests.export.test_several_tensors import Heat, signature
 
 if TYPE_CHECKING:
