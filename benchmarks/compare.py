@@ -16,17 +16,16 @@ import torch
 
 from benchmarks.profile import peak_bytes
 from training import checkpoint
-from training.fit import run
-from training.fit.record import log
-from training.fit.record.folder import RunFolder
-from training.recipes import recipe as config
+from training import recipe as config
+from training.fit import record, run
+from training.fit.record import RunFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from benchmarks.harness import Kept, Row
-    from training.recipes.recipe import FileRecipe
+    from training.recipe import AddedRecipe, Recipe
 
 REPEATS = 5  # timed steps, of which the median is kept
 
@@ -40,7 +39,7 @@ class Plan:
     attention: tuple[str, ...]
     seeds: int = 1
 
-    def recipes(self) -> dict[tuple[str, int], FileRecipe]:
+    def recipes(self) -> dict[tuple[str, int], Recipe | AddedRecipe]:
         """Return the recipe of every row, by type and seed."""
         first = config.read(self.recipe, [*self.overrides])
         samples = first.seed if first.data.seed is None else first.data.seed
@@ -62,7 +61,7 @@ def compare(plan: Plan, kept: Kept, folder: Path, data: Path) -> Iterator[Row]:
             yield kept.add(measure(kind, recipe, folder / f"{recipe.name}-{kind}-{seed}", data))
 
 
-def measure(kind: str, recipe: FileRecipe, folder: Path, data: Path) -> Row:
+def measure(kind: str, recipe: Recipe | AddedRecipe, folder: Path, data: Path) -> Row:
     """Train one recipe with a type of attention, and return its row."""
     finished = (folder / checkpoint.CARD).exists() and checkpoint.read_config(folder).recipe == recipe
     found = checkpoint.load(folder if finished else run.train(recipe, folder, data, resume=True))
@@ -70,7 +69,7 @@ def measure(kind: str, recipe: FileRecipe, folder: Path, data: Path) -> Row:
     task = run.workload(recipe, data, progress=False).task()
     batch = next(iter(task.train_dataloader()))
     milliseconds, megabytes = cost(lambda: task.objective(batch))
-    logged = log.read(RunFolder(folder).metrics)
+    logged = record.read_log(RunFolder(folder).metrics)
     return {
         "attention": kind,
         "seed": recipe.seed,
@@ -82,7 +81,7 @@ def measure(kind: str, recipe: FileRecipe, folder: Path, data: Path) -> Row:
         "peak_megabytes": megabytes,
         "threads": torch.get_num_threads(),
         # The metric on the validation samples after every epoch.
-        "curve": [float(value) for row in logged for name, value in row.items() if name not in log.COMMON],
+        "curve": [float(value) for row in logged for name, value in row.items() if name not in record.COMMON],
     }
 
 

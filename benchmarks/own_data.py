@@ -12,16 +12,15 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 
 from benchmarks.harness import OWN, interpreter, result_of, run
-from training.data import own_samples
-from training.data.own_samples import OwnSamples
-from training.fit.own.preset import PRESETS, fitting
-from training.fit.own.preset import network as preset_network
-from training.operators.field import FieldOperator
+from training.data.samples import SampleFile, prepare
+from training.fit.presets import PRESETS, fitting
+from training.fit.presets import network as preset_network
+from training.operators.field import FieldConfig, FieldOperator
 from training.problems.problem_file import read_problem_file
 
 if TYPE_CHECKING:
@@ -53,10 +52,10 @@ def prepared(name: str, folder: Path) -> dict[str, Any]:
             run([python, "-W", "ignore", "-m", "benchmarks.solvers", name, str(SAMPLES), aside])
             for made in Path(aside).iterdir():
                 made.replace(folder / made.name)
-    return described(file, OwnSamples(own_samples.prepare(problem, folder, folder), problem))
+    return described(file, SampleFile(prepare(problem, folder, folder), problem))
 
 
-def described(file: Path, samples: OwnSamples) -> dict[str, Any]:
+def described(file: Path, samples: SampleFile) -> dict[str, Any]:
     """Describe prepared samples of a problem file for another process."""
     problem = read_problem_file(file)
     [output] = problem.outputs
@@ -72,7 +71,7 @@ def described(file: Path, samples: OwnSamples) -> dict[str, Any]:
 
 def petrov(prepared: dict[str, Any], samples: Samples, *, attention: bool = True) -> FieldOperator:
     """Return the general operator with the sizes that its preset takes from the data."""
-    operator = FieldOperator(preset_network(opened(prepared), PRESETS["quick"]))
+    operator = FieldOperator(cast("FieldConfig", preset_network(opened(prepared), PRESETS["quick"])))
     operator.fit_normalisers(*(each[:STATISTICS_SAMPLES] for each in (*samples.inputs, samples.output)))
     for layer in () if attention else operator.encoder:
         layer.attention = NoAttention()
@@ -86,9 +85,9 @@ class NoAttention(nn.Module):
         return tokens.new_zeros(())
 
 
-def opened(prepared: dict[str, Any]) -> OwnSamples:
+def opened(prepared: dict[str, Any]) -> SampleFile:
     """Return prepared samples as the preset reads them."""
-    return OwnSamples(Path(prepared["file"]), read_problem_file(Path(prepared["problem"])))
+    return SampleFile(Path(prepared["file"]), read_problem_file(Path(prepared["problem"])))
 
 
 def candidates(title: str, prepared: dict[str, Any]) -> list[dict[str, Any]]:

@@ -30,12 +30,12 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as trace
 
 from benchmarks.harness import Row
+from training import recipe as recipes
 from training.nn.attention import ATTENTION, FourierAttention, HeadAttention, SoftmaxAttention, build_attention
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.shapes import Mask, Mixed, Tokens
 from training.operators import build
 from training.problems.registry import PROBLEMS
-from training.recipes import recipe as recipes
 from training.registry import lookup
 from training.user_error import UserError
 

@@ -23,8 +23,7 @@ import torch
 from benchmarks.harness import Worker, interleave, interpreter, result_of, run, timed
 from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from training import checkpoint
-from training.data.own_samples import prepare
-from training.data.trajectory_samples import TrajectorySamples
+from training.data.samples import SampleFile, generate
 from training.evaluation import norms
 from training.operators.navier_stokes import NavierStokesOperator
 from training.operators.trajectory import TrajectoryOperator
@@ -118,8 +117,7 @@ def measure(name: str, checkpoints: Path, data: Path, kept: list[Row], seconds: 
 def trajectories(name: str, data: Path, split: str) -> tuple[Array, Array]:
     """Return trajectories `[trajectory, frame, *grid]` of a built-in problem, and their parameter `[trajectory]`."""
     generated = registry.TRAJECTORIES[name]
-    generated.write(data)
-    samples = TrajectorySamples(prepare(generated.file, data, data), generated.file)
+    samples = SampleFile(generate(generated, data), generated.file)
     start = samples.split(split).start
     [output], [parameter] = generated.file.outputs, generated.file.parameters
     found = (samples.file[each][start : start + TRAJECTORIES] for each in (output, parameter))

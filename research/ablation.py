@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from physics.numerics.norms import relative_l2
 from training import checkpoint
+from training import recipe as config
 from training.data import prepare, read
 from training.evaluation import predict
 from training.evaluation.norms import relative_h1
@@ -24,7 +25,6 @@ from training.files import write_json
 from training.fit import run
 from training.fit.fields import request
 from training.problems.registry import PROBLEMS
-from training.recipes import recipe as config
 
 NOTHING = "nothing"
 """The change of the row that all others are compared with."""
@@ -95,13 +95,13 @@ def ablate(plan: Plan, folder: Path, data: Path) -> Iterator[Row]:
         yield measure(change, trained(recipe, folder / slug(change), data), data)
 
 
-def trained(recipe: config.Recipe, folder: Path, data: Path) -> checkpoint.OperatorCheckpoint:
+def trained(recipe: config.Recipe, folder: Path, data: Path) -> checkpoint.Checkpoint:
     """Return the checkpoint in `folder`, trained now unless it is of this very recipe."""
     finished = (folder / checkpoint.CARD).exists() and checkpoint.read_config(folder).recipe == recipe
     return checkpoint.load_operator(folder if finished else run.train(recipe, folder, data, resume=True))
 
 
-def measure(change: str, found: checkpoint.OperatorCheckpoint, data: Path) -> Row:
+def measure(change: str, found: checkpoint.Checkpoint, data: Path) -> Row:
     """Measure a trained checkpoint."""
     recipe, counts = found.recipe, found.recipe.data
     path, points = prepare(request(recipe), data), counts.grids[0]

@@ -23,6 +23,7 @@ from physics import burgers, cole_hopf
 from physics.numerics.norms import relative_l2
 from research import closed_form_picture
 from training import checkpoint, evaluation, examples
+from training import recipe as recipes
 from training.evaluation.cases import ranges
 from training.evaluation.norms import distribution, relative_h1, rounded
 from training.evaluation.timing import milliseconds, processor
@@ -30,8 +31,7 @@ from training.fit.fields import FieldWorkload
 from training.operators import Operator, build
 from training.operators.cole_hopf import ColeHopfConfig
 from training.problems.burgers import FLOW, PARAMETERS, PROBLEM
-from training.recipes import recipe as recipes
-from training.recipes.closed_form import ClosedFormRecipe, MeasuredSamples
+from training.recipe import ClosedFormRecipe, MeasuredSamples
 
 RECIPE = ClosedFormRecipe(
     model="burgers_exact",

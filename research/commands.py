@@ -17,8 +17,8 @@ from research.closed_form import closed_form
 from research.importing import reference
 from research.importing.reference import Example
 from research.memorisation.command import memorise
+from training import recipe as config
 from training.commands import DataFolder, Overrides, corrected
-from training.recipes import recipe as config
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command()(memorise)

@@ -12,20 +12,14 @@
 from __future__ import annotations
 
 import json
+import platform
+import subprocess
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    SerializeAsAny,
-    Tag,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -41,50 +35,45 @@ from training.problems.problem import Problem
 from training.problems.registry import with_code
 from training.problems.schema import Description
 from training.problems.sequence_description import SequenceDescription
-from training.recipes.closed_form import ClosedFormRecipe
-from training.recipes.kinds import AddedRecipe, BaseRecipe, kind_of
-from training.recipes.own import OwnRecipe
-from training.recipes.recipe import Recipe, faults
-from training.recipes.trajectory import TrajectoryRecipe
-from training.software import Software, current
-from training.user_error import UserError
+from training.recipe import AddedRecipe, AnyRecipe, BaseRecipe, added_kind
+from training.user_error import PartError, UserError, faults
 
 WEIGHTS, CONFIG, CARD = contents.WEIGHTS, contents.CONFIG, "card.json"
 EXAMPLES = "examples.safetensors"
+PACKAGES = ("torch", "lightning", "numpy", "scipy", "h5py", "safetensors", "pydantic")
 
 
 class CheckpointError(UserError):
     """A folder is no checkpoint: the message names the file, what was expected and what was found."""
 
 
-def kind_of_recipe(document: Any) -> str:
-    """Return which recipe a document is, so that a mistake in it is one of that kind alone."""
-    if not isinstance(document, dict):
-        return "AddedRecipe" if isinstance(document, AddedRecipe) else type(document).__name__
-    if "kind" in document:
-        return "AddedRecipe"
-    if isinstance(document.get("problem"), dict):
-        fit = document.get("fit")
-        return "TrajectoryRecipe" if isinstance(fit, dict) and "unroll" in fit else "OwnRecipe"
-    return "Recipe" if "fit" in document else "ClosedFormRecipe"
-
-
-def added_recipe(document: Any) -> Any:
-    """Return the recipe of the kind that a document names."""
+def problem_from_document(document: Any) -> Any:
+    """Return the description that a document is: of a problem of sequences if it has a vocabulary, else of fields."""
     if not isinstance(document, dict):
         return document
-    kind = kind_of(str(document["kind"]))
+    kind = SequenceDescription if "vocabulary" in document else Description
     try:
-        return kind.recipe.model_validate(document)
+        return kind.model_validate(document)
     except ValidationError as error:
-        raise ValueError(faults(error)) from error
+        raise PartError(error) from error
 
 
-def kind_of_problem(document: Any) -> str:
-    """Return which description a document is."""
-    if not isinstance(document, dict):
-        return type(document).__name__
-    return "SequenceDescription" if "vocabulary" in document else "Description"
+class Software(BaseModel):
+    """What a result can be traced back to.
+
+    Attributes:
+        revision: The commit of this repository; None where there is no git repository or no git.
+        modified: Whether tracked files differed from that commit; None where the revision is unknown.
+        python: The version of Python.
+        packages: Package versions by name.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    revision: str | None
+    modified: bool | None
+    python: str
+    packages: dict[str, str]
 
 
 class Config(BaseModel):
@@ -92,18 +81,8 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    recipe: Annotated[
-        Annotated[Recipe, Tag("Recipe")]
-        | Annotated[OwnRecipe, Tag("OwnRecipe")]
-        | Annotated[TrajectoryRecipe, Tag("TrajectoryRecipe")]
-        | Annotated[ClosedFormRecipe, Tag("ClosedFormRecipe")]
-        | Annotated[SerializeAsAny[AddedRecipe], BeforeValidator(added_recipe), Tag("AddedRecipe")],
-        Discriminator(kind_of_recipe),
-    ]
-    problem: Annotated[
-        Annotated[Description, Tag("Description")] | Annotated[SequenceDescription, Tag("SequenceDescription")],
-        Discriminator(kind_of_problem),
-    ]
+    recipe: AnyRecipe
+    problem: Annotated[Description | SequenceDescription, BeforeValidator(problem_from_document)]
     software: Software | None = None
 
     @model_validator(mode="before")
@@ -123,17 +102,17 @@ class Checkpoint:
     Attributes:
         operator: Maps float32 fields `[batch, *grid]` in physical units to others, or tokens `[batch, length]` to
             logits where `problem` is one of sequences.
-        recipe: How it was trained.
-        problem: What it was trained for.
+        recipe: How it was trained; of the class of its `kind`.
+        problem: What it was trained for: a `Problem`, or a `SequenceDescription`.
         card: What was measured.
         digest: The SHA-256 of weights, config and calibration.
         examples: The file of test samples with their truth, if there is one.
         calibration: What is known about the network's errors, if it was calibrated.
     """
 
-    operator: nn.Module
-    recipe: BaseRecipe
-    problem: Problem | SequenceDescription
+    operator: Any
+    recipe: Any
+    problem: Any
     card: dict[str, Any]
     digest: str
     examples: Path | None = None
@@ -142,7 +121,8 @@ class Checkpoint:
     @property
     def formats(self) -> tuple[str, ...]:
         """The formats that the network is exported in."""
-        return self.recipe.formats
+        formats: tuple[str, ...] = self.recipe.formats
+        return formats
 
     @property
     def deployed(self) -> nn.Module:
@@ -156,8 +136,6 @@ class Checkpoint:
         return None if operator is None else self._deployed(operator)
 
     def _deployed(self, operator: Operator) -> Operator:
-        if not isinstance(self.problem, Problem):
-            return operator
         operator = certified(operator, self.problem.certificate)
         return operator if self.calibration is None else CalibratedOperator(operator, self.calibration).eval()
 
@@ -165,41 +143,6 @@ class Checkpoint:
     def description(self) -> Description | SequenceDescription:
         """The data part of the problem."""
         return describe(self.problem)
-
-
-@dataclass(frozen=True)
-class OperatorCheckpoint(Checkpoint):
-    """A checkpoint of an operator between fields."""
-
-    operator: Operator
-    recipe: Recipe
-    problem: Problem
-
-
-@dataclass(frozen=True)
-class OwnCheckpoint(Checkpoint):
-    """A checkpoint of a general operator that was trained on a user's data."""
-
-    operator: Operator
-    recipe: OwnRecipe
-    problem: Problem
-
-
-@dataclass(frozen=True)
-class ClosedFormCheckpoint(Checkpoint):
-    """A checkpoint of an operator that nothing was trained for."""
-
-    operator: Operator
-    recipe: ClosedFormRecipe
-    problem: Problem
-
-
-@dataclass(frozen=True)
-class SequenceCheckpoint(Checkpoint):
-    """A checkpoint of a network that labels sequences."""
-
-    recipe: AddedRecipe
-    problem: SequenceDescription
 
 
 def save(
@@ -248,9 +191,7 @@ def describe_for(operator: nn.Module, problem: Problem | SequenceDescription) ->
     return describe(problem)
 
 
-def load(
-    folder: Path, *, calibrated: bool = True
-) -> OperatorCheckpoint | OwnCheckpoint | ClosedFormCheckpoint | SequenceCheckpoint:
+def load(folder: Path, *, calibrated: bool = True) -> Checkpoint:
     """Rebuild the network of a checkpoint folder.
 
     Args:
@@ -262,45 +203,35 @@ def load(
         CalibrationError: The calibration is damaged, or of another version.
     """
     config = read_config(folder)
-    recipe, problem = config.recipe, config.problem
-    stored = stored_examples(folder)
-    if isinstance(recipe, AddedRecipe) and isinstance(problem, SequenceDescription):
-        network = kind_of(recipe.kind).build(recipe.operator, problem)
-        restore(network, folder / WEIGHTS)
-        return SequenceCheckpoint(network.eval(), recipe, problem, read_json(folder / CARD), digest(folder), stored)
-    if isinstance(recipe, (Recipe, OwnRecipe, ClosedFormRecipe)) and isinstance(problem, Description):
-        operator = build(recipe.operator)
-        restore(operator, folder / WEIGHTS)
-        card, found = read_json(folder / CARD), calibration.load(folder) if calibrated else None
-        return of_fields(recipe, operator.eval(), with_code(problem), card, digest(folder), stored, found)
-    raise CheckpointError(f"{folder / CONFIG}: expected a recipe for {problem.name} but found one for {recipe.problem}")
+    recipe, problem, found = config.recipe, config.problem, None
+    if isinstance(recipe, AddedRecipe) != isinstance(problem, SequenceDescription):
+        raise CheckpointError(
+            f"{folder / CONFIG}: expected a recipe for {problem.name} but found one for {recipe.problem}"
+        )
+    if isinstance(problem, SequenceDescription):
+        network = added_kind(recipe.kind).build(recipe.operator, problem)
+    else:
+        network, found = build(recipe.operator), calibration.load(folder) if calibrated else None
+    restore(network, folder / WEIGHTS)
+    return Checkpoint(
+        operator=network.eval(),
+        recipe=recipe,
+        problem=with_code(problem) if isinstance(problem, Description) else problem,
+        card=read_json(folder / CARD),
+        digest=digest(folder),
+        examples=stored_examples(folder),
+        calibration=found,
+    )
 
 
-def of_fields(
-    recipe: Recipe | OwnRecipe | ClosedFormRecipe,
-    operator: Operator,
-    problem: Problem,
-    card: dict[str, Any],
-    digest: str,
-    examples: Path | None,
-    calibration: Calibration | None,
-) -> OperatorCheckpoint | OwnCheckpoint | ClosedFormCheckpoint:
-    """Return the checkpoint of an operator, of the class that its recipe decides; see `Checkpoint`."""
-    if isinstance(recipe, OwnRecipe):
-        return OwnCheckpoint(operator, recipe, problem, card, digest, examples, calibration)
-    if isinstance(recipe, ClosedFormRecipe):
-        return ClosedFormCheckpoint(operator, recipe, problem, card, digest, examples, calibration)
-    return OperatorCheckpoint(operator, recipe, problem, card, digest, examples, calibration)
-
-
-def load_operator(folder: Path) -> OperatorCheckpoint:
+def load_operator(folder: Path) -> Checkpoint:
     """Rebuild an operator between fields.
 
     Raises:
         CheckpointError: As `load`, or the checkpoint is one of sequences.
     """
     found = load(folder)
-    if not isinstance(found, OperatorCheckpoint):
+    if not isinstance(found.operator, Operator):
         raise CheckpointError(f"{folder}: expected a checkpoint of fields but found one of {found.problem.name}")
     return found
 
@@ -385,3 +316,30 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise CheckpointError(f"{path}: expected a JSON object but found {type(document).__name__}")
     return document
+
+
+def current() -> Software:
+    """Return the software that runs now."""
+    revision = git("rev-parse", "HEAD")
+    changes = None if revision is None else git("status", "--porcelain", "--untracked-files=no")
+    return Software(
+        revision=revision,
+        modified=None if changes is None else bool(changes),
+        python=platform.python_version(),
+        packages={name: version(name) for name in PACKAGES},
+    )
+
+
+def git(*arguments: str) -> str | None:
+    """Return what git prints about this repository, or None where it fails."""
+    try:
+        done = subprocess.run(  # noqa: S603 -- fixed arguments
+            ["git", "-C", str(Path(__file__).parents[1]), *arguments],  # noqa: S607 -- git is where the user has it
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -45,6 +45,9 @@ def fit(
     init: Annotated[Path | None, typer.Option(help="A checkpoint folder to take the initial weights from.")] = None,
     workers: Workers = 0,
     devices: Annotated[int, typer.Option(min=1, help="Processes that share each batch; one per GPU, if any.")] = 1,
+    operator: Annotated[
+        str | None, typer.Option(help="For a problem file: the kind of the network, such as grid-transformer.")
+    ] = None,
     amounts: Amounts = None,
 ) -> None:
     """Train a recipe: generate samples, fit, write the checkpoint, measure it.
@@ -57,16 +60,18 @@ def fit(
 
     python -m training fit darcy-quick --set fit.epochs=20 --set data.train=500
     python -m training fit heat.toml --preset quick
+    python -m training fit heat.toml --operator grid-transformer
     """
     from training import checkpoint
-    from training.fit import run
-    from training.fit.loop import processes
-    from training.fit.own.run import begin
-    from training.fit.record.folder import RunFolder
-    from training.recipes.own import OwnRecipe
+    from training.fit import processes, run
+    from training.fit.record import RunFolder
+    from training.fit.start import begin
+    from training.recipe import OwnRecipe
 
     with processes.joined():
-        chosen, to = processes.from_first(lambda: begin(recipe, preset, overrides or [], out, data, resume=resume))
+        chosen, to = processes.from_first(
+            lambda: begin(recipe, preset, overrides or [], out, data, resume=resume, operator=operator)
+        )
         if resume and RunFolder(to).finished(chosen):
             console.print(f"{to}: finished; `rm -r {to}`, or the command without --resume, trains anew", soft_wrap=True)
             typer.echo(to)
@@ -105,7 +110,7 @@ def report(
 def write_report(folder: Path, data: Path, *, amounts: bool, workers: int) -> None:
     """Write the report of a run and print it; `amounts`: train on parts of the data, too."""
     from training import report as reports
-    from training.fit.record.folder import RunFolder
+    from training.fit.record import RunFolder
 
     recipe = reports.load(folder).recipe
     results = []
@@ -160,11 +165,11 @@ def data(
 
     python -m training data darcy-laptop
     """
+    from training import recipe as recipes
     from training.data import RayPool
     from training.fit import run
     from training.fit.fields import FieldWorkload
-    from training.fit.own.run import own_run
-    from training.recipes import recipe as recipes
+    from training.fit.start import own_run
 
     own = own_run(recipe, "quick", [], folder)
     if own is not None:
@@ -218,9 +223,9 @@ def evaluate(
     """
     from training import checkpoint
     from training.fit import run
-    from training.fit.record.folder import RunFolder
+    from training.fit.record import RunFolder
     from training.fit.workload import Scope, ScopeError
-    from training.recipes.recipe import Recipe
+    from training.recipe import Recipe
 
     if write and (grid or noise is not None):
         raise typer.BadParameter("a card holds every grid at the trained levels of noise", param_hint="--write")
@@ -266,7 +271,7 @@ def calibrate(
     from training.evaluation.table import case_name
     from training.files import write_json
     from training.fit import run
-    from training.fit.record.folder import RunFolder
+    from training.fit.record import RunFolder
 
     found = checkpoint.load(folder, calibrated=False)
     work = run.workload(found.recipe, data)

@@ -15,11 +15,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from training.checkpoint import EXAMPLES
-from training.data import grids, read
-from training.data.pair import only_pair
 from training.files import replacing
-from training.problems.problem import Problem
-from training.recipes.recipe import DataConfig
 
 FILE = EXAMPLES
 MOST = 8
@@ -35,22 +31,3 @@ def write(folder: Path, tensors: Tensors) -> None:
     count = max(1, min(MOST, BYTES // sample))
     with replacing(folder / FILE) as aside:
         save_file({name: np.ascontiguousarray(array[:count]) for name, array in tensors.items()}, aside)
-
-
-def of_fields(path: Path, problem: Problem, data: DataConfig) -> Tensors:
-    """Read the first test samples on the smallest declared grid.
-
-    Args:
-        path: The samples' file.
-        problem: The problem.
-        data: What the network was trained on; its smallest grid serves where the stored mesh has no declared one.
-
-    Returns:
-        Input and output `[sample, *grid]` and parameters `[sample]` by name.
-    """
-    description = problem.description
-    possible = set(description.grid.declared).intersection(grids(description, data.mesh))
-    points = min(possible or data.grids)
-    samples, pair = read(path, "test", min(MOST, data.test), points, problem=problem), only_pair(description)
-    numbers = {one.name: values for one, values in zip(description.parameters, samples.parameters, strict=True)}
-    return {pair.input.name: samples.inputs, **numbers, pair.output.name: samples.targets}

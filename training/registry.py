@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import Generic, TypeVar
 
@@ -37,7 +38,7 @@ def lookup(table: Mapping[str, Item], name: str, noun: str) -> Item:
 
 @dataclass(frozen=True)
 class Registry(Generic[Item]):
-    """Find objects by name; modules are imported and entry points are loaded at the first look-up.
+    """Find objects by name; all modules and entry points are loaded when an object is not in a module of its name.
 
     Attributes:
         noun: What one object is called in error messages, such as "problem".
@@ -56,15 +57,24 @@ class Registry(Generic[Item]):
     others: tuple[type, ...] = ()
 
     def __getitem__(self, name: str) -> Item:
-        """Return the object of that name.
+        """Return the object of that name; where a module of the package is called so, no other is imported.
 
         Raises:
             UnknownNameError: There is none.
         """
-        return lookup(self.items, name, self.noun)
+        found = self._called(name)
+        return lookup(self.items, name, self.noun) if found is None else found
 
     def __contains__(self, name: object) -> bool:
-        return name in self.items
+        return isinstance(name, str) and (self._called(name) is not None or name in self.items)
+
+    def _called(self, name: str) -> Item | None:
+        module = f"{self.package}.{name.replace('-', '_')}"
+        if name.replace("-", "_").isidentifier():
+            item = getattr(import_module(module), self.attribute, None) if find_spec(module) is not None else None
+            if isinstance(item, self.kind) and getattr(item, "name", None) == name:
+                return item
+        return None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.items)

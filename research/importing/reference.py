@@ -23,8 +23,8 @@ from research.importing.files import (
 )
 from research.importing.network import DROPOUT, Arguments, line_config, load_reference, plane_config
 from training import checkpoint, evaluation
-from training.data import Samples, store
-from training.data.pair import only_pair
+from training.data import Samples, read, store
+from training.data.fields import Split, only_pair
 from training.nn.normaliser import EPSILON, Normaliser
 from training.operators import (
     LineTransformer,
@@ -36,7 +36,7 @@ from training.operators import (
 )
 from training.problems.problem import Problem
 from training.problems.registry import PROBLEMS
-from training.recipes.recipe import DataConfig, FitConfig, Recipe
+from training.recipe import DataConfig, FitConfig, Recipe
 
 Example = Literal["burgers", "darcy", "darcy_inverse"]
 EXAMPLES: tuple[Example, ...] = get_args(Example)
@@ -284,7 +284,7 @@ def _recipe(request: Request, config: LineTransformerConfig | PlaneTransformerCo
     )
 
 
-def _samples(path: Path, split: store.Split, most: int, problem: str, grid: int, output: int) -> Samples:
+def _samples(path: Path, split: Split, most: int, problem: str, grid: int, output: int) -> Samples:
     """Read the first samples as the reference has them: strided, and for the inverse problem pooled twice."""
     try:
         with store.opened(path) as file:
@@ -292,7 +292,7 @@ def _samples(path: Path, split: store.Split, most: int, problem: str, grid: int,
         if not count:
             raise ValueError(f"there are no finished samples in {split}")  # noqa: TRY301 - one error for all faults
         requested = PROBLEMS[problem]
-        found = store.read(path, split, count, grid, problem=requested.source)
+        found = read(path, split, count, grid, problem=requested.source)
         if requested.source is requested:
             return found
         with store.opened(path) as file:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 from torch import Tensor
 
+from training.losses import Batch
 from training.problems.published import VARIABLE
 from training.problems.sequence_description import LengthLimits, SequenceDescription
 from training.registry import Registry
@@ -47,13 +48,6 @@ UNLABELLED = -100  # where a padded token has no label; torch's cross-entropy le
 Tokens = NDArray[np.integer[Any]]
 
 
-class SequenceBatch(NamedTuple):
-    """Tokens `[batch, length]` INT32 by input, 0 as padding, and labels `[batch]` or `[batch, length]`."""
-
-    inputs: tuple[Tensor, ...]
-    labels: Tensor
-
-
 @dataclass(frozen=True)
 class Sequences:
     """Samples of a problem.
@@ -78,16 +72,16 @@ class Sequences:
         """Tokens of each sample, of all its inputs together: `[sample]`."""
         return np.array([[len(tokens) for tokens in one] for one in self.inputs], dtype=np.int64).sum(axis=0)
 
-    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> SequenceBatch:
-        """Return some samples, each input padded to the longest among them."""
+    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
+        """Return some samples: tokens `[batch, length]` INT32 by input, padded by 0, and labels, padded, as output."""
         inputs = tuple(pad([one[row] for row in rows], 0).to(torch.int32) for one in self.inputs)
-        return SequenceBatch(inputs, pad([self.labels[row] for row in rows], UNLABELLED))
+        return Batch(inputs, [pad([self.labels[row] for row in rows], UNLABELLED)])
 
-    def batches(self, size: int) -> Iterator[SequenceBatch]:
+    def batches(self, size: int) -> Iterator[Batch]:
         """Return all samples in batches, in their order."""
         return map(self.batch, split(np.arange(len(self)), size))
 
-    def by_length(self, size: int) -> Iterator[SequenceBatch]:
+    def by_length(self, size: int) -> Iterator[Batch]:
         """Return all samples in batches of alike length, where padding is least."""
         return map(self.batch, split(np.argsort(self.lengths, kind="stable"), size))
 

@@ -5,15 +5,19 @@ They join the other recipes by the entry point `sequences` of the group `petrov.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from pydantic import BaseModel, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from torch import nn
 
 from research.sequences.corpus import FROZEN, SEQUENCES, Corpus, CorpusError, SequenceData, Splits
 from research.sequences.networks import NetworkConfig, build
+from research.sequences.schedule import SCHEDULES
 from training.problems.sequence_description import SequenceDescription
-from training.recipes.kinds import AddedRecipe, Kind
+from training.recipe import AddedRecipe, Kind
 
 
 class SequenceFit(BaseModel):
@@ -36,6 +40,14 @@ class SequenceFit(BaseModel):
     clip: PositiveFloat = 1.0
     orthogonality: NonNegativeFloat = 1e-2  # weight of ||W^T W - I||^2 in the loss, for orthogonal kernels
     keep: Literal["last", "best"] = "last"  # the last epoch's weights, or those of the best on the validation set
+
+    def optimiser(self, parameters: Iterable[nn.Parameter], steps: int) -> tuple[torch.optim.Optimizer, Any]:
+        """Return AdamW, and its schedule over a run of some steps."""
+        optimiser = torch.optim.AdamW(
+            parameters, lr=self.learning_rate, betas=(0.9, self.beta2), weight_decay=self.weight_decay
+        )
+        share = SCHEDULES[self.schedule](self.warmup, steps)
+        return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, share)
 
 
 class SequenceRecipe(AddedRecipe):

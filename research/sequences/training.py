@@ -8,80 +8,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from numpy.random import Generator
 from torch import Tensor
 from torch.nn import functional
 
-from research.sequences.corpus import SEQUENCES, UNLABELLED, SequenceBatch, Sequences, Splits
+from research.sequences.corpus import SEQUENCES, UNLABELLED, Sequences, Splits
 from research.sequences.networks import Network, build
-from research.sequences.recipe import SequenceFit, SequenceRecipe, choose, load
+from research.sequences.recipe import SequenceRecipe, choose, load
 from training.examples import MOST, Tensors
-from training.fit.loop.order import Order, Rows
-from training.fit.loop.schedule import SCHEDULES
-from training.fit.task import Metric, Task
-from training.fit.workload import Scope, ScopeError, Workload
+from training.fit.task import Order, Rows
+from training.fit.workload import Metric, Scope, ScopeError, Workload
+from training.losses import Batch
 from training.problems.sequence_description import SequenceDescription
 
 MOST_LISTED = 256  # sequences that a card lists because they were learned by heart
 
 
-class SequenceTask(Task[SequenceBatch]):
-    """Fit a network to labels.
-
-    Args:
-        network: The network.
-        config: Epochs, batches, rate.
-        seed: Seed of the order and of dropout.
-        train: Training samples.
-        watched: Validation samples whose accuracy is logged after each epoch.
-    """
-
-    metric = Metric("accuracy", "max", "the epoch of the best accuracy on the validation set")
-
-    def __init__(self, network: Network, config: SequenceFit, seed: int, train: Sequences, watched: Sequences) -> None:
-        super().__init__(network, Order(len(train), config.batch, config.steps, seed))
-        self.config, self.train_samples, self.watched = config, train, watched
-        self.orthogonality = config.orthogonality
-
-    def draw(self, chosen: Rows, rng: Generator) -> SequenceBatch:
-        del rng  # sequences are not augmented
-        return self.train_samples.batch(chosen)
-
-    def validation(self) -> list[SequenceBatch]:
-        return [*self.watched.batches(self.config.batch)]
-
-    def loss(self, batch: SequenceBatch) -> Tensor:
-        """Return the cross-entropy."""
-        return cross_entropy(self.network(*batch.inputs), batch.labels)
-
-    def score(self, batch: SequenceBatch) -> tuple[float, int]:
-        """Return the accuracy of a batch, and its number of labels."""
-        right, labels = hits(self.network(*batch.inputs), batch.labels)
-        return right / labels, labels
-
-    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Return AdamW under the recipe's schedule."""
-        config = self.config
-        optimiser = torch.optim.AdamW(
-            self.network.parameters(),
-            lr=config.learning_rate,
-            betas=(0.9, config.beta2),
-            weight_decay=config.weight_decay,
-        )
-        share = SCHEDULES[config.schedule](config.warmup, config.epochs * config.steps)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, share)
-        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-
 class SequenceWorkload(Workload[SequenceRecipe]):
     """A recipe of a network that labels sequences."""
 
-    metric = SequenceTask.metric
+    metric = Metric("accuracy", "max", "the epoch of the best accuracy on the validation set")
     figures = ("accuracy",)
-
-    def check(self) -> None:
-        """Accept every recipe: its schema has checked all that is known before the samples are read."""
 
     @property
     def sample_bytes(self) -> int:
@@ -110,10 +57,27 @@ class SequenceWorkload(Workload[SequenceRecipe]):
         torch.manual_seed(self.recipe.seed)
         return build(self.recipe.operator, self.problem)
 
-    def task(self, init: Path | None = None) -> SequenceTask:
-        _, splits = self.loaded
-        network = self.restored(self.network(), init)
-        return SequenceTask(network, self.recipe.fit, self.recipe.seed, splits["train"], splits["validation"])
+    @property
+    def order(self) -> Order:
+        fit = self.recipe.fit
+        return Order(len(self.loaded[1]["train"]), fit.batch, fit.steps, self.recipe.seed)
+
+    def draw(self, chosen: Rows, rng: Generator, epoch: int) -> Batch:
+        """Return some sequences; they are not augmented."""
+        del rng, epoch
+        return self.loaded[1]["train"].batch(chosen)
+
+    def validation(self) -> list[Batch]:
+        return [*self.loaded[1]["validation"].batches(self.recipe.fit.batch)]
+
+    def loss(self, network: Any, batch: Batch) -> Tensor:
+        """Return the cross-entropy."""
+        return cross_entropy(network(*batch.inputs), *batch.outputs)
+
+    def score(self, network: Any, batch: Batch) -> tuple[float, int]:
+        """Return the accuracy of a batch, and its number of labels."""
+        right, labels = hits(network(*batch.inputs), *batch.outputs)
+        return right / labels, labels
 
     def account(self) -> dict[str, Any]:
         fit = self.recipe.fit
@@ -143,10 +107,6 @@ class SequenceWorkload(Workload[SequenceRecipe]):
         problem, splits = self.loaded
         return stored(problem, splits["test"])
 
-    def draw_pictures(self, network: Network, problem: SequenceDescription, scope: Scope, folder: Path) -> None:
-        del network, scope, folder
-        raise ScopeError(f"sequences have no pictures: {problem.name}")
-
 
 def stored(problem: SequenceDescription, test: Sequences) -> Tensors:
     """Return the first test samples of a problem of sequences.
@@ -160,7 +120,7 @@ def stored(problem: SequenceDescription, test: Sequences) -> Tensors:
         name: np.pad(tokens.numpy(), ((0, 0), (0, longest - tokens.shape[1])))
         for name, tokens in zip(problem.inputs, batch.inputs, strict=True)
     }
-    return {**inputs, "labels": batch.labels.numpy().astype(np.int32)}
+    return {**inputs, "labels": batch.outputs[0].numpy().astype(np.int32)}
 
 
 BATCH = 32  # sequences, which bounds the memory of measuring
@@ -182,8 +142,8 @@ def accuracy(network: Network, samples: Sequences) -> dict[str, float]:
     counts, losses = [], []
     for batch in samples.by_length(BATCH):
         logits = network(*batch.inputs)
-        counts.append(hits(logits, batch.labels))
-        losses.append(cross_entropy(logits, batch.labels).item() * counts[-1][1])
+        counts.append(hits(logits, batch.outputs[0]))
+        losses.append(cross_entropy(logits, batch.outputs[0]).item() * counts[-1][1])
     right, labels = np.sum(counts, axis=0)
     return {"accuracy": round(float(right / labels), 6), "cross_entropy": round(float(sum(losses) / labels), 6)}
 

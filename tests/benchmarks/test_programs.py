@@ -24,10 +24,9 @@ from physics.numerics.grid import axis
 from physics.posterior.sensors import Sensors, lattice
 from serving.inversion.posterior import ClassicalModel
 from training import checkpoint
-from training.data import own_samples
-from training.data.own_samples import OwnSamples
+from training import recipe as config
+from training.data.samples import SampleFile, prepare
 from training.problems.problem_file import read_problem_file
-from training.recipes import recipe as config
 
 DARCY = Path("checkpoints/darcy")
 SHORT = ("data.train=40", "data.validation=10", "data.test=20", "fit.epochs=1", "fit.steps=2", "fit.batch=4")
@@ -90,7 +89,7 @@ def prepared(tmp_path: Path) -> dict[str, Any]:
     file = tmp_path / "heat.toml"
     file.write_text(PROBLEM)
     problem = read_problem_file(file)
-    return own_data.described(file, OwnSamples(own_samples.prepare(problem, tmp_path, tmp_path), problem))
+    return own_data.described(file, SampleFile(prepare(problem, tmp_path, tmp_path), problem))
 
 
 def test_every_problem_file_can_be_read() -> None:

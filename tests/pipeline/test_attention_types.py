@@ -14,6 +14,7 @@ import torch
 from export.parity import TOLERANCE
 from export.repository import publish
 from training import checkpoint
+from training import recipe as config
 from training.data import read
 from training.fit.run import train
 from training.losses import relative_l2
@@ -21,7 +22,6 @@ from training.nn.attention import ATTENTION
 from training.nn.encoder import EncoderConfig
 from training.problems.registry import PROBLEMS
 from training.problems.schema import GridLimits
-from training.recipes import recipe as config
 
 DATA = {"train": 40, "test": 16}
 #: Kernels differ in the features of a head alone: the one with every part of the others stands for all.

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from petrov_client import Client
-from training.recipes import recipe as config
+from training import recipe as config
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,8 +20,8 @@ from research.sequences.corpus import UNLABELLED
 from research.sequences.problems import listops
 from research.sequences.recipe import load
 from training import checkpoint
-from training.data.noise import add_noise
-from training.recipes.trajectory import TrajectoryRecipe
+from training.data.fields import add_noise
+from training.recipe import OwnRecipe
 
 RELEASED = Path(__file__).parents[2] / "checkpoints"
 FIELDS, SEED = 8, 2**31  # of new fields; the seeds are of no training, validation, test or calibration sample
@@ -123,5 +123,5 @@ def test_the_card_agrees_with_weights_and_recipe(name: str) -> None:
     found = checkpoint.load(RELEASED / name)
     assert found.card["checkpoint"]["parameters"] == sum(p.numel() for p in found.operator.parameters())
     rows, unit = ("errors", "fields") if "errors" in found.card else ("accuracy", "sequences")
-    data = found.recipe.problem.data if isinstance(found.recipe, TrajectoryRecipe) else found.recipe.data
+    data = found.recipe.problem.data if isinstance(found.recipe, OwnRecipe) else found.recipe.data
     assert {row[unit] for row in found.card[rows]} == {data.test}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from research import ablation
-from training.recipes import recipe as config
+from training import recipe as config
 
 SHARED = ("data.train=8", "data.validation=4", "data.test=4", "data.grids=[29]", "fit.epochs=1")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from physics import burgers
+from training import recipe as config
 from training.problems.problem import Conditions
 from training.problems.registry import PROBLEMS
-from training.recipes import recipe as config
 
 PROBLEM = PROBLEMS["burgers_r10"]
 

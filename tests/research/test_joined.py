@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from training import checkpoint
+from training import recipe as config
 from training.problems.registry import PROBLEMS
-from training.recipes import recipe as config
 from training.registry import UnknownNameError
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ IMPORTED = """
 import sys
 from pathlib import Path
 from training.fit import run
-from training.recipes import recipe
+from training import recipe
 from pathlib import Path
 
 read = recipe.read(recipe.find(sys.argv[1]))

@@ -15,11 +15,11 @@ import torch
 from physics.numerics.norms import relative_l2
 from research import neuralop_darcy as neuralop
 from research.neuralop_darcy import PROBLEM, solve_material
+from training import recipe as config
 from training.data import Request, prepare, read
 from training.evaluation import Case, measured_grids
 from training.fit.run import train
 from training.operators import build
-from training.recipes import recipe as config
 
 ROOT = Path(__file__).parents[2]
 GALLERY = {16: 0.0975, 32: 0.139}  # of neuraloperator's own Fourier neural operator, trained on 16 x 16 points

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from training import calibration, checkpoint
+from training import recipe as config
 from training.operators import build
 from training.problems.registry import PROBLEMS
-from training.recipes import recipe as config
 
 RECIPE = config.read(config.find("darcy-tiny"))
 

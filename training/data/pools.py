@@ -23,7 +23,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 """Environment of a worker: one thread each, so that they do not compete."""
 WAITING = 4
 """Jobs per core that a Ray cluster knows of at a time."""
-IMPORTED = ["training.data.generate", "training.problems.registry"]
+IMPORTED = ["training.data.store", "training.problems.registry"]
 """What the process that forks local workers imports: once for all of them, and for those of later sets."""
 PACKAGES = ("physics", "training")
 """What Ray's workers import of this project; it is sent to the machines of the cluster."""
@@ -116,15 +116,18 @@ def _executor(workers: int) -> Iterator[ProcessPoolExecutor]:
     # Forked from a process without threads: those of this one may hold locks.
     context = get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
-    with (
-        _environment(ONE_THREAD),
-        ProcessPoolExecutor(workers, mp_context=context, initializer=_follow_parent) as pool,
-    ):
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
+    try:
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_follow_parent) as pool:
+            try:
+                yield pool
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def _follow_parent() -> None:
@@ -132,14 +135,3 @@ def _follow_parent() -> None:
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})

@@ -1,8 +1,11 @@
-"""An HDF5 file of samples with units and provenance, read back on coarser grids.
+"""An HDF5 file of samples per problem, mesh and seed: generated on all cores or a Ray cluster, or converted once.
 
 Layout: groups `train` and `test`. Each has one float32 dataset `[sample, *grid]` per quantity and `[sample]` per
 parameter under the names on the wire, one chunk per field, and `done` `[sample]`, which is 1 where the sample is there.
 Attributes say what the numbers are.
+
+Sample i of a stream is drawn from a random stream of its own, spawned from (seed, problem, mesh, stream, i). It is the
+same whichever process computes it, however often the work was interrupted, and however many samples were requested.
 
 The program may be killed at any time while it writes samples. So changes of a file's structure happen in a copy that
 replaces the file when it is whole. Filling a file changes numbers only, in space that is already allocated (hence no
@@ -11,64 +14,191 @@ compression), and a sample is marked as done after its fields have been handed t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 import h5py
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
+from tqdm import tqdm
 
-from physics.numerics.averages import block_mean, common_grid
-from training.data import derivatives
-from training.data.pair import only_pair
+from training.data.pools import ALL_CORES, Pool
+from training.files import replacing
 from training.problems.problem import Problem
-from training.problems.registry import PROBLEMS
+from training.problems.published import Published, Stream
 from training.problems.schema import Description
 from training.user_error import UserError
 
-Split = Literal["train", "validation", "test"]
-STREAMS: dict[Split, str] = {"train": "train", "validation": "train", "test": "test"}
-"""The stored group that holds each split: validation samples follow the training samples."""
-
 Array = NDArray[np.float32]
-Points = int | tuple[int, ...]
+
+VERSION = 1
+"""Raised whenever the same seed would give other samples."""
+
+LINE_SECONDS = 10.0
+"""Between two lines of progress where there is no terminal."""
+
+STREAMS: tuple[Stream, ...] = ("test", "train")
+"""The short one first: a file that is being filled can soon be used."""
 
 
 @dataclass(frozen=True)
-class Samples:
-    """Inputs and outputs of a problem.
+class Request:
+    """Which samples are requested.
 
     Attributes:
-        inputs: `[sample, *grid]` in physical units.
-        outputs: `[sample, *grid]` in physical units. Where the problem fixes its output grid they lie on the common
-            grid of `physics.numerics.averages`, on which symmetries are exact.
-        problem: The problem.
-        provenance: Where the samples come from.
-        gradients: The outputs' gradients on the stored mesh, as `training.data.derivatives` computes them; None if not
-            requested.
-        parameters: `[sample]` per parameter of the problem, in its order.
+        problem: The problem. Where it uses the samples of another one, that one's file is made.
+        mesh: Points per axis of the stored fields; the benchmarks have 421 and 8192.
+        train: Training samples.
+        test: Test samples, drawn from other random streams.
+        seed: Seed of all random streams.
+        validation: Validation samples. They follow the training samples in the same stream, so a stored file serves
+            every way of dividing its stream.
     """
 
-    inputs: Array
-    outputs: Array
     problem: Problem
-    provenance: str
-    gradients: Array | None = None
-    parameters: tuple[Array, ...] = ()
+    mesh: int
+    train: int
+    test: int
+    seed: int
+    validation: int = 0
 
     @property
-    def targets(self) -> Array:
-        """What a network has to predict: the outputs on the output grid."""
-        return targets(self.problem.description, self.outputs)
+    def stored(self) -> dict[str, int]:
+        """How many samples of each stored stream are requested."""
+        return {"train": self.train + self.validation, "test": self.test}
 
-    @cached_property
-    def deviation(self) -> Array:
-        """The inputs' standard deviation at each grid point, the unit of noise."""
-        return self.inputs.std(axis=0)
+    def __post_init__(self) -> None:
+        if self.mesh < 2 or min(self.train, self.validation, self.test, self.seed) < 0:
+            raise UserError(
+                f"expected at least 2 mesh points and no negative number but got {self.mesh} points, {self.stored}, "
+                f"seed {self.seed}"
+            )
+
+
+def prepare(request: Request, folder: Path, pool: Pool = ALL_CORES, progress: bool = True) -> Path:
+    """Make or complete the file that holds the requested samples.
+
+    Published samples are used where the problem has some for the requested mesh. Otherwise samples are computed. A file
+    is kept per problem, mesh and seed, and extended when more samples are requested.
+
+    Args:
+        request: The samples.
+        folder: Where the file is, or is made.
+        pool: Where samples are computed.
+        progress: Show a bar.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        MissingPartError: The problem has neither a sampler nor published samples.
+        ValueError: A file of that name is from another seed, mesh or version, or published files hold too little.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    problem, mesh = request.problem.source, request.mesh
+    request = replace(request, problem=problem)
+    published = problem.published if problem.published and problem.published.available(mesh) else None
+    path = folder / f"{problem.name}-{mesh}-{'published' if published else f'seed{request.seed}'}.h5"
+    if not published:
+        problem.require_sampler()
+    with FileLock(path.with_name(f"{path.name}.lock")):  # the system frees the lock of a process that is killed
+        if published:
+            convert(published, request, path)
+        else:
+            make_room(request, path)
+            fill(request, path, pool, progress)
+    return path
+
+
+def make_room(request: Request, path: Path) -> None:
+    """Make the file, or a larger copy of it; one of another seed, mesh or version is refused."""
+    wanted = request.stored
+    described: dict[str, str | int | float] = {
+        "problem": request.problem.name,
+        "mesh": request.mesh,
+        "seed": request.seed,
+        "version": VERSION,
+    }
+    attributes = {"provenance": "regenerated", **described, **request.problem.attributes(request.mesh)}
+    layout = Layout(request.problem.description, request.mesh, wanted, attributes)
+    if not path.exists():
+        with replacing(path) as aside:
+            create(aside, layout)
+        return
+    with opened(path) as file:
+        for name, value in described.items():
+            if (found := file.attrs.get(name)) != value:
+                raise UserError(
+                    f"expected {name} {value} but found {found} in {path}: move it away or use another folder"
+                )
+        held = room(file)
+        if any(held[stream] < wanted[stream] for stream in wanted):
+            larger = {stream: max(held[stream], wanted[stream]) for stream in wanted}
+            with replacing(path) as aside:
+                create(aside, replace(layout, counts=larger), source=file)
+
+
+def fill(request: Request, path: Path, pool: Pool, progress: bool) -> None:
+    """Compute the samples that are missing."""
+    with opened(path, "r+") as file:
+        jobs = [(stream, i) for stream in STREAMS for i in missing(file, stream, request.stored[stream])]
+        if not jobs:
+            return
+        name = f"{request.problem.name} {request.mesh}"
+        pace = 0.1 if sys.stderr.isatty() else LINE_SECONDS
+        with tqdm(total=len(jobs), desc=name, unit="field", mininterval=pace, disable=not progress) as bar:
+            for (stream, index), fields in pool.completed(partial(draw, request), jobs):
+                write(file, stream, index, fields)
+                bar.update()
+
+
+def draw(request: Request, job: tuple[str, int]) -> dict[str, Array]:
+    """Compute the sample of a stream and its number in it: inputs, parameters and outputs by name, float32."""
+    stream, index = job
+    key = (*request.problem.name.encode(), request.mesh, STREAMS.index(stream), index)
+    fields = request.problem.sample(np.random.SeedSequence(request.seed, spawn_key=key), request.mesh)
+    return {name: np.asarray(field, dtype=np.float32) for name, field in fields.items()}
+
+
+def convert(published: Published, request: Request, path: Path) -> None:
+    """Write published samples, unless the file holds these already.
+
+    Raises:
+        ValueError: The published files hold too few samples or fields of another shape, or an array is missing.
+    """
+    description, counts = request.problem.description, request.stored
+    if path.exists():
+        with opened(path) as file:
+            held = room(file)
+        # The last test samples of a longer request are not the last of a shorter one.
+        if held["test"] == counts["test"] and held["train"] >= counts["train"]:
+            return
+    attributes = {"provenance": "published", "points": published.points, "files": published.files}
+    with replacing(path) as aside:
+        create(aside, Layout(description, request.mesh, {}, attributes))
+        with opened(aside, "r+") as file:
+            for stream in reversed(STREAMS):
+                for quantity in (*description.inputs, *description.outputs):
+                    # One array at a time is in memory: the finest sets have hundreds of megabytes each.
+                    fields = published.read(stream, quantity.name, counts)
+                    if stream not in file:
+                        layout = Layout(description, fields.shape[-1], counts, {})
+                        allocate(file.create_group(stream), layout, counts[stream])
+                    stored = file[stream][quantity.name]
+                    if fields.shape != stored.shape:
+                        raise UserError(
+                            f"expected {stored.shape} but got {fields.shape} for {quantity.name}, {stream}, "
+                            f"in {published.files}"
+                        )
+                    stored[:] = fields
+                file[stream]["done"][:] = 1
 
 
 @dataclass(frozen=True)
@@ -94,131 +224,46 @@ class Layout:
         return shapes | {one.name: () for one in described.parameters}
 
 
-def read(
-    path: Path,
-    split: Split,
-    count: int,
-    points: Points,
-    *,
-    after: int = 0,
-    problem: Problem | None = None,
-    gradients: bool = False,
-) -> Samples:
-    """Read the first `count` samples of a split, strided to `points` points per axis.
-
-    One stored field at a time is in memory besides the result, and a file that is still being filled may be read.
-
-    Args:
-        path: The file.
-        split: Which samples.
-        count: How many.
-        points: Points per axis, one number for all axes or one per axis.
-        after: How many training samples come before the validation samples; required for these, else 0.
-        problem: What the samples are for, where the file serves several problems; by default the file's own.
-        gradients: Read the outputs' gradients, too.
-
-    Returns:
-        The samples.
-
-    Raises:
-        ValueError: The stored mesh cannot be strided to `points`, fewer than `count` samples are there, they are for
-            another problem, or `after` does not fit the split.
-        NotImplementedError: The problem has several inputs or outputs.
-    """
-    if (split == "validation") != (after > 0):
-        raise ValueError(f"expected the number of training samples for validation, else 0, but got {after} for {split}")
-    stream, rows = STREAMS[split], slice(after, after + count)
-    with opened(path) as file:
-        wanted, ready = _requested(file, problem).of_samples, max(finished(file, stream) - after, 0)
-        pair, group = only_pair(wanted.description), file[stream]
-        steps = strides(wanted.description, group[pair.output.name].shape[1], points)
-        if ready < count:
-            raise UserError(f"expected {count} samples in {split} of {path} but {ready} are there: prepare them first")
-        inputs = _strided(group[pair.input.name], rows, steps)
-        outputs = _outputs(group[pair.output.name], rows, steps, wanted.description)
-        slopes = _slopes(group[pair.output.name], rows, steps) if gradients else None
-        numbers = tuple(group[parameter.name][rows] for parameter in wanted.description.parameters)
-        return Samples(inputs, outputs, wanted, str(file.attrs["provenance"]), slopes, numbers)
+def create(path: Path, layout: Layout, source: h5py.File | None = None) -> None:
+    """Make a file with room for the layout's samples, and take over those of a smaller file of the same samples."""
+    described = layout.description
+    with opened(path, "w") as file:
+        named = {name: getattr(described, name) for name in ("title", "equation", "boundary", "distribution")}
+        file.attrs.update(problem=described.name, mesh=layout.mesh, **named)
+        file.attrs.update(layout.attributes)
+        for stream, count in layout.counts.items():
+            group = file.create_group(stream)
+            allocate(group, layout, count)
+            if source is not None:
+                copied = min(count, len(source[stream]["done"]))
+                for name, index in product(group, range(copied)):
+                    group[name][index] = source[stream][name][index]
 
 
-def deviation(path: Path, count: int, problem: Problem) -> Array:
-    """Compute the inputs' standard deviation at each point of the stored mesh.
-
-    One stored field at a time is in memory; deviations about the first field lose no digits to a large mean.
-
-    Args:
-        path: The file.
-        count: How many training samples to take, from the first on.
-        problem: Whose input.
-
-    Returns:
-        The deviation `[*grid]`, in the input's units.
-    """
-    with opened(path) as file:
-        fields = file["train"][only_pair(problem.description).input.name]
-        first = fields[0].astype(np.float64)
-        total, squares = np.zeros_like(first), np.zeros_like(first)
-        for index in range(count):
-            apart = fields[index] - first
-            total += apart
-            squares += apart**2
-    variance = squares / count - (total / count) ** 2
-    return np.sqrt(np.maximum(variance, 0)).astype(np.float32)
+def allocate(group: h5py.Group, layout: Layout, count: int) -> None:
+    """Make a stream's datasets for `count` samples of the layout's grid, with their space on the disk."""
+    kinds = {"done": ((), h5py.h5t.NATIVE_UINT8)}
+    for name, (shape, kind) in (
+        kinds | {name: (each, h5py.h5t.IEEE_F32LE) for name, each in layout.shapes.items()}
+    ).items():
+        early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        early.set_obj_track_times(False)
+        if count > 0 and shape:
+            early.set_chunk((1, *shape))
+        h5py.h5d.create(group.id, name.encode(), kind, h5py.h5s.create_simple((count, *shape)), early)
+    for tensor in layout.description.tensors:
+        group[tensor.name].attrs.update(units=tensor.units, meaning=tensor.meaning)
 
 
-def targets(description: Description, outputs: Array) -> Array:
-    """Return outputs `[sample, *grid]`, as they were read, on the problem's output grid."""
-    sides = description.output_grid
-    return outputs if sides is None else block_mean(outputs, sides)
-
-
-def strides(description: Description, mesh: int, points: Points) -> tuple[int, ...]:
-    """Return the step along each axis from `mesh` points to `points`.
-
-    Args:
-        description: The problem, whose axes say which points a coarser grid has to keep.
-        mesh: Stored points per axis.
-        points: Wanted points, one number for all axes or one per axis.
-
-    Returns:
-        A step per axis.
-
-    Raises:
-        ValueError: There is none, or `points` has another number of axes.
-    """
-    sides = points if isinstance(points, tuple) else (points,) * len(description.axes)
-    if len(sides) != len(description.axes):
-        raise UserError(f"expected points for the axes {description.axis_names} of {description.name} but got {points}")
-    return tuple(_stride(description, index, mesh, side) for index, side in enumerate(sides))
-
-
-def _stride(description: Description, index: int, mesh: int, points: int) -> int:
-    if points not in (sizes := grids(description, mesh, index)):
-        raise UserError(f"cannot stride {mesh} points of {description.name} to {points}; possible are {sizes}")
-    end = description.axes[index].far_ends
-    return (mesh - end) // (points - end)
-
-
-def mesh(path: Path, split: Split) -> int:
-    """Return the points per axis of the stored fields of a split."""
-    with opened(path) as file:
-        first = next(field for field in file[STREAMS[split]].values() if field.ndim > 1)
-        return int(first.shape[1])
-
-
-def grids(description: Description, mesh: int, index: int = 0) -> list[int]:
-    """List the numbers of points that striding an axis of `mesh` points gives.
-
-    Args:
-        description: The problem.
-        mesh: Stored points.
-        index: Which axis.
-
-    Returns:
-        Numbers of points, ascending.
-    """
-    end = description.axes[index].far_ends
-    return [n for n in range(end + 1, mesh + 1) if (mesh - end) % (n - end) == 0]
+def write(file: h5py.File, stream: str, index: int, fields: Mapping[str, NDArray[Any]]) -> None:
+    """Write one sample, and mark it as done only when its arrays have been handed to the system."""
+    group = file[stream]
+    for name, array in fields.items():
+        group[name][index] = array
+    file.flush()
+    group["done"][index] = 1
+    file.flush()
 
 
 def finished(file: h5py.File, stream: str) -> int:
@@ -232,52 +277,9 @@ def missing(file: h5py.File, stream: str, count: int) -> list[int]:
     return [int(index) for index in np.flatnonzero(file[stream]["done"][:count] == 0)]
 
 
-def write(file: h5py.File, stream: str, index: int, fields: Mapping[str, NDArray[Any]]) -> None:
-    """Write one sample, and mark it as done only when its arrays have been handed to the system.
-
-    Args:
-        file: The file.
-        stream: The group.
-        index: The sample's number.
-        fields: Inputs, parameters and outputs by name.
-    """
-    group = file[stream]
-    for name, array in fields.items():
-        group[name][index] = array
-    file.flush()
-    group["done"][index] = 1
-    file.flush()
-
-
-def create(path: Path, layout: Layout, source: h5py.File | None = None) -> None:
-    """Make a file with room for the layout's samples and take over those that `source` already has.
-
-    Args:
-        path: The file.
-        layout: What it is made for.
-        source: A smaller file of the same samples.
-    """
-    described = layout.description
-    with opened(path, "w") as file:
-        file.attrs.update(
-            problem=described.name,
-            title=described.title,
-            equation=described.equation,
-            boundary=described.boundary,
-            distribution=described.distribution,
-            mesh=layout.mesh,
-            **layout.attributes,
-        )
-        for stream, count in layout.counts.items():
-            group = file.create_group(stream)
-            allocate(group, layout, count)
-            if source is not None:
-                _copy(source[stream], group)
-
-
 def room(file: h5py.File) -> dict[str, int]:
     """Return for how many samples of each stream the file was made."""
-    return {stream: len(file[stream]["done"]) for stream in ("train", "test")}
+    return {stream: len(file[stream]["done"]) for stream in STREAMS}
 
 
 @contextmanager
@@ -285,66 +287,3 @@ def opened(path: Path, mode: Literal["r", "r+", "w"] = "r") -> Iterator[h5py.Fil
     """Open a file without HDF5's own lock, which would keep readers from a file that is being filled."""
     with h5py.File(path, mode, locking=False) as file:
         yield file
-
-
-def allocate(group: h5py.Group, layout: Layout, count: int) -> None:
-    """Make a stream's datasets for `count` samples of the layout's grid."""
-    _dataset(group, "done", (count,), h5py.h5t.NATIVE_UINT8)
-    for name, shape in layout.shapes.items():
-        _dataset(group, name, (count, *shape), h5py.h5t.IEEE_F32LE)
-    for tensor in layout.description.tensors:
-        group[tensor.name].attrs.update(units=tensor.units, meaning=tensor.meaning)
-
-
-def _dataset(group: h5py.Group, name: str, shape: tuple[int, ...], kind: Any) -> None:
-    early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    early.set_obj_track_times(False)
-    if shape[0] > 0 and len(shape) > 1:
-        early.set_chunk((1, *shape[1:]))
-    h5py.h5d.create(group.id, name.encode(), kind, h5py.h5s.create_simple(shape), early)
-
-
-def _copy(source: h5py.Group, target: h5py.Group) -> None:
-    for name in target:
-        for index in range(min(len(source[name]), len(target[name]))):
-            target[name][index] = source[name][index]
-
-
-def _requested(file: h5py.File, problem: Problem | None) -> Problem:
-    stored = str(file.attrs["problem"])
-    if problem is None:
-        return PROBLEMS[stored]
-    if problem.source.name != stored:
-        raise UserError(f"expected samples of {problem.name} but {file.filename} holds those of {stored}")
-    return problem
-
-
-def _strided(dataset: h5py.Dataset, rows: slice, steps: tuple[int, ...]) -> Array:
-    sides = tuple(-(-points // step) for points, step in zip(dataset.shape[1:], steps, strict=True))
-    return _each(dataset, rows, sides, lambda field: field[_every(steps)])
-
-
-def _outputs(dataset: h5py.Dataset, rows: slice, steps: tuple[int, ...], description: Description) -> Array:
-    if description.output_grid is None:
-        return _strided(dataset, rows, steps)
-    common = common_grid(description.output_grid)
-    strides(description, dataset.shape[1], common)  # a common grid of other points would lie elsewhere
-    return _each(dataset, rows, common, lambda field: block_mean(field, common))
-
-
-def _slopes(dataset: h5py.Dataset, rows: slice, steps: tuple[int, ...]) -> Array:
-    gradients = (derivatives.gradient(dataset[index])[_every(steps)] for index in range(rows.start, rows.stop))
-    return np.stack(list(gradients))
-
-
-def _each(dataset: h5py.Dataset, rows: slice, sides: tuple[int, ...], change: Callable[[Array], Array]) -> Array:
-    # One stored field at a time is in memory.
-    changed = np.empty((rows.stop - rows.start, *sides), dtype=np.float32)
-    for field, index in zip(changed, range(rows.start, rows.stop), strict=True):
-        field[...] = change(dataset[index])
-    return changed
-
-
-def _every(steps: tuple[int, ...]) -> tuple[slice, ...]:
-    return tuple(slice(None, None, step) for step in steps)

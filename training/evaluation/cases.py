@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from training.data import Samples, deviation, grids, read, strides
-from training.data.noise import measured
-from training.data.pair import only_pair
+from training.data.fields import measured, only_pair
 from training.data.store import Array
 from training.problems.problem import Conditions, Problem
 from training.problems.schema import Description
-from training.recipes.recipe import DataConfig
+from training.recipe import DataConfig
 
 Sides = tuple[int, ...]
 

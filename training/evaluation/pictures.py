@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from physics.numerics.norms import relative_l2
-from training.data.pair import only_pair
+from training.data.fields import only_pair
 from training.data.store import Array
 from training.evaluation.cases import Case
 from training.evaluation.table import case_name

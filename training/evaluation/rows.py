@@ -12,14 +12,14 @@ import numpy as np
 import torch
 
 from physics.numerics.norms import relative_l2
-from training.data.pair import only_pair
+from training.data.fields import only_pair
 from training.data.store import Array
 from training.evaluation.cases import Case, Sides, cases
 from training.evaluation.norms import Fields, distribution, relative_energy, relative_h1, rounded
 from training.evaluation.timing import milliseconds, processor, timed
 from training.operators import Operator
 from training.problems.problem import Conditions, Problem
-from training.recipes.recipe import DataConfig
+from training.recipe import DataConfig
 
 BATCH = 10  # bounds the memory of measuring
 SLOW_FIELDS = 3  # a slow solve is some hundred solves: ten seconds on 141 x 141 points, minutes on finer grids

@@ -1,120 +1,38 @@
-"""Training of operators between fields."""
+"""Training on the samples of built-in problems: fields on several grids, with symmetries and noise."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from numpy.random import Generator
 from torch import Tensor
 
 from training import evaluation
-from training.calibration import MOST_FITTED, CalibrationSamples
-from training.data import ALL_CORES, Pool, Request, Samples, prepare, read
-from training.data.noise import measured
-from training.evaluation.cases import validity
+from training.calibration import MOST_FITTED, CalibrationSamples, Measured, joined, with_errors
+from training.data import ALL_CORES, Pool, Request, Samples, grids, prepare, read, strides
+from training.data.fields import Split, add_noise, draw, measured, mesh, only_pair
+from training.data.store import Array
+from training.evaluation.cases import at_defaults, has_defaults, ranges, strided, validity
 from training.evaluation.timing import processor
-from training.examples import Tensors, of_fields
-from training.fit.batches import Augmentation, Batch, draw
-from training.fit.calibration_fields import CalibrationFields, Part
-from training.fit.loop.order import Order, Rows
-from training.fit.task import Metric, Task, one_cycle
+from training.examples import MOST, Tensors
+from training.fit.task import Order, Rows
 from training.fit.workload import Scope, Workload
-from training.losses import LineLoss, PlaneLoss, relative_l2, training_loss
+from training.losses import LOSSES, Batch, relative_l2
 from training.operators import Operator, build
-from training.problems.problem import Problem
+from training.problems.problem import Conditions, Fields, Problem
 from training.problems.registry import PROBLEMS
-from training.recipes.recipe import FitConfig, Recipe, RecipeError
+from training.recipe import Recipe, RecipeError
 
 CALIBRATION_SEED = 20_261_122  # of samples that no training, validation or test uses
 WATCHED = 16  # validation samples whose error is logged after every epoch; all of them where they choose the epoch
-
-
-def request(recipe: Recipe) -> Request:
-    """Return which samples a recipe needs."""
-    data, seed = recipe.data, recipe.seed if recipe.data.seed is None else recipe.data.seed
-    return Request(PROBLEMS[recipe.problem], data.mesh, data.train, data.test, seed, data.validation)
-
-
-def calibration_request(recipe: Recipe, count: int) -> Request:
-    """Return samples that serve calibration alone: half of `count` to fit, then `count` to calibrate."""
-    return Request(PROBLEMS[recipe.problem], recipe.data.mesh, count // 2, 0, CALIBRATION_SEED, count)
-
-
-class FieldTask(Task[Batch]):
-    """Fit an operator in physical units.
-
-    Args:
-        network: The operator.
-        config: Epochs, rate, weights of the loss.
-        seed: Seed of the order and of all that is drawn.
-        train: Training samples by points per axis.
-        watched: Validation samples whose error is logged after each epoch.
-    """
-
-    metric = Metric("relative_l2", "min", "the epoch of the least error on the validation set")
-    network: Operator
-
-    def __init__(
-        self, network: Operator, config: FitConfig, seed: int, train: Mapping[int, Samples], watched: Samples
-    ) -> None:
-        count = len(next(iter(train.values())).inputs)
-        super().__init__(network, Order(count, config.batch, count // config.batch, seed))
-        self.config, self.train_samples, self.watched = config, train, watched
-
-    def draw(self, chosen: Rows, rng: Generator) -> Batch:
-        return draw(self.train_samples, Augmentation(self.config.symmetries, self.config.noise), chosen, rng)
-
-    def validation(self) -> list[Batch]:
-        """Return the watched samples, once at every trained level of noise."""
-        fields, rng = self.watched.inputs, np.random.default_rng(self.order.seed)
-        deviation = self.train_samples[fields.shape[1]].deviation
-        noisy = [measured(fields, deviation, (level,), rng) for level in self.config.noise] or [fields]
-        outputs = np.concatenate([self.watched.targets] * len(noisy))
-        numbers = [np.concatenate([each] * len(noisy)) for each in self.watched.parameters]
-        arrays = (np.concatenate(noisy), outputs, *numbers)
-        parts = (torch.from_numpy(each).split(self.config.batch) for each in arrays)
-        return [Batch(field, output, parameters=tuple(rest)) for field, output, *rest in zip(*parts, strict=True)]
-
-    def loss(self, batch: Batch) -> Tensor:
-        """Return the operator's own loss, or the recipe's."""
-        noise = () if batch.noise is None else (batch.noise,)
-        if batch.stored is not None and (own := self.network.own_loss(batch.inputs, batch.stored, *noise)) is not None:
-            return own
-        prediction = self.network(batch.inputs, *batch.parameters)
-        if self.config.loss == "relative":
-            return training_loss(prediction, batch.outputs, self.config.h1)
-        h, gamma = 1 / batch.outputs.shape[-1], self.config.gamma
-        if prediction.ndim == 2:
-            return LineLoss(h, gamma=gamma)(prediction, batch.outputs, batch.gradients).total
-        K = batch.inputs if self.watched.problem.energy_weight else None  # the weight of the gradient in the energy
-        return PlaneLoss(h, gamma=gamma)(prediction, batch.outputs, batch.gradients, coefficient=K).total
-
-    def score(self, batch: Batch) -> tuple[Tensor, int]:
-        """Return the mean relative L2 error of a batch."""
-        return relative_l2(self.network(batch.inputs, *batch.parameters), batch.outputs).mean(), len(batch.inputs)
-
-    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Return AdamW, whose rate rises and falls once over the run, by cosine."""
-        config = self.config
-        optimiser = torch.optim.AdamW(
-            self.network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
-        )
-        return one_cycle(
-            optimiser,
-            config.learning_rate,
-            config.epochs * self.order.steps,
-            pct_start=config.warmup,
-            div_factor=config.div_factor,
-            final_div_factor=config.final_div_factor,
-            cycle_momentum=config.cycle_momentum,
-        )
+BATCH = 16  # fields that a network sees at one time while it is calibrated
+MOST_VARIED = 200  # test samples with varied inputs, each of which is solved
 
 
 class FieldWorkload(Workload[Recipe]):
@@ -124,13 +42,7 @@ class FieldWorkload(Workload[Recipe]):
         pool: Where samples are computed.
     """
 
-    metric = FieldTask.metric
-    figures = ("errors", "classical", "clock")
     pool: Pool = ALL_CORES
-
-    @property
-    def average(self) -> float:
-        return self.recipe.fit.average
 
     def check(self) -> None:
         """Refuse a recipe without validation samples, from which the watched error comes."""
@@ -145,10 +57,6 @@ class FieldWorkload(Workload[Recipe]):
             return 0
         count = data.train + data.validation + data.test
         return 2 * 4 * count * data.mesh ** len(self.problem.description.axes)
-
-    @property
-    def parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.network().parameters())
 
     @cached_property
     def path(self) -> Path:
@@ -165,16 +73,56 @@ class FieldWorkload(Workload[Recipe]):
         torch.manual_seed(self.recipe.seed)
         return build(self.recipe.operator)
 
-    def task(self, init: Path | None = None) -> FieldTask:
-        data, fit, problem = self.recipe.data, self.recipe.fit, self.problem
-        train = {
-            n: read(self.path, "train", data.train, n, problem=problem, gradients=fit.gradients) for n in data.grids
+    @cached_property
+    def train(self) -> Mapping[int, Samples]:
+        """The training samples by points per axis."""
+        data, gradients = self.recipe.data, self.recipe.fit.gradients
+        return {
+            n: read(self.path, "train", data.train, n, problem=self.problem, gradients=gradients) for n in data.grids
         }
-        count = data.validation if fit.keep == "best" else min(WATCHED, data.validation)
-        watched = read(self.path, "validation", count, data.grids[0], after=data.train, problem=problem)
-        network, first = self.network(), train[data.grids[0]]
+
+    @cached_property
+    def watched(self) -> Samples:
+        """The validation samples whose error is logged after every epoch."""
+        data = self.recipe.data
+        count = data.validation if self.recipe.fit.keep == "best" else min(WATCHED, data.validation)
+        return read(self.path, "validation", count, data.grids[0], after=data.train, problem=self.problem)
+
+    def fit_normalisers(self, network: Operator) -> None:
+        first = self.train[self.recipe.data.grids[0]]
         network.fit_normalisers(*map(torch.from_numpy, (first.inputs, *first.parameters, first.targets)))
-        return FieldTask(self.restored(network, init), fit, self.recipe.seed, train, watched)
+
+    @property
+    def order(self) -> Order:
+        count, batch = self.recipe.data.train, self.recipe.fit.batch
+        return Order(count, batch, count // batch, self.recipe.seed)
+
+    def draw(self, chosen: Rows, rng: Generator, epoch: int) -> Batch:
+        del epoch
+        fit = self.recipe.fit
+        return draw(self.train, chosen, rng, symmetries=fit.symmetries, noise=fit.noise)
+
+    def validation(self) -> list[Batch]:
+        """Return the watched samples, once at every trained level of noise."""
+        fit, fields, rng = self.recipe.fit, self.watched.inputs, np.random.default_rng(self.recipe.seed)
+        deviation = self.train[fields.shape[1]].deviation
+        noisy = [measured(fields, deviation, (level,), rng) for level in fit.noise] or [fields]
+        others = [np.concatenate([each] * len(noisy)) for each in (*self.watched.parameters, self.watched.targets)]
+        parts = (torch.from_numpy(each).split(fit.batch) for each in (np.concatenate(noisy), *others))
+        return [Batch(inputs, [outputs]) for *inputs, outputs in zip(*parts, strict=True)]
+
+    def loss(self, network: Any, batch: Batch) -> Tensor:
+        """Return the operator's own loss, or the recipe's."""
+        if batch.stored is not None:
+            noise = () if batch.noise is None else (batch.noise,)
+            own: Tensor | None = network.own_loss(batch.inputs[0], batch.stored, *noise)
+            if own is not None:
+                return own
+        return LOSSES[self.recipe.fit.loss].compute([network(*batch.inputs)], batch, self.recipe.fit)
+
+    def score(self, network: Any, batch: Batch) -> tuple[Tensor, int]:
+        """Return the mean relative L2 error of a batch."""
+        return relative_l2(network(*batch.inputs), batch.outputs[0]).mean(), len(batch.inputs[0])
 
     def account(self) -> dict[str, Any]:
         return {
@@ -209,7 +157,13 @@ class FieldWorkload(Workload[Recipe]):
         )
 
     def examples(self) -> Tensors:
-        return of_fields(self.path, self.problem, self.recipe.data)
+        """Return the first test samples on the smallest declared grid, else on the smallest trained one."""
+        description, data = self.problem.description, self.recipe.data
+        possible = set(description.grid.declared).intersection(grids(description, data.mesh))
+        points, pair = min(possible or data.grids), only_pair(description)
+        samples = read(self.path, "test", min(MOST, data.test), points, problem=self.problem)
+        numbers = {one.name: values for one, values in zip(description.parameters, samples.parameters, strict=True)}
+        return {pair.input.name: samples.inputs, **numbers, pair.output.name: samples.targets}
 
     def draw_pictures(self, network: Operator, problem: Problem, scope: Scope, folder: Path) -> None:
         """Draw best, median and worst sample at each level of noise, on the finest trained grid."""
@@ -229,3 +183,155 @@ class FieldWorkload(Workload[Recipe]):
     def sides(self, scope: Scope) -> list[evaluation.Sides] | None:
         """Return the grid of a scope; None for all measurable ones."""
         return None if scope.grid is None else [(scope.grid,) * len(self.problem.description.axes)]
+
+
+def request(recipe: Recipe) -> Request:
+    """Return which samples a recipe needs."""
+    data, seed = recipe.data, recipe.seed if recipe.data.seed is None else recipe.data.seed
+    return Request(PROBLEMS[recipe.problem], data.mesh, data.train, data.test, seed, data.validation)
+
+
+def calibration_request(recipe: Recipe, count: int) -> Request:
+    """Return samples that serve calibration alone: half of `count` to fit, then `count` to calibrate."""
+    return Request(PROBLEMS[recipe.problem], recipe.data.mesh, count // 2, 0, CALIBRATION_SEED, count)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Stored samples.
+
+    Attributes:
+        path: Their file.
+        split: Their split.
+        count: How many.
+        after: How many training samples come before validation samples, else 0.
+    """
+
+    path: Path
+    split: Split
+    count: int
+    after: int = 0
+
+
+@dataclass(frozen=True)
+class Varied:
+    """Samples on the stored mesh whose optional inputs are not their defaults.
+
+    Attributes:
+        inputs: All inputs, `[sample, *grid]` each.
+        outputs: The solutions `[sample, *grid]`.
+    """
+
+    inputs: list[Array]
+    outputs: Array
+
+
+@dataclass(frozen=True)
+class CalibrationFields:
+    """A network and the samples on which it is measured for its calibration.
+
+    Attributes:
+        network: The network.
+        recipe: Its recipe.
+        problem: Its problem.
+        vary: Draws optional inputs from a generator and points per axis; without it samples do not hold them.
+    """
+
+    network: Operator
+    recipe: Recipe
+    problem: Problem
+    vary: Callable[[np.random.Generator, int], Fields] | None = None
+
+    def mixture(self, part: Part) -> list[Measured]:
+        """Return samples of all kinds in equal parts, per grid: all levels of noise, inputs varied or not."""
+        varied = part.count // 2 if self.vary else 0
+        others = self.varied(part, slice(part.count - varied, None))
+        plain = replace(part, count=part.count - varied)
+        return [
+            joined(self.noisy(samples), self.on_grid(others, sides)) if others else self.noisy(samples)
+            for sides, samples in self.read(plain)
+        ]
+
+    def kinds(self, part: Part) -> list[Measured]:
+        """Return samples on every grid, of one kind each."""
+        others = self.varied(part, slice(MOST_VARIED))
+        default = self.defaults(part) if has_defaults(self.problem.description) else None
+        drawn = {"conditions": named} if (named := ranges(self.problem.description)) else {}
+        found: list[Measured] = []
+        for sides, samples in self.read(part):
+            found += [self.noisy(strided(default, sides))] if default else []
+            found += [self.noisy(samples, level, drawn) for level in self.recipe.fit.levels]
+            found += [self.on_grid(others, sides)] if others else []
+        return found
+
+    def read(self, part: Part) -> Iterator[tuple[evaluation.Sides, Samples]]:
+        """Read samples on every grid that they can be strided to; published splits may differ in their mesh."""
+        possible = set(grids(self.problem.description, mesh(part.path, part.split)))
+        for sides in evaluation.measured_grids(self.problem.description, self.recipe.data):
+            if possible.issuperset(sides):
+                yield sides, self.read_on(part, sides)
+
+    def read_on(self, part: Part, sides: evaluation.Sides) -> Samples:
+        """Read samples on one grid."""
+        return read(part.path, part.split, part.count, sides, after=part.after, problem=self.problem)
+
+    def defaults(self, part: Part) -> Samples:
+        """Return a part on the stored mesh at the parameters' defaults."""
+        whole = (mesh(part.path, part.split),) * len(self.problem.description.axes)
+        return at_defaults(self.read_on(part, whole))
+
+    def noisy(
+        self, samples: Samples, level: float | None = None, others: Mapping[str, float | str] | None = None
+    ) -> Measured:
+        """Return samples with noise and the errors of the network.
+
+        Args:
+            samples: Samples without noise.
+            level: The level of the noise; by default each has one of the trained levels.
+            others: What tells the samples from others besides.
+        """
+        rng, levels = np.random.default_rng(self.recipe.seed), self.recipe.fit.noise
+        fields = samples.inputs
+        if level:
+            normals = rng.standard_normal(fields.shape, dtype=np.float32)
+            fields = add_noise(fields, np.full(len(fields), level, np.float32), samples.deviation, normals)
+        elif level is None and levels:
+            fields = measured(fields, samples.deviation, levels, rng)
+        defaults = [np.full_like(fields, one.default) for one in self.problem.optional if self.vary]
+        kind: dict[str, float | str] = {"noise": level} if level else {}
+        return self.errors([fields, *defaults, *samples.parameters], samples.targets, **kind, **(others or {}))
+
+    def varied(self, part: Part, rows: slice) -> Varied | None:
+        """Vary the optional inputs of some rows of a part, if they are varied, and solve on the stored mesh."""
+        if self.vary is None:
+            return None
+        points = mesh(part.path, part.split)
+        fields = self.read_on(part, (points,) * len(self.problem.description.axes)).inputs[rows]
+        rng, pair = np.random.default_rng(self.recipe.seed), only_pair(self.problem.description)
+        inputs, outputs = [], []
+        for field in fields:
+            others = self.vary(rng, points)
+            inputs.append(others)
+            given = {pair.input.name: field, **others}
+            outputs.append(self.problem.solve(given, Conditions(points))[pair.output.name].astype(np.float32))
+        stacked = [np.stack([each[one.name] for each in inputs]).astype(np.float32) for one in self.problem.optional]
+        return Varied([fields, *stacked], np.stack(outputs))
+
+    def on_grid(self, varied: Varied, sides: evaluation.Sides) -> Measured:
+        """Return varied samples on a coarser grid, with the errors of the network."""
+        steps = strides(self.problem.description, varied.outputs.shape[1], sides)
+        every = (slice(None), *(slice(None, None, step) for step in steps))
+        inputs = [np.ascontiguousarray(tensor[every]) for tensor in varied.inputs]
+        return self.errors(inputs, varied.outputs[every], **{one.name: "varied" for one in self.problem.optional})
+
+    def errors(self, inputs: list[Array], outputs: Array, **kind: float | str) -> Measured:
+        """Return samples of a kind with the errors of the network."""
+        arguments, truth = (
+            [torch.from_numpy(tensor) for tensor in inputs],
+            torch.from_numpy(np.ascontiguousarray(outputs)),
+        )
+
+        def of(rows: slice) -> torch.Tensor:
+            return relative_l2(self.network(*(tensor[rows] for tensor in arguments)), truth[rows])
+
+        return with_errors(arguments, BATCH, of, kind)

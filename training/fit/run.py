@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import resource
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, ModelCheckpoint
-from pydantic import BaseModel
+from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 from torch import nn
 
 from training import calibration, checkpoint, examples
 from training.files import write_json
+from training.fit import processes
 from training.fit.fields import FieldWorkload
-from training.fit.loop import processes
-from training.fit.loop.allocator import keep_freed_memory
-from training.fit.own.workload import OwnWorkload
-from training.fit.record import log
-from training.fit.record.folder import RunError, RunFolder, StateIO, expect_room, state_bytes
-from training.fit.record.progress import progress
+from training.fit.own import OwnWorkload
+from training.fit.record import (
+    RunError,
+    RunFolder,
+    RunLog,
+    StateIO,
+    expect_room,
+    progress,
+    state_bytes,
+    training_seconds,
+)
 from training.fit.task import Task
-from training.fit.trajectories.workload import TrajectoryWorkload
 from training.fit.workload import Scope, Workload
 from training.operators import Operator
 from training.problems.problem import Problem
-from training.recipes.kinds import AddedRecipe, BaseRecipe, kind_of
-from training.recipes.own import OwnRecipe
-from training.recipes.recipe import Recipe, RecipeError
-from training.recipes.trajectory import TrajectoryRecipe
+from training.recipe import AddedRecipe, BaseRecipe, OwnRecipe, Recipe, RecipeError, added_kind
 
 EXPECTED_WARNINGS = (
     "Checkpoint directory .* exists and is not empty",  # a resumed run writes where it wrote before
@@ -41,13 +43,6 @@ EXPECTED_WARNINGS = (
     ".*isinstance.treespec, LeafSpec.. is deprecated",  # Lightning's own use of torch
 )
 MISSING = "missing"  # the card's key for figures that have not been measured
-
-#: The workload of each class of recipes of fields; those of other kinds name theirs.
-WORKLOADS: dict[type[BaseModel], type[Workload[Any]]] = {
-    Recipe: FieldWorkload,
-    OwnRecipe: OwnWorkload,
-    TrajectoryRecipe: TrajectoryWorkload,
-}
 
 
 def workload(recipe: BaseRecipe, data: Path, *, progress: bool = True) -> Workload[Any]:
@@ -61,17 +56,15 @@ def workload(recipe: BaseRecipe, data: Path, *, progress: bool = True) -> Worklo
     Raises:
         RecipeError: Nothing is trained by it, as by that of a closed form.
     """
-    if isinstance(recipe, AddedRecipe):
-        made: Workload[Any] = kind_of(recipe.kind).workload(recipe, data, progress=progress)
-        return made
-    if type(recipe) not in WORKLOADS:
-        raise RecipeError(f"{recipe.name}: expected a recipe that trains but found that of a closed form")
-    return WORKLOADS[type(recipe)](recipe, data, progress=progress)
-
-
-def own_workload(recipe: OwnRecipe, data: Path) -> OwnWorkload:
-    """Return the workload of a recipe on a user's data."""
-    return cast("OwnWorkload", workload(recipe, data))
+    match recipe:
+        case Recipe():
+            return FieldWorkload(recipe, data, progress=progress)
+        case OwnRecipe():
+            return OwnWorkload(recipe, data, progress=progress)
+        case AddedRecipe():
+            made: Workload[Any] = added_kind(recipe.kind).workload(recipe, data, progress=progress)
+            return made
+    raise RecipeError(f"{recipe.name}: expected a recipe that trains but found that of a {recipe.kind}")
 
 
 def train(
@@ -101,8 +94,7 @@ def train(
     work, run = workload(recipe, data), RunFolder(folder)
     check(work, run)
     state = processes.from_first(lambda: run.open(recipe, resume=resume))
-    task = work.task(init)
-    task.workers = workers
+    task = work.task(init, workers)
     check_shares(task.order.batch, recipe)
     fit(task, work, run, state)
     if processes.first():
@@ -171,7 +163,7 @@ def check(work: Workload[Any], run: RunFolder) -> None:
     expect_room(work.data, work.sample_bytes)
 
 
-def fit(task: Task[Any], work: Workload[Any], run: RunFolder, state: Path | None) -> None:
+def fit(task: Task, work: Workload[Any], run: RunFolder, state: Path | None) -> None:
     """Train, from a saved state if there is one, and leave the weights that the recipe keeps in the task."""
     with warnings.catch_warnings():
         for message in EXPECTED_WARNINGS:
@@ -190,9 +182,10 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
         reload_dataloaders_every_n_epochs=1,
         num_sanity_val_steps=0,
         callbacks=[
-            *averaging(work),
+            # The exponential mean of the weights is measured and saved instead of them: the noise of steps cancels.
+            *([EMAWeightAveraging(decay=average)] if (average := getattr(config, "average", 0.0)) else []),
             *savers(work, run),
-            *([log.RunLog(run.metrics, work.metric.name), progress(run.metrics)] if processes.first() else []),
+            *([RunLog(run.metrics, work.metric.name), progress(run.metrics)] if processes.first() else []),
         ],
         plugins=[StateIO()],
         logger=False,
@@ -204,11 +197,6 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
         strategy="ddp" if processes.count() > 1 else "auto",
         use_distributed_sampler=False,  # every process takes its part of each batch
     )
-
-
-def averaging(work: Workload[Any]) -> list[Callback]:
-    """Keep, measure and save the weights' exponential mean if the recipe sets its decay: the noise of steps cancels."""
-    return [EMAWeightAveraging(decay=work.average)] if work.average else []
 
 
 def savers(work: Workload[Any], run: RunFolder) -> list[ModelCheckpoint]:
@@ -234,7 +222,7 @@ def describe(work: Workload[Any], network: nn.Module, run: RunFolder) -> dict[st
     training = {
         "epochs": recipe.fit.epochs,
         "kept": work.metric.best if recipe.fit.keep == "best" else "the last epoch",
-        "seconds": round(log.seconds(run.metrics), 1),
+        "seconds": round(training_seconds(run.metrics), 1),
         "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "threads": torch.get_num_threads(),
         "preset": recipe.preset,
@@ -258,3 +246,18 @@ def complete(work: Workload[Any], run: RunFolder, card: dict[str, Any], figures:
     rest = {MISSING: missing} if missing else {}
     write_json(run.path / checkpoint.CARD, {key: card[key] for key in card if key != MISSING} | figures | rest)
     run.close()
+
+
+def keep_freed_memory() -> None:
+    """Keep freed memory in the process, up to two gigabytes; without glibc nothing happens.
+
+    Every step of a training allocates the same tensors again. By default the library returns large ones to the kernel
+    when they are freed, and the kernel clears and maps each page anew.
+    """
+    trim_threshold, mmap_threshold, most = -1, -3, 2**31 - 1  # of glibc's malloc.h
+    try:
+        tune = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    tune(mmap_threshold, most)
+    tune(trim_threshold, most)

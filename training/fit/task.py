@@ -1,103 +1,46 @@
-"""The Lightning module that all trainings share; `fields` and `sequences` say what differs."""
+"""What Lightning trains: a network and its workload, batch by batch in an order that depends on seed and step alone.
+
+A run that is killed and resumed at the end of an epoch therefore sees the data of an uninterrupted one.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from enum import IntEnum
+from typing import Any, TypeVar
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
-from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from lightning_utilities.core.apply_func import apply_to_collection
-from numpy.random import Generator
+from numpy.random import Generator, SeedSequence
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from training.fit.loop import processes
-from training.fit.loop.order import Epoch, Order, Rows, torch_seed
+from training.fit import processes
+from training.losses import Batch
 from training.nn.attention.matrices import penalty
 
-Batch = TypeVar("Batch")
+Rows = NDArray[np.int64]
+Item = TypeVar("Item")
 
-ORTHOGONALITY = 1e-2  # weight of the penalty of matrices that are to be orthogonal
-
-
-@dataclass(frozen=True)
-class Metric:
-    """What is measured on validation samples after every epoch.
-
-    Attributes:
-        name: Its key in the log.
-        mode: Whether the best value is the least or the greatest.
-        best: What the best epoch is called in the card.
-    """
-
-    name: str
-    mode: Literal["min", "max"]
-    best: str
+ORTHOGONALITY = 1e-2  # weight of the penalty of matrices that are to be orthogonal, where a recipe has no other
 
 
-def one_cycle(optimiser: torch.optim.Optimizer, rate: float, steps: int, **options: Any) -> OptimizerLRSchedulerConfig:
-    """Return an optimiser whose rate rises and falls once over a run, by cosine.
-
-    Args:
-        optimiser: The optimiser.
-        rate: The highest rate.
-        steps: Steps of the run.
-        options: Of torch's `OneCycleLR`; `pct_start` is the share of the steps during which the rate rises.
-    """
-    total = max(3, steps)  # a step up, and one down
-    options["pct_start"] = max(options["pct_start"], 2 / total)  # torch divides by zero where it rises or falls in one
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=rate, total_steps=total, **options)
-    return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-
-class Task(pl.LightningModule, ABC, Generic[Batch]):
-    """Fit a network to samples.
-
-    Attributes:
-        metric: What is measured after every epoch.
-        workers: Processes that read batches; none by default, and the training process reads them itself.
-        orthogonality: The weight of the orthogonality of trained kernels in the loss.
+class Task(pl.LightningModule):
+    """Fit a network to the samples of a workload.
 
     Args:
         network: What is trained.
-        order: Which samples each batch holds.
+        work: Its recipe, samples, loss and metric, a `training.fit.workload.Workload`.
+        workers: Processes that read batches; none by default, and the training process reads them itself.
     """
 
-    metric: ClassVar[Metric]
-
-    def __init__(self, network: nn.Module, order: Order) -> None:
+    def __init__(self, network: nn.Module, work: Any, workers: int = 0) -> None:
         super().__init__()
-        self.network, self.order = network, order
-        self.workers, self.orthogonality = 0, ORTHOGONALITY
-
-    @abstractmethod
-    def draw(self, chosen: Rows, rng: Generator) -> Batch:
-        """Return the training batch of the samples `chosen`."""
-
-    @abstractmethod
-    def validation(self) -> Sequence[Batch] | Dataset[Batch]:
-        """Return the validation samples in batches, the same after every epoch."""
-
-    @abstractmethod
-    def loss(self, batch: Batch) -> Tensor:
-        """Return the training loss of a batch, without the penalty of `objective`."""
-
-    def objective(self, batch: Batch) -> Tensor:
-        """Return the loss plus the penalty of matrices that are to be orthogonal, where the network has any."""
-        loss, found = self.loss(batch), penalty(self.network)
-        return loss if found is None else loss + self.orthogonality * found
-
-    @abstractmethod
-    def score(self, batch: Batch) -> tuple[float | Tensor, int]:
-        """Return the mean of the metric over a batch, and the number of values it is the mean of."""
-
-    @abstractmethod
-    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Return the optimiser and its schedule."""
+        self.network, self.work, self.workers, self.order = network, work, workers, work.order
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return the epoch's batches; the trainer calls this at every epoch."""
@@ -105,22 +48,30 @@ class Task(pl.LightningModule, ABC, Generic[Batch]):
 
     def share(self, chosen: Rows, rng: Generator) -> Batch:
         """Return this process's part of a training batch; all processes draw the same batch."""
-        batch = self.draw(chosen, rng)
+        batch = self.work.draw(chosen, rng, self.current_epoch)
         if processes.count() == 1:
             return batch
-        return apply_to_collection(batch, Tensor, lambda tensor: tensor[processes.rank() :: processes.count()])
+        part = slice(processes.rank(), None, processes.count())
+        shared: Batch = apply_to_collection(batch, Tensor, lambda tensor: tensor[part])
+        return shared
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        """Return the validation batches."""
-        return self.loader(self.validation())
+        """Return the validation batches, the same after every epoch."""
+        return self.loader(self.work.validation())
 
-    def loader(self, batches: Sequence[Batch] | Dataset[Batch]) -> DataLoader[Batch]:
-        """Return what reads batches in order, in processes of its own if there are any."""
-        return DataLoader(batches, batch_size=None, num_workers=self.workers)  # type: ignore[arg-type] # a list is a data set
+    def loader(self, batches: Any) -> DataLoader[Batch]:
+        """Return what reads a list or data set of batches in order, in processes of its own if there are any."""
+        return DataLoader(batches, batch_size=None, num_workers=self.workers)
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Seed dropout by (seed, step, process): a resumed run draws the same, whatever the loaders drew before."""
         torch.manual_seed(torch_seed(self.order.seed, self.global_step, processes.rank()))
+
+    def objective(self, batch: Batch) -> Tensor:
+        """Return the loss, plus the penalty of matrices that are to be orthogonal, where the network has any."""
+        loss, found = self.work.loss(self.network, batch), penalty(self.network)
+        weight = getattr(self.work.recipe.fit, "orthogonality", ORTHOGONALITY)
+        return loss if found is None else loss + weight * found
 
     def training_step(self, batch: Batch) -> Tensor:
         """Return the objective of a batch and log it."""
@@ -130,5 +81,90 @@ class Task(pl.LightningModule, ABC, Generic[Batch]):
 
     def validation_step(self, batch: Batch) -> None:
         """Log the metric of a validation batch."""
-        score, count = self.score(batch)
-        self.log(self.metric.name, score, prog_bar=True, sync_dist=True, batch_size=count)
+        score, count = self.work.score(self.network, batch)
+        self.log(self.work.metric.name, score, prog_bar=True, sync_dist=True, batch_size=count)
+
+    def configure_optimizers(self) -> Any:
+        """Return the optimiser and its schedule, as the recipe's section `fit` chooses them."""
+        fit = self.work.recipe.fit
+        optimiser, schedule = fit.optimiser(self.network.parameters(), fit.epochs * self.order.steps)
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which samples each batch holds.
+
+    Passes over the samples follow one another without a break, each in an order of its own. An epoch is a number of
+    batches.
+
+    Attributes:
+        samples: Number of training samples.
+        batch: Samples of a batch.
+        steps: Batches of an epoch.
+        seed: Seed of all orders.
+    """
+
+    samples: int
+    batch: int
+    steps: int
+    seed: int
+
+    @classmethod
+    def passes(cls, samples: int, batch: int, seed: int) -> Order:
+        """Return the order in which an epoch is one pass over the samples, without an incomplete batch."""
+        batch = min(batch, samples)
+        return cls(samples, batch, samples // batch, seed)
+
+    def epoch(self, number: int) -> Iterator[tuple[int, Rows]]:
+        """Return the step and the sample numbers `[batch]` of every batch of an epoch."""
+        first = number * self.steps
+        order = rows(self.samples, first * self.batch, self.steps * self.batch, self.seed)
+        return zip(range(first, first + self.steps), order.reshape(self.steps, self.batch), strict=True)
+
+
+def rows(samples: int, start: int, count: int, seed: int) -> Rows:
+    """Return `count` sample numbers from position `start` of all passes over `samples`, one after another."""
+    first, last = start // samples, (start + count - 1) // samples
+    passes = [np.random.default_rng([seed, number]).permutation(samples) for number in range(first, last + 1)]
+    return np.concatenate(passes)[start - first * samples :][:count]
+
+
+class Epoch(Dataset[Item]):
+    """The batches of one epoch by their position in it, so that several processes can make them.
+
+    Args:
+        order: Which samples each batch holds.
+        number: Number of the epoch.
+        draw: Makes a batch of sample numbers and a random generator.
+    """
+
+    def __init__(self, order: Order, number: int, draw: Callable[[Rows, Generator], Item]) -> None:
+        self.seed, self.batches, self.draw = order.seed, [*order.epoch(number)], draw
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, position: int) -> Item:
+        step, chosen = self.batches[position]
+        return self.draw(chosen, np.random.default_rng(stream(self.seed, Stream.AUGMENTATION, step)))
+
+
+class Stream(IntEnum):
+    """What random numbers are drawn for; each purpose has numbers of its own."""
+
+    AUGMENTATION = 0
+    DROPOUT = 1
+
+
+def stream(seed: int, purpose: Stream, step: int, rank: int = 0) -> SeedSequence:
+    """Return the seeds of one step, and of one process where each draws numbers of its own.
+
+    Steps of different seeds share none, as sums of seed and step would.
+    """
+    return SeedSequence(seed, spawn_key=(purpose, step, rank) if rank else (purpose, step))
+
+
+def torch_seed(seed: int, step: int, rank: int = 0) -> int:
+    """Return the seed of torch's generator, from which dropout is drawn, at a step of a process."""
+    return int(stream(seed, Stream.DROPOUT, step, rank).generate_state(1, np.uint64)[0] >> np.uint64(1))

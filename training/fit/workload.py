@@ -1,25 +1,26 @@
-"""What differs between trainings on fields and on sequences: samples, network, figures."""
+"""A recipe with everything that its kind needs for a training run: samples, network, loss, figures."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from torch import nn
+from numpy.random import Generator
+from torch import Tensor, nn
 
 from training import checkpoint
 from training.calibration import CalibrationSamples
 from training.examples import Tensors
-from training.fit.task import Metric, Task
+from training.fit.task import Order, Rows, Task
+from training.losses import Batch
 from training.problems.problem import Problem
 from training.problems.sequence_description import SequenceDescription
-from training.recipes.kinds import BaseRecipe
+from training.recipe import BaseRecipe
 from training.user_error import UserError
 
 R = TypeVar("R", bound=BaseRecipe)
-N = TypeVar("N", bound=nn.Module)
 
 
 class ScopeError(UserError):
@@ -41,8 +42,23 @@ class Scope:
     patient: bool = False
 
 
+@dataclass(frozen=True)
+class Metric:
+    """What is measured on validation samples after every epoch.
+
+    Attributes:
+        name: Its key in the log.
+        mode: Whether the best value is the least or the greatest.
+        best: What the best epoch is called in the card.
+    """
+
+    name: str
+    mode: Literal["min", "max"]
+    best: str
+
+
 class Workload(ABC, Generic[R]):
-    """A recipe, with everything that its kind needs for a training run.
+    """What differs between trainings: on generated fields, on a user's samples, on sequences.
 
     Attributes:
         metric: What is measured on validation samples after every epoch.
@@ -54,30 +70,27 @@ class Workload(ABC, Generic[R]):
         progress: Show a bar while samples are made.
     """
 
-    metric: ClassVar[Metric]
-    figures: ClassVar[tuple[str, ...]]
+    metric: Metric = Metric("relative_l2", "min", "the epoch of the least error on the validation set")
+    figures: tuple[str, ...] = ("errors", "classical", "clock")
 
     def __init__(self, recipe: R, data: Path, *, progress: bool = True) -> None:
         self.recipe, self.data, self.progress = recipe, data, progress
 
-    @property
-    def average(self) -> float:
-        """Decay per step of the weights' exponential mean, which is kept instead of them; 0 for none."""
-        return 0.0
+    def __deepcopy__(self, _: Any) -> Workload[R]:
+        return self  # a copy of the task, as that of averaged weights, shares the samples
 
-    @abstractmethod
     def check(self) -> None:
         """Raise a RecipeError where the recipe cannot be trained."""
 
     @property
     @abstractmethod
     def sample_bytes(self) -> int:
-        """Disk space that the samples take, in bytes."""
+        """Disk space that the samples take, in bytes; 0 where they are there."""
 
     @property
-    @abstractmethod
     def parameters(self) -> int:
         """Number of the network's parameters, at least nearly, before there are samples."""
+        return sum(parameter.numel() for parameter in self.network().parameters())
 
     @abstractmethod
     def prepare(self) -> Path:
@@ -92,16 +105,45 @@ class Workload(ABC, Generic[R]):
     def network(self) -> nn.Module:
         """Build the network with weights drawn from the seed."""
 
-    @abstractmethod
-    def task(self, init: Path | None = None) -> Task[Any]:
+    def fit_normalisers(self, network: Any) -> None:
+        """Set a network's means and deviations to those of training samples."""
+
+    def task(self, init: Path | None = None, workers: int = 0) -> Task:
         """Read the samples and build what is trained.
 
         Args:
-            init: A checkpoint folder to take the initial weights from.
+            init: A checkpoint folder to take the initial weights from, as far as it has them.
+            workers: Processes that read batches.
 
         Raises:
             CheckpointError: `init` does not fit the recipe.
         """
+        network = self.network()
+        self.fit_normalisers(network)
+        if init is not None:
+            checkpoint.restore(network, init / checkpoint.WEIGHTS, partly=True)
+        return Task(network, self, workers)
+
+    @property
+    @abstractmethod
+    def order(self) -> Order:
+        """Which training samples each batch holds."""
+
+    @abstractmethod
+    def draw(self, chosen: Rows, rng: Generator, epoch: int) -> Batch:
+        """Return the training batch of the samples `chosen`, moved and disturbed by what is drawn from `rng`."""
+
+    @abstractmethod
+    def validation(self) -> Any:
+        """Return the validation samples in batches, as a list or a data set: the same after every epoch."""
+
+    @abstractmethod
+    def loss(self, network: Any, batch: Batch) -> Tensor:
+        """Return the training loss of a batch."""
+
+    @abstractmethod
+    def score(self, network: Any, batch: Batch) -> tuple[float | Tensor, int]:
+        """Return the mean of the metric over a batch, and the number of values it is the mean of."""
 
     @abstractmethod
     def account(self) -> dict[str, Any]:
@@ -109,33 +151,23 @@ class Workload(ABC, Generic[R]):
 
     @abstractmethod
     def measure(self, network: Any, problem: Any, scope: Scope) -> dict[str, Any]:
-        """Measure a trained network on the test set.
-
-        Args:
-            network: The network.
-            problem: Its checkpoint's problem.
-            scope: What is measured.
-
-        Returns:
-            The card's `figures`.
+        """Measure a trained network on the test set: the card's `figures`.
 
         Raises:
             ScopeError: Networks of this kind cannot be measured so.
         """
 
-    @abstractmethod
     def draw_pictures(self, network: Any, problem: Any, scope: Scope, folder: Path) -> None:
         """Draw predictions beside the truth into a folder; arguments and errors are those of `measure`."""
+        del network, scope, folder
+        raise ScopeError(f"no pictures are drawn of predictions of {problem.name}")
 
     def calibration_samples(self, network: Any, fresh: int = 0) -> CalibrationSamples | None:
-        """Return samples to calibrate a trained network with, by default those of its run.
+        """Return samples to calibrate a trained network with; None where networks of this kind are not calibrated.
 
         Args:
             network: The network.
-            fresh: How many new calibration samples are generated, which serve nothing else.
-
-        Returns:
-            The samples; None where networks of this kind are not calibrated.
+            fresh: How many new calibration samples are generated, which serve nothing else; 0: those of the run.
 
         Raises:
             ScopeError: New samples cannot be generated.
@@ -146,10 +178,3 @@ class Workload(ABC, Generic[R]):
     @abstractmethod
     def examples(self) -> Tensors:
         """Return a few test samples with their truth, by the names on the wire."""
-
-    @staticmethod
-    def restored(network: N, init: Path | None) -> N:
-        """Return the network, with the weights of a checkpoint folder, as far as it has them, if there is one."""
-        if init is not None:
-            checkpoint.restore(network, init / checkpoint.WEIGHTS, partly=True)
-        return network

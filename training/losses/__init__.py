@@ -1,6 +1,21 @@
 """Losses and error measures of predicted fields."""
 
+from training.losses.loss import Batch, Loss
 from training.losses.relative import relative_h1, relative_l2, training_loss
 from training.losses.weighted import LineLoss, PlaneLoss, Reduction, Terms
+from training.registry import Registry
 
-__all__ = ["LineLoss", "PlaneLoss", "Reduction", "Terms", "relative_h1", "relative_l2", "training_loss"]
+LOSSES = Registry("loss", Loss, "training.losses", "LOSS", "petrov.losses")
+
+__all__ = [
+    "LOSSES",
+    "Batch",
+    "LineLoss",
+    "Loss",
+    "PlaneLoss",
+    "Reduction",
+    "Terms",
+    "relative_h1",
+    "relative_l2",
+    "training_loss",
+]

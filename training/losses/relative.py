@@ -10,10 +10,14 @@ The gradient is the difference of neighbours (Cao, NeurIPS 2021, arXiv 2105.1499
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from training.losses.loss import Batch, Loss
 from training.nn.shapes import Field
 
 PerSample = Float[Tensor, " batch"]
@@ -60,3 +64,12 @@ def training_loss(prediction: Field, truth: Field, h1: float) -> Float[Tensor, "
 def norm(x: Tensor) -> Tensor:
     """Return the Euclidean norm of each sample."""
     return x.flatten(1).norm(dim=1)
+
+
+def compute(predictions: Sequence[Tensor], batch: Batch, fit: Any) -> Tensor:
+    """Return the mean of `training_loss` over the outputs, with the weight `fit.h1`."""
+    losses = [training_loss(one, truth, fit.h1) for one, truth in zip(predictions, batch.outputs, strict=True)]
+    return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
+
+
+LOSS = Loss("relative", compute)

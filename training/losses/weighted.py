@@ -39,12 +39,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from training.losses.loss import Batch, Loss
 from training.nn.shapes import Line, Plane, Tokens
 
 PerSample = Float[Tensor, " batch"]
@@ -269,3 +270,15 @@ def inner(x: Tensor) -> Tensor:
 def average(x: Tensor) -> Tensor:
     """Return the mean of each sample."""
     return x.flatten(1).mean(dim=1)
+
+
+def compute(predictions: Sequence[Tensor], batch: Batch, fit: Any) -> Tensor:
+    """Return the loss of the one output, with `fit.gamma` and a mesh width of 1/n for n points per axis."""
+    [prediction], [truth] = predictions, batch.outputs
+    h = 1 / truth.shape[-1]
+    if truth.ndim == 2:
+        return LineLoss(h, gamma=fit.gamma)(prediction, truth, batch.gradients).total
+    return PlaneLoss(h, gamma=fit.gamma)(prediction, truth, batch.gradients, coefficient=batch.weight).total
+
+
+LOSS = Loss("weighted", compute, axes=2, gradients=lambda fit: fit.gamma > 0)

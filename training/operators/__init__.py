@@ -53,10 +53,10 @@ def build(config: BaseModel) -> Operator:
         >>> operator(torch.randn(2, 100)).shape
         torch.Size([2, 100])
     """
-    found = [kind for kind in OPERATORS.items.values() if type(config) is kind.config]
-    if not found:
+    kind = getattr(config, "kind", "")
+    if kind not in OPERATORS or type(config) is not OPERATORS[kind].config:
         raise TypeError(f"expected the config of an operator but got {type(config).__name__}")
-    return found[0].build(config)
+    return OPERATORS[kind].build(config)
 
 
 __all__ = [

@@ -7,15 +7,17 @@ r"""The light network for one, two or three axes: from a field on any grid to an
       -> decoder, with or without coordinates -> one channel
     output [B, *grid]
 
-It has no scalers. So no size depends on the grid, and the cost grows with it. On the plane the numbers equal those of
+It has no scalers. So no size depends on the grid, and the cost grows with it.
+Several fields and numbers are the channels of one field. On the plane the numbers equal those of
 the reference project's `FourierTransformer2DLite` (Cao, NeurIPS 2021, arXiv 2105.14995). Line and space follow the same
 rule.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 from jaxtyping import Float
 from pydantic import PositiveInt
 from torch import Tensor
@@ -27,6 +29,7 @@ from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.normaliser import Normaliser
 from training.nn.shapes import Channels, Field
 from training.operators.operator import Operator, OperatorKind
+from training.user_error import UserError
 
 Fields = Float[Tensor, "batch ..."]
 
@@ -64,13 +67,27 @@ class GridTransformer(Operator):
         self.latent_dropout = Dropout(config.latent_dropout)
         self.decoder = build_decoder(config.decoder, config.channels, config.dimensions)
 
-    def fit_normalisers(self, fields: Fields, outputs: Field) -> None:
+    def fit_normalisers(self, *tensors: Tensor) -> None:
         """Set the statistics to those of the training fields, per channel, if `normalise` is set."""
+        *inputs, outputs = tensors
         if self.config.normalise:
-            self.input_normaliser.fit(fields)
+            self.input_normaliser.fit(self.joined(*inputs))
             self.output_normaliser.fit(outputs)
 
-    def forward(self, field: Fields) -> Field:
+    def joined(self, *inputs: Tensor) -> Fields:
+        """Return fields `[B, (component), *grid]` and numbers `[B]` as the channels of one field; one as it is."""
+        if len(inputs) == 1:
+            return inputs[0]
+        axes = self.config.dimensions
+        sides = next(each for each in inputs if each.ndim > 1).shape[-axes:]
+        channels = []
+        for each in inputs:
+            field = each if each.ndim > 1 else each.reshape(-1, *(1,) * axes).expand(-1, *sides)
+            channels.append(field if field.ndim == axes + 2 else field[:, None])
+        return torch.cat(channels, dim=1)
+
+    def forward(self, *inputs: Tensor) -> Field:
+        field = self.joined(*inputs)
         standard = self.input_normaliser(field)
         return self.output_normaliser.inverse(self.solve(standard[:, None] if self.config.inputs == 1 else standard))
 
@@ -84,4 +101,16 @@ class GridTransformer(Operator):
         return self.decoder(latent, coordinates)[:, 0]
 
 
-OPERATOR = OperatorKind("grid-transformer", GridTransformerConfig, GridTransformer)
+def sized(problem: Any, sides: tuple[int, ...]) -> dict[str, Any]:
+    """Return what a problem's description decides: the axes, and a channel per component of a field and per parameter.
+
+    Raises:
+        UserError: The problem has several outputs, or a vector: the network has one channel of output.
+    """
+    if len(problem.outputs) > 1 or any(one.components for one in problem.outputs):
+        raise UserError(f"{problem.name}: expected one scalar output for the grid-transformer")
+    channels = sum(max(1, len(one.components)) for one in problem.inputs) + len(problem.parameters)
+    return {"dimensions": len(sides), "inputs": channels}
+
+
+OPERATOR = OperatorKind("grid-transformer", GridTransformerConfig, GridTransformer, sized)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +71,16 @@ class OperatorKind:
     """A kind of operator: its name in recipes, its config, and how to build the network.
 
     The field `kind` of the config has the default `name`. The module of a network holds one as `OPERATOR`.
+
+    Attributes:
+        name: The name.
+        config: The class of its config.
+        build: Returns the network of a config.
+        sized: Returns the keys of the config that follow from a user's data: from the problem's description, and points
+            per axis. Without it the config's defaults serve.
     """
 
     name: str
     config: type[BaseModel]
     build: Callable[[Any], Operator]
+    sized: Callable[[Any, tuple[int, ...]], Mapping[str, Any]] | None = None

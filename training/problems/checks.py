@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.readers import DataFile, LazyArray, open_file
+from training.data.readers import DataFile, LazyArray
 from training.problems.problem_file import ProblemFile
 from training.problems.schema import Parameter, Quantity
 from training.user_error import UserError
@@ -70,12 +69,10 @@ class Column:
 
     @property
     def samples(self) -> int:
-        """The number of samples."""
         return sum(part.array.samples for part in self.parts)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
         return self.parts[0].shape
 
     def blocks(self) -> Iterator[tuple[int, Part, NDArray[Any]]]:
@@ -86,41 +83,32 @@ class Column:
                 yield start + offset, part, part.arrange(values)
 
 
-@contextmanager
-def open_columns(problem: ProblemFile, paths: list[Path]) -> Iterator[dict[str, Column]]:
-    """Open the data files and find every tensor's arrays in them.
-
-    Args:
-        problem: The problem file.
-        paths: Its data files, in order.
+def columns_of(problem: ProblemFile, files: Sequence[DataFile]) -> dict[str, Column]:
+    """Find every tensor's arrays in the open data files of a problem file, in order.
 
     Raises:
-        ReadError: A file cannot be read, or lacks an array.
+        ReadError: A file lacks an array.
         DataError: An array has another rank or other sides than the problem file and the other arrays say.
     """
-    with ExitStack() as stack:
-        files = [stack.enter_context(open_file(path, problem.data.format)) for path in paths]
-        for file in files:
-            check_file(problem, file)
-        found = {
-            name: Column(
-                name,
-                tuple(Part(file.path, array(problem, name, file), one, shape(problem, name, file)) for file in files),
-            )
-            for name, one in problem.stored.items()
-        }
-        check_together(problem, found)
-        yield found
-
-
-def array(problem: ProblemFile, name: str, file: DataFile) -> LazyArray:
-    """Return the array of a tensor in a file."""
-    return file.array(problem.key(name))
+    for file in files:
+        check_file(problem, file)
+    found = {
+        name: Column(
+            name,
+            tuple(
+                Part(file.path, array := file.array(problem.key(name)), one, shape(problem, name, array, file.path))
+                for file in files
+            ),
+        )
+        for name, one in problem.stored.items()
+    }
+    check_together(problem, found)
+    return found
 
 
 def check_file(problem: ProblemFile, file: DataFile) -> None:
     """Refuse a file without samples, with strings for numbers, or with unequal numbers of samples."""
-    arrays = [array(problem, name, file) for name in problem.stored]
+    arrays = [file.array(problem.key(name)) for name in problem.stored]
     for one in arrays:
         if one.dtype.kind not in NUMERIC:
             raise DataError(f"{file.path}: {one.name!r} holds {one.dtype}; expected real numbers")
@@ -133,7 +121,7 @@ def check_file(problem: ProblemFile, file: DataFile) -> None:
             )
 
 
-def shape(problem: ProblemFile, name: str, file: DataFile) -> tuple[int, ...]:
+def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tuple[int, ...]:
     """Return the shape of a tensor's sample, `[]` of a parameter and `[(time), (component), *grid]` of a field.
 
     A single component without a name is dropped: `[sample, 1, *grid]` is a scalar field.
@@ -141,11 +129,14 @@ def shape(problem: ProblemFile, name: str, file: DataFile) -> tuple[int, ...]:
     Raises:
         DataError: The array's shape is another than the problem file says.
     """
-    one, found = problem.stored[name], array(problem, name, file)
-    sides, label = found.shape[1:], f"{file.path}: expected {{}} in {found.name!r} but found {{}}"
+    one, sides = problem.stored[name], found.shape[1:]
+
+    def unexpected(wanted: str, seen: str) -> DataError:
+        return DataError(f"{path}: expected {wanted} in {found.name!r} but found {seen}")
+
     if isinstance(one, Parameter):
         if any(side != 1 for side in sides):
-            raise DataError(label.format("one number per sample", f"shape {found.shape}"))
+            raise unexpected("one number per sample", f"shape {found.shape}")
         return ()
     moving = problem.time is not None and name in problem.outputs
     time, grid = ("time",) if one.frame is not None or moving else (), (*problem.axes,)
@@ -154,11 +145,11 @@ def shape(problem: ProblemFile, name: str, file: DataFile) -> tuple[int, ...]:
     if not components and len(sides) == len(axes) + 1 and sides[len(time)] == 1:
         sides = (*sides[: len(time)], *sides[len(time) + 1 :])
     if len(sides) != len(axes):
-        raise DataError(label.format(f"axes [{', '.join(('sample', *axes))}]", f"shape {found.shape}"))
+        raise unexpected(f"axes [{', '.join(('sample', *axes))}]", f"shape {found.shape}")
     side = dict(zip(axes, sides, strict=True))
     if components and side["component"] != len(one.components):
-        expected = f"{len(one.components)} components ({', '.join(one.components)})"
-        raise DataError(label.format(expected, f"{side['component']} (shape {found.shape})"))
+        wanted = f"{len(one.components)} components ({', '.join(one.components)})"
+        raise unexpected(wanted, f"{side['component']} (shape {found.shape})")
     return tuple(side[axis] for axis in (*(("time",) if moving else ()), *components, *grid))
 
 
@@ -212,12 +203,10 @@ class Summary:
 
     @property
     def mean(self) -> float:
-        """The mean of all values."""
         return self.total / self.values
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of all values."""
         return float(np.sqrt(max(0.0, self.squares / self.values - self.mean**2)))
 
 
@@ -254,17 +243,9 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
 
 
 def check_values(part: Part, start: int, values: NDArray[Any], narrow: NDArray[np.float32], *, output: bool) -> None:
-    """Refuse values that training cannot use, and name the first one.
+    """Refuse values of a part, from the sample `start` on, that training cannot use, and name the first one.
 
-    Args:
-        part: Where they are from.
-        start: The number of their first sample.
-        values: As stored.
-        narrow: In float32.
-        output: Whether they are of an output, whose relative error is not defined where a sample is zero everywhere.
-
-    Raises:
-        DataError: A value is not finite, not positive or out of bounds.
+    An output may not be zero everywhere in a sample either, as its relative error would not be defined.
     """
     refused = [(~np.isfinite(narrow), "a finite number within the range of float32")]
     if isinstance(part.tensor, Quantity) and part.tensor.positive:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.readers import DataFile, LazyArray
 from training.problems.checks import NUMERIC
@@ -137,11 +136,18 @@ def draft(file: DataFile, files: Sequence[Path]) -> Draft:
         if one.samples == samples and all(side == 1 for side in one.shape[1:]) and not one.shared:
             made.tensors.append(Tensor(wire_name(one.name), one, "parameters"))
     assign_roles(made)
-    number_names(made)
+    seen: Counter[str] = Counter()
+    for index, tensor in enumerate(made.tensors):  # several arrays may have one name on the wire
+        seen[tensor.name] += 1
+        if seen[tensor.name] > 1:
+            made.tensors[index] = replace(tensor, name=f"{tensor.name}_{seen[tensor.name]}")
     for axis, side in zip(axes, sides, strict=True):
         made.axes[wire_name(axis)] = axis_entry(made, file, axis, side)
-    if made.moving:
-        made.step = time_step(made, file)
+    times = np.asarray(file.coordinates.get("time", ()), dtype=np.float64).ravel()
+    if made.moving and len(times) > 1 and np.isfinite(times).all() and times[-1] > times[0]:
+        made.step = rounded((times[-1] - times[0]) / (len(times) - 1))
+    elif made.moving:
+        made.remarks.append("guessed: the time between two frames is 1")
     return made
 
 
@@ -191,11 +197,9 @@ def is_positive(array: LazyArray) -> bool:
     """Return whether every value is above zero; of very large arrays the first gigabyte is read."""
     read = 0
     for _, values in array.blocks():
-        if not (values > 0).all():
-            return False
         read += values.nbytes
-        if read > SCANNED:
-            break
+        if not (values > 0).all() or read > SCANNED:
+            return bool((values > 0).all())
     return True
 
 
@@ -215,15 +219,6 @@ def assign_roles(made: Draft) -> None:
         raise DraftError(f"expected at least one input field and one output field but found {found}")
 
 
-def number_names(made: Draft) -> None:
-    """Append numbers to names that several arrays would have on the wire."""
-    seen: Counter[str] = Counter()
-    for index, tensor in enumerate(made.tensors):
-        seen[tensor.name] += 1
-        if seen[tensor.name] > 1:
-            made.tensors[index] = replace(tensor, name=f"{tensor.name}_{seen[tensor.name]}")
-
-
 def axis_entry(made: Draft, file: DataFile, axis: str, side: int) -> dict[str, Any]:
     """Describe one axis by its coordinates and its boundary where the file tells them."""
     boundary = file.boundaries.get(axis, "open")
@@ -240,25 +235,11 @@ def axis_entry(made: Draft, file: DataFile, axis: str, side: int) -> dict[str, A
             "interpolate the data to equal spacing if it has to serve other grids"
         )
         return entry | {"length": rounded(float(np.ptp(positions)))}
-    return entry | spacing(positions, periodic=boundary == "periodic")
-
-
-def spacing(coordinates: NDArray[np.float64], *, periodic: bool) -> dict[str, Any]:
-    """Return length and point rule of equally spaced coordinates."""
-    step = float(coordinates[-1] - coordinates[0]) / max(1, len(coordinates) - 1)
-    centred = np.isclose(coordinates[0], step / 2, rtol=1e-3)
-    if periodic or centred:
-        return {"length": rounded(step * len(coordinates)), "points": "cells" if centred else "left"}
-    return {"length": rounded(float(np.ptp(coordinates))), "points": "nodes"}
-
-
-def time_step(made: Draft, file: DataFile) -> float:
-    """Return the time between two frames, as the file tells it, or 1."""
-    times = np.asarray(file.coordinates.get("time", ()), dtype=np.float64).ravel()
-    if len(times) < 2 or not np.isfinite(times).all() or times[-1] <= times[0]:
-        made.remarks.append("guessed: the time between two frames is 1")
-        return 1.0
-    return rounded((times[-1] - times[0]) / (len(times) - 1))
+    step = float(positions[-1] - positions[0]) / max(1, len(positions) - 1)
+    centred = np.isclose(positions[0], step / 2, rtol=1e-3)
+    if boundary == "periodic" or centred:
+        return entry | {"length": rounded(step * len(positions)), "points": "cells" if centred else "left"}
+    return entry | {"length": rounded(float(np.ptp(positions))), "points": "nodes"}
 
 
 def rounded(length: float) -> float:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.files import replacing
 from training.problems import symmetries
 from training.problems.published import Published
 from training.problems.schema import Description, Parameter, Quantity
@@ -143,14 +140,7 @@ class Problem:
         return replace(self, description=self.description.model_copy(update={"parameters": kept}))
 
     def sample(self, seed: np.random.SeedSequence, mesh: int) -> Fields:
-        """Draw one sample.
-
-        Args:
-            seed: The sample's own random stream.
-            mesh: Points per axis of the stored mesh.
-
-        Returns:
-            Inputs, parameters and outputs by name.
+        """Draw one sample from its own random stream, on a stored mesh: inputs, parameters and outputs by name.
 
         Raises:
             MissingPartError: The problem has no sampler.
@@ -158,24 +148,13 @@ class Problem:
         return self.require_sampler()(seed, mesh)
 
     def require_sampler(self) -> Sampler:
-        """Return the sampler.
-
-        Raises:
-            MissingPartError: There is none.
-        """
+        """Return the sampler; see `sample` for the error."""
         if self.sampler is None:
             raise MissingPartError(f"the problem {self.name!r} has no sampler: its samples have to be given")
         return self.sampler
 
     def solve(self, inputs: Fields, conditions: Conditions) -> Fields:
-        """Solve one sample classically on its own grid.
-
-        Args:
-            inputs: Inputs and parameters by name.
-            conditions: What the solver knows besides.
-
-        Returns:
-            Outputs by name.
+        """Solve one sample classically on its own grid, from inputs and parameters by name: outputs by name.
 
         Raises:
             MissingPartError: The problem has no classical solver.
@@ -183,24 +162,13 @@ class Problem:
         return self.require_baseline().solve(inputs, conditions)
 
     def require_baseline(self) -> Baseline:
-        """Return the classical method.
-
-        Raises:
-            MissingPartError: There is none.
-        """
+        """Return the classical method; see `solve` for the error."""
         if self.baseline is None:
             raise MissingPartError(f"the problem {self.name!r} has no classical solver")
         return self.baseline
 
     def residual(self, fields: Fields, conditions: Conditions) -> NDArray[Any]:
-        """Compute what proposed outputs leave of the equation.
-
-        Args:
-            fields: Inputs, parameters and outputs by name.
-            conditions: What the equation knows besides.
-
-        Returns:
-            The residual at the grid's points.
+        """Compute what proposed outputs leave of the equation at the grid's points, from all fields by name.
 
         Raises:
             MissingPartError: The problem has no equation that can be evaluated.
@@ -219,8 +187,8 @@ class Trajectories:
     """A problem of trajectories that our solvers make: what a problem file says, and the sampler of its data.
 
     Attributes:
-        file: The problem file; its one data file is made by `write`.
-        sample: Makes all arrays of the data file from a seed, by their names in it.
+        file: The problem file. Its data file is not made: the arrays of `sample` take its place.
+        sample: Makes all arrays from a seed, by their keys in the problem file.
         adapt: Makes the problem's own operator of the general one that a preset chooses; None where that is used.
     """
 
@@ -232,22 +200,3 @@ class Trajectories:
     def name(self) -> str:
         """The name in recipes, checkpoints and cards."""
         return self.file.name
-
-    def write(self, folder: Path) -> Path:
-        """Make the data file in a folder, unless it is there.
-
-        Args:
-            folder: The folder of samples.
-
-        Returns:
-            The file.
-        """
-        [name] = self.file.data.files
-        path = folder / name
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock"):
-            if not path.exists():
-                arrays = {key: values.astype(np.float32) for key, values in self.sample(self.file.seed).items()}
-                with replacing(path) as aside, aside.open("wb") as file:
-                    np.savez(file, **arrays)  # type: ignore[arg-type] # its stub takes allow_pickle for an array
-        return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -24,7 +23,7 @@ from training.files import read_toml
 from training.problems.registry import PROBLEMS, TRAJECTORIES
 from training.problems.schema import Axis, Description, Frames, Frozen, GridLimits, Name, Parameter, Quantity, Tensor
 from training.problems.symmetries import change_signs
-from training.user_error import UserError
+from training.user_error import UserError, faults
 
 Item = TypeVar("Item", Quantity, Parameter, Axis)
 
@@ -59,11 +58,7 @@ class ProblemFileError(UserError):
 
 
 def checked_share(value: float | int) -> float | int:  # noqa: PYI041 -- annotations are checked at run time
-    """Return a share between 0 and 1, or a whole number of samples.
-
-    Raises:
-        ValueError: It is neither.
-    """
+    """Return a share between 0 and 1, or a whole number of samples."""
     if 0 < value < 1:
         return value
     if value >= 1 and value == value // 1:
@@ -80,11 +75,7 @@ def by_name(*items: Item) -> dict[str, Item]:
 
 
 def named(tables: Any) -> Any:
-    """Name every table by its key.
-
-    Raises:
-        ValueError: A table has another name.
-    """
+    """Name every table by its key."""
     if not isinstance(tables, Mapping):
         return tables
     for name, table in tables.items():
@@ -352,20 +343,11 @@ def read_problem_file(path: Path) -> ProblemFile:
     try:
         found = ProblemFile.model_validate(read_toml(path))
     except ValidationError as error:
-        faults = "; ".join(fault(one) for one in error.errors(include_url=False))
-        raise ProblemFileError(f"{path}: {faults}") from error
+        raise ProblemFileError(f"{path}: {faults(error)}") from error
     if is_taken(found.name):
         expected = f"expected a name of your own, such as own_{found.name}"
         raise ProblemFileError(f"{path}: name: {expected}, but {found.name} is a built-in problem")
     return found
-
-
-def fault(error: Any) -> str:
-    """Return one fault that pydantic found as a sentence that begins with the key."""
-    location = ".".join(str(part) for part in error["loc"] if part not in {"constrained-int", "[key]"})
-    message = re.sub(r"^Value error, ", "", error["msg"])
-    found = "" if error["type"] in {"missing", "value_error"} else f" (found {error['input']!r})"
-    return f"{location}: {message}{found}" if location else message
 
 
 def data_files(problem: ProblemFile, folder: Path) -> list[Path]:

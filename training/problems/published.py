@@ -47,7 +47,7 @@ class Published(Protocol):
         """
 
     def read(self, stream: Stream, name: str, counts: Mapping[str, int]) -> Array:
-        """Read the requested samples of one quantity.
+        """Read the requested samples of one quantity, of training and validation or of the test.
 
         Args:
             stream: Training (and validation) samples, or test samples.
@@ -56,9 +56,6 @@ class Published(Protocol):
 
         Returns:
             Fields `[sample, *grid]`, fewer than requested where the files hold fewer.
-
-        Raises:
-            ValueError: A file is missing or holds something else.
         """
 
 

@@ -24,10 +24,35 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.problems.schema import Axis, Description, Quantity
+from training.problems.schema import Description, Quantity
 
 Move = Callable[[Tensor], Tensor]
 Draw = Callable[[tuple[int, ...], np.random.Generator], Move]
+
+
+def transform(description: Description, tensors: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
+    """Move every sample of a batch by a symmetry of its own.
+
+    Args:
+        description: The problem.
+        tensors: Inputs and outputs `[batch, *grid]`; all of a sample's fields are moved alike.
+        rng: Where the symmetries are drawn from.
+
+    Returns:
+        The moved tensors in the same order.
+    """
+    chain, sides = draws(description), tuple(tensors[0].shape[1:])
+    moves = [[one(sides, rng) for one in chain] for _ in tensors[0]]
+    return [
+        torch.stack([apply(moved, field) for moved, field in zip(moves, fields, strict=True)]) for fields in tensors
+    ]
+
+
+def apply(moves: Sequence[Move], field: Tensor) -> Tensor:
+    """Apply drawn symmetries, the last one first."""
+    for move in reversed(moves):
+        field = move(field)
+    return field
 
 
 def draws(description: Description) -> list[Draw]:
@@ -58,56 +83,29 @@ def draw(name: str, description: Description) -> Draw:
     Raises:
         ValueError: There is no such symmetry.
     """
+    kind, _, along = name.partition("_")
     if name == "transpose":
         return transpose
     if name == "negate":
-        return negate
-    kind, _, along = name.partition("_")
-    index = dict(zip(description.axis_names, range(len(description.axes)), strict=True)).get(along)
-    if kind not in ALONG or index is None:
-        known = [f"{each}_{axis}" for each in ALONG for axis in description.axis_names]
+        return lambda _, rng: torch.neg if rng.random() < 0.5 else keep
+    if kind not in {"flip", "reflect", "shift"} or along not in description.axis_names:
+        known = [f"{each}_{axis}" for each in ("flip", "reflect", "shift") for axis in description.axis_names]
         raise ValueError(
             f"{description.name}: expected symmetries among {', '.join(known)}, transpose, negate but got {name!r}"
         )
-    return ALONG[kind](index, description.axes[index])
-
-
-def flip(index: int, axis: Axis) -> Draw:
-    """Draw the mirror image along an axis."""
-    step = 1 - axis.far_ends
-
-    def drawn(sides: tuple[int, ...], rng: np.random.Generator) -> Move:
-        del sides
-        return (lambda field: field.flip(index).roll(step, index)) if rng.random() < 0.5 else keep
-
-    return drawn
-
-
-def reflect(index: int, axis: Axis) -> Draw:
-    """Draw the mirror image along an axis with the opposite sign."""
-    flipped = flip(index, axis)
-
-    def drawn(sides: tuple[int, ...], rng: np.random.Generator) -> Move:
-        move = flipped(sides, rng)
-        return keep if move is keep else lambda field: -move(field)
-
-    return drawn
-
-
-def shift(index: int, axis: Axis) -> Draw:
-    """Draw a shift along a periodic axis.
-
-    Raises:
-        ValueError: The axis is not periodic.
-    """
+    index = description.axis_names.index(along)
+    axis, sign = description.axes[index], -1 if kind == "reflect" else 1
+    if kind != "shift":
+        step = 1 - axis.far_ends
+        return lambda _, rng: (lambda field: sign * field.flip(index).roll(step, index)) if rng.random() < 0.5 else keep
     if axis.boundary != "periodic":
-        raise ValueError(f"expected a periodic axis for shift_{axis.name} but its boundary is {axis.boundary!r}")
+        raise ValueError(f"expected a periodic axis for {name} but its boundary is {axis.boundary!r}")
 
-    def drawn(sides: tuple[int, ...], rng: np.random.Generator) -> Move:
+    def shift(sides: tuple[int, ...], rng: np.random.Generator) -> Move:
         steps = int(rng.integers(sides[index]))
         return lambda field: field.roll(steps, index)
 
-    return drawn
+    return shift
 
 
 def transpose(sides: tuple[int, ...], rng: np.random.Generator) -> Move:
@@ -117,40 +115,6 @@ def transpose(sides: tuple[int, ...], rng: np.random.Generator) -> Move:
     return lambda field: field.permute(order)
 
 
-def negate(sides: tuple[int, ...], rng: np.random.Generator) -> Move:
-    """Draw the sign."""
-    del sides
-    return torch.neg if rng.random() < 0.5 else keep
-
-
 def keep(field: Tensor) -> Tensor:
     """Return the field."""
-    return field
-
-
-ALONG: dict[str, Callable[[int, Axis], Draw]] = {"flip": flip, "reflect": reflect, "shift": shift}
-
-
-def transform(description: Description, tensors: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
-    """Move every sample of a batch by a symmetry of its own.
-
-    Args:
-        description: The problem.
-        tensors: Inputs and outputs `[batch, *grid]`; all of a sample's fields are moved alike.
-        rng: Where the symmetries are drawn from.
-
-    Returns:
-        The moved tensors in the same order.
-    """
-    chain = draws(description)
-    moves = [[one(tuple(tensors[0].shape[1:]), rng) for one in chain] for _ in tensors[0]]
-    return [
-        torch.stack([apply(moved, field) for moved, field in zip(moves, fields, strict=True)]) for fields in tensors
-    ]
-
-
-def apply(moves: Sequence[Move], field: Tensor) -> Tensor:
-    """Apply drawn symmetries, the last one first."""
-    for move in reversed(moves):
-        field = move(field)
     return field

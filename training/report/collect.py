@@ -13,25 +13,18 @@ import torch
 from numpy.typing import NDArray
 
 from training import checkpoint
-from training.checkpoint import OwnCheckpoint
+from training.checkpoint import Checkpoint
 from training.evaluation import pictures, timing
 from training.evaluation.pictures import Drawn
 from training.files import write_json
-from training.fit.own.workload import (
-    OwnWorkload,
-    mean_errors,
-    measured,
-    predictions,
-    summary,
-)
-from training.fit.record import log
-from training.fit.record.folder import RunFolder
-from training.fit.run import fit, own_workload
+from training.fit import record
+from training.fit.own import OwnWorkload, summary
+from training.fit.record import RunFolder
+from training.fit.run import fit
 from training.operators import Operator
 from training.problems.problem_file import ProblemFile
 from training.problems.schema import Description, Parameter, Quantity
-from training.recipes.own import OwnRecipe
-from training.recipes.trajectory import TrajectoryRecipe
+from training.recipe import OwnRecipe
 from training.report.advice import Evidence
 from training.user_error import UserError
 
@@ -165,7 +158,7 @@ class Report:
         )
 
 
-def load(run: Path) -> OwnCheckpoint:
+def load(run: Path) -> Checkpoint:
     """Load the checkpoint of a run.
 
     Raises:
@@ -173,7 +166,7 @@ def load(run: Path) -> OwnCheckpoint:
         ReportError: It was not trained on a user's data.
     """
     found = checkpoint.load(run)
-    if not isinstance(found, OwnCheckpoint):
+    if not isinstance(found.recipe, OwnRecipe):
         raise ReportError(
             f"{run}: expected a run on data of a problem file but found one of {found.recipe.name}: "
             f"`python -m training evaluate {run}` measures it"
@@ -195,16 +188,15 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
         RecipeError: The prepared samples are missing.
     """
     found = load(run)
-    work, rows = own_workload(found.recipe, data), log.read(run / "metrics.csv")
+    work, rows = OwnWorkload(found.recipe, data), record.read_log(run / "metrics.csv")
     work.check()
     if not rows:
         raise ReportError(f"{run / 'metrics.csv'}: expected the log of the training but there is none")
     problem, errors = found.recipe.problem, errors_by_split(found.operator, work)
-    naive = [mean_errors(work.naive(batch), batch.outputs).numpy() for batch in work.batches("test")]
-    start = work.samples.split("test").start
-    inputs = work.batch(slice(start, start + 1)).inputs
+    naive = [work.errors(work.naive(batch), batch.outputs).numpy() for batch in work.batches("test")]
+    batch = work.batch(work.samples.split("test")[:1])
     with torch.inference_mode():
-        network = timing.median_seconds(lambda: found.operator(*inputs), TIMED)
+        network = timing.median_seconds(lambda: work.predictions(found.operator, batch), TIMED)
     return Report(
         run=run.name,
         problem=problem,
@@ -223,7 +215,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
         baseline=float(np.concatenate(naive).mean()),
         drawn=tuple(drawn(found.operator, work, errors["test"])),
         amounts=tuple(amounts),
-        times=Times(network, log.seconds(run / "metrics.csv"), problem.solver_seconds),
+        times=Times(network, record.training_seconds(run / "metrics.csv"), problem.solver_seconds),
         processor=found.card["training"]["processor"],
         calibration=next(iter(found.card.get("calibration", {}).get("test", ())), None),
         frames=found.card["training"].get("horizon"),
@@ -237,9 +229,9 @@ def errors_by_split(network: Operator, work: OwnWorkload) -> dict[str, Errors]:
     chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), work.samples.counts[1])).astype(int))
     batches = (work.batch(part) for part in np.array_split(rows[chosen], -(-len(chosen) // 16)))
     return {
-        "training": measured(network, batches),
-        "validation": measured(network, work.batches("validation")),
-        "test": measured(network, work.batches("test")),
+        "training": work.measured(network, batches),
+        "validation": work.measured(network, work.batches("validation")),
+        "test": work.measured(network, work.batches("test")),
     }
 
 
@@ -251,11 +243,11 @@ def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
     found = []
     for rank, position in pictures.ranks(errors).items():
         number = first + position
-        batch = work.batch(slice(number, number + 1))
+        batch = work.batch(range(number, number + 1))
         values = {name: work.shown(name, one[0]).numpy() for name, one in zip(names, batch.inputs, strict=False)}
         truth, predicted = (
             {name: work.shown(name, one[0]).numpy() for name, one in zip(problem.outputs, some, strict=True)}
-            for some in (batch.outputs, predictions(network, batch.inputs))
+            for some in (batch.outputs, work.predictions(network, batch))
         )
         parameters = {name: float(values.pop(name)) for name in problem.parameters}
         found.append(Drawn(rank, number, float(errors[position]), values, parameters, truth, predicted))
@@ -286,12 +278,12 @@ def tensors(work: OwnWorkload) -> list[Tensor]:
 
 def shares(recipe: OwnRecipe) -> tuple[float, ...]:
     """Return the parts of the data that are trained on beside a run on all of them."""
-    return TRAJECTORY_SHARES if isinstance(recipe, TrajectoryRecipe) else SHARES
+    return SHARES if recipe.problem.time is None else TRAJECTORY_SHARES
 
 
 def expected_seconds(recipe: OwnRecipe, metrics: Path) -> float:
     """Return how long the trainings on all shares take, from the log of the run."""
-    return sum(shares(recipe)) * log.seconds(metrics)
+    return sum(shares(recipe)) * record.training_seconds(metrics)
 
 
 def train_on_share(recipe: OwnRecipe, share: float, run: Path, data: Path, workers: int = 0) -> Amount:
@@ -299,17 +291,15 @@ def train_on_share(recipe: OwnRecipe, share: float, run: Path, data: Path, worke
     folder = run / FOLDER / f"{share:g}"
     settings = recipe.fit.model_copy(update={"share": share * recipe.fit.share})
     part = recipe.model_copy(update={"fit": settings})
-    work = own_workload(part, data)
+    work = OwnWorkload(part, data)
     document = json.loads((folder / RESULT).read_text()) if (folder / RESULT).is_file() else {}
     if document.get("recipe") != part.model_dump(mode="json"):
-        record = RunFolder(folder)
+        part_run = RunFolder(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        same = record.recipe.is_file() and record.recipe.read_text() == part.model_dump_json()
-        state, task = record.open(part, resume=same), work.task()
-        task.workers = workers
-        fit(task, work, record, state)
-        record.close()
-        errors = [*map(float, measured(task.operator.eval(), work.batches("validation")))]
+        state, task = part_run.open(part, resume=part_run.began() == part), work.task(workers=workers)
+        fit(task, work, part_run, state)
+        part_run.close()
+        errors = [*map(float, work.measured(task.network.eval(), work.batches("validation")))]
         document = {"recipe": part.model_dump(mode="json"), "errors": errors}
         write_json(folder / RESULT, document)
     return Amount(share, len(work.rows), np.asarray(document["errors"]))

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from training.evaluation import pictures
 from training.files import write_json, write_text
-from training.fit.own.workload import summary
+from training.fit.own import summary
 from training.report.advice import advise, sentence
 from training.report.collect import Report
 

@@ -12,7 +12,7 @@ from training import checkpoint
 from training.nn.decoders import SpectralDecoderConfig
 from training.operators import BurgersConfig, DarcyConfig, DarcyInverseConfig, GridTransformerConfig, build
 from training.problems.registry import PROBLEMS
-from training.recipes.recipe import DataConfig, FitConfig, Recipe
+from training.recipe import DataConfig, FitConfig, Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable

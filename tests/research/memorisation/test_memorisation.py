@@ -32,8 +32,8 @@ from research.sequences.problems.memoriser import DESCRIPTION as MEMORISER
 from research.sequences.problems.memoriser import LetterSets, read_sentences
 from research.sequences.recipe import SequenceRecipe, load
 from training import checkpoint
+from training import recipe as config
 from training.fit import run
-from training.recipes import recipe as config
 
 FIGURES = Path(__file__).parents[3] / "docs" / "memorisation"
 SMALL = MemoriserConfig(channels=8, hidden=16)

@@ -27,17 +27,17 @@ from research.sequences.problems.matching import Citations
 from research.sequences.problems.text import DESCRIPTION as TEXT
 from research.sequences.problems.text import Imdb, MovieReviews
 from research.sequences.recipe import SequenceRecipe, load
+from research.sequences.schedule import cosine, reciprocal_sqrt
 from research.sequences.training import cross_entropy, hits, majority
 from training import checkpoint
+from training import recipe as config
 from training.commands import app
-from training.fit.loop.schedule import cosine, reciprocal_sqrt
-from training.fit.record import log as runlog
-from training.fit.record.folder import RunFolder
+from training.fit import record as runlog
+from training.fit.record import RunFolder
 from training.fit.run import check, fit, train, workload
 from training.nn.attention import ATTENTION
 from training.nn.attention.matrices import penalty
 from training.problems.sequence_description import BYTES, PADDING, SequenceDescription
-from training.recipes import recipe as config
 
 TYPES = [kind for kind in ATTENTION if kind not in UNABLE and not kind.endswith("-exact")]
 SMALL = SequenceData(train=60, validation=20, test=20, length=(0, 64))
@@ -158,7 +158,7 @@ def test_the_objective_holds_the_penalty_of_orthogonal_kernels(data: Path) -> No
         for parameter in task.network.parameters():
             parameter.data *= 1.1
         batch, found = next(iter(task.train_dataloader())), penalty(task.network)
-        expected = task.loss(batch) + weight * (0.0 if found is None else found)
+        expected = task.work.loss(task.network, batch) + weight * (0.0 if found is None else found)
         torch.testing.assert_close(task.objective(batch), expected)
         assert (found is None) is (weight == 0)
 
@@ -199,10 +199,10 @@ def test_labels_of_tokens_are_padded_and_left_out() -> None:
     tokens = (np.array([1, 2, 3]), np.array([4]))
     samples = Sequences((tokens,), (np.array([0, 1, 1]), np.array([1])))
     batch = samples.batch([0, 1])
-    assert batch.labels.tolist() == [[0, 1, 1], [1, UNLABELLED, UNLABELLED]]
+    assert batch.outputs[0].tolist() == [[0, 1, 1], [1, UNLABELLED, UNLABELLED]]
     sure = torch.tensor([[[9.0, 0], [0, 9], [9, 0]], [[0, 9], [9, 0], [9, 0]]])
-    assert hits(sure, batch.labels) == (3, 4)
-    assert cross_entropy(sure, batch.labels) == pytest.approx(9 / 4, rel=1e-3)
+    assert hits(sure, batch.outputs[0]) == (3, 4)
+    assert cross_entropy(sure, batch.outputs[0]) == pytest.approx(9 / 4, rel=1e-3)
 
 
 def test_the_published_rate_rises_and_falls() -> None:
@@ -336,7 +336,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[]
 
 def test_a_tiny_run_learns_more_than_the_commonest_value(trained: Callable[[], Path]) -> None:
     found = checkpoint.load(trained())
-    assert isinstance(found, checkpoint.SequenceCheckpoint)
+    assert isinstance(found, checkpoint.Checkpoint)
     [row] = found.card["accuracy"]
     assert row["accuracy"] > row["majority"] + 0.1
     assert found.problem == LISTOPS.model_copy(
@@ -367,7 +367,7 @@ def test_an_interrupted_run_resumes_to_the_same_weights(data: Path, tmp_path: Pa
     fit(work.task(), work, run, run.open(chosen, resume=False))
     (run.state / "epoch=2.ckpt").unlink()  # as if it had been killed in the last epoch
     resumed = train(chosen, tmp_path / "broken", data, resume=True)
-    assert [int(row["epoch"]) for row in runlog.read(resumed / "metrics.csv")] == [0, 1, 2]
+    assert [int(row["epoch"]) for row in runlog.read_log(resumed / "metrics.csv")] == [0, 1, 2]
     expected, found = (checkpoint.load(folder).operator.state_dict() for folder in (whole, resumed))
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 

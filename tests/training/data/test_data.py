@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from physics import darcy
-from training.data import LocalPool, Request, Samples, generate, prepare, read, store
+from training.data import LocalPool, Request, Samples, fields, prepare, read, store
 from training.files import replacing
 from training.problems.registry import PROBLEMS
 
@@ -80,7 +80,7 @@ def test_every_sample_is_another_one(darcy_file: Path) -> None:
 def test_the_file_says_what_its_numbers_are(darcy_file: Path, burgers_file: Path) -> None:
     with h5py.File(darcy_file) as file:
         assert dict(file["train/solution"].attrs) == {"units": "1", "meaning": "pressure"}
-        expected = {"problem": "darcy", "seed": 5, "mesh": 61, "version": generate.VERSION, "provenance": "regenerated"}
+        expected = {"problem": "darcy", "seed": 5, "mesh": 61, "version": store.VERSION, "provenance": "regenerated"}
         assert expected.items() <= dict(file.attrs).items()
         assert "(i + 1/2)/61" in file.attrs["points"]
         assert "div" in file.attrs["equation"]
@@ -131,15 +131,15 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.005)
 
 
-def done(path: Path, split: store.Split) -> int:
+def done(path: Path, split: fields.Split) -> int:
     with store.opened(path) as file:
         return store.finished(file, split)
 
 
 def test_a_file_being_filled_may_be_read_as_far_as_it_is(tmp_path: Path) -> None:
     path = prepare(dataclasses.replace(DARCY, train=0, test=0), tmp_path, progress=False)
-    layout = generate._layout(DARCY, {"train": 3, "test": 2})
-    store.create(path, layout)
+    attributes = {"provenance": "regenerated"}
+    store.create(path, store.Layout(DARCY.problem.description, 61, {"train": 3, "test": 2}, attributes))
     field = np.ones((61, 61), dtype=np.float32)
     with store.opened(path, "r+") as file:
         store.write(file, "test", 0, {"coefficient": 3 * field, "solution": field})
@@ -197,11 +197,11 @@ def test_validation_samples_come_after_the_training_samples_of_the_same_stream(
 
 
 @pytest.mark.parametrize(("split", "after"), [("validation", 0), ("train", 4), ("test", 4)])
-def test_only_validation_samples_come_after_others(darcy_file: Path, split: store.Split, after: int) -> None:
+def test_only_validation_samples_come_after_others(darcy_file: Path, split: fields.Split, after: int) -> None:
     with pytest.raises(ValueError, match=f"expected the number of training samples .* but got {after} for {split}"):
         read(darcy_file, split, 1, 61, after=after)
 
 
 def test_the_stored_streams_are_the_generated_ones() -> None:
-    assert set(store.STREAMS.values()) == set(generate.STREAMS)
-    assert set(store.STREAMS) == set(get_args(store.Split))
+    assert set(fields.STREAMS.values()) == set(store.STREAMS)
+    assert set(fields.STREAMS) == set(get_args(fields.Split))

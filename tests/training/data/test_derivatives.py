@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.data import Samples, derivatives, read, store
+from training.data import Samples, fields, read, store
+from training.data.fields import draw
 from training.data.store import Layout
-from training.fit.batches import Augmentation, draw
 from training.nn.normaliser import Normaliser
 from training.problems.burgers import DESCRIPTION as BURGERS
 from training.problems.darcy import DESCRIPTION as DARCY
@@ -29,8 +29,8 @@ def stored(path: Path, problem: Description, inputs: Tensor, outputs: Tensor) ->
     store.create(path, layout)
     names = (problem.inputs[0].name, problem.outputs[0].name)
     with store.opened(path, "r+") as file:
-        for index, fields in enumerate(zip(inputs.float().numpy(), outputs.float().numpy(), strict=True)):
-            store.write(file, "train", index, dict(zip(names, fields, strict=True)))
+        for index, pair in enumerate(zip(inputs.float().numpy(), outputs.float().numpy(), strict=True)):
+            store.write(file, "train", index, dict(zip(names, pair, strict=True)))
     return path
 
 
@@ -48,15 +48,15 @@ def assert_close(found: NDArray[Any] | Tensor | None, expected: Tensor) -> None:
 def test_differences_are_the_published_ones(golden: Callable[[str], Any]) -> None:
     case = golden("data_helpers")
     line, plane = case.inputs["x1"].numpy(), case.inputs["x"].numpy()
-    np.testing.assert_allclose(derivatives.line(line), case.outputs["central1d"], rtol=1e-10, atol=1e-12)
-    rows, columns = np.moveaxis(derivatives.plane(plane), -1, 0)
+    np.testing.assert_allclose(fields.line(line), case.outputs["central1d"], rtol=1e-10, atol=1e-12)
+    rows, columns = np.moveaxis(fields.plane(plane), -1, 0)
     np.testing.assert_allclose(rows, case.outputs["central2d_x"], rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(columns, case.outputs["central2d_y"], rtol=1e-10, atol=1e-12)
 
 
 def test_a_solid_has_no_gradient_here() -> None:
     with pytest.raises(ValueError, match="a field of 3 axes"):
-        derivatives.gradient(np.zeros((4, 4, 4), dtype=np.float32))
+        fields.gradient(np.zeros((4, 4, 4), dtype=np.float32))
 
 
 @pytest.mark.parametrize(("part", "rows"), [("train", slice(0, 5)), ("valid", slice(7, 10))])
@@ -80,17 +80,17 @@ def test_darcy_samples_are_the_published_items(darcy: tuple[dict[str, Tensor], S
 
 def test_the_statistics_by_point_are_the_published_ones(darcy: tuple[dict[str, Tensor], Samples]) -> None:
     expected, samples = darcy
-    for fields, name in ((samples.inputs, "x"), (samples.outputs, "y")):
+    for values, name in ((samples.inputs, "x"), (samples.outputs, "y")):
         normaliser = Normaliser((21, 21), relative=False)
-        normaliser.fit(torch.from_numpy(fields))
+        normaliser.fit(torch.from_numpy(values))
         assert_close(normaliser.mean, expected[f"norm_{name}_mean"][..., 0])
         assert_close(normaliser.deviation, expected[f"norm_{name}_std"][..., 0] + 1e-5)
         if name == "x":
-            assert_close(normaliser(torch.from_numpy(fields)), expected["train_node"][..., 0])
+            assert_close(normaliser(torch.from_numpy(values)), expected["train_node"][..., 0])
 
 
 def test_batches_carry_the_gradients_of_their_samples(darcy: tuple[Any, Samples]) -> None:
     samples = darcy[1]
-    batch = draw({21: samples}, Augmentation(symmetries=False), np.arange(5), np.random.default_rng(0))
+    batch = draw({21: samples}, np.arange(5), np.random.default_rng(0), symmetries=False)
     assert batch.gradients is not None
     assert batch.gradients.numpy().tobytes() == samples.gradients.tobytes()

@@ -12,8 +12,7 @@ import torch
 
 from physics.numerics.averages import block_edges, block_mean, common_grid
 from training.data import LocalPool, Request, Samples, prepare, read
-from training.data.noise import add_noise, measured
-from training.fit.batches import Augmentation, draw
+from training.data.fields import add_noise, draw, measured
 from training.nn.normaliser import Normaliser
 from training.problems.registry import PROBLEMS
 
@@ -97,8 +96,8 @@ def test_the_output_is_the_same_for_every_grid_of_the_input(stored: Path) -> Non
 
 def test_a_batch_is_moved_on_the_common_grid_and_then_averaged(stored: Path) -> None:
     samples = read(stored, "train", 3, 141, problem=PROBLEMS["darcy_inverse"])
-    batch = draw({141: samples}, Augmentation(symmetries=True), np.arange(3), np.random.default_rng(1))
-    for pressure, coefficient in zip(batch.inputs.numpy(), batch.outputs.numpy(), strict=True):
+    batch = draw({141: samples}, np.arange(3), np.random.default_rng(1), symmetries=True)
+    for pressure, coefficient in zip(batch.inputs[0].numpy(), batch.outputs[0].numpy(), strict=True):
         moved = [(samples.inputs, samples.outputs)]
         moved += [tuple(np.swapaxes(field, 1, 2) for field in moved[0])]
         moved = [tuple(np.flip(field, 1) for field in pair) for pair in moved] + moved
@@ -110,20 +109,18 @@ def test_a_batch_is_moved_on_the_common_grid_and_then_averaged(stored: Path) -> 
 def test_noise_depends_on_the_random_stream_alone(stored: Path) -> None:
     samples = {141: read(stored, "train", 3, 141, problem=PROBLEMS["darcy_inverse"])}
     first, again, other = (
-        draw(samples, Augmentation(symmetries=False, noise=(0.1,)), np.arange(3), np.random.default_rng(seed))
-        for seed in (1, 1, 2)
+        draw(samples, np.arange(3), np.random.default_rng(seed), symmetries=False, noise=(0.1,)) for seed in (1, 1, 2)
     )
-    assert torch.equal(first.inputs, again.inputs)
-    assert not torch.equal(first.inputs, other.inputs)
-    assert torch.equal(first.outputs, other.outputs)
+    assert torch.equal(first.inputs[0], again.inputs[0])
+    assert not torch.equal(first.inputs[0], other.inputs[0])
+    assert torch.equal(first.outputs[0], other.outputs[0])
 
 
 def test_a_batch_says_how_large_its_noise_is(stored: Path) -> None:
     samples = read(stored, "train", 3, 141, problem=PROBLEMS["darcy_inverse"])
-    augmentation = Augmentation(symmetries=False, noise=(0.1,))
-    batch = draw({141: samples}, augmentation, np.arange(3), np.random.default_rng(0))
+    batch = draw({141: samples}, np.arange(3), np.random.default_rng(0), symmetries=False, noise=(0.1,))
     assert batch.noise is not None
-    added = batch.inputs.numpy() - samples.inputs
+    added = batch.inputs[0].numpy() - samples.inputs
     np.testing.assert_allclose(batch.noise, np.sqrt(np.square(added).mean(axis=(1, 2))), rtol=0.05)
 
 

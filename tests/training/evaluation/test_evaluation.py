@@ -21,7 +21,7 @@ from training.evaluation import norms, table
 from training.operators import Operator, build
 from training.operators.darcy_inverse import DarcyInverseConfig
 from training.problems.registry import PROBLEMS
-from training.recipes.recipe import DataConfig
+from training.recipe import DataConfig
 
 Card = dict[str, Any]
 BURGERS, DARCY, DARCY_INVERSE = (PROBLEMS[name] for name in ("burgers", "darcy", "darcy_inverse"))

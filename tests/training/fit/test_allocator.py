@@ -8,7 +8,7 @@ import sys
 MEBIBYTES, STEPS = 40, 5  # more at a time than malloc ever keeps of its own accord
 PROGRAM = f"""
 import ctypes, resource, sys
-from training.fit.loop.allocator import keep_freed_memory
+from training.fit.run import keep_freed_memory
 
 if sys.argv[1] == "kept":
     keep_freed_memory()

@@ -15,15 +15,15 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from training import calibration, checkpoint
+from training import recipe as config
 from training.commands import app
 from training.data import prepare, read
+from training.fit import record as runlog
 from training.fit.fields import request
-from training.fit.record import log as runlog
-from training.fit.record.folder import RunError, RunFolder, StateIO
+from training.fit.record import RunError, RunFolder, StateIO
 from training.fit.run import check, finish, fit, train, workload
 from training.losses import relative_l2
 from training.problems.registry import PROBLEMS
-from training.recipes import recipe as config
 
 FILES = {checkpoint.WEIGHTS, checkpoint.CONFIG, checkpoint.CARD, checkpoint.EXAMPLES, calibration.FILE, "metrics.csv"}
 EPOCHS = ["--set", "fit.epochs=6", "--set", "fit.average=0.5"]
@@ -67,14 +67,14 @@ def test_a_killed_run_resumes_to_the_same_weights(finished: Path, data: Path, tm
         process.send_signal(signal.SIGKILL)
     assert not (folder / checkpoint.WEIGHTS).exists()
     train(config.read(config.find("burgers-tiny"), EPOCHS[1::2]), folder, data, resume=True)
-    assert [int(row["epoch"]) for row in runlog.read(folder / "metrics.csv")] == list(range(6))
+    assert [int(row["epoch"]) for row in runlog.read_log(folder / "metrics.csv")] == list(range(6))
     expected, found = (load_file(run / checkpoint.WEIGHTS) for run in (finished, folder))
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
 def wait_for_epochs(folder: Path, epochs: int) -> None:
     deadline = time.monotonic() + 120
-    while len(runlog.read(folder / "metrics.csv")) < epochs:
+    while len(runlog.read_log(folder / "metrics.csv")) < epochs:
         assert time.monotonic() < deadline, f"no {epochs} epochs within two minutes"
         time.sleep(0.05)
 
@@ -111,7 +111,7 @@ def test_a_torn_state_is_passed_over(tmp_path: Path, data: Path) -> None:
             assert run.open(recipe, resume=True) == before
     with pytest.warns(UserWarning, match="left out"):
         train(recipe, tmp_path, data, resume=True)
-    assert [int(row["epoch"]) for row in runlog.read(run.metrics)] == [0, 1, 2]
+    assert [int(row["epoch"]) for row in runlog.read_log(run.metrics)] == [0, 1, 2]
 
 
 def test_a_training_that_diverges_fails(data: Path, tmp_path: Path) -> None:

@@ -17,20 +17,18 @@ from typer.testing import CliRunner
 from training import checkpoint
 from training.calibration import CalibratedOperator
 from training.commands import app
-from training.data.contents import checksum
-from training.data.own_samples import OwnSamples, prepare
-from training.fit.own.preset import PRESETS, fitting, network, recipe
-from training.fit.own.run import OwnRun
-from training.fit.own.workload import OwnTask
-from training.fit.record import log
-from training.fit.record.folder import RunFolder
-from training.fit.run import own_workload, train
+from training.data.samples import SampleFile, checksum, prepare
+from training.fit import record
+from training.fit.own import OwnWorkload
+from training.fit.presets import PRESETS, fitting, network, recipe
+from training.fit.record import RunFolder
+from training.fit.run import train
+from training.fit.start import OwnRun, own_run
+from training.fit.task import Task
 from training.operators import build
 from training.problems.checks import DataError
-from training.problems.problem import Problem
 from training.problems.problem_file import ProblemFile
-from training.recipes.own import OwnFit, OwnRecipe
-from training.recipes.recipe import RecipeError
+from training.recipe import OwnFit, OwnRecipe, RecipeError
 
 SIDES = (12, 16)
 
@@ -48,7 +46,7 @@ def problem(**changes: object) -> ProblemFile:
 
 
 @pytest.fixture
-def samples(tmp_path: Path) -> OwnSamples:
+def samples(tmp_path: Path) -> SampleFile:
     rng = np.random.default_rng(0)
     k = 10 ** rng.uniform(-2, 2, (40, *SIDES))
     f, wind = rng.standard_normal((40, 2, *SIDES)), rng.random(40)
@@ -56,16 +54,16 @@ def samples(tmp_path: Path) -> OwnSamples:
         file["k"], file["f"], file["wind"] = k, f, wind
         file["T"] = np.log(k) + f[:, 0] + wind[:, None, None] + 3
     chosen = problem()
-    return OwnSamples(prepare(chosen, tmp_path, tmp_path / "data"), chosen)
+    return SampleFile(prepare(chosen, tmp_path, tmp_path / "data"), chosen)
 
 
-def short(samples: OwnSamples) -> OwnRecipe:
+def short(samples: SampleFile) -> OwnRecipe:
     """Return the tiny preset with a fixed number of epochs, whatever else the machine does."""
     made = recipe(samples, "tiny")
     return made.model_copy(update={"fit": made.fit.model_copy(update={"epochs": 6})})
 
 
-def test_samples_are_prepared_once_and_split_in_order(samples: OwnSamples, tmp_path: Path) -> None:
+def test_samples_are_prepared_once_and_split_in_order(samples: SampleFile, tmp_path: Path) -> None:
     assert samples.counts == (32, 4, 4)
     assert samples.sides == SIDES
     written = samples.path.stat().st_mtime_ns
@@ -75,7 +73,7 @@ def test_samples_are_prepared_once_and_split_in_order(samples: OwnSamples, tmp_p
         assert np.allclose(samples.read(samples.split("validation"))["temperature"], file["T"][32:36], rtol=1e-6)
 
 
-def test_samples_have_the_name_of_their_contents(samples: OwnSamples, tmp_path: Path) -> None:
+def test_samples_have_the_name_of_their_contents(samples: SampleFile, tmp_path: Path) -> None:
     data, file = tmp_path / "data", tmp_path / "heat.h5"
     os.utime(file, ns=(1, 1))  # as a copy, or made again
     assert prepare(problem(), tmp_path, data) == samples.path
@@ -87,7 +85,7 @@ def test_samples_have_the_name_of_their_contents(samples: OwnSamples, tmp_path: 
     assert other != samples.path
     expected = f"expected the samples {samples.path} but found {other.name}. `python -m training data PROBLEM.toml`"
     with pytest.raises(RecipeError, match=re.escape(expected)):
-        own_workload(made, data).prepare()
+        OwnWorkload(made, data).prepare()
 
 
 def test_a_folder_is_known_by_the_files_in_it(tmp_path: Path) -> None:
@@ -100,7 +98,7 @@ def test_a_folder_is_known_by_the_files_in_it(tmp_path: Path) -> None:
     assert checksum([tmp_path / "copy.zarr"], known) != first
 
 
-def test_samples_are_read_in_any_order_and_twice(samples: OwnSamples, tmp_path: Path) -> None:
+def test_samples_are_read_in_any_order_and_twice(samples: SampleFile, tmp_path: Path) -> None:
     rows = np.array([7, 2, 7, 31])  # as in a batch that begins in one pass over the samples and ends in the next
     with h5py.File(tmp_path / "heat.h5") as file:
         assert np.allclose(samples.read(rows)["temperature"], file["T"][...][rows], rtol=1e-6)
@@ -116,7 +114,7 @@ def test_bad_data_leave_no_samples(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "data").glob("*.h5")) == before
 
 
-def test_sizes_follow_from_the_data(samples: OwnSamples) -> None:
+def test_sizes_follow_from_the_data(samples: SampleFile) -> None:
     config = network(samples, PRESETS["quick"])
     assert config.input_components == (0, 2)
     assert config.input_scales == ("log", "linear")  # k spans four decades
@@ -136,11 +134,11 @@ def test_a_batch_holds_about_as_many_points_on_every_grid(
             file.create_dataset(name, (count, *sides), np.float32)
     axes = {f"axis{index}": {} for index in range(len(sides))}
     document = {"name": "one", "data": {"files": ["one.h5"]}, "inputs": {"u": {}}, "outputs": {"v": {}}, "axes": axes}
-    found = OwnSamples(tmp_path / "one.h5", ProblemFile.model_validate(document))
+    found = SampleFile(tmp_path / "one.h5", ProblemFile.model_validate(document))
     assert fitting(found, PRESETS["quick"]).batch == batch
 
 
-def test_a_run_learns_and_leaves_a_checkpoint_that_needs_no_file(samples: OwnSamples, tmp_path: Path) -> None:
+def test_a_run_learns_and_leaves_a_checkpoint_that_needs_no_file(samples: SampleFile, tmp_path: Path) -> None:
     folder = train(short(samples), tmp_path / "run", samples.path.parent)
     rows = [float(line.split(",")[2]) for line in (folder / "metrics.csv").read_text().splitlines()[1:]]
     assert rows[-1] < rows[0]
@@ -151,7 +149,7 @@ def test_a_run_learns_and_leaves_a_checkpoint_that_needs_no_file(samples: OwnSam
     assert found.card["errors"][0]["grid"] == list(SIDES)
     assert found.card["errors"][0]["fields"] == 4
     assert str(tmp_path) not in json.dumps(found.card) + (folder / checkpoint.CONFIG).read_text()
-    assert isinstance(found, checkpoint.OwnCheckpoint)
+    assert found.recipe.kind == "own"
     output = found.operator(torch.ones(2, 9, 20), torch.zeros(2, 2, 9, 20), torch.ones(2))
     assert output.shape == (2, 9, 20)
     assert found.calibration is not None
@@ -167,7 +165,7 @@ def command(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_a_data_file_is_described_trained_and_resumed_by_commands(samples: OwnSamples, tmp_path: Path) -> None:
+def test_a_data_file_is_described_trained_and_resumed_by_commands(samples: SampleFile, tmp_path: Path) -> None:
     described = command("describe", tmp_path / "heat.h5")
     assert described.exit_code == 0, described.output
     (tmp_path / "heat.toml").write_text(described.stdout[described.stdout.index("# heat.h5") :])
@@ -185,14 +183,20 @@ def test_a_data_file_is_described_trained_and_resumed_by_commands(samples: OwnSa
     assert "no recipe" in refused.stderr
 
 
-def test_an_interrupted_run_keeps_the_epochs_that_it_began_with(samples: OwnSamples, tmp_path: Path) -> None:
+def test_an_interrupted_run_keeps_the_epochs_that_it_began_with(samples: SampleFile, tmp_path: Path) -> None:
     (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5").stdout)
-    run, data = RunFolder(tmp_path), samples.path.parent
-    begun = OwnRun(tmp_path / "heat.toml", "tiny", ["fit.epochs=99999"], data).recipe()  # no preset would choose them
+    run = RunFolder(tmp_path)
+
+    def own(preset: str, overrides: list[str]) -> OwnRun:
+        found = own_run(str(tmp_path / "heat.toml"), preset, overrides, samples.path.parent)
+        assert found is not None
+        return found
+
+    begun = own("tiny", ["fit.epochs=99999"]).recipe()  # no preset would choose them
     run.recipe.write_text(begun.model_dump_json())
-    assert OwnRun(tmp_path / "heat.toml", "tiny", [], data).resumed(run) == begun
-    assert OwnRun(tmp_path / "heat.toml", "tiny", ["fit.batch=3"], data).resumed(run).fit.batch == 3
-    assert OwnRun(tmp_path / "heat.toml", "quick", [], data).resumed(run).fit.epochs < 99999
+    assert own("tiny", []).resumed(run) == begun
+    assert own("tiny", ["fit.batch=3"]).resumed(run).fit.batch == 3
+    assert own("quick", []).resumed(run).fit.epochs < 99999
 
 
 def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> None:
@@ -210,9 +214,17 @@ def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> N
         for name in ("k", "u"):
             file.create_dataset(name, (1 << 20, 512, 512), np.float32, chunks=(1, 512, 512), fillvalue=1.0)
             file[name].attrs.update(minimum=1.0, maximum=1.0)
-    found = OwnSamples(tmp_path / "large.h5", chosen)
-    described = Problem(description=chosen.describe(found.sides, found.counts[0]))
-    task = OwnTask(build(network(found, PRESETS["tiny"])), OwnFit(epochs=1, batch=4), 0, found, described)
+    found = SampleFile(tmp_path / "large.h5", chosen)
+    made = OwnRecipe(
+        model="large",
+        preset="tiny",
+        problem=chosen,
+        samples="large.h5",
+        operator=network(found, PRESETS["tiny"]),
+        fit=OwnFit(epochs=1, batch=4),
+    )
+    work = OwnWorkload(made, tmp_path)
+    task = Task(build(made.operator), work)
     for loader, size in ((task.train_dataloader(), 4), (task.val_dataloader(), 16)):
         batch = next(iter(loader))
         assert batch.inputs[0].shape == batch.outputs[0].shape == (size, 512, 512)
@@ -220,15 +232,15 @@ def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> N
 
 # Workers are forked; JAX, which other tests use in this process, warns of that, and workers do not use it.
 @pytest.mark.filterwarnings("ignore:os.fork")
-def test_workers_read_the_batches_that_the_training_process_would(samples: OwnSamples, tmp_path: Path) -> None:
+def test_workers_read_the_batches_that_the_training_process_would(samples: SampleFile, tmp_path: Path) -> None:
     runs = [train(short(samples), tmp_path / str(workers), samples.path.parent, workers=workers) for workers in (0, 2)]
-    first, second = (log.read(run / "metrics.csv") for run in runs)
+    first, second = (record.read_log(run / "metrics.csv") for run in runs)
     assert [(row["loss"], row["relative_l2"]) for row in first] == [(row["loss"], row["relative_l2"]) for row in second]
 
 
 @pytest.mark.parametrize("option", [("--set", "fit.epochs=2"), ("--ray",)])
 def test_options_that_change_nothing_of_a_user_s_samples_are_refused(
-    option: tuple[str, ...], samples: OwnSamples, tmp_path: Path
+    option: tuple[str, ...], samples: SampleFile, tmp_path: Path
 ) -> None:
     (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5").stdout)
     refused = command("data", tmp_path / "heat.toml", "--data", samples.path.parent, *option)
@@ -243,7 +255,7 @@ def test_options_that_change_nothing_of_a_user_s_samples_are_refused(
         (("--preset", "tiny", "--set", "fit.epoch=2"), "fit.epoch: Extra inputs are not permitted"),
     ],
 )
-def test_mistakes_are_named(change: tuple[str, ...], message: str, samples: OwnSamples, tmp_path: Path) -> None:
+def test_mistakes_are_named(change: tuple[str, ...], message: str, samples: SampleFile, tmp_path: Path) -> None:
     (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5").stdout)
     failed = command("fit", tmp_path / "heat.toml", "--data", samples.path.parent, *change)
     assert message in str(failed.exception)

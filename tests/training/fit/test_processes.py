@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.fit.loop import processes
-from training.fit.own.run import OwnRun
-from training.fit.record import log
+from training.fit import processes, record
 from training.fit.run import check_shares, train
-from training.recipes.recipe import RecipeError, find, read
+from training.fit.start import begin
+from training.recipe import RecipeError, find, read
 
 PROBLEM = """
 name = "heat"
@@ -38,7 +37,7 @@ def command(*arguments: object, launcher: tuple[str, ...] = ()) -> None:
 
 
 def curve(run: Path) -> list[list[float]]:
-    return [[float(row["loss"]), float(row["relative_l2"])] for row in log.read(run / "metrics.csv")]
+    return [[float(row["loss"]), float(row["relative_l2"])] for row in record.read_log(run / "metrics.csv")]
 
 
 def test_two_processes_learn_a_user_s_data_as_one_does(tmp_path: Path) -> None:
@@ -47,7 +46,8 @@ def test_two_processes_learn_a_user_s_data_as_one_does(tmp_path: Path) -> None:
     np.savez(tmp_path / "heat.npz", k=k, u=k + 3)
     (tmp_path / "heat.toml").write_text(PROBLEM)
     changes, data = ["fit.epochs=4", "fit.average=0.9"], tmp_path / "data"
-    one = train(OwnRun(tmp_path / "heat.toml", "tiny", changes, data).recipe(), tmp_path / "1", data)
+    recipe, folder = begin(str(tmp_path / "heat.toml"), "tiny", changes, tmp_path / "1", data)
+    one = train(recipe, folder, data)
     options = ("--set", changes[0], "--set", changes[1], "--data", data, "--out", tmp_path / "2")
     command(tmp_path / "heat.toml", "--preset", "tiny", *options, "--devices", 2)
     assert len(curve(one)) == 4

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from training.fit.record.folder import RunError, RunFolder, expect_room, state_bytes
-from training.fit.record.progress import line
+from training import recipe as config
+from training.fit.record import RunError, RunFolder, expect_room, line, state_bytes
 from training.fit.run import train
-from training.recipes import recipe as config
 
 ROWS = [
     {"epoch": 0, "loss": "4e-1", "relative_l2": "3e-1", "rate": "1e-3", "seconds": "30.0"},

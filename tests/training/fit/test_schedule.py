@@ -9,20 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.random import Generator
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from research.importing.network import load_reference, reference_views
-from training.data import Samples
-from training.fit.batches import Batch
-from training.fit.fields import FieldTask
-from training.fit.record.folder import RunFolder
-from training.fit.run import fit, workload
+from training import recipe as config
+from training.fit.fields import FieldWorkload
+from training.fit.record import RunFolder
+from training.fit.run import fit
+from training.fit.task import Order, Rows, Task
+from training.losses import Batch
 from training.nn.decoders import SpectralDecoderConfig
 from training.operators import LineTransformer, LineTransformerConfig
-from training.problems.registry import PROBLEMS
-from training.recipes import recipe as config
-from training.recipes.recipe import FitConfig, Recipe
+from training.recipe import FitConfig, Recipe
 
 PUBLISHED = FitConfig(
     epochs=10,
@@ -50,33 +49,37 @@ NETWORK = LineTransformerConfig(
 )
 
 
-class Watched(FieldTask):
+class Watched(FieldWorkload):
     """Trains on one full batch of float64 and writes down every step."""
 
     batch: Batch
     seen: list[dict[str, float]]
 
-    def train_dataloader(self) -> DataLoader[Batch]:
-        return DataLoader([self.batch], batch_size=None)
+    @property
+    def order(self) -> Order:
+        return Order(4, 4, 1, 0)
+
+    def draw(self, chosen: Rows, rng: Generator, epoch: int) -> Batch:
+        del chosen, rng, epoch
+        return self.batch
 
     def validation(self) -> list[Batch]:
         return [self.batch]
 
-    def loss(self, batch: Batch) -> Tensor:
-        loss = super().loss(batch)
+    def loss(self, network: Any, batch: Batch) -> Tensor:
+        loss = super().loss(network, batch)
         self.seen.append({"loss": loss.item()})
         return loss
+
+
+class WatchedTask(Task):
+    """Writes down the rates and the gradients' norm of every step."""
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         gradients = [parameter.grad.flatten() for parameter in self.network.parameters()]
         [group] = optimizer.param_groups
         found = {"lr": group["lr"], "beta1": group["betas"][0], "norm": torch.cat(gradients).norm().item()}
-        self.seen[-1].update(found)
-
-
-def samples(count: int, points: int) -> Samples:
-    field = np.zeros((count, points), dtype=np.float32)
-    return Samples(field, field, PROBLEMS["burgers"], "none")
+        self.work.seen[-1].update(found)
 
 
 def test_ten_steps_lead_where_the_published_ones_do(golden: Callable[[str], Any], tmp_path: Path) -> None:
@@ -84,15 +87,15 @@ def test_ten_steps_lead_where_the_published_ones_do(golden: Callable[[str], Any]
     operator = LineTransformer(NETWORK).double()
     start = {key.removeprefix("init/"): tensor for key, tensor in case.arrays.items() if key.startswith("init/")}
     load_reference(NETWORK, operator.state_dict(), start)
-    task = Watched(operator, PUBLISHED, 0, {32: samples(4, 32)}, samples(4, 32))
-    task.batch = Batch(case.inputs["node"][..., 0], case.inputs["u"], case.inputs["u_prime"])
-    task.seen = []
-    fit(task, workload(published_recipe(), tmp_path), RunFolder(tmp_path), None)
+    work = Watched(published_recipe(), tmp_path)
+    work.batch = Batch([case.inputs["node"][..., 0]], [case.inputs["u"]], case.inputs["u_prime"])
+    work.seen = []
+    fit(WatchedTask(operator, work), work, RunFolder(tmp_path), None)
     expected = case.outputs
-    np.testing.assert_allclose(column(task, "loss"), expected["loss"] + expected["regularizer"], rtol=1e-10)
-    np.testing.assert_allclose(column(task, "lr"), expected["lr"], rtol=1e-10)
-    np.testing.assert_allclose(column(task, "beta1"), expected["beta1"], rtol=1e-10)
-    np.testing.assert_allclose(column(task, "norm"), expected["grad_norm_before_clip"], rtol=1e-10)
+    np.testing.assert_allclose(column(work, "loss"), expected["loss"] + expected["regularizer"], rtol=1e-10)
+    np.testing.assert_allclose(column(work, "lr"), expected["lr"], rtol=1e-10)
+    np.testing.assert_allclose(column(work, "beta1"), expected["beta1"], rtol=1e-10)
+    np.testing.assert_allclose(column(work, "norm"), expected["grad_norm_before_clip"], rtol=1e-10)
     found = reference_views(NETWORK, operator.state_dict())
     for name, tensor in case.state.items():
         np.testing.assert_allclose(found[name], tensor, rtol=1e-10, atol=1e-12, err_msg=name)
@@ -103,13 +106,13 @@ def published_recipe() -> Recipe:
     return recipe.model_copy(update={"operator": NETWORK, "fit": PUBLISHED})
 
 
-def column(task: Watched, name: str) -> list[float]:
-    return [step[name] for step in task.seen]
+def column(work: Watched, name: str) -> list[float]:
+    return [step[name] for step in work.seen]
 
 
 def test_the_darcy_schedule_is_the_published_one(golden: Callable[[str], Any]) -> None:
     case, recipe = golden("onecycle_ex2"), config.read(config.find("darcy-paper"))
-    task = FieldTask(LineTransformer(NETWORK), recipe.fit, 0, {4: samples(recipe.data.train, 4)}, samples(1, 4))
+    task = Task(LineTransformer(NETWORK), FieldWorkload(recipe, Path()))
     found = task.configure_optimizers()
     optimiser, schedule = found["optimizer"], found["lr_scheduler"]["scheduler"]
     [group], rates = optimiser.param_groups, []

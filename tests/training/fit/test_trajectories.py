@@ -9,24 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from training.data import trajectory_samples
-from training.data.own_samples import prepare
-from training.data.trajectory_samples import TrajectorySamples
+from training.data import samples as sample_files
+from training.data.samples import SampleFile, prepare
 from training.evaluation import norms
-from training.fit.own.preset import PRESETS
-from training.fit.trajectories import preset as trajectory_preset
-from training.fit.trajectories.band import working_grid
-from training.fit.trajectories.measures import measured
-from training.fit.trajectories.rollout import Rollout, as_rollout, first_rollout, frame_errors, horizon
-from training.fit.trajectories.task import TrajectoryTask
-from training.fit.trajectories.workload import TrajectoryWorkload
+from training.fit import presets
+from training.fit.own import OwnWorkload
+from training.fit.presets import PRESETS, working_grid
+from training.fit.rollouts import Measures
 from training.fit.workload import ScopeError
-from training.operators import build
+from training.losses import Batch
 from training.operators.trajectory import TrajectoryOperator
 from training.problems.checks import DataError
-from training.problems.problem import Problem
 from training.problems.problem_file import ProblemFileError, read_problem_file
-from training.recipes.trajectory import RolloutFit
+from training.recipe import OwnFit, OwnRecipe
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,57 +67,68 @@ def problem_file(folder: Path, text: str = WAVES, **changed: Any) -> Path:
     return folder / "waves.toml"
 
 
-def opened(path: Path) -> TrajectorySamples:
+def opened(path: Path) -> SampleFile:
     """Check and prepare the data of a problem file."""
     problem = read_problem_file(path)
-    return TrajectorySamples(prepare(problem, path.parent, path.parent / "data"), problem)
+    return SampleFile(prepare(problem, path.parent, path.parent / "data"), problem)
 
 
 @pytest.fixture
-def samples(tmp_path: Path) -> TrajectorySamples:
+def samples(tmp_path: Path) -> SampleFile:
     return opened(problem_file(tmp_path))
 
 
+def workload(samples: SampleFile, **settings: Any) -> OwnWorkload:
+    """Return the workload of the tiny preset."""
+    fit = OwnFit(epochs=4, batch=6, **({"unroll": (1, 2)} | settings))
+    recipe = OwnRecipe(
+        model="waves",
+        preset="tiny",
+        problem=samples.problem,
+        samples=samples.path.name,
+        seed=0,
+        operator=presets.network(samples, PRESETS["tiny"]),
+        fit=fit,
+    )
+    return OwnWorkload(recipe, samples.path.parent)
+
+
+def first(work: OwnWorkload, rows: range, frames: int) -> Batch:
+    """Return rollouts from the first frames of some trajectories."""
+    return work.batch(rows, frames)
+
+
 @pytest.fixture
-def operator(samples: TrajectorySamples) -> TrajectoryOperator:
-    torch.manual_seed(0)
-    network = build(trajectory_preset.network(samples, PRESETS["tiny"]))
+def operator(samples: SampleFile) -> TrajectoryOperator:
+    work = workload(samples)
+    network = work.network()
     assert isinstance(network, TrajectoryOperator)
-    rows = np.arange(10)
-    steps = as_rollout(samples.problem, samples.windows(rows, [0] * 10, 3))
-    network.fit_normalisers(*steps.inputs, *(each[:, 0] for each in steps.truth))
+    work.fit_normalisers(network, first(work, range(10), 1))
     return network.eval()
 
 
-def task(samples: TrajectorySamples, operator: TrajectoryOperator, **settings: Any) -> TrajectoryTask:
-    fit = RolloutFit(epochs=4, batch=6, **({"unroll": (1, 2)} | settings))
-    description = samples.problem.describe(samples.sides, samples.counts[0], samples.frames)
-    return TrajectoryTask(operator, fit, 0, samples, Problem(description=description))
-
-
-def test_a_window_holds_its_frames_and_what_belongs_to_its_trajectory(samples: TrajectorySamples) -> None:
+def test_a_window_holds_its_frames_and_what_belongs_to_its_trajectory(samples: SampleFile) -> None:
     found = samples.windows(np.array([7, 2, 7]), [3, 0, 1], 4)
     u = arrays()["u"].astype(np.float32)
-    for window, sample, start in zip(found.states["u"], (7, 2, 7), (3, 0, 1), strict=True):
+    for window, sample, start in zip(found["u"], (7, 2, 7), (3, 0, 1), strict=True):
         np.testing.assert_array_equal(window, u[sample, start : start + 4])
-    assert found.steady["depth"][:, 0].tolist() == [8, 3, 8]
-    np.testing.assert_allclose(found.parameters["drag"], np.array([7, 2, 7]) / SAMPLES, rtol=1e-6)
+    assert found["depth"][:, 0].tolist() == [8, 3, 8]
+    np.testing.assert_allclose(found["drag"], np.array([7, 2, 7]) / SAMPLES, rtol=1e-6)
 
 
-def test_a_rollout_starts_from_the_history_and_has_the_frames_that_follow(samples: TrajectorySamples) -> None:
-    initial, depth, drag = (batch := first_rollout(samples, np.array([4]), 3)).inputs
+def test_a_rollout_starts_from_the_history_and_has_the_frames_that_follow(samples: SampleFile) -> None:
+    work = workload(samples)
+    initial, depth, drag = (batch := work.batch(range(4, 5))).inputs
     u = torch.from_numpy(arrays()["u"].astype(np.float32))
     assert torch.equal(initial, u[4:5, :2])
-    assert torch.equal(batch.truth[0], u[4:5, 2:5])
+    assert torch.equal(batch.outputs[0], u[4:5, 2:5])
     assert (depth.shape, drag.shape) == ((1, POINTS), (1,))
-    assert horizon(samples) == 3
+    assert work.horizon == 3
 
 
-def test_every_training_batch_is_a_window_of_one_trajectory_moved_as_a_whole(
-    samples: TrajectorySamples, operator: TrajectoryOperator
-) -> None:
-    initial, depth, _ = (batch := task(samples, operator).draw(np.arange(30), np.random.default_rng(1))).inputs
-    frames = torch.cat([initial, batch.truth[0]], dim=1)
+def test_every_training_batch_is_a_window_of_one_trajectory_moved_as_a_whole(samples: SampleFile) -> None:
+    initial, depth, _ = (batch := workload(samples).draw(np.arange(30), np.random.default_rng(1), 0)).inputs
+    frames = torch.cat([initial, batch.outputs[0]], dim=1)
     expected = torch.from_numpy(arrays()["u"])
     shifts = depth.argmin(dim=1)
     assert len(set(shifts.tolist())) > 5
@@ -133,50 +139,52 @@ def test_every_training_batch_is_a_window_of_one_trajectory_moved_as_a_whole(
 
 
 def test_the_unrolled_steps_grow_with_the_epochs() -> None:
-    fit = RolloutFit(epochs=6, batch=1, unroll=(1, 2, 4))
+    fit = OwnFit(epochs=6, batch=1, unroll=(1, 2, 4))
     assert [fit.steps_of(epoch) for epoch in range(6)] == [1, 1, 2, 2, 4, 4]
 
 
-def test_noise_is_on_the_given_frames_alone(samples: TrajectorySamples, operator: TrajectoryOperator) -> None:
+def test_noise_is_on_the_given_frames_alone(samples: SampleFile) -> None:
     rows = np.arange(30)
-    plain, noisy = (task(samples, operator, noise=noise).draw(rows, np.random.default_rng(3)) for noise in (0.0, 0.1))
-    assert torch.equal(plain.truth[0], noisy.truth[0])
+    plain, noisy = (workload(samples, noise=noise).draw(rows, np.random.default_rng(3), 0) for noise in (0.0, 0.1))
+    assert torch.equal(plain.outputs[0], noisy.outputs[0])
     ratio = (noisy.inputs[0] - plain.inputs[0]).std() / arrays()["u"].std()
     assert 0.08 < ratio < 0.12
 
 
 def test_gradients_of_the_last_step_alone_are_those_of_a_single_step(
-    samples: TrajectorySamples, operator: TrajectoryOperator
+    samples: SampleFile, operator: TrajectoryOperator
 ) -> None:
-    batch = first_rollout(samples, np.arange(4), 3)
-    task(samples, operator, through=False).loss(batch).backward()
+    work = workload(samples, through=False)
+    batch = first(work, range(4), 3)
+    work.loss(operator, batch).backward()
     found = [parameter.grad.clone() for parameter in operator.parameters()]
     operator.zero_grad()
     with torch.no_grad():
         inputs = operator.advance(operator.advance(batch.inputs))
-    frame_errors(operator, Rollout([*inputs], [each[:, -1:] for each in batch.truth])).mean().backward()
+    last = Batch([*inputs], [each[:, -1:] for each in batch.outputs])
+    work.errors(work.predictions(operator, last), last.outputs).mean().backward()
     assert all(torch.equal(one, other.grad) for one, other in zip(found, operator.parameters(), strict=True))
 
 
 def test_a_shift_moves_the_rollout_of_a_network_without_coordinates(
-    samples: TrajectorySamples, operator: TrajectoryOperator
+    samples: SampleFile, operator: TrajectoryOperator
 ) -> None:
-    initial, depth, drag = first_rollout(samples, np.arange(3), 1).inputs
+    initial, depth, drag = first(workload(samples), range(3), 1).inputs
     patch = operator.config.step.patch
     frames = torch.zeros(3, 4, dtype=torch.int32)
     moved = operator(initial.roll(3 * patch, -1), depth.roll(3 * patch, -1), drag, frames)
     torch.testing.assert_close(moved, operator(initial, depth, drag, frames).roll(3 * patch, -1), rtol=1e-4, atol=1e-4)
 
 
-def test_the_mean_of_a_conserved_state_stays(samples: TrajectorySamples, operator: TrajectoryOperator) -> None:
-    batch = first_rollout(samples, np.arange(5), 1)
+def test_the_mean_of_a_conserved_state_stays(samples: SampleFile, operator: TrajectoryOperator) -> None:
+    batch = first(workload(samples), range(5), 1)
     [found] = operator.rollout(batch.inputs, 9)
     expected = batch.inputs[0][:, -1:].double().mean(dim=-1).expand(5, 9)
     torch.testing.assert_close(found.double().mean(dim=-1), expected, rtol=0, atol=1e-4)
 
 
 def test_an_exact_step_has_no_error_and_persistence_is_measured(
-    samples: TrajectorySamples, operator: TrajectoryOperator, monkeypatch: pytest.MonkeyPatch
+    samples: SampleFile, operator: TrajectoryOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     u = torch.from_numpy(arrays()["u"].astype(np.float32))
 
@@ -185,7 +193,7 @@ def test_an_exact_step_has_no_error_and_persistence_is_measured(
         return [u[rows, 2 : 2 + frames]]
 
     monkeypatch.setattr(operator, "rollout", exact)
-    found = measured(operator, samples, "test", FRAMES - 2)
+    found = Measures.of(workload(samples), operator, "test")
     assert found.errors.max() == 0
     assert found.correlation.min() == pytest.approx(1)
     [row, *_] = found.rows(0.5)
@@ -211,15 +219,16 @@ def test_measures_of_frames() -> None:
     assert vector.sum() == pytest.approx(5 / 4)
 
 
-def test_a_rollout_that_overflows_is_measured(samples: TrajectorySamples, operator: TrajectoryOperator) -> None:
+def test_a_rollout_that_overflows_is_measured(samples: SampleFile, operator: TrajectoryOperator) -> None:
     with torch.no_grad():
         operator.step.output_normaliser.deviation.mul_(1e30)
-    found = measured(operator, samples, "test", FRAMES - 2)
+    found = Measures.of(workload(samples), operator, "test")
     assert found.errors.max() == norms.LOST
     assert np.isfinite(np.concatenate([each.ravel() for each in found])).all()
     assert found.summary(0.5)["correlation_time"] < 0.5 * FRAMES
     with torch.inference_mode():
-        score, count = task(samples, operator).score(first_rollout(samples, np.arange(4), FRAMES - 2))
+        work = workload(samples)
+        score, count = work.score(operator, first(work, range(4), FRAMES - 2))
     assert 1 < float(score) <= norms.LOST
     assert count == 4
 
@@ -234,30 +243,30 @@ def test_smooth_trajectories_are_learned_on_a_grid_that_resolves_them(tmp_path: 
     smooth = opened(tmp_path / "waves.toml")
     assert smooth.sides == (256,)
     assert working_grid(smooth) == (20,)
-    step = trajectory_preset.network(smooth, PRESETS["quick"]).step
+    step = presets.network(smooth, PRESETS["quick"]).step
     assert (step.working, step.modes, step.layers, step.gated) == ((20,), 11, 0, True)
 
 
-def test_a_rough_steady_field_needs_all_points(samples: TrajectorySamples) -> None:
+def test_a_rough_steady_field_needs_all_points(samples: SampleFile) -> None:
     assert working_grid(samples) == (POINTS,)
 
 
 def test_windows_are_the_same_from_memory_and_from_the_disk(
-    samples: TrajectorySamples, monkeypatch: pytest.MonkeyPatch
+    samples: SampleFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows, starts = np.array([3, 3, 8]), [0, 2, 1]
-    memory = samples.windows(rows, starts, 3).states["u"]
+    memory = samples.windows(rows, starts, 3)["u"]
     assert samples.held
-    monkeypatch.setattr(trajectory_samples, "IN_MEMORY", 0)
-    disk = TrajectorySamples(samples.path, samples.problem)
-    np.testing.assert_array_equal(disk.windows(rows, starts, 3).states["u"], memory)
+    monkeypatch.setattr(sample_files, "IN_MEMORY", 0)
+    disk = SampleFile(samples.path, samples.problem)
+    np.testing.assert_array_equal(disk.windows(rows, starts, 3)["u"], memory)
     assert not disk.held
 
 
 def test_frames_have_conformal_estimates_where_the_held_trajectories_suffice(
-    samples: TrajectorySamples, operator: TrajectoryOperator
+    samples: SampleFile, operator: TrajectoryOperator
 ) -> None:
-    found = measured(operator, samples, "test", FRAMES - 2)
+    found = Measures.of(workload(samples), operator, "test")
     held = np.arange(1.0, 11.0)[:, None] * np.arange(1.0, FRAMES - 1)
     rows = found.summary(0.5, held)["rollout"]
     assert [row["error_estimate"] for row in rows] == pytest.approx([10.0 * frame for frame in range(1, FRAMES - 1)])
@@ -265,8 +274,8 @@ def test_frames_have_conformal_estimates_where_the_held_trajectories_suffice(
     assert "error_estimate" not in found.summary(0.5, held[:8])["rollout"][0]
 
 
-def test_new_samples_for_a_calibration_are_refused(samples: TrajectorySamples, operator: TrajectoryOperator) -> None:
-    work = TrajectoryWorkload(trajectory_preset.recipe(samples, "tiny"), samples.path.parent)
+def test_new_samples_for_a_calibration_are_refused(samples: SampleFile, operator: TrajectoryOperator) -> None:
+    work = workload(samples)
     assert work.calibration_samples(operator) is not None
     with pytest.raises(ScopeError, match="waves-tiny: trajectories are calibrated by those of the run"):
         work.calibration_samples(operator, 500)

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 import physics.darcy
 from tests.training.operators.pressures import pressure
+from training import recipe as recipes
 from training.operators import Operator, build
 from training.problems.darcy_inverse import OUTPUT_GRID
-from training.recipes import recipe as recipes
 
 LOW, HIGH = physics.darcy.LOW, physics.darcy.HIGH
 

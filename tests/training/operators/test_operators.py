@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from physics.numerics.grid import WALL
+from training import recipe as config
 from training.nn.coordinates import square_positions
 from training.nn.encoder import EncoderLayer, LocalMixing
 from training.nn.normaliser import Normaliser
@@ -14,8 +15,7 @@ from training.operators import Operator, build
 from training.operators.burgers import BurgersConfig, BurgersOperator
 from training.operators.darcy import wall_factor
 from training.problems.registry import PROBLEMS
-from training.recipes import recipe as config
-from training.recipes.kinds import folders
+from training.recipe import folders
 
 RECIPES = sorted(
     f"{path.parent.name}-{path.stem}"

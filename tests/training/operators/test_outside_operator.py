@@ -56,7 +56,7 @@ USE = """
 import json, sys, torch
 from training.nn.encoder import EncoderConfig
 from training.operators import OPERATORS, build
-from training.recipes import recipe
+from training import recipe
 
 darcy = recipe.read(recipe.find("darcy-tiny")).model_dump(mode="json")
 read = recipe.validate(darcy | {"operator": {"kind": "sum", "scale": 3.0}}, "test")

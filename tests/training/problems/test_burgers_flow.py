@@ -11,11 +11,11 @@ from safetensors.numpy import load_file
 from physics import burgers
 from physics.numerics.norms import relative_l2
 from training import checkpoint
+from training import recipe as config
 from training.calibration import Calibration
 from training.fit.run import train
 from training.problems.problem import Conditions
 from training.problems.registry import PROBLEMS
-from training.recipes import recipe as config
 
 PROBLEM = PROBLEMS["burgers_flow"]
 SMALL = (

@@ -9,13 +9,14 @@ import pytest
 
 from physics import kuramoto_sivashinsky as line
 from physics import navier_stokes as plane
-from training.fit import run
-from training.fit.own import run as own_run
+from training.data.samples import generate
+from training.fit import start
+from training.fit.own import OwnWorkload
 from training.operators.trajectory import TrajectoryConfig
 from training.problems import kuramoto_sivashinsky, navier_stokes
 from training.problems.problem import Problem
 from training.problems.registry import TRAJECTORIES
-from training.recipes.recipe import RecipeError
+from training.recipe import RecipeError
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("name", TRAJECTORIES)
 def test_a_run_of_a_generated_problem_has_a_recipe_and_the_solver_s_frames(name: str, tmp_path: Path) -> None:
-    run = own_run.own_run(f"{name}-tiny", "quick", ["fit.epochs=1"], tmp_path)
+    run = start.own_run(f"{name}-tiny", "quick", ["fit.epochs=1"], tmp_path)
     assert run is not None
     assert run.name == f"{name}-tiny"
     recipe, samples = run.recipe(), run.samples()
@@ -48,36 +49,38 @@ def test_a_run_of_a_generated_problem_has_a_recipe_and_the_solver_s_frames(name:
 
 
 @pytest.mark.usefixtures("few")
-def test_the_data_are_made_once(tmp_path: Path) -> None:
+def test_the_data_are_made_once_and_lie_on_the_disk_once(tmp_path: Path) -> None:
     problem = TRAJECTORIES["kuramoto_sivashinsky"]
-    path = problem.write(tmp_path)
+    path = generate(problem, tmp_path)
     before = path.stat().st_mtime_ns
-    assert problem.write(tmp_path).stat().st_mtime_ns == before
+    assert generate(problem, tmp_path) == path
+    assert path.stat().st_mtime_ns == before
+    assert [each for each in tmp_path.iterdir() if each.suffix != ".lock"] == [path]
 
 
 @pytest.mark.usefixtures("few")
 def test_a_checkpoint_finds_its_samples_after_they_are_made_again(tmp_path: Path) -> None:
-    started = own_run.own_run("kuramoto_sivashinsky-tiny", "quick", [], tmp_path / "one")
+    started = start.own_run("kuramoto_sivashinsky-tiny", "quick", [], tmp_path / "one")
     assert started is not None
     recipe = started.recipe()
-    first = run.own_workload(recipe, tmp_path / "one").prepare()
-    again = run.own_workload(recipe, tmp_path / "two").prepare()
+    first = OwnWorkload(recipe, tmp_path / "one").prepare()
+    again = OwnWorkload(recipe, tmp_path / "two").prepare()
     assert (again.name, again.parent) == (first.name, tmp_path / "two")
     named = recipe.model_copy(update={"samples": "own-kuramoto_sivashinsky-3142f4d86ec3.h5"})  # as it once was
-    workload = run.own_workload(named, tmp_path / "two")
+    workload = OwnWorkload(named, tmp_path / "two")
     assert workload.prepare() == again
     other = workload.problem.description.model_copy(update={"distribution": "the 448 training samples"})
     with pytest.raises(RecipeError, match="expected the 448 training samples but found the 4 training samples of"):
         workload.compare(Problem(description=other))
     changed = recipe.problem.model_copy(update={"seed": 5})
     with pytest.raises(RecipeError, match=r"3142f4d86ec3\.h5 but found none, and .* in another way now"):
-        run.own_workload(named.model_copy(update={"problem": changed}), tmp_path).prepare()
+        OwnWorkload(named.model_copy(update={"problem": changed}), tmp_path).prepare()
 
 
 def test_an_unknown_preset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="preset"):
-        own_run.own_run("navier_stokes-huge", "quick", [], tmp_path)
+        start.own_run("navier_stokes-huge", "quick", [], tmp_path)
 
 
 def test_other_names_are_recipes_of_fields(tmp_path: Path) -> None:
-    assert own_run.own_run("darcy-quick", "quick", [], tmp_path) is None
+    assert start.own_run("darcy-quick", "quick", [], tmp_path) is None

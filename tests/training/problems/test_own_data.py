@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import zarr
 from numpy.typing import NDArray
 
 from training.data.readers import ReadError, open_file
-from training.problems.checks import Column, DataError, check, open_columns, remarks
+from training.problems.checks import Column, DataError, check, columns_of, remarks
 from training.problems.draft import draft
 from training.problems.problem_file import (
     DataSection,
@@ -73,6 +74,12 @@ def write(path: Path, arrays: Arrays) -> None:
 def problem(tmp_path: Path) -> ProblemFile:
     (tmp_path / "heat.toml").write_text(HEAT)
     return read_problem_file(tmp_path / "heat.toml")
+
+
+@contextmanager
+def open_columns(problem: ProblemFile, paths: list[Path]) -> Iterator[dict[str, Column]]:
+    with ExitStack() as stack:
+        yield columns_of(problem, [stack.enter_context(open_file(path, problem.data.format)) for path in paths])
 
 
 def checked(problem: ProblemFile, paths: list[Path]) -> tuple[dict[str, Column], dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from training.data.pair import only_pair
+from training.data.fields import only_pair
 from training.problems.problem import Conditions, MissingPartError, Problem
 from training.problems.registry import PROBLEMS, with_code
 from training.problems.schema import Description, GridLimits, Parameter

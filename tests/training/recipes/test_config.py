@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.recipes import recipe as config
+from training import recipe as config
 from training.user_error import UserError
 
 TINY = config.find("darcy-tiny")

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from training import checkpoint
-from training.fit.record import log as runlog
+from training import recipe as config
+from training.fit import record as runlog
 from training.fit.run import train, workload
 from training.operators import Operator, build
-from training.recipes import recipe as config
-from training.recipes.kinds import folders
+from training.recipe import folders
 
 PARAMETERS = {
     "burgers-paper": 530_305,
@@ -89,9 +89,10 @@ def test_the_best_epoch_can_be_kept(data: Path, tmp_path: Path) -> None:
     chosen = ["fit.keep=best", "fit.epochs=4", "fit.learning_rate=0.02"]
     recipe = config.read(config.find("burgers-paper"), [*TINY["burgers-paper"], *chosen])
     card = checkpoint.load(train(recipe, tmp_path, data)).card
-    task = workload(recipe, data).task(init=tmp_path).eval()
-    errors = torch.stack([task.score(batch)[0] for batch in task.validation()])
-    logged = [float(row["relative_l2"]) for row in runlog.read(tmp_path / "metrics.csv")]
+    work = workload(recipe, data)
+    network = work.task(init=tmp_path).network.eval()
+    errors = torch.stack([work.score(network, batch)[0] for batch in work.validation()])
+    logged = [float(row["relative_l2"]) for row in runlog.read_log(tmp_path / "metrics.csv")]
     assert min(logged) < logged[-1]
     assert errors.mean().item() == pytest.approx(min(logged), rel=1e-5)
     assert card["training"]["kept"] == "the epoch of the least error on the validation set"

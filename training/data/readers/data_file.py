@@ -47,6 +47,11 @@ class LazyArray:
     meaning: str = ""
     shared: bool = False
 
+    @classmethod
+    def of(cls, name: str, values: NDArray[Any]) -> LazyArray:
+        """Describe an array in memory."""
+        return cls(name, values.shape, values.dtype, lambda start, stop: values[start:stop])
+
     @property
     def samples(self) -> int:
         """The number of samples."""

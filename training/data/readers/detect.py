@@ -1,35 +1,35 @@
-"""Which layout a file has: decided by its suffix and its contents, never by the rank of its arrays."""
+"""Which layout a file has: decided by its suffix and its contents, never by the rank of its arrays.
+
+A reader is a function of a path that returns a context with a `DataFile`. Readers of ours are named in a table, those
+of other packages by entry points of the group `petrov.readers`, whose name is the format, and the suffix that `auto`
+takes for it. A reader is imported when a file needs it.
+"""
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
 from contextlib import AbstractContextManager
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import h5py
 
 from training.data.readers.data_file import DataFile, ReadError
-from training.data.readers.hdf5 import open_hdf5, opened
-from training.data.readers.labelled import open_netcdf, open_zarr
-from training.data.readers.matlab import open_matlab
-from training.data.readers.numpy_files import open_npy, open_npz
-from training.data.readers.pdebench import is_per_sample, is_single, open_pdebench
-from training.data.readers.the_well import is_the_well, open_the_well
-from training.data.readers.torch_files import open_torch
+from training.data.readers.hdf5 import opened
+from training.data.readers.pdebench import is_per_sample, is_single
+from training.data.readers.the_well import is_the_well
 
-Reader = Callable[[Path], AbstractContextManager[DataFile]]
-
-READERS: dict[str, Reader] = {
-    "npy": open_npy,
-    "npz": open_npz,
-    "hdf5": open_hdf5,
-    "mat": open_matlab,
-    "pt": open_torch,
-    "pdebench": open_pdebench,
-    "well": open_the_well,
-    "zarr": open_zarr,
-    "netcdf": open_netcdf,
+GROUP = "petrov.readers"
+READERS = {
+    "npy": "numpy_files:open_npy",
+    "npz": "numpy_files:open_npz",
+    "hdf5": "hdf5:open_hdf5",
+    "mat": "matlab:open_matlab",
+    "pt": "torch_files:open_torch",
+    "pdebench": "pdebench:open_pdebench",
+    "well": "the_well:open_the_well",
+    "zarr": "labelled:open_zarr",
+    "netcdf": "labelled:open_netcdf",
 }
 SUFFIXES = {".npy": "npy", ".npz": "npz", ".mat": "mat", ".pt": "pt", ".pth": "pt", ".zarr": "zarr"} | {
     ".nc": "netcdf",
@@ -38,12 +38,18 @@ SUFFIXES = {".npy": "npy", ".npz": "npz", ".mat": "mat", ".pt": "pt", ".pth": "p
 }
 
 
+def readers() -> dict[str, EntryPoint]:
+    """Return the readers by the names of their formats: ours, then those of installed packages."""
+    own = {name: EntryPoint(name, f"training.data.readers.{value}", GROUP) for name, value in READERS.items()}
+    return {each.name: each for each in sorted(entry_points(group=GROUP))} | own
+
+
 def open_file(path: Path, format_: str = "auto") -> AbstractContextManager[DataFile]:
     """Open a data file with the reader of its layout.
 
     Args:
         path: The file, or the folder of a zarr store.
-        format_: A name of `READERS`, or `auto`.
+        format_: A name of `readers()`, or `auto`.
 
     Raises:
         ReadError: There is no such file, or its layout is not known.
@@ -55,9 +61,10 @@ def open_file(path: Path, format_: str = "auto") -> AbstractContextManager[DataF
     if path.is_dir() and any(each.is_symlink() for each in path.rglob("*")):
         raise ReadError(f"{path}: expected a folder without links to other files")
     name = detect(path) if format_ == "auto" else format_
-    if name not in READERS:
-        raise ReadError(f"{path}: expected a format among auto, {', '.join(READERS)} but got {name!r}")
-    return READERS[name](path)
+    if name not in (known := readers()):
+        raise ReadError(f"{path}: expected a format among auto, {', '.join(known)} but got {name!r}")
+    found: AbstractContextManager[DataFile] = known[name].load()(path)
+    return found
 
 
 def detect(path: Path) -> str:
@@ -68,6 +75,8 @@ def detect(path: Path) -> str:
     """
     if path.suffix.lower() in SUFFIXES:
         return SUFFIXES[path.suffix.lower()]
+    if (name := path.suffix.lower().removeprefix(".")) in readers() and name not in READERS:
+        return name
     if path.is_dir() and any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zarray")):
         return "zarr"
     if path.is_dir():
@@ -77,7 +86,7 @@ def detect(path: Path) -> str:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             return "npz" if any(name.endswith(".npy") for name in archive.namelist()) else "pt"
-    raise ReadError(f"{path}: expected one of the formats {', '.join(READERS)}; name it as `format` if it is one")
+    raise ReadError(f"{path}: expected one of the formats {', '.join(readers())}; name it as `format` if it is one")
 
 
 def detect_hdf5(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The folder of a run, and what it holds while the run goes on.
+"""What a run writes while it goes on: its folder, its states, its log, its progress.
 
 .. code-block:: text
 
@@ -10,21 +10,30 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import math
 import os
 import pickle
 import shutil
+import sys
+import time
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch.callbacks import TQDMProgressBar
+from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 
 from training import checkpoint
 from training.files import replacing
-from training.recipes.kinds import BaseRecipe
-from training.recipes.recipe import RecipeError
+from training.recipe import BaseRecipe, RecipeError, from_document
 from training.user_error import UserError
 
 STATES = 3  # saved states at once: the two newest, and the one that is being written
@@ -69,7 +78,7 @@ class RunFolder:
             RecipeError: The interrupted run was started with another recipe.
         """
         if resume and self.recipe.exists():
-            if self.recipe.read_text() != recipe.model_dump_json():
+            if self.began() != recipe:
                 raise RecipeError(
                     f"{self.path} was interrupted under another recipe ({self.recipe}): restore it, or start afresh"
                 )
@@ -79,6 +88,13 @@ class RunFolder:
         self.metrics.unlink(missing_ok=True)
         self.recipe.write_text(recipe.model_dump_json())
         return None
+
+    def began(self) -> BaseRecipe | None:
+        """Return the recipe of the run that has not ended; None where there is none that can be read."""
+        try:
+            return from_document(json.loads(self.recipe.read_text()))
+        except (OSError, ValueError):
+            return None
 
     def finished(self, recipe: BaseRecipe) -> bool:
         """Return whether the folder holds the finished run of a recipe.
@@ -150,3 +166,123 @@ def expect_room(folder: Path, needed: int) -> None:
 def state_bytes(parameters: int) -> int:
     """Return the disk space that the states of a network with so many float32 parameters take."""
     return 4 * parameters * COPIES * STATES + RESERVE
+
+
+#: The columns beside the metric, which has the problem's name for it.
+COMMON = ("epoch", "loss", "rate", "seconds")
+
+
+class RunLog(pl.Callback):
+    """Append one row per epoch to `path`; rows of epochs that are about to be repeated are dropped first.
+
+    Args:
+        path: The file.
+        metric: What is measured after every epoch.
+    """
+
+    def __init__(self, path: Path, metric: str) -> None:
+        self.path, self.metric = path, metric
+        self.columns = ("epoch", "loss", metric, "rate", "seconds")
+        self.started = 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
+        """Keep the rows of the epochs that are done."""
+        self.write([row for row in read_log(self.path) if int(row["epoch"]) < trainer.current_epoch])
+
+    def on_train_epoch_start(self, *_: Any) -> None:
+        """Start the epoch's clock."""
+        self.started = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
+        """Append the epoch's row.
+
+        Raises:
+            RunError: The loss or the metric is no finite number: later epochs would be none, either.
+        """
+        metrics = trainer.callback_metrics
+        row = {
+            "epoch": trainer.current_epoch,
+            "loss": f"{metrics['loss'].item():.6e}",
+            self.metric: f"{metrics[self.metric].item():.6e}",
+            "rate": f"{trainer.optimizers[0].param_groups[0]['lr']:.6e}",
+            "seconds": f"{time.perf_counter() - self.started:.1f}",
+        }
+        self.write([*read_log(self.path), row])
+        for name in ("loss", self.metric):
+            if not math.isfinite(metrics[name].item()):
+                raise RunError(
+                    f"{self.path}: the training diverged: {name} is {row[name]} after epoch {trainer.current_epoch}. "
+                    f"A lower fit.learning_rate may help; samples whose truth is zero everywhere have no relative error"
+                )
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        """Replace the file in one step."""
+        with replacing(self.path) as aside, aside.open("w", newline="") as file:
+            writer = csv.DictWriter(file, self.columns)
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def read_log(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a log, none if there is no file yet."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def training_seconds(path: Path) -> float:
+    """Return how long all epochs of a log took."""
+    return sum(float(row["seconds"]) for row in read_log(path))
+
+
+REFRESH = 5  # steps
+
+
+class Bar(TQDMProgressBar):
+    """One bar for the training steps."""
+
+    def __init__(self) -> None:
+        super().__init__(refresh_rate=REFRESH)
+
+    def init_validation_tqdm(self) -> Tqdm:
+        """Return a bar that never shows, as validation takes a moment."""
+        return Tqdm(disable=True)
+
+
+class Lines(pl.Callback):
+    """Write a line per epoch to standard error; the log that it reads has to be written before.
+
+    Args:
+        path: The log.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
+        """Write the line of the epoch that ended."""
+        sys.stderr.write(f"{line(read_log(self.path), trainer.max_epochs or 0)}\n")
+        sys.stderr.flush()
+
+
+def progress(path: Path) -> pl.Callback:
+    """Return a bar where standard error is a terminal, lines where it is not."""
+    return Bar() if sys.stderr.isatty() else Lines(path)
+
+
+def line(rows: Sequence[Mapping[str, Any]], epochs: int) -> str:
+    """Describe the last row of a log.
+
+    Args:
+        rows: The log, one row per epoch.
+        epochs: How many epochs the run has.
+    """
+    last, seconds = rows[-1], [float(row["seconds"]) for row in rows]
+    left = sum(seconds) / len(seconds) * (epochs - len(rows))
+    [metric] = last.keys() - {*COMMON}
+    loss, error = (f"{name} {float(last[name]):.3e}" for name in ("loss", metric))
+    return (
+        f"epoch {len(rows)} of {epochs}: {loss}, validation {error}, "
+        f"{seconds[-1]:.1f} s, {timedelta(seconds=round(left))} left"
+    )

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from training.calibration.error_estimate import fewest, quantile
-from training.data.trajectory_samples import TrajectorySamples
 from training.evaluation import norms
 from training.evaluation.norms import significant
-from training.fit.trajectories.rollout import Rollout, RolloutBatches
-from training.operators import Operator
-from training.operators.trajectory import TrajectoryOperator
+from training.losses import Batch
 
 MEASURES = (norms.frames_l2, norms.vrmse, norms.correlation)
 
@@ -36,6 +33,36 @@ class Measures(NamedTuple):
     correlation: NDArray[np.float64]
     persistence: NDArray[np.float64]
     energy: NDArray[np.float64]
+
+    @classmethod
+    @torch.inference_mode()
+    def of(cls, work: Any, network: Any, split: str) -> Measures:
+        """Measure the whole rollouts from the first frames of a split's trajectories.
+
+        Args:
+            work: The workload, an `OwnWorkload`.
+            network: The step operator.
+            split: `validation` or `test`.
+        """
+        found = [cls.of_batch(work, network, batch) for batch in work.batches(split, work.longest)]
+        return cls._make(np.concatenate(each) for each in zip(*found, strict=True))
+
+    @classmethod
+    def of_batch(cls, work: Any, network: Any, batch: Batch) -> Measures:
+        """Measure one batch of rollouts."""
+        truth = [each.numpy() for each in batch.outputs]
+        predicted, still = (
+            [each.numpy() for each in some] for some in (work.predictions(network, batch), work.naive(batch))
+        )
+        with np.errstate(over="ignore", invalid="ignore"):  # a rollout may overflow
+            errors, vrmse, correlation = (
+                np.mean([measure(*pair) for pair in zip(predicted, truth, strict=True)], axis=0) for measure in MEASURES
+            )
+            axes = len(work.file.axes)
+            energy = np.stack([norms.spectrum(each[:, -1], axes) for each in (truth[0], predicted[0])], axis=1)
+        persistence = np.mean([norms.frames_l2(*pair) for pair in zip(still, truth, strict=True)], axis=0)
+        errors, vrmse = (norms.bounded(each) for each in (errors, vrmse))
+        return cls(errors, vrmse, np.nan_to_num(correlation), persistence, np.nan_to_num(energy, posinf=0.0))
 
     def summary(self, step: float, held: NDArray[np.float64] | None = None) -> dict[str, Any]:
         """Return the card's figures: a row per frame, the mean time of correlation, and spectra of the last frame.
@@ -80,37 +107,3 @@ class Measures(NamedTuple):
                 "persistence": self.persistence[:, index].mean(),
             }
             yield {name: significant(float(value)) for name, value in figures.items() if np.isfinite(value)}
-
-
-@torch.inference_mode()
-def measured(network: Operator, samples: TrajectorySamples, split: str, frames: int) -> Measures:
-    """Measure the rollouts from the first frames of a split's trajectories.
-
-    Args:
-        network: The step operator.
-        samples: The prepared trajectories.
-        split: `validation` or `test`.
-        frames: Frames that follow.
-    """
-    operator = cast("TrajectoryOperator", network)
-    found = [measures_of(operator, batch) for batch in RolloutBatches(samples, split, frames)]
-    return Measures._make(np.concatenate(each) for each in zip(*found, strict=True))
-
-
-def measures_of(operator: TrajectoryOperator, batch: Rollout) -> Measures:
-    """Measure one batch of rollouts."""
-    predicted = operator.rollout(batch.inputs, batch.frames)
-    still = [
-        operator.last(batch.inputs[index])[:, None].expand_as(truth)
-        for index, truth in zip(operator.config.states, batch.truth, strict=True)
-    ]
-    pairs = [(one.numpy(), true.numpy()) for one, true in zip(predicted, batch.truth, strict=True)]
-    kept = [(one.numpy(), true.numpy()) for one, true in zip(still, batch.truth, strict=True)]
-    with np.errstate(over="ignore", invalid="ignore"):  # a rollout may overflow
-        errors, vrmse, correlation = (np.mean([measure(*pair) for pair in pairs], axis=0) for measure in MEASURES)
-        found, truth = pairs[0]
-        axes = len(operator.config.step.working)
-        energy = np.stack([norms.spectrum(each[:, -1], axes) for each in (truth, found)], axis=1)
-    persistence = np.mean([norms.frames_l2(*pair) for pair in kept], axis=0)
-    errors, vrmse = (norms.bounded(each) for each in (errors, vrmse))
-    return Measures(errors, vrmse, np.nan_to_num(correlation), persistence, np.nan_to_num(energy, posinf=0.0))

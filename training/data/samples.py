@@ -1,0 +1,242 @@
+"""Samples of a problem file as training reads them: one HDF5 file, checked and written in one pass.
+
+The file has a float32 dataset `[sample, (time), (component), *grid]` per tensor, with a chunk per field or frame, and a
+summary of its values. A steady field is a trajectory of one frame without a time axis.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from training.data.readers import DataFile, LazyArray, open_file
+from training.files import replacing, write_json
+from training.problems.checks import Column, check, columns_of, remarks
+from training.problems.problem import Trajectories
+from training.problems.problem_file import ProblemFile, data_files
+
+Rows = NDArray[np.int64]
+Array = NDArray[np.float32]
+
+STATISTICS = ("minimum", "maximum", "mean", "deviation")
+IN_MEMORY = 2**28
+"""Bytes of a trajectory's output up to which it is held in memory."""
+
+
+def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
+    """Check a user's files and copy what training reads into one file, unless that was done before.
+
+    The file's name tells what the data files hold and what the problem file says of their tensors, so a change of
+    either makes a new one, and the same data copied or made again do not.
+
+    Args:
+        problem: The problem file.
+        folder: The folder that its file names are relative to.
+        data: The folder of samples.
+
+    Returns:
+        The samples' file.
+
+    Raises:
+        ProblemFileError: A data file is missing.
+        ReadError: A data file cannot be read.
+        DataError: The data do not fit the problem file.
+    """
+    paths = data_files(problem, folder)
+    data.mkdir(parents=True, exist_ok=True)
+    known = data / f"own-{problem.name}.json"
+    with FileLock(f"{known}.lock"):
+        path = data / named(problem, checksum(paths, known))
+        if not path.exists():
+            with replacing(path) as aside, ExitStack() as stack:
+                files = [stack.enter_context(open_file(each, problem.data.format)) for each in paths]
+                write(problem, files, aside)
+    return path
+
+
+def generate(problem: Trajectories, data: Path) -> Path:
+    """Draw, check and write the samples of a problem with a sampler, unless that was done before; return their file."""
+    path = data / named(problem.file, f"seed {problem.file.seed}")
+    data.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            drawn = {key: values.astype(np.float32) for key, values in problem.sample(problem.file.seed).items()}
+            arrays = {key: LazyArray.of(key, values) for key, values in drawn.items()}
+            with replacing(path) as aside:
+                write(problem.file, [DataFile(path, "generated", arrays)], aside)
+    return path
+
+
+def named(problem: ProblemFile, contents: str) -> str:
+    """Return the name of the file that holds samples of certain contents."""
+    digest = hashlib.sha256(problem.identity() + contents.encode()).hexdigest()[:12]
+    return f"own-{problem.name}-{digest}.h5"
+
+
+def write(problem: ProblemFile, files: Sequence[DataFile], path: Path) -> None:
+    """Check all values of open data files and write them, with a summary per tensor."""
+    columns = columns_of(problem, files)
+    with h5py.File(path, "w", locking=False) as file:
+        for name, column in columns.items():
+            shape = (column.samples, *column.shape)
+            file.create_dataset(name, shape, np.float32, chunks=chunk(problem, column))
+
+        def sink(name: str, start: int, values: Array) -> None:
+            file[name][start : start + len(values)] = values
+
+        found = check(problem, columns, sink)
+        for name, summary in found.items():
+            file[name].attrs.update({key: getattr(summary, key) for key in STATISTICS})
+        file.attrs["remarks"] = "\n".join(remarks(columns, found))
+
+
+def chunk(problem: ProblemFile, column: Column) -> tuple[int, ...] | None:
+    """Return what is read at once: a field, or a frame of a trajectory; numbers are not divided."""
+    if not column.shape:
+        return None
+    moving = problem.time is not None and column.name in problem.outputs
+    return (1, 1, *column.shape[1:]) if moving else (1, *column.shape)
+
+
+@dataclass(frozen=True)
+class SampleFile:
+    """The samples of a prepared file.
+
+    Attributes:
+        path: The file.
+        problem: The problem file.
+        handles: The open file of each process, by its number: a forked process must not use its parent's.
+        held: Outputs of trajectories in memory, because every batch reads a few frames from many places.
+    """
+
+    path: Path
+    problem: ProblemFile
+    handles: dict[int, h5py.File] = field(default_factory=dict, repr=False, compare=False)
+    held: dict[str, Array] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def file(self) -> h5py.File:
+        """The file, opened once by every process that reads it."""
+        process = os.getpid()
+        if process not in self.handles:
+            self.handles[process] = h5py.File(self.path, "r", locking=False)
+        return self.handles[process]
+
+    def __reduce__(self) -> tuple[type[SampleFile], tuple[Path, ProblemFile]]:
+        return SampleFile, (self.path, self.problem)  # open files cannot be copied
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """The numbers of training, validation and test samples."""
+        return self.problem.data.counts(len(self.file[next(iter(self.problem.stored))]))
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """Points per axis."""
+        shape = self.file[next(iter(self.problem.outputs))].shape
+        return tuple(shape[len(shape) - len(self.problem.axes) :])
+
+    @property
+    def frames(self) -> int | None:
+        """Frames of a trajectory; None where the samples are none."""
+        output = self.file[next(iter(self.problem.outputs))]
+        return None if self.problem.time is None else int(output.shape[1])
+
+    @property
+    def sample_bytes(self) -> int:
+        """The size of one sample, all tensors together."""
+        return sum(4 * int(np.prod(self.file[name].shape[1:])) for name in self.problem.stored)
+
+    def statistic(self, name: str, key: str) -> float:
+        """Return the minimum, maximum, mean or deviation of all values of a tensor."""
+        return float(self.file[name].attrs[key])
+
+    def split(self, name: str) -> range:
+        """Return the numbers of the samples of a split: `train`, `validation` or `test`."""
+        train, validation, test = self.counts
+        ends = {"train": (0, train), "validation": (train, train + validation)}
+        return range(*ends.get(name, (train + validation, train + validation + test)))
+
+    def read(self, rows: Rows | range) -> dict[str, Array]:
+        """Read whole samples by their numbers, in any order and as often as named."""
+        return {name: self.pick(name, rows) for name in self.problem.stored}
+
+    def windows(self, rows: Rows, starts: Sequence[int] | Rows, length: int) -> dict[str, Array]:
+        """Read `length` frames of every named trajectory, with what belongs to the whole trajectory.
+
+        Args:
+            rows: Numbers of the trajectories.
+            starts: The first frame of each window.
+            length: Frames of a window.
+
+        Returns:
+            Outputs `[window, frame, (component), *grid]`, steady fields `[window, (component), *grid]`, parameters
+            `[window]`, by name.
+        """
+        pairs = [*zip(rows.tolist(), map(int, starts), strict=True)]
+        moving = {name: self.trajectories(name) for name in self.problem.outputs}
+        found = {
+            name: np.stack([frames[row, start : start + length] for row, start in pairs])
+            for name, frames in moving.items()
+        }
+        return found | {name: self.pick(name, rows) for name in self.problem.stored if name not in moving}
+
+    def trajectories(self, name: str) -> Any:
+        """Return `[sample, time, (component), *grid]` of an output, from memory where it is small."""
+        stored = self.file[name]
+        if 4 * stored.size > IN_MEMORY:
+            return stored
+        if name not in self.held:
+            self.held[name] = stored[:]
+        return self.held[name]
+
+    def pick(self, name: str, rows: Rows | range) -> Array:
+        """Read a tensor of samples by their numbers, in any order and as often as named."""
+        if isinstance(rows, range):
+            return np.asarray(self.file[name][rows.start : rows.stop])
+        chosen, back = np.unique(rows, return_inverse=True)  # HDF5 reads in ascending order, each sample once
+        return np.asarray(self.file[name][chosen][back])
+
+
+def checksum(paths: Sequence[Path], known: Path) -> str:
+    """Return the SHA-256 of what files and folders hold, whatever their paths, names and times are.
+
+    Args:
+        paths: The files, or folders such as those of zarr, in order.
+        known: A JSON file with the last checksum and with the paths, sizes and times of the files that it is of; it is
+            computed once for as long as they are not written again.
+    """
+    described = [
+        (str(each.resolve()), each.stat().st_size, each.stat().st_mtime_ns) for path in paths for each in contents(path)
+    ]
+    states = hashlib.sha256(str(described).encode()).hexdigest()
+    try:
+        remembered = json.loads(known.read_text())
+        if remembered["states"] == states:
+            return str(remembered["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # there is none, or nothing to be used
+    digest = hashlib.sha256()
+    for path in paths:
+        for each in contents(path):
+            name = each.relative_to(path).as_posix()  # "." for a file, which may be renamed
+            with each.open("rb") as file:
+                digest.update(f"{name}\n{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    write_json(known, {"states": states, "sha256": digest.hexdigest()})
+    return digest.hexdigest()
+
+
+def contents(path: Path) -> Iterator[Path]:
+    """Return a file, or the files of a folder in order."""
+    yield from sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]

@@ -1,1 +1,0 @@
-"""What a training loop rests on: the order of samples, rates, processes, memory."""

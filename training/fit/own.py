@@ -1,0 +1,404 @@
+"""Training on prepared samples: a user's fields and trajectories, and trajectories that our solvers make.
+
+A field is a trajectory of one frame: what differs is what a batch holds and how a network predicts. Trajectories are
+learned in single steps first, then in longer and longer rollouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable, with_errors
+from training.data.samples import SampleFile, generate
+from training.evaluation.norms import LOST, distribution, rounded
+from training.evaluation.timing import processor
+from training.examples import MOST, Tensors
+from training.fit.rollouts import Measures
+from training.fit.task import Order, Rows
+from training.fit.workload import Metric, Scope, ScopeError, Workload
+from training.losses import LOSSES, Batch, relative_l2
+from training.operators import Operator, build
+from training.problems import symmetries
+from training.problems.problem import Problem
+from training.problems.registry import TRAJECTORIES
+from training.recipe import OwnRecipe, RecipeError
+
+BATCH = {False: 16, True: 8}  # fields, and trajectories, of a batch that is only measured
+STATISTICS_SAMPLES = 512  # samples for means and deviations, fewer where they are large
+EXAMPLE_BYTES = 2**23  # of all test samples in a checkpoint: longer trajectories are cut
+ROLLOUTS = ("rollout", "correlation_time", "spectrum")
+
+
+class OwnWorkload(Workload[OwnRecipe]):
+    """A recipe of an operator on prepared samples, which were checked before there was a recipe."""
+
+    def __init__(self, recipe: OwnRecipe, data: Path, *, progress: bool = True) -> None:
+        super().__init__(recipe, data, progress=progress)
+        self.file, self.moving = recipe.problem, recipe.problem.time is not None
+        if self.moving:
+            self.metric = Metric("rollout_l2", "min", "the epoch of the least rollout error on the validation set")
+            self.figures = (*type(self).figures, *ROLLOUTS)
+
+    def check(self) -> None:
+        """Require the prepared samples."""
+        self.prepare()
+
+    @property
+    def sample_bytes(self) -> int:
+        return 0
+
+    def prepare(self) -> Path:
+        """Return the prepared samples, those of a generated problem made again where they are missing.
+
+        Raises:
+            RecipeError: They are missing and cannot be made from what the recipe says.
+        """
+        path = self.data / self.recipe.samples
+        return path if path.is_file() else made_again(self.recipe, self.data)
+
+    @cached_property
+    def samples(self) -> SampleFile:
+        """The prepared samples."""
+        return SampleFile(self.prepare(), self.file)
+
+    @cached_property
+    def problem(self) -> Problem:
+        samples = self.samples
+        return Problem(description=self.file.describe(samples.sides, samples.counts[0], samples.frames))
+
+    def network(self) -> Operator:
+        torch.manual_seed(self.recipe.seed)
+        return build(self.recipe.operator)
+
+    # Frames
+
+    @property
+    def history(self) -> int:
+        """The frames that a step sees."""
+        return self.file.time.history if self.file.time is not None else 1
+
+    @property
+    def longest(self) -> int:
+        """The frames that follow the history of a trajectory."""
+        return (self.samples.frames or 1) - self.history
+
+    @property
+    def horizon(self) -> int:
+        """The frames of the rollouts that are compared on validation samples."""
+        chosen = self.file.time.horizon if self.file.time is not None else None
+        return min(-(-self.longest // 4) if chosen is None else chosen, self.longest)
+
+    # Batches
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The numbers of the training samples that are used, ascending; those of a smaller share are among them."""
+        train, share = self.samples.counts[0], self.recipe.fit.share
+        order = np.random.default_rng(self.recipe.seed).permutation(train)
+        return np.sort(order[: max(1, round(share * train))])
+
+    @property
+    def order(self) -> Order:
+        """One pass over the samples, or over all windows of the trajectories, is an epoch."""
+        windows = len(self.rows) * (self.longest if self.moving else 1)
+        return Order.passes(windows, self.recipe.fit.batch, self.recipe.seed)
+
+    def batch(self, rows: Rows | range, frames: int | None = None) -> Batch:
+        """Read samples by their numbers; of trajectories the rollouts from their first frames, to the horizon."""
+        if not self.moving:
+            return self.as_batch(self.samples.read(rows))
+        length = self.history + (self.horizon if frames is None else frames)
+        return self.as_batch(self.samples.windows(np.asarray(rows), [0] * len(rows), length))
+
+    def as_batch(self, values: dict[str, NDArray[Any]]) -> Batch:
+        """Divide samples into the arguments of a network, in their order, and what it has to predict."""
+        tensors = {name: torch.from_numpy(value) for name, value in values.items()}
+        outputs = {name: tensors.pop(name) for name in self.file.outputs}
+        for name, output in self.file.states.items():
+            tensors[name] = outputs[output][:, 0] if self.history == 1 else outputs[output][:, : self.history]
+        following = [each[:, self.history :] if self.moving else each for each in outputs.values()]
+        return Batch([tensors[name] for name in (*self.file.inputs, *self.file.parameters)], following)
+
+    def batches(self, split: str, frames: int | None = None) -> SplitBatches:
+        """Return the samples of a split in batches, each read from the disk when it is needed."""
+        return SplitBatches(self, split, frames)
+
+    def validation(self) -> SplitBatches:
+        return self.batches("validation")
+
+    def draw(self, chosen: Rows, rng: Generator, epoch: int) -> Batch:
+        if not self.moving:
+            return self.as_batch(self.moved(self.samples.read(self.rows[chosen]), rng))
+        rows, starts = np.divmod(chosen, self.longest)
+        length = self.history + min(self.recipe.fit.steps_of(epoch), self.longest)
+        latest = (self.samples.frames or 1) - length
+        values = self.moved(self.samples.windows(self.rows[rows], starts % (latest + 1), length), rng)
+        if self.recipe.fit.noise:
+            for name in self.file.outputs:
+                given = values[name][:, : self.history]
+                size = self.recipe.fit.noise * self.samples.statistic(name, "deviation")
+                given += rng.normal(0, size, given.shape).astype(np.float32)
+        return self.as_batch(values)
+
+    def moved(self, values: dict[str, NDArray[Any]], rng: Generator) -> dict[str, NDArray[Any]]:
+        """Move every sample by a symmetry of its own, all its frames and fields alike."""
+        description = self.problem.description
+        if not description.symmetries:
+            return values
+        fields = {
+            name: torch.from_numpy(values[name]) for name in (*self.file.inputs, *self.file.outputs) if name in values
+        }
+        frames = {
+            name: each.unbind(1) if self.moving and name in self.file.outputs else (each,)
+            for name, each in fields.items()
+        }
+        found = iter(symmetries.transform(description, [each for every in frames.values() for each in every], rng))
+        after = {name: [next(found) for _ in every] for name, every in frames.items()}
+        moved = {
+            name: torch.stack(every, 1) if fields[name].ndim > every[0].ndim else every[0]
+            for name, every in after.items()
+        }
+        return values | {name: each.numpy() for name, each in moved.items()}
+
+    def statistics_batch(self) -> Batch:
+        """Return training samples, enough for means and deviations; of trajectories single steps at any frame."""
+        samples = self.samples
+        if not self.moving:
+            return self.batch(self.rows[: affordable(STATISTICS_SAMPLES, samples.sample_bytes)])
+        frames, length = samples.frames or 1, self.history + 1
+        count = affordable(STATISTICS_SAMPLES, samples.sample_bytes // frames)
+        rng = np.random.default_rng(self.recipe.seed)
+        rows = rng.choice(self.rows, count)
+        return self.as_batch(samples.windows(rows, rng.integers(0, frames - length + 1, count), length))
+
+    def fit_normalisers(self, network: Operator, batch: Batch | None = None) -> None:
+        """Take the statistics of a batch, by default of `statistics_batch`: its arguments, then the next frame."""
+        found = self.statistics_batch() if batch is None else batch
+        network.fit_normalisers(*found.inputs, *(each[:, 0] if self.moving else each for each in found.outputs))
+
+    # Predictions and their errors
+
+    def predictions(self, network: Any, batch: Batch) -> list[Tensor]:
+        """Return what a network predicts, in the form of the outputs."""
+        if self.moving:
+            found: list[Tensor] = network.rollout(batch.inputs, batch.outputs[0].shape[1])
+            return found
+        single = network(*batch.inputs)
+        return [single] if isinstance(single, Tensor) else list(single)
+
+    def loss(self, network: Any, batch: Batch) -> Tensor:
+        """Return the recipe's loss, of trajectories over all steps or of the last one."""
+        if self.moving:
+            if not self.recipe.fit.through:
+                batch = self.last_step(network, batch)
+            found = [each.flatten(0, 1) for each in self.predictions(network, batch)]
+            batch = batch._replace(outputs=[each.flatten(0, 1) for each in batch.outputs])
+        else:
+            found = self.predictions(network, batch)
+        return LOSSES[self.recipe.fit.loss].compute(found, batch, self.recipe.fit)
+
+    @torch.no_grad()
+    def last_step(self, network: Any, batch: Batch) -> Batch:
+        """Return the last step of rollouts, which starts from what the network predicts."""
+        inputs: Sequence[Tensor] = batch.inputs
+        for _ in range(batch.outputs[0].shape[1] - 1):
+            inputs = network.advance(inputs)
+        return Batch([*inputs], [each[:, -1:] for each in batch.outputs])
+
+    def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor]) -> Tensor:
+        """Return relative L2 errors, the mean over the outputs: `[batch]`, of trajectories `[batch, frame]`."""
+        lead = 2 if self.moving else 1
+        shape = truth[0].shape[:lead]
+        flat = [
+            [each.flatten(lead).flatten(0, lead - 1) if lead > 1 else each.flatten(1) for each in some]
+            for some in (found, truth)
+        ]
+        return torch.stack([relative_l2(*pair) for pair in zip(*flat, strict=True)]).mean(dim=0).unflatten(0, shape)
+
+    def score(self, network: Any, batch: Batch) -> tuple[Tensor, int]:
+        """Return the mean relative L2 error, where a rollout that overflows counts as `LOST`."""
+        errors = self.errors(self.predictions(network, batch), batch.outputs)
+        if self.moving:
+            errors = errors.nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST)
+        return errors.mean(), len(batch.outputs[0])
+
+    @torch.inference_mode()
+    def measured(self, network: Any, batches: Iterable[Batch]) -> NDArray[np.float64]:
+        """Return the relative L2 error of every sample of some batches, the mean over its frames: `[sample]`."""
+        found = [self.errors(self.predictions(network, batch), batch.outputs) for batch in batches]
+        return torch.cat([each.mean(dim=1) if self.moving else each for each in found]).double().numpy()
+
+    def naive(self, batch: Batch) -> list[Tensor]:
+        """Return the prediction that needs no network: the mean training output, or the last given frame."""
+        if not self.moving:
+            return [mean.expand_as(truth) for mean, truth in zip(self.means, batch.outputs, strict=True)]
+        inputs = dict(zip(self.file.inputs, batch.inputs, strict=False))
+        starts = {output: inputs[name] for name, output in self.file.states.items()}
+        last = [starts[name] if self.history == 1 else starts[name][:, -1] for name in self.file.outputs]
+        return [one[:, None].expand_as(truth) for one, truth in zip(last, batch.outputs, strict=True)]
+
+    @cached_property
+    def means(self) -> list[Tensor]:
+        """The mean outputs of the first training samples."""
+        return [output.mean(dim=0) for output in self.statistics_batch().outputs]
+
+    def shown(self, name: str, values: Tensor) -> Tensor:
+        """Return the part of a sample that is drawn: of trajectories the last frame, or all frames on a line."""
+        if name in self.file.outputs:
+            return values if not self.moving or len(self.file.axes) == 1 else values[-1]
+        return values[-1] if name in self.file.states and self.history > 1 else values
+
+    # The card
+
+    def compare(self, problem: Problem) -> None:
+        """Compare the samples with those that a checkpoint was trained on, of which the last ones are for the test.
+
+        Raises:
+            RecipeError: Their number is another.
+        """
+        expected, found = (each.description.distribution for each in (problem, self.problem))
+        if expected != found:
+            raise RecipeError(f"{self.recipe.name}: expected {expected} but found {found} in {self.prepare()}")
+
+    def account(self) -> dict[str, Any]:
+        description = self.problem.description
+        return {
+            "distribution": description.distribution,
+            "fields": len(self.rows),
+            "validation_fields": self.samples.counts[1],
+            "grids": [list(self.samples.sides)],
+            "processor": processor(),
+            "validity": {"untested": description.untested},
+            "remarks": [line for line in str(self.samples.file.attrs["remarks"]).splitlines() if line],
+            **({"frames": self.samples.frames, "horizon": self.horizon} if self.moving else {}),
+        }
+
+    def measure(self, network: Any, problem: Problem, scope: Scope) -> dict[str, Any]:
+        """Measure a network on the test samples: one row, as there is one grid and no classical solver.
+
+        Of trajectories the row is the mean up to the horizon, and every frame has figures of its own. The error
+        estimates of the frames are those of the validation trajectories, which have also chosen the epoch.
+        """
+        if scope.grid is not None or scope.noise is not None:
+            raise ScopeError(f"{problem.name}: its data are on one grid and without noise of ours")
+        self.compare(problem)
+        if self.moving:
+            found, held = (Measures.of(self, network, split) for split in ("test", "validation"))
+            errors = found.errors[:, : self.horizon].mean(axis=1)
+            rollouts = found.summary(self.file.time.step if self.file.time is not None else 1.0, held.errors)
+        else:
+            errors, rollouts = self.measured(network, self.batches("test")), {}
+        row = {"grid": list(self.samples.sides), "fields": len(errors)} | summary(errors)
+        return {"errors": [row], "classical": [], "clock": {"processor": processor()}, **rollouts}
+
+    def calibration_samples(self, network: Any, fresh: int = 0) -> CalibrationSamples | None:
+        """Return every other training sample as fitted, the rest as inputs, and the validation samples.
+
+        Of trajectories they are states without errors, for the novelty: rollouts have error estimates by frame.
+        """
+        if fresh and self.moving:
+            raise ScopeError(
+                f"{self.recipe.name}: trajectories are calibrated by those of the run, not by new --samples"
+            )
+        if fresh:
+            raise ScopeError(f"{self.recipe.name}: a user's samples cannot be generated")
+        splits = {name: np.asarray(self.samples.split(name)) for name in ("train", "validation", "test")}
+        if self.moving:
+            fitted, held, test = map(self.states, splits.values())
+            return CalibrationSamples([fitted], [held], [test])
+        size = self.samples.sample_bytes
+        rows = splits["train"][: affordable(2 * MOST_FITTED, size)]
+        validation, test = (
+            self.with_errors(network, splits[name][: affordable(int(splits[name][-1]) + 1, size)])
+            for name in ("validation", "test")
+        )
+        others = Measured(self.batch(rows[1::2]).inputs)
+        return CalibrationSamples([self.with_errors(network, rows[::2])], [validation, others], [test])
+
+    def with_errors(self, network: Any, rows: Rows) -> Measured:
+        """Return samples with the errors of a network."""
+        batch = self.batch(rows)
+
+        def of(part: slice) -> Tensor:
+            some = Batch([each[part] for each in batch.inputs], [each[part] for each in batch.outputs])
+            return self.errors(self.predictions(network, some), some.outputs)
+
+        return with_errors(batch.inputs, BATCH[False], of)
+
+    def states(self, rows: Rows) -> Measured:
+        """Draw what steps of some trajectories start from, at any of their frames."""
+        frames = self.samples.frames or 1
+        starts = frames - self.history + 1
+        most = affordable(MOST_FITTED, self.samples.sample_bytes * self.history // frames)
+        pairs = len(rows) * starts
+        drawn = np.random.default_rng(self.recipe.seed).choice(pairs, min(pairs, most), replace=False)
+        return Measured(self.as_batch(self.samples.windows(rows[drawn // starts], drawn % starts, self.history)).inputs)
+
+    def examples(self) -> Tensors:
+        rows, frames = self.samples.split("test")[:MOST], None
+        if self.moving:
+            fitting = EXAMPLE_BYTES * (self.samples.frames or 1) // (len(rows) * self.samples.sample_bytes)
+            frames = min(self.longest, max(1, fitting))
+        batch, names = self.batch(rows, frames), [*self.file.inputs, *self.file.parameters, *self.file.outputs]
+        return {name: one.numpy() for name, one in zip(names, [*batch.inputs, *batch.outputs], strict=True)}
+
+
+class SplitBatches(Dataset[Batch]):
+    """The batches of a split, each read from the disk when it is needed.
+
+    Args:
+        work: Whose samples.
+        split: `train`, `validation` or `test`.
+        frames: Frames that follow the history of trajectories; the horizon by default.
+    """
+
+    def __init__(self, work: OwnWorkload, split: str, frames: int | None = None) -> None:
+        self.work, self.rows, self.frames = work, work.samples.split(split), frames
+        self.starts = range(0, len(self.rows), BATCH[work.moving])
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, position: int) -> Batch:
+        start = self.starts[position]
+        return self.work.batch(self.rows[start : start + self.starts.step], self.frames)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self[position] for position in range(len(self)))
+
+
+def made_again(recipe: OwnRecipe, data: Path) -> Path:
+    """Return samples that a problem's own sampler and seed make; their file may have another name than the recipe's.
+
+    Raises:
+        RecipeError: They are a user's, or the problem has been changed since the recipe was written.
+    """
+    problem, missing = recipe.problem, f"{recipe.name}: expected the samples {data / recipe.samples}"
+    if problem.name not in TRAJECTORIES:
+        found = ", ".join(sorted(path.name for path in data.glob(f"own-{problem.name}-*.h5"))) or "none of this problem"
+        raise RecipeError(
+            f"{missing} but found {found}. `python -m training data PROBLEM.toml` prepares them from the files that "
+            f"it was trained on ({', '.join(problem.data.files)}); other data have another name"
+        )
+    generated = TRAJECTORIES[problem.name]
+    if (generated.file.seed, generated.file.identity()) != (problem.seed, problem.identity()):
+        raise RecipeError(
+            f"{missing} but found none, and `{problem.name}` is generated in another way now: "
+            "`python -m training fit` trains it anew"
+        )
+    return generate(generated, data)
+
+
+def summary(errors: NDArray[np.float64]) -> dict[str, float]:
+    """Return mean with its standard error, median, 95th percentile and worst, with four digits."""
+    return rounded(distribution(errors))

@@ -1,1 +1,0 @@
-"""Training on a user's data: from a problem file to a run."""

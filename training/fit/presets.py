@@ -1,0 +1,332 @@
+"""Presets for prepared samples: sizes of the network from the grid, and epochs from the time that a step takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
+
+from training.data.samples import SampleFile
+from training.fit.own import OwnWorkload
+from training.fit.task import Task
+from training.losses import Batch
+from training.operators import OPERATORS
+from training.operators.field import FieldConfig, Scale
+from training.operators.trajectory import TrajectoryConfig
+from training.problems.problem_file import ProblemFile
+from training.problems.schema import Axis, Quantity
+from training.recipe import OwnFit, OwnRecipe, RecipeError
+from training.user_error import faults
+
+DECADES = 30.0
+"""A positive quantity whose largest value is this many times its least enters by its logarithm."""
+TOKENS = {1: 64, 2: 400, 3: 512}
+"""About how many tokens a grid is cut into, by the number of axes."""
+POINTS = 8192
+"""About how many points a batch holds: in the same time, more steps are worth more than larger batches."""
+BATCHES = {False: (4, 8), True: (4, 16)}
+"""The smallest and largest batch of fields, of trajectories; powers of two, which several processes can share."""
+RATE = 5e-3
+UNROLL = (1, 1, 2)
+"""Steps of training rollouts, each for an equal share of the epochs."""
+LONGER = 1.2
+"""Of a preset's time for trajectories: the report trains on one part of the data instead of two."""
+TRIALS = 4
+"""The least number of steps that are timed, and an eighth of the most."""
+PATIENCE = 2.0
+"""Seconds after which no more steps are timed."""
+BAND_FIELDS, BAND_TOLERANCE = 256, 1e-5
+"""Fields of each quantity that are looked at, and what waves beyond the band may hold of a field's deviation."""
+OVERSAMPLING = 4
+"""Points per wave number of the band: products of fields hold twice its wave numbers, products of those four times."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How large and how long.
+
+    Attributes:
+        seconds: Of training; the epochs are chosen to fill them. The trainings on parts of the data for the report take
+            three quarters of them in addition.
+        channels: Features of a token.
+        layers: Encoder layers.
+        detail: Channels on the working grid.
+        modes: Wave numbers per axis, by the number of axes.
+        spectral: Spectral layers, by the number of axes.
+        most: Most epochs.
+        average: Decay per step of the weights' exponential mean; 0 for none.
+    """
+
+    seconds: float
+    channels: int
+    layers: int
+    detail: int
+    modes: dict[int, int]
+    spectral: dict[int, int]
+    most: int
+    average: float = 0.99
+
+
+PRESETS = {
+    "tiny": Preset(8.0, 16, 1, 8, {1: 8, 2: 6, 3: 4}, {1: 2, 2: 2, 3: 2}, 20, average=0.0),
+    "quick": Preset(300.0, 64, 1, 32, {1: 16, 2: 8, 3: 6}, {1: 4, 2: 4, 3: 3}, 500),
+    "laptop": Preset(5400.0, 96, 3, 48, {1: 32, 2: 12, 3: 8}, {1: 4, 2: 4, 3: 4}, 1500),
+}
+
+
+def recipe(
+    samples: SampleFile,
+    name: str,
+    adapt: Callable[[TrajectoryConfig], BaseModel] | None = None,
+    operator: Mapping[str, Any] | None = None,
+) -> OwnRecipe:
+    """Write the recipe of a preset for prepared samples.
+
+    Args:
+        samples: The samples.
+        name: A name of `PRESETS`.
+        adapt: Makes a problem's own operator of the general one that is chosen for trajectories.
+        operator: The `kind` of another operator than the general one, with the keys of its config that have to differ
+            from their defaults.
+
+    Raises:
+        RecipeError: There is no such preset, or the operator does not fit the samples.
+    """
+    if name not in PRESETS:
+        raise RecipeError(f"expected a preset among {', '.join(PRESETS)} but got {name!r}")
+    problem, preset = samples.problem, PRESETS[name]
+    config: BaseModel = network(samples, preset)
+    if operator is not None and operator["kind"] != getattr(config, "kind", None):
+        config = chosen_operator(samples, operator)
+    elif adapt is not None and isinstance(config, TrajectoryConfig):
+        config = adapt(config)
+    made = OwnRecipe(
+        model=problem.name,
+        preset=name,
+        problem=problem,
+        samples=samples.path.name,
+        seed=problem.seed,
+        operator=config,
+        fit=fitting(samples, preset),
+    )
+    try:
+        epochs = affordable(made, samples, preset)
+    except (RuntimeError, TypeError, ValueError) as error:
+        if operator is None:
+            raise
+        raise RecipeError(
+            f"{made.name}: the operator {operator['kind']!r} does not take these data: {error}"
+        ) from error
+    return made.model_copy(update={"fit": made.fit.model_copy(update={"epochs": epochs})})
+
+
+def fitting(samples: SampleFile, preset: Preset) -> OwnFit:
+    """Choose batch, rate, averaging and rollouts of a training of one epoch."""
+    moving = samples.problem.time is not None
+    fits = int(np.clip((2 if moving else 1) * POINTS / np.prod(samples.sides), *BATCHES[moving]))
+    batch, fit = 2 ** int(np.log2(fits)), OwnFit(epochs=1, batch=1, learning_rate=RATE, average=preset.average)
+    if samples.problem.time is None or samples.frames is None:
+        return fit.model_copy(update={"batch": min(batch, max(1, samples.counts[0] // 8))})
+    longest = samples.frames - samples.problem.time.history
+    return fit.model_copy(update={"batch": batch, "unroll": tuple(min(steps, longest) for steps in UNROLL)})
+
+
+def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConfig:
+    """Choose the sizes of the general operator, or of a step of it."""
+    problem = samples.problem
+    linear: Scale = "linear"
+    frames = problem.time.history if problem.time is not None else 1
+    steady = {name: one for name, one in problem.inputs.items() if name not in problem.states}
+    known = dict(zip(steady, scales(samples, steady), strict=True))
+    input_scales: tuple[Scale, ...] = tuple(known.get(name, linear) for name in problem.inputs)
+    moving = problem.time is not None
+    step = FieldConfig(
+        input_components=tuple(
+            stacked(one, frames if name in problem.states else 1) for name, one in problem.inputs.items()
+        ),
+        input_scales=input_scales,
+        output_components=components(problem.outputs),
+        output_scales=(linear,) * len(problem.outputs) if moving else scales(samples, problem.outputs),
+        **(sizes(samples, preset) | (smooth(samples, preset) if moving and periodic(problem) else {})),
+    )
+    if problem.time is None:
+        return step
+    positions = {name: index for index, name in enumerate(problem.inputs)}
+    inputs = {output: name for name, output in problem.states.items()}
+    return TrajectoryConfig(
+        step=step,
+        history=frames,
+        components=components(problem.outputs),
+        states=tuple(positions[inputs[name]] for name in problem.outputs),
+        conserved=tuple(name in problem.time.conserved for name in problem.outputs),
+        bounded=periodic(problem),
+    )
+
+
+def chosen_operator(samples: SampleFile, table: Mapping[str, Any]) -> BaseModel:
+    """Return the config of an operator of another kind for samples: its own sizes, or its defaults.
+
+    Raises:
+        RecipeError: There is no such kind, it needs more keys, or it is none for trajectories.
+    """
+    problem, kind = samples.problem, OPERATORS[str(table["kind"])]
+    known = (
+        kind.sized(problem.describe(samples.sides, samples.counts[0], samples.frames), samples.sides)
+        if kind.sized
+        else {}
+    )
+    try:
+        config = kind.config.model_validate(dict(known) | dict(table))
+    except ValidationError as error:
+        raise RecipeError(f"{problem.name}: operator.{faults(error)}") from error
+    if problem.time is not None and not isinstance(config, TrajectoryConfig):
+        raise RecipeError(f"{problem.name}: expected an operator of trajectories but got {kind.name!r}")
+    return config
+
+
+def sizes(samples: SampleFile, preset: Preset) -> dict[str, Any]:
+    """Choose everything of a general operator but its input and output fields."""
+    problem, sides = samples.problem, samples.sides
+    axes = list(problem.axes.values())
+    patch = next(size for size in count(1) if np.prod([-(-side // size) for side in sides]) <= TOKENS[len(sides)])
+    return {
+        "parameter_scales": tuple(
+            "log" if (section.minimum or 0) > 0 and spread(samples, name) > DECADES else "linear"
+            for name, section in problem.parameters.items()
+        ),
+        "periodic": tuple(axis.boundary == "periodic" for axis in axes),
+        "points": tuple(axis.points for axis in axes),
+        "working": sides,
+        "translation": tuple(f"shift_{name}" in problem.symmetries.exact for name in problem.axes),
+        "patch": patch,
+        "channels": preset.channels,
+        "layers": preset.layers,
+        "feedforward": 2 * preset.channels,
+        "detail": preset.detail,
+        "spectral": preset.spectral[len(sides)],
+        "modes": min(preset.modes[len(sides)], *(resolved(side, axis) for side, axis in zip(sides, axes, strict=True))),
+    }
+
+
+def smooth(samples: SampleFile, preset: Preset) -> dict[str, Any]:
+    """Choose the network of periodic grids: gated spectral layers, without tokens, on the grid that the data need."""
+    working, known = working_grid(samples), preset.modes[len(samples.sides)]
+    held = max(working) // OVERSAMPLING + 1
+    return {
+        "working": working,
+        "layers": 0,
+        "gated": True,
+        "band_limited": True,
+        "modes": min(int(np.clip(held, known, 2 * known)), *(side // 2 + 1 for side in working)),
+    }
+
+
+def periodic(problem: ProblemFile) -> bool:
+    """Return whether all axes are periodic."""
+    return all(axis.boundary == "periodic" for axis in problem.axes.values())
+
+
+def resolved(side: int, axis: Axis) -> int:
+    """Return the most wave numbers that an axis resolves."""
+    return side // 2 + 1 if axis.boundary == "periodic" else side
+
+
+def components(sections: dict[str, Quantity]) -> tuple[int, ...]:
+    """Return the number of components per field, 0 for a scalar."""
+    return tuple(len(section.components) for section in sections.values())
+
+
+def stacked(section: Quantity, frames: int) -> int:
+    """Return the components with which some frames of a field enter a step, 0 for a scalar."""
+    return len(section.components) if frames == 1 else frames * max(1, len(section.components))
+
+
+def scales(samples: SampleFile, sections: dict[str, Quantity]) -> tuple[Scale, ...]:
+    """Choose the logarithm for positive fields that span decades."""
+    return tuple(
+        "log" if section.positive and spread(samples, name) > DECADES else "linear"
+        for name, section in sections.items()
+    )
+
+
+def spread(samples: SampleFile, name: str) -> float:
+    """Return the ratio of a positive tensor's largest value to its least."""
+    return samples.statistic(name, "maximum") / samples.statistic(name, "minimum")
+
+
+# The band of periodic trajectories
+
+
+def working_grid(samples: SampleFile) -> tuple[int, ...]:
+    """Return points per axis that resolve periodic fields and products of them, at most those of the data."""
+    problem, rows = samples.problem, samples.split("train")[:BAND_FIELDS]
+    numbers = []
+    for name in (*problem.outputs, *(name for name in problem.inputs if name not in problem.states)):
+        values = samples.file[name]
+        found = values[rows.start : rows.stop, -1] if name in problem.outputs else values[rows.start : rows.stop]
+        numbers.append(band(found.reshape(-1, *samples.sides)))
+    most = np.max(numbers, axis=0)
+    return tuple(min(side, OVERSAMPLING * int(number)) for side, number in zip(samples.sides, most, strict=True))
+
+
+def band(fields: NDArray[Any]) -> list[int]:
+    """Return per axis the largest wave number that fields `[field, *grid]` hold, at least 1.
+
+    Example:
+        >>> x = 2 * np.pi * np.arange(32) / 32
+        >>> band((np.cos(5 * x) + 1e-7 * np.cos(9 * x))[None])
+        [5]
+    """
+    found = []
+    for axis in range(1, fields.ndim):
+        energy = np.abs(np.fft.rfft(fields.astype(np.float64), axis=axis)) ** 2
+        by_number = energy.sum(axis=tuple(other for other in range(fields.ndim) if other != axis))
+        beyond = np.cumsum(by_number[:0:-1])[::-1]  # from wave number 1 on
+        held = np.flatnonzero(beyond > BAND_TOLERANCE**2 * beyond[0]) if beyond[0] > 0 else [0]
+        found.append(int(held[-1]) + 1)
+    return found
+
+
+# Epochs from the time of a step
+
+
+def affordable(recipe: OwnRecipe, samples: SampleFile, preset: Preset) -> int:
+    """Return the epochs that fill a preset's time, from the time of a few single steps."""
+    work = OwnWorkload(recipe, samples.path.parent)
+    work.samples, rng = samples, np.random.default_rng(0)
+    if work.moving:
+        batch = work.draw(rng.integers(0, work.order.samples, recipe.fit.batch), rng, 0)
+    else:
+        batch = work.batch(range(recipe.fit.batch))
+    operator = work.network()
+    work.fit_normalisers(operator, batch)
+    steps = work.order.steps * (float(np.mean(recipe.fit.unroll)) / LONGER if work.moving else 1.0)
+    return int(np.clip(preset.seconds / (step_seconds(Task(operator, work), batch) * steps), 1, preset.most))
+
+
+def step_seconds(task: Task, batch: Batch) -> float:
+    """Return the median seconds of the last few steps of some; the first ones are slower."""
+    times: list[float] = []
+    while len(times) < TRIALS or (len(times) < 8 * TRIALS and sum(times) < PATIENCE):
+        times.append(step(task, batch))
+    return float(np.median(times[-(len(times) - 1) // 2 :]))
+
+
+def step(task: Task, batch: Batch) -> float:
+    """Return the seconds of one forward and backward pass and one update.
+
+    On a busy machine it is the processor time, which other programs do not lengthen.
+    """
+    optimiser = torch.optim.AdamW(task.network.parameters(), lr=1e-5)
+    started, used = time.perf_counter(), time.process_time()
+    task.objective(batch).backward()
+    optimiser.step()
+    optimiser.zero_grad()
+    return min(time.perf_counter() - started, time.process_time() - used)

@@ -1,0 +1,146 @@
+"""From the name that a command gets to the recipe of a run and its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training import checkpoint
+from training.data.samples import SampleFile, generate, prepare
+from training.files import read_toml
+from training.fit.presets import PRESETS, recipe
+from training.fit.record import RunFolder
+from training.problems.problem import Trajectories
+from training.problems.problem_file import ProblemFile, read_problem_file
+from training.problems.registry import TRAJECTORIES
+from training.recipe import BaseRecipe, OwnRecipe, RecipeError, changed, find, parse, put, read
+
+
+def begin(
+    name: str,
+    preset: str,
+    overrides: Sequence[str],
+    out: Path | None,
+    data: Path,
+    *,
+    resume: bool = False,
+    operator: str | None = None,
+) -> tuple[BaseRecipe, Path]:
+    """Return the recipe of a run and its folder; see `training.commands.fit` for the arguments."""
+    own = own_run(name, preset, overrides, data, operator)
+    if own is None:
+        if operator is not None:
+            raise RecipeError(f"{name}: a recipe names its operator; --operator is for the data of a problem file")
+        made: BaseRecipe = read(find(name), [*overrides])
+        return made, out or Path("runs") / made.name
+    to = out or Path("runs") / own.name
+    return own.resumed(RunFolder(to)) if resume else own.recipe(), to
+
+
+def own_run(name: str, preset: str, overrides: Sequence[str], data: Path, operator: str | None = None) -> OwnRun | None:
+    """Return the run that a name means: on a problem file's data, or on generated trajectories; else None.
+
+    Args:
+        name: A problem file, or MODEL-PRESET of generated trajectories.
+        preset: For a problem file.
+        overrides: Changes `a.b=c` of the recipe.
+        data: Folder of the samples.
+        operator: The kind of the network, where it is another than the general one.
+
+    Raises:
+        RecipeError: There is no such preset.
+    """
+    path = Path(name)
+    if path.suffix == ".toml" and path.is_file() and "outputs" in read_toml(path):  # and so no recipe
+        return OwnRun(read_problem_file(path), preset, overrides, data, operator, folder=path.parent)
+    model, _, size = name.rpartition("-")
+    if model not in TRAJECTORIES:
+        return None
+    generated = TRAJECTORIES[model]
+    return OwnRun(generated.file, size, overrides, data, operator, generated=generated)
+
+
+@dataclass(frozen=True)
+class OwnRun:
+    """A run on the data of a problem file.
+
+    Attributes:
+        problem: The problem file.
+        preset: A name of `PRESETS`.
+        overrides: Changes `a.b=c` of the recipe.
+        data: Folder of the prepared samples.
+        operator: The kind of the network, where it is another than the general one.
+        folder: The folder of the problem file.
+        generated: The problem whose sampler makes the data, where they are no files.
+    """
+
+    problem: ProblemFile
+    preset: str
+    overrides: Sequence[str]
+    data: Path
+    operator: str | None = None
+    folder: Path = Path()
+    generated: Trajectories | None = None
+
+    def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            raise RecipeError(f"expected a preset among {', '.join(PRESETS)} but got {self.preset!r}")
+
+    @property
+    def name(self) -> str:
+        """The run's name, also of its folder under `runs/`."""
+        return f"{self.problem.name}-{self.preset}"
+
+    def samples(self) -> SampleFile:
+        """Check and prepare the data, or generate them; see `recipe` for the errors."""
+        if self.generated is not None:
+            return SampleFile(generate(self.generated, self.data), self.problem)
+        return SampleFile(prepare(self.problem, self.folder, self.data), self.problem)
+
+    def recipe(self) -> OwnRecipe:
+        """Check and prepare the data, and write the recipe of the preset for them.
+
+        Raises:
+            ProblemFileError: The problem file cannot be used.
+            ReadError: A data file cannot be read.
+            DataError: The data do not fit the problem file.
+            RecipeError: A change or the operator does not fit.
+        """
+        adapt = None if self.generated is None else self.generated.adapt
+        made = recipe(self.samples(), self.preset, adapt, self.table)
+        return changed(made, self.overrides)
+
+    @property
+    def table(self) -> dict[str, Any] | None:
+        """The kind of another operator with the overrides of its keys, of which some may have no default."""
+        if self.operator is None:
+            return None
+        document: dict[str, Any] = {"operator": {"kind": self.operator}}
+        for key, value in (parse(each) for each in self.overrides if each.startswith("operator.")):
+            put(document, key, value)
+        table: dict[str, Any] = document["operator"]
+        return table
+
+    def resumed(self, run: RunFolder) -> OwnRecipe:
+        """Return the recipe of the run in a folder on the same samples, whose epochs were chosen once, or a new one.
+
+        Errors are those of `recipe`.
+        """
+        prepared, found = self.samples(), begun(run)
+        wanted = (prepared.problem, prepared.path.name, self.preset)
+        if found is None or (found.problem, found.samples, found.preset) != wanted:
+            return self.recipe()
+        if self.operator not in {None, found.operator.model_dump().get("kind")}:
+            return self.recipe()
+        return changed(found, self.overrides)
+
+
+def begun(run: RunFolder) -> OwnRecipe | None:
+    """Return the recipe of an interrupted or finished run; None where there is none, or one of another kind."""
+    if run.recipe.is_file():
+        found = run.began()
+    else:
+        found = checkpoint.read_config(run.path).recipe if (run.path / checkpoint.CONFIG).is_file() else None
+    return found if isinstance(found, OwnRecipe) else None

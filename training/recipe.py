@@ -1,0 +1,435 @@
+"""Recipes: everything that decides a training run, and is kept in its checkpoint.
+
+A recipe is of a `kind`, which decides the class of its document: `fields` for the samples of a built-in problem, from a
+TOML file; `own` for a user's data, written by a preset; `closed-form` where nothing is trained; and those that packages
+add by entry points of the group `petrov.kinds`, whose packages are imported only then. An unknown key is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import torch
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
+from torch import nn
+
+from training.files import read_toml
+from training.losses import LOSSES
+from training.operators import OperatorConfig
+from training.problems.problem_file import ProblemFile
+from training.problems.registry import PROBLEMS
+from training.problems.sequence_description import SequenceDescription
+from training.registry import lookup
+from training.user_error import PartError, UserError, faults
+
+R = TypeVar("R", bound="BaseRecipe")
+
+FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+class RecipeError(UserError):
+    """A recipe cannot be read: the message names the file, the key and what was expected there."""
+
+
+class BaseRecipe(BaseModel):
+    """What every recipe says: a model's name and preset, a problem, a network, and the formats of its export."""
+
+    model_config = FROZEN
+
+    kind: str
+    model: str
+    preset: str
+    problem: Any
+    operator: Any
+    formats: tuple[Literal["onnx", "torchscript"], ...] = ("onnx",)
+
+    @property
+    def name(self) -> str:
+        """The run's name, also of its folder under `runs/`."""
+        return f"{self.model}-{self.preset}"
+
+    @model_validator(mode="after")
+    def require_onnx(self) -> BaseRecipe:
+        """Require ONNX, the format that every server reads, and that is differentiated."""
+        if "onnx" not in self.formats:
+            raise ValueError(f"expected onnx among the formats but got {', '.join(self.formats)}")
+        return self
+
+
+class Fit(BaseModel):
+    """How to train: AdamW (Adam where `weight_decay` is 0) under a one-cycle schedule with gradient clipping."""
+
+    model_config = FROZEN
+
+    epochs: PositiveInt  # passes over the training samples
+    batch: PositiveInt
+    learning_rate: PositiveFloat  # the highest rate
+    weight_decay: NonNegativeFloat = 1e-4
+    warmup: float = 0.2  # share of the steps during which the rate rises
+    div_factor: PositiveFloat = 25.0  # the rate begins at learning_rate / div_factor
+    final_div_factor: PositiveFloat = 1e4  # and ends at a final_div_factor-th of where it began
+    cycle_momentum: bool = False  # Adam's beta1 falls from 0.95 to 0.85 while the rate rises, and rises while it falls
+    clip: PositiveFloat = 1.0  # largest norm of a gradient
+    average: NonNegativeFloat = 0.0  # decay per step of the exponential mean of the weights that is kept; 0: no mean
+    keep: Literal["last", "best"] = "last"  # the last epoch's weights, or those of the least validation error
+    loss: str = "relative"  # a name of `training.losses.LOSSES`
+    h1: float = 0.1  # of the relative loss, relative L2 + h1 * relative H1
+    gamma: NonNegativeFloat = 0.1  # of the weighted loss, the published one
+
+    @model_validator(mode="after")
+    def require_known_loss(self) -> Fit:
+        """Require a loss of ours or of an installed package."""
+        LOSSES[self.loss]
+        return self
+
+    @property
+    def gradients(self) -> bool:
+        """Whether the loss compares with stored gradients."""
+        return LOSSES[self.loss].gradients(self)
+
+    def optimiser(self, parameters: Iterable[nn.Parameter], steps: int) -> tuple[torch.optim.Optimizer, Any]:
+        """Return an optimiser, and the schedule whose rate rises and falls once over a run of some steps, by cosine."""
+        total = max(3, steps)  # a step up, and one down
+        optimiser = torch.optim.AdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimiser,
+            max_lr=self.learning_rate,
+            total_steps=total,
+            pct_start=max(self.warmup, 2 / total),  # torch divides by zero where it rises or falls in one step
+            div_factor=self.div_factor,
+            final_div_factor=self.final_div_factor,
+            cycle_momentum=self.cycle_momentum,
+        )
+        return optimiser, schedule
+
+
+class DataConfig(BaseModel):
+    """Which samples to train on.
+
+    `mesh` is the number of cells (points) per axis that the equation is solved on; `grids` are the points per axis of
+    the strided fields the network is trained on, one grid per batch, drawn at random.
+    """
+
+    model_config = FROZEN
+
+    mesh: PositiveInt
+    train: PositiveInt
+    validation: NonNegativeInt  # samples for every decision, such as which epoch to keep
+    test: PositiveInt  # samples that are read once, for the card
+    grids: tuple[PositiveInt, ...]
+    seed: int | None = None  # of the samples alone; the recipe's by default
+
+
+class FitConfig(Fit):
+    """How to train on generated fields."""
+
+    symmetries: bool = True  # draw a random exact symmetry of the problem for every sample
+    noise: tuple[NonNegativeFloat, ...] = ()  # levels to draw from for every sample, relative to the inputs' deviation
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Levels of noise to measure at: no noise, and the trained levels."""
+        return tuple(sorted({0.0, *self.noise}))
+
+    @model_validator(mode="after")
+    def refuse_moved_gradients(self) -> FitConfig:
+        """Refuse symmetries together with stored gradients, which they would not move."""
+        if self.gradients and self.symmetries:
+            raise ValueError("symmetries move fields, not the gradients that the weighted loss needs: use one or none")
+        return self
+
+
+class Recipe(BaseRecipe):
+    """A training on the samples of a built-in problem."""
+
+    kind: Literal["fields"] = "fields"
+    problem: str
+    seed: int = 1127802
+    data: DataConfig
+    operator: OperatorConfig
+    fit: FitConfig
+
+    @model_validator(mode="after")
+    def require_the_axes_points(self) -> Recipe:
+        """Require that an operator with a point rule of its own has that of the problem's axes."""
+        points = getattr(self.operator, "points", None)
+        axes = {axis.points for axis in PROBLEMS[self.problem].description.axes}
+        if isinstance(points, str) and axes != {points}:
+            raise ValueError(f"operator.points is {points!r} but those of {self.problem!r} are {', '.join(axes)}")
+        return self
+
+    @model_validator(mode="after")
+    def refuse_impossible_losses(self) -> Recipe:
+        """Refuse a loss that is not defined for the problem's axes, or for the means that are its outputs."""
+        problem = PROBLEMS[self.problem].description
+        if len(problem.axes) > LOSSES[self.fit.loss].axes:
+            raise ValueError(
+                f"the {self.fit.loss} loss is for lines and planes but {problem.name} has axes {problem.axis_names}"
+            )
+        if self.fit.gradients and problem.output_grid is not None:
+            raise ValueError(f"outputs of {problem.name} have no gradient on its output grid: set fit.gamma = 0")
+        return self
+
+
+class OwnFit(Fit):
+    """How to train on a user's data; `unroll`, `through` and `noise` are of trajectories alone."""
+
+    learning_rate: PositiveFloat = 2e-3
+    warmup: float = 0.15
+    cycle_momentum: bool = True
+    keep: Literal["last", "best"] = "best"
+    h1: float = 0.0
+    share: float = Field(default=1.0, gt=0, le=1)  # of the training samples; a smaller share is part of a larger one
+    unroll: tuple[PositiveInt, ...] = (1,)  # steps of a training rollout, each for an equal share of the epochs
+    through: bool = True  # whether gradients flow through all steps of a rollout, or only through its last one
+    noise: NonNegativeFloat = 0.0  # of the states that a rollout starts from, in deviations of the state
+
+    def steps_of(self, epoch: int) -> int:
+        """Return the steps of a training rollout in an epoch."""
+        return self.unroll[min(len(self.unroll) - 1, len(self.unroll) * epoch // self.epochs)]
+
+
+class OwnRecipe(BaseRecipe):
+    """A training on a user's data, or on trajectories that our solvers make; `training.fit.presets` writes it.
+
+    Attributes:
+        model: The problem file's name.
+        preset: `tiny`, `quick` or `laptop`.
+        problem: The problem file.
+        samples: Name of the prepared samples in the data folder; see `training.data.samples`.
+    """
+
+    kind: Literal["own"] = "own"
+    problem: ProblemFile
+    samples: str
+    seed: NonNegativeInt = 1127802
+    operator: OperatorConfig
+    fit: OwnFit
+
+    @model_validator(mode="after")
+    def refuse_impossible_losses(self) -> OwnRecipe:
+        """Refuse a loss that is not defined for the problem's axes, or needs gradients, which are not stored."""
+        if len(self.problem.axes) > LOSSES[self.fit.loss].axes or self.fit.gradients:
+            raise ValueError(f"the {self.fit.loss} loss is not for these data: choose another fit.loss")
+        return self
+
+
+class MeasuredSamples(BaseModel):
+    """The samples that a closed form is measured on.
+
+    Attributes:
+        mesh: Points per axis of the reference solutions.
+        test: How many samples.
+        grids: Points per axis of the inputs.
+        seed: Of the first sample; each of the others has the next one.
+    """
+
+    model_config = FROZEN
+
+    mesh: PositiveInt
+    test: PositiveInt
+    grids: tuple[PositiveInt, ...]
+    seed: int
+
+
+class ClosedFormRecipe(BaseRecipe):
+    """An operator that nothing is trained for: it is measured, exported and served as the others."""
+
+    kind: Literal["closed-form"] = "closed-form"
+    preset: Literal["exact"] = "exact"
+    problem: str
+    data: MeasuredSamples
+    operator: OperatorConfig
+
+
+class AddedRecipe(BaseRecipe):
+    """A recipe of a kind that an entry point adds: `kind` is the entry point's name."""
+
+    seed: int = 1127802
+    data: Any
+    fit: Any
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Models that label sequences in a way of their own, as an entry point of the group `petrov.kinds` adds them.
+
+    Attributes:
+        recipe: The class of their recipes.
+        build: Return the network of a recipe's `operator` for a problem, with fresh weights.
+        workload: Return the `training.fit.workload.Workload` of a recipe, a folder of samples and `progress`.
+    """
+
+    recipe: type[AddedRecipe]
+    build: Callable[[Any, SequenceDescription], nn.Module]
+    workload: Callable[..., Any]
+
+
+KINDS: dict[str, type[BaseRecipe]] = {"fields": Recipe, "own": OwnRecipe, "closed-form": ClosedFormRecipe}
+
+
+def added_kind(name: str) -> Kind:
+    """Return the kind of recipes that an installed package adds under a name.
+
+    Raises:
+        UnknownNameError: There is none.
+        TypeError: The entry point names something else.
+    """
+    found = {entry.name: entry for entry in entry_points(group="petrov.kinds")}
+    kind = lookup(found, name, "kind of recipe").load()
+    if not isinstance(kind, Kind):
+        raise TypeError(f"entry point {name!r} of petrov.kinds: expected a Kind but found {type(kind).__name__}")
+    return kind
+
+
+def from_document(document: Any) -> BaseRecipe:
+    """Return the recipe that a document describes, one without a `kind`, as earlier releases wrote it, included.
+
+    Raises:
+        UnknownNameError: No package adds the kind.
+        ValueError: It is no table, or keys or values are wrong; the message names them.
+    """
+    if isinstance(document, BaseRecipe):
+        return document
+    if not isinstance(document, Mapping):
+        raise ValueError(f"expected a table but found {type(document).__name__}")  # noqa: TRY004 -- for pydantic
+    if "kind" in document:
+        kind = str(document["kind"])
+    elif isinstance(document.get("problem"), Mapping):
+        kind = "own"
+    else:
+        kind = "fields" if "fit" in document else "closed-form"
+    expected = KINDS[kind] if kind in KINDS else added_kind(kind).recipe
+    try:
+        return expected.model_validate(document)
+    except ValidationError as error:
+        raise PartError(error) from error
+
+
+#: A recipe of any kind, as a field of a pydantic model.
+AnyRecipe = Annotated[SerializeAsAny[BaseRecipe], BeforeValidator(from_document)]
+
+
+def folders() -> list[Path]:
+    """Return the folders that are searched for recipes, MODEL/PRESET.toml in each: ours, and those of other packages.
+
+    A package adds its own by an entry point of the group `petrov.recipes`, which names a package that holds the files.
+    """
+    added = sorted(entry_points(group="petrov.recipes"))
+    return [Path(__file__).parent / "recipes", *(Path(folder) for entry in added for folder in entry.load().__path__)]
+
+
+def find(recipe: str) -> Path:
+    """Return the file of a recipe that is named by path or by name, such as `darcy-quick`.
+
+    Raises:
+        RecipeError: There is none; the message lists the known recipes.
+    """
+    searched = folders()
+    for path in (Path(recipe), *(folder / f"{recipe.replace('-', '/')}.toml" for folder in searched)):
+        if path.is_file():
+            return path
+    files = (path for folder in searched for path in folder.glob("*/*.toml"))
+    known = ", ".join(sorted(f"{path.parent.name}-{path.stem}" for path in files))
+    raise RecipeError(f"no recipe {recipe!r}: expected a TOML file or one of {known}")
+
+
+def read(path: Path, overrides: list[str] | None = None) -> Recipe | AddedRecipe:
+    """Read a recipe, apply `a.b=c` overrides (values in TOML syntax) and the environment's SEED.
+
+    Raises:
+        RecipeError: The file, a key or a value is wrong.
+    """
+    document = read_toml(path)
+    if seed := os.environ.get("SEED"):
+        document["seed"] = parse(f"seed={seed}")[1]
+    for override in overrides or []:
+        put(document, *parse(override))
+    return validate(document, source=str(path))
+
+
+def read_fields(path: Path, overrides: list[str] | None = None) -> Recipe:
+    """Read a recipe for fields.
+
+    Raises:
+        RecipeError: As `read`, or the recipe is of another kind.
+    """
+    recipe = read(path, overrides)
+    if not isinstance(recipe, Recipe):
+        raise RecipeError(f"{path}: expected a problem among {', '.join(PROBLEMS)} but found {recipe.problem!r}")
+    return recipe
+
+
+def validate(document: dict[str, Any], source: str) -> Recipe | AddedRecipe:
+    """Turn a document into a recipe of fields, or of the added kind that it names.
+
+    Raises:
+        RecipeError: Keys or values are wrong; the message starts with `source` and names them.
+    """
+    expected = Recipe if document.get("kind", "fields") == "fields" else added_kind(str(document["kind"])).recipe
+    try:
+        return expected.model_validate(document)
+    except ValidationError as error:
+        raise RecipeError(f"{source}: {faults(error)}") from error
+
+
+def changed(recipe: R, overrides: Iterable[str]) -> R:
+    """Apply changes `a.b=c` to a recipe.
+
+    Raises:
+        RecipeError: A key or a value does not fit.
+    """
+    document = recipe.model_dump(mode="json")
+    for override in overrides:
+        put(document, *parse(override))
+    try:
+        return type(recipe).model_validate(document)
+    except ValidationError as error:
+        raise RecipeError(f"{recipe.name}: {faults(error)}") from error
+
+
+def parse(override: str) -> tuple[str, Any]:
+    """Split `a.b=c`. A value that is no TOML is taken as text, so names need no quotes.
+
+    Raises:
+        RecipeError: There is no `=`.
+    """
+    key, found, value = override.partition("=")
+    if not found:
+        raise RecipeError(f"expected an override a.b=c but got {override!r}")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except (ValueError, RecursionError):
+        return key, value
+
+
+def put(document: dict[str, Any], key: str, value: Any) -> None:
+    """Set a nested key `section.name` of a document. The recipe's schema checks the name.
+
+    Raises:
+        RecipeError: A section does not exist.
+    """
+    *sections, name = key.split(".")
+    for section in sections:
+        if not isinstance(document.get(section), dict):
+            raise RecipeError(f"no section {section!r} for the override {key}={value!r}")
+        document = document[section]
+    document[name] = value
