@@ -19,11 +19,9 @@ import numpy as np
 
 from benchmarks.harness import newest_graph, one_thread
 from physics import darcy
-from physics.numerics.adjoint import Linearised
-from physics.numerics.grid import CELLS, axis
-from physics.numerics.norms import relative_l2
-from physics.posterior.karhunen_loeve import KarhunenLoeve
-from physics.posterior.materials import LogNormal, TwoMaterials
+from physics.numerics.grid import CELLS, axis, relative_l2
+from physics.numerics.volumes import Linearised
+from physics.posterior.prior import KarhunenLoeve, LogNormal, TwoMaterials
 from physics.posterior.sensors import Sensors, lattice
 from serving.inversion.estimate import estimate, summarise
 from serving.inversion.posterior import ClassicalModel, Coordinates, Posterior
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.harness import Array, Kept, Row
-    from physics.posterior.materials import Material
+    from physics.posterior.prior import Material
     from serving.inversion.estimate import Summary
     from serving.inversion.posterior import Forward
 

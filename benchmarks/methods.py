@@ -18,10 +18,8 @@ import physics.cole_hopf
 import physics.darcy
 import physics.inversion
 from benchmarks.harness import graph, interleave, mean, newest_graph, timed
-from physics.numerics import early_stopping
-from physics.numerics.averages import coarsen
-from physics.numerics.grid import CELLS, WALL
-from physics.numerics.norms import relative_l2
+from physics.numerics import volumes
+from physics.numerics.grid import CELLS, WALL, coarsen, relative_l2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -54,7 +52,8 @@ def darcy(network: Solve, quick: bool) -> Iterator[Row]:
     """Yield the rows of `darcy`: conjugate gradients are stopped early, and not at all."""
     samples = [physics.darcy.sample(SEED + n) for n in range(4 if quick else 24)]
     solvers: dict[str, Solve] = {
-        f"conjugate gradients, {steps} steps, float32": partial(early_stopping.solve, steps=steps) for steps in STEPS
+        f"conjugate gradients, {steps} steps, float32": partial(volumes.solve_early_stopped, steps=steps)
+        for steps in STEPS
     }
     methods: dict[str, Solve] = {NETWORK: network, **solvers, "conjugate gradients to 1e-10": physics.darcy.solve}
     for points in (85, 141) if quick else (85, 141, 211, 421):

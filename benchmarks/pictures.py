@@ -15,8 +15,7 @@ from numpy.linalg import norm
 import physics.burgers
 import physics.darcy
 from benchmarks.harness import graph, newest_graph
-from physics.numerics.averages import coarsen
-from physics.numerics.grid import WALL
+from physics.numerics.grid import WALL, coarsen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -31,7 +31,7 @@ from torch.profiler import profile as trace
 
 from benchmarks.harness import Row
 from training import recipe as recipes
-from training.nn.attention import ATTENTION, FourierAttention, HeadAttention, SoftmaxAttention, build_attention
+from training.nn.attention import FourierAttention, HeadAttention, SoftmaxAttention, build_attention, kinds
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.shapes import Mask, Mixed, Tokens
 from training.operators import build
@@ -71,7 +71,7 @@ EXPLICIT: dict[str, type[HeadAttention]] = {
 }
 #: The forms that are profiled by default: every published type, and both forms where there are two.
 PUBLISHED = ("galerkin", "fourier", "linear", "softmax", *EXPLICIT)
-FORMS = (*ATTENTION, *EXPLICIT)
+FORMS = (*kinds(), *EXPLICIT)
 
 
 @dataclass(frozen=True)

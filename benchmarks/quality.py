@@ -21,8 +21,7 @@ from benchmarks.harness import feed, interleave, one_thread, timed
 from export.released import FOLDER, GRAPH
 from physics.families import FAMILIES
 from physics.numerics import volumes
-from physics.numerics.grid import CELLS, WALL, axis
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import CELLS, WALL, axis, relative_l2
 from training import checkpoint
 from training.calibration.novelty import OUTSIDE
 

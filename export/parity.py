@@ -13,7 +13,7 @@ import torch
 
 from export.graphs.deployable import Deployable
 from export.probes import Statistics, draw, lengths, shapes
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

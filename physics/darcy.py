@@ -16,11 +16,9 @@ import numpy as np
 from scipy.interpolate import RectBivariateSpline
 
 from physics.numerics import fields, volumes
-from physics.numerics.adjoint import Linearised
-from physics.numerics.elliptic import inverse_energy, solve_elliptic
 from physics.numerics.grid import CELLS, WALL, axis
-from physics.registry import Classical
-from physics.sensing import Sensing
+from physics.numerics.volumes import Linearised, inverse_energy, solve_elliptic
+from physics.registry import Classical, Sensing
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

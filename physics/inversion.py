@@ -27,10 +27,8 @@ from scipy.optimize import minimize
 
 from physics import darcy
 from physics.numerics import volumes
-from physics.numerics.adjoint import sensitivity
-from physics.numerics.averages import coarsen
-from physics.numerics.elliptic import solve_elliptic
-from physics.numerics.grid import WALL
+from physics.numerics.grid import WALL, coarsen
+from physics.numerics.volumes import sensitivity, solve_elliptic
 from physics.registry import Classical
 
 if TYPE_CHECKING:
@@ -120,7 +118,7 @@ def invert(
     Args:
         solution: Pressure u [rows, columns], measured at the benchmark's grid points.
         noise: Standard deviation of its noise, in its units: one number or [rows, columns].
-        points: Blocks [rows, columns] to average the permeability over, as in `physics.numerics.averages`; by default
+        points: Blocks [rows, columns] to average the permeability over, as in `physics.numerics.grid`; by default
             it stays on the grid of the pressure.
         low: Least permeability.
         high: Greatest permeability.
@@ -209,16 +207,7 @@ def resampled(field: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.
 
 
 def total_variation(material: NDArray[np.float64], smoothing: float, wall: float) -> tuple[float, NDArray[np.float64]]:
-    """Compute the smoothed total variation of t on the unit square, and its gradient.
-
-    Args:
-        material: The variable t [rows, columns], without a unit.
-        smoothing: epsilon, a change of t between neighbours.
-        wall: Distance from the outermost points to the boundary, in sides of the square.
-
-    Returns:
-        The total variation and its gradient [rows, columns].
-    """
+    """Compute the smoothed total variation of t [rows, columns] on the unit square, and its gradient."""
     rows, columns = material.shape
     # Differences on a grid of unequal spacings, in units in which the cells are squares of the same area.
     stretch = np.sqrt((columns - 1) / (rows - 1))

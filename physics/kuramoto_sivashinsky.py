@@ -57,26 +57,22 @@ def solve(
         (1, 3, 16)
     """
     u, period = np.asarray(initial, dtype=np.float64), np.atleast_1d(np.asarray(length, dtype=np.float64))
-    check(u, period, frames, interval, step)
+    if u.ndim != 2 or u.shape[-1] < 2 or period.shape not in {(1,), (len(u),)}:
+        raise ValueError(f"expected (batch, point), at least 2 points, and lengths, got {u.shape} and {period.shape}")
+    etdrk4.check(u, length=period, frames=frames, interval=interval, step=step)
     points = u.shape[-1]
     index = np.arange(points // 2 + 1)
     k = 2 * np.pi / period[:, None] * index
     # The square holds wave numbers up to twice the highest: those above two thirds of it would fold onto lower ones.
     derivative = np.where(index < points / 3, -0.5j * k, 0.0)
 
-    def advect(v: NDArray[np.complex128]) -> NDArray[np.complex128]:
-        return np.asarray(derivative * fft.rfft(np.square(fft.irfft(v, points))))
+    def values(v: NDArray[np.complex128]) -> NDArray[np.float64]:
+        return np.asarray(fft.irfft(v, points))
 
-    steps = max(1, int(np.ceil(interval / step - 1e-9)))
-    factors = etdrk4.coefficients(interval / steps, k**2 - k**4)
-    found, v = [], fft.rfft(u)
-    for _ in range(frames):
-        v = etdrk4.march(v, advect, factors, steps)
-        found.append(fft.irfft(v, points))
-    following = np.stack(found, axis=1)
-    if not np.isfinite(following).all():
-        raise FloatingPointError(f"the solution overflowed with a step of {interval / steps:.3g}; try a smaller one")
-    return following
+    def advect(v: NDArray[np.complex128]) -> NDArray[np.complex128]:
+        return np.asarray(derivative * fft.rfft(np.square(values(v))))
+
+    return np.stack(etdrk4.frames(fft.rfft(u), advect, k**2 - k**4, interval, step, frames, values), axis=1)
 
 
 def sample(
@@ -107,22 +103,6 @@ def sample(
     start = even @ np.cos(wave * x) + odd @ np.sin(wave * x)
     settled = solve(start, 1, TRANSIENT, length)
     return np.concatenate([settled, solve(settled[:, 0], frames, interval, length)], axis=1), length
-
-
-def check(u: NDArray[np.float64], length: NDArray[np.float64], frames: int, interval: float, step: float) -> None:
-    """Check the arguments of `solve`.
-
-    Raises:
-        ValueError: A shape is wrong, there are fewer than two points, or a number is not finite or not positive.
-    """
-    if u.ndim != 2 or u.shape[-1] < 2 or length.shape not in {(1,), (len(u),)}:
-        raise ValueError(f"expected (batch, point), at least 2 points, and lengths, got {u.shape} and {length.shape}")
-    if not np.isfinite(u).all():
-        raise ValueError(f"initial{np.argwhere(~np.isfinite(u))[0].tolist()} is not finite")
-    for name, value in {"length": length, "frames": frames, "interval": interval, "step": step}.items():
-        numbers = np.asarray(value, dtype=np.float64)
-        if not (np.isfinite(numbers).all() and (numbers > 0).all()):
-            raise ValueError(f"expected positive numbers but got {value} for {name}")
 
 
 def trajectory(initial: ArrayLike, frames: int, interval: float, length: ArrayLike = LENGTH) -> NDArray[np.float64]:

@@ -74,20 +74,18 @@ def solve(
         (1, 2, 8, 8)
     """
     omega, nu = np.asarray(initial, dtype=np.float64), np.atleast_1d(np.asarray(viscosity, dtype=np.float64))
-    check(omega, nu, frames, interval, step)
+    square = omega.ndim == 3 and omega.shape[-1] == omega.shape[-2] >= 4
+    if not square or nu.shape not in {(1,), (len(omega),)}:
+        raise ValueError(f"expected (batch, n, n), n >= 4, and viscosities, got {omega.shape} and {nu.shape}")
+    etdrk4.check(omega, viscosity=nu, frames=frames, interval=interval, step=step)
     points = omega.shape[-1]
-    steps = max(1, int(np.ceil(interval / step - 1e-9)))
     squares = sum(np.square(each) for each in wave_numbers(points))
-    factors = etdrk4.coefficients(interval / steps, -nu[:, None, None] * squares)
-    advect = advection(points, source)
-    found, v = [], fft.rfft2(omega)
-    for _ in range(frames):
-        v = etdrk4.march(v, advect, factors, steps)
-        found.append(fft.irfft2(v, (points, points)))
-    following = np.stack(found, axis=1)
-    if not np.isfinite(following).all():
-        raise FloatingPointError(f"the solution overflowed with a step of {interval / steps:.3g}; try a smaller one")
-    return following
+    decay, advect = -nu[:, None, None] * squares, advection(points, source)
+
+    def values(v: Spectrum) -> Field:
+        return np.asarray(fft.irfft2(v, (points, points)))
+
+    return np.stack(etdrk4.frames(fft.rfft2(omega), advect, decay, interval, step, frames, values), axis=1)
 
 
 def wave_numbers(points: int) -> tuple[Field, Field]:
@@ -167,23 +165,6 @@ def sample(
     stride = resolution // points
     following = solve(start, frames, interval, nu)
     return np.concatenate([start[:, None], following], axis=1)[..., ::stride, ::stride], nu
-
-
-def check(omega: Field, viscosity: Field, frames: int, interval: float, step: float) -> None:
-    """Check the arguments of `solve`.
-
-    Raises:
-        ValueError: A shape is wrong, there are fewer than four points, or a number is not finite or not positive.
-    """
-    square = omega.ndim == 3 and omega.shape[-1] == omega.shape[-2] >= 4
-    if not square or viscosity.shape not in {(1,), (len(omega),)}:
-        raise ValueError(f"expected (batch, n, n), n >= 4, and viscosities, got {omega.shape} and {viscosity.shape}")
-    if not np.isfinite(omega).all():
-        raise ValueError(f"initial{np.argwhere(~np.isfinite(omega))[0].tolist()} is not finite")
-    for name, value in {"viscosity": viscosity, "frames": frames, "interval": interval, "step": step}.items():
-        numbers = np.asarray(value, dtype=np.float64)
-        if not (np.isfinite(numbers).all() and (numbers > 0).all()):
-            raise ValueError(f"expected positive numbers but got {value} for {name}")
 
 
 def trajectory(initial: ArrayLike, frames: int, interval: float, viscosity: ArrayLike = VISCOSITY) -> Field:

@@ -1,4 +1,4 @@
-"""The registry of problems that have a classical solver, by their names on the wire."""
+"""The registry of problems that have a classical solver, by their names on the wire, and of what sensors infer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import physics
 
@@ -17,7 +17,39 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from physics.sensing import Sensing
+
+class Linear(Protocol):
+    """A classical solution and its derivatives, from one factorisation."""
+
+    @property
+    def solution(self) -> NDArray[np.float64]:
+        """The output [rows, columns]."""
+        ...
+
+    def push(self, tangents: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the derivatives of the output along directions of the input [batch, rows, columns]."""
+        ...
+
+    def pull(self, cotangents: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the gradients of the inner products of the output and the cotangents [batch, rows, columns]."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sensing:
+    """A positive input on the unit square, and the output that sensors measure.
+
+    Attributes:
+        unknown: The input's name on the wire; the others keep their defaults.
+        measured: The output's name.
+        positions: Maps a number of grid points to their positions on an axis.
+        linearise: Maps an input [rows, columns] to its classical solution with derivatives.
+    """
+
+    unknown: str
+    measured: str
+    positions: Callable[[int], NDArray[np.float64]]
+    linearise: Callable[[NDArray[np.float64]], Linear]
 
 
 @dataclass(frozen=True)

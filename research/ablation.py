@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 from training import checkpoint
 from training import recipe as config
 from training.data import prepare, read

@@ -20,7 +20,7 @@ import typer
 from numpy.typing import NDArray
 
 from physics import burgers, cole_hopf
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 from research import closed_form_picture
 from training import checkpoint, evaluation, examples
 from training import recipe as recipes

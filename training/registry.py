@@ -44,7 +44,8 @@ class Registry(Generic[Item]):
         noun: What one object is called in error messages, such as "problem".
         kind: The class of the objects.
         package: The package whose modules are searched. Modules without `attribute` are skipped.
-        attribute: The module variable that holds the object. Its own attribute `name` is the name it is found by.
+        attribute: The module variable that holds the object, or a tuple of several. The attribute `name` of an object
+            is the name it is found by.
         group: The entry point group that other packages use.
         others: Classes of further objects in the same modules and group, which another registry finds.
     """
@@ -71,9 +72,10 @@ class Registry(Generic[Item]):
     def _called(self, name: str) -> Item | None:
         module = f"{self.package}.{name.replace('-', '_')}"
         if name.replace("-", "_").isidentifier():
-            item = getattr(import_module(module), self.attribute, None) if find_spec(module) is not None else None
-            if isinstance(item, self.kind) and getattr(item, "name", None) == name:
-                return item
+            held = getattr(import_module(module), self.attribute, ()) if find_spec(module) is not None else ()
+            for item in held if isinstance(held, tuple) else (held,):
+                if isinstance(item, self.kind) and getattr(item, "name", None) == name:
+                    return item
         return None
 
     def __iter__(self) -> Iterator[str]:
@@ -105,8 +107,8 @@ class Registry(Generic[Item]):
     def _built_in(self) -> Iterator[tuple[str, object]]:
         for entry in iter_modules(import_module(self.package).__path__, f"{self.package}."):
             module = import_module(entry.name)
-            if hasattr(module, self.attribute):
-                yield entry.name, getattr(module, self.attribute)
+            found = getattr(module, self.attribute, ())
+            yield from ((entry.name, item) for item in (found if isinstance(found, tuple) else (found,)))
 
     def _installed(self) -> Iterator[tuple[str, object]]:
         for entry in sorted(entry_points(group=self.group)):

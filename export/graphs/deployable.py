@@ -19,7 +19,7 @@ from export.layout import FRAME
 from export.signature import quality_of
 from training.calibration import CalibratedOperator
 from training.nn.attention import GalerkinAttention
-from training.nn.resampling.interpolation import Downscaler
+from training.nn.scalers import Downscaler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-r"""ETDRK4: a fourth-order step for stiff equations with a diagonal linear part.
+r"""ETDRK4: a fourth-order step for stiff equations with a diagonal linear part, and frames of its solutions.
 
 .. math::
     \hat v_t = L \hat v + N(\hat v)
@@ -16,9 +16,61 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     Spectrum = NDArray[np.complex128]
+
+
+def check(initial: NDArray[np.float64], **numbers: ArrayLike) -> None:
+    """Check what an equation is integrated from.
+
+    Args:
+        initial: The values, of any shape.
+        numbers: Numbers, or arrays of them, that have to be positive, by name.
+
+    Raises:
+        ValueError: A value is not finite, or a number is not finite or not positive.
+    """
+    if not np.isfinite(initial).all():
+        raise ValueError(f"initial{np.argwhere(~np.isfinite(initial))[0].tolist()} is not finite")
+    for name, value in numbers.items():
+        each = np.asarray(value, dtype=np.float64)
+        if not (np.isfinite(each).all() and (each > 0).all()):
+            expected = "positive numbers" if each.ndim else "a positive number"
+            raise ValueError(f"expected {expected} but got {each} for {name}")
+
+
+def frames(
+    v: Spectrum,
+    nonlinear: Callable[[Spectrum], Spectrum],
+    linear: NDArray[np.float64],
+    interval: float,
+    step: float,
+    count: int,
+    values: Callable[[Spectrum], NDArray[np.float64]],
+) -> list[NDArray[np.float64]]:
+    """Integrate v' = L v + N(v), and return the frames that follow.
+
+    Args:
+        v: The spectrum, of any shape.
+        nonlinear: Maps a spectrum to N of it.
+        linear: The diagonal L, in 1 / time, in a shape that broadcasts with the spectrum.
+        interval: Time between two frames.
+        step: Largest time step; the steps taken are equal.
+        count: How many frames.
+        values: Maps a spectrum to the values on the grid.
+
+    Raises:
+        FloatingPointError: The integration overflowed; a smaller step helps.
+    """
+    steps = max(1, int(np.ceil(interval / step - 1e-9)))
+    factors, found = coefficients(interval / steps, linear), []
+    for _ in range(count):
+        v = march(v, nonlinear, factors, steps)
+        found.append(values(v))
+    if not all(np.isfinite(each).all() for each in found):
+        raise FloatingPointError(f"the solution overflowed with a step of {interval / steps:.3g}; try a smaller one")
+    return found
 
 
 class Coefficients(NamedTuple):
@@ -80,15 +132,10 @@ def march(v: Spectrum, nonlinear: Callable[[Spectrum], Spectrum], factors: Coeff
         True
     """
     for _ in range(steps):
-        v = advance(v, nonlinear, factors)
+        of_v = nonlinear(v)
+        a = v * factors.half + of_v * factors.stage
+        of_a = nonlinear(a)
+        of_b = nonlinear(v * factors.half + of_a * factors.stage)
+        of_c = nonlinear(a * factors.half + (2 * of_b - of_v) * factors.stage)
+        v = v * factors.whole + of_v * factors.first + 2 * (of_a + of_b) * factors.middle + of_c * factors.last
     return v
-
-
-def advance(v: Spectrum, nonlinear: Callable[[Spectrum], Spectrum], factors: Coefficients) -> Spectrum:
-    """Take one step; see `march`."""
-    of_v = nonlinear(v)
-    a = v * factors.half + of_v * factors.stage
-    of_a = nonlinear(a)
-    of_b = nonlinear(v * factors.half + of_a * factors.stage)
-    of_c = nonlinear(a * factors.half + (2 * of_b - of_v) * factors.stage)
-    return v * factors.whole + of_v * factors.first + 2 * (of_a + of_b) * factors.middle + of_c * factors.last

@@ -39,17 +39,7 @@ def neumann_field(cells: int, rng: np.random.Generator, alpha: float = 2.0, tau:
 def neumann_coefficients(
     cells: int, rng: np.random.Generator, alpha: float = 2.0, tau: float = 3.0
 ) -> NDArray[np.float64]:
-    """Draw the orthonormal DCT-II coefficients of a Neumann field.
-
-    Args:
-        cells: Cells on each axis.
-        rng: The generator.
-        alpha: Power of the covariance.
-        tau: Inverse length scale.
-
-    Returns:
-        The coefficients [cells, cells]; mode (0, 0), the mean, is zero.
-    """
+    """Draw the orthonormal DCT-II coefficients [cells, cells] of a Neumann field; mode (0, 0), the mean, is zero."""
     coefficients = cells * neumann_deviations(cells, alpha, tau) * rng.standard_normal((cells, cells))
     coefficients[0, 0] = 0.0
     return coefficients
@@ -60,14 +50,6 @@ def neumann_deviations(cells: int, alpha: float, tau: float) -> NDArray[np.float
 
     .. math::
         \tau^{\alpha - 1} (\pi^2 (k_1^2 + k_2^2) + \tau^2)^{-\alpha/2}
-
-    Args:
-        cells: Cells on each axis.
-        alpha: Power of the covariance.
-        tau: Inverse length scale.
-
-    Returns:
-        The deviations [cells, cells].
     """
     k = np.arange(cells)
     eigenvalues = np.pi**2 * (k[:, None] ** 2 + k**2)
@@ -77,16 +59,7 @@ def neumann_deviations(cells: int, alpha: float, tau: float) -> NDArray[np.float
 def cosine_series(
     coefficients: NDArray[np.float64], rows: NDArray[np.float64], columns: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Evaluate the field of DCT-II coefficients on a tensor grid of the unit square.
-
-    Args:
-        coefficients: Orthonormal coefficients [cells, cells].
-        rows: Positions [height] of the rows.
-        columns: Positions [width] of the columns.
-
-    Returns:
-        The values [height, width].
-    """
+    """Evaluate the field [height, width] of orthonormal DCT-II coefficients at positions of rows and columns."""
     height, width = coefficients.shape
     return np.asarray(_cosines(rows, height) @ coefficients @ _cosines(columns, width).T)
 
@@ -128,15 +101,6 @@ def periodic_deviations(k: ArrayLike, sigma: float, tau: float, gamma: float) ->
 
     .. math::
         \sqrt{2} \sigma ((2 \pi k)^2 + \tau^2)^{-\gamma/2}
-
-    Args:
-        k: Frequencies [modes].
-        sigma: Scale.
-        tau: Inverse length scale.
-        gamma: Power of the covariance.
-
-    Returns:
-        The deviations [modes].
     """
     eigenvalues = (2 * np.pi * np.asarray(k, dtype=np.float64)) ** 2
     return np.asarray(np.sqrt(2) * sigma * (eigenvalues + tau**2) ** (-gamma / 2))

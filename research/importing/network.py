@@ -24,10 +24,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from research.importing.files import ReferenceImportError, State
-from training.nn.activations import Activation
 from training.nn.attention import AttentionType
 from training.nn.graphs import GraphAttentionConfig
-from training.nn.resampling.pooling import deconvolved, pooled
+from training.nn.pointwise import Activation
+from training.nn.scalers import deconvolved, pooled
 from training.operators import GridTransformerConfig, LineTransformerConfig, PlaneTransformerConfig
 
 Size = tuple[int, int]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from physics.numerics.averages import block_mean
+from physics.numerics.grid import block_mean
 from research.importing.files import (
     ReferenceImportError,
     State,
@@ -25,7 +25,7 @@ from research.importing.network import DROPOUT, Arguments, line_config, load_ref
 from training import checkpoint, evaluation
 from training.data import Samples, read, store
 from training.data.fields import Split, only_pair
-from training.nn.normaliser import EPSILON, Normaliser
+from training.nn.pointwise import EPSILON, Normaliser
 from training.operators import (
     LineTransformer,
     LineTransformerConfig,

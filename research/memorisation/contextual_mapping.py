@@ -42,7 +42,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from training.nn.attention.low_rank import LowRankAttention
+from research.memorisation.low_rank import LowRankAttention
 
 Sequences = Float[Tensor, "sequence token channel"]
 Vocabulary = Float[Tensor, "word channel"]

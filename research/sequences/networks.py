@@ -35,10 +35,10 @@ from jaxtyping import Bool, Float, Integer
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from training.nn.activations import Activation
+from research.memorisation.low_rank import LowRankAttention
 from training.nn.attention import AttentionType
-from training.nn.attention.low_rank import LowRankAttention
 from training.nn.encoder import EncoderConfig, encoder_stack
+from training.nn.pointwise import Activation
 from training.nn.shapes import Logits, Mask, Numbers, Tokens
 from training.problems.sequence_description import SequenceDescription
 

@@ -10,8 +10,7 @@ import orjson
 from numpy.typing import NDArray  # noqa: TC002  pydantic reads annotations at run time
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from physics.posterior.karhunen_loeve import MODES
-from physics.posterior.materials import LogNormal, Material, TwoMaterials
+from physics.posterior.prior import MODES, LogNormal, Material, TwoMaterials
 from serving.codecs import binary, json_arrays
 from serving.document import Document
 from serving.errors import Problem, ProblemDetails

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from physics.sensing import Sensing
+    from physics.registry import Sensing
     from serving.catalogue.card import Card
     from serving.inversion.estimate import Estimate, Summary
     from serving.limits import Caller

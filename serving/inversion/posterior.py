@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from physics.posterior.karhunen_loeve import KarhunenLoeve
-    from physics.posterior.materials import Material
+    from physics.posterior.prior import KarhunenLoeve, Material
     from physics.posterior.sensors import Sensors
-    from physics.sensing import Linear
+    from physics.registry import Linear
 
     Fields = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import ValidationError
 
 from physics import registry
-from physics.posterior.karhunen_loeve import KarhunenLoeve
+from physics.posterior.prior import KarhunenLoeve
 from physics.posterior.sensors import Sensors
 from serving.auth import Scope, requires
 from serving.catalogue.card import KINDS
@@ -30,7 +30,7 @@ from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annot
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from physics.sensing import Sensing
+    from physics.registry import Sensing
     from serving.catalogue.card import Card
     from serving.inversion.estimate import Estimate, Summary
     from serving.inversion.posterior import Forward

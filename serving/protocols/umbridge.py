@@ -22,7 +22,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, ValidationError
 
-from physics.posterior.composite import composites
+from physics.posterior.composites import composites
 from serving.auth import Scope, requires
 from serving.catalogue.card import FRAME, Card, Tensor
 from serving.codecs import formats, json_arrays
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from starlette.datastructures import State
 
-    from physics.posterior.composite import Composite, Composition
+    from physics.posterior.composites import Composite, Composition
     from serving.catalogue.card import Kind, Parameter
     from serving.predict import Successor
 

@@ -19,8 +19,8 @@ from benchmarks.harness import Kept, one_thread
 from benchmarks.networks import ChannelNetwork, Samples, Settings
 from benchmarks.solvers import random_fields
 from physics import darcy, kuramoto_sivashinsky, navier_stokes
-from physics.numerics.adjoint import Linearised
 from physics.numerics.grid import axis
+from physics.numerics.volumes import Linearised
 from physics.posterior.sensors import Sensors, lattice
 from serving.inversion.posterior import ClassicalModel
 from training import checkpoint

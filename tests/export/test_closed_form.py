@@ -14,7 +14,7 @@ from export import released
 from export.layout import CONFIG
 from petrov_client import Client
 from physics import burgers, cole_hopf
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 
 if TYPE_CHECKING:
     from collections.abc import Callable

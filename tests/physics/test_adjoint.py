@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from physics import darcy
-from physics.numerics.adjoint import Linearised
+from physics.numerics.volumes import Linearised
 
 
 def drawn(batch: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from physics import burgers
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 
 Field = NDArray[np.float64]
 

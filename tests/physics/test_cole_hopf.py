@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from physics import burgers, cole_hopf
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 
 
 @pytest.mark.parametrize(("viscosity", "time"), [(0.01, 1.0), (0.03, 0.1), (0.005, 2.0), (0.03, 2.0)])

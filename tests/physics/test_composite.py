@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from physics.posterior import darcy_coordinates
-from physics.posterior.composite import Composite, composites
-from physics.posterior.darcy_coordinates import BASIS, posterior, simulated
-from physics.posterior.materials import LogNormal
+from physics import darcy
+from physics.posterior.composites import BASIS, TRUTH, Composite, composites, posterior, pressures, simulated
+from physics.posterior.prior import LogNormal
 
 GRID, STEP = (9, 12), 1e-6
 RNG = np.random.default_rng(4)
@@ -44,10 +43,10 @@ def test_the_second_half(composite: Composite) -> None:
 
 def test_the_simulated_measurements_are_those_of_a_permeability_of_the_prior() -> None:
     data, noise = simulated()
-    rng = np.random.default_rng(darcy_coordinates.TRUTH)
+    rng = np.random.default_rng(TRUTH)
     truth = BASIS.sample(1, rng)[0]
-    made = darcy_coordinates.pressures((43, 43))
-    exact = made.outputs(truth, darcy_coordinates.darcy.solve(made.inputs(truth)))
+    made = pressures((43, 43))
+    exact = made.outputs(truth, darcy.solve(made.inputs(truth)))
     distances = (np.array(data) - exact) / noise
     assert 0.6 < distances.std() < 1.4  # 64 normal errors, on another grid
     assert np.allclose(made.inputs(np.zeros(32)), LogNormal().median)

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from physics import darcy, inversion
 from physics.inversion import Inverse, Measured, invert, resampled
 from physics.numerics import fields
-from physics.numerics.averages import coarsen
-from physics.numerics.grid import WALL, axis
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import WALL, axis, coarsen, relative_l2
 
 Field = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ import pytest
 
 from physics.numerics import fields
 from physics.numerics.grid import axis
-from physics.posterior.karhunen_loeve import KarhunenLoeve
+from physics.posterior.prior import KarhunenLoeve
 
 
 def centres(cells: int) -> np.ndarray:

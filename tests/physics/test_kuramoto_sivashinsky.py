@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from physics import kuramoto_sivashinsky as equation
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 
 X = 2 * np.pi * np.arange(64) / 64
 WAVE = np.cos(X) + 0.6 * np.sin(2 * X) - 0.4 * np.cos(3 * X + 1)

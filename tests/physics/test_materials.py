@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from physics.posterior.materials import LogNormal, Material, TwoMaterials
+from physics.posterior.prior import LogNormal, Material, TwoMaterials
 
 
 @pytest.mark.parametrize("material", [LogNormal(), LogNormal(2.0, 1.5), TwoMaterials(), TwoMaterials(1.0, 50.0, 0.5)])

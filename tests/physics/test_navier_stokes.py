@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from physics import navier_stokes as equation
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 
 Field = NDArray[np.float64]
 X = 2 * np.pi * np.arange(32) / 32

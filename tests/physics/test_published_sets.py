@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from physics import burgers, darcy
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 
 THIRD_PARTY = Path(__file__).parents[2] / ".third_party"
 CELLS = 512  # of the mesh that the Darcy set was computed on

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 import physics.burgers
 import physics.cole_hopf
 import physics.darcy
-from physics.numerics.averages import coarsen
-from physics.numerics.grid import WALL
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import WALL, coarsen, relative_l2
 from research.sequences.corpus import UNLABELLED
 from research.sequences.problems import listops
 from research.sequences.recipe import load

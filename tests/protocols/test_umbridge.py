@@ -15,15 +15,15 @@ import httpx2
 import numpy as np
 import pytest
 
-from physics.posterior import darcy_coordinates
-from physics.posterior.darcy_coordinates import BASIS, posterior
+from physics.posterior import composites
+from physics.posterior.composites import BASIS, posterior
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from physics.posterior.composite import Composition
+    from physics.posterior.composites import Composition
     from tests.conftest import Gateway
 
 PAGE = Path(__file__).parents[2] / "docs/umbridge.md"
@@ -79,7 +79,7 @@ def test_every_input_may_be_set_to_one_number(released: Gateway, name: str) -> N
 
 def test_values_are_those_of_the_served_model(released: Gateway) -> None:
     pressures = evaluate(released, "darcy_kl", X, grid=[20, 30])
-    np.testing.assert_allclose(pressures, directly(released, darcy_coordinates.pressures((20, 30)), X), rtol=1e-5)
+    np.testing.assert_allclose(pressures, directly(released, composites.pressures((20, 30)), X), rtol=1e-5)
     data = (1.1 * pressures).tolist()
     density = evaluate(released, "darcy_posterior", X, grid=16, data=data, noise=1e-3)
     np.testing.assert_allclose(density, directly(released, posterior((16, 16), data, 1e-3), X), rtol=1e-4)

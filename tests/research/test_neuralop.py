@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 from research import neuralop_darcy as neuralop
 from research.neuralop_darcy import PROBLEM, solve_material
 from training import recipe as config

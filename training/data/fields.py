@@ -35,7 +35,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from physics.numerics.averages import block_mean, common_grid
+from physics.numerics.grid import block_mean, common_grid
 from training.data.store import Array, finished, opened
 from training.losses import Batch
 from training.problems.problem import Problem
@@ -80,7 +80,7 @@ class Samples:
     Attributes:
         inputs: `[sample, *grid]` in physical units.
         outputs: `[sample, *grid]` in physical units. Where the problem fixes its output grid they lie on the common
-            grid of `physics.numerics.averages`, on which symmetries are exact.
+            grid of `physics.numerics.grid`, on which symmetries are exact.
         problem: The problem.
         provenance: Where the samples come from.
         gradients: The outputs' gradients on the stored mesh, see the module; None if not

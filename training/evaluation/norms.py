@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physics.numerics import volumes
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 
 Errors = NDArray[np.float64]
 Fields = NDArray[np.floating[Any]]

@@ -18,7 +18,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 from training.data.fields import only_pair
 from training.data.store import Array
 from training.evaluation.cases import Case

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 from training.data.fields import only_pair
 from training.data.store import Array
 from training.evaluation.cases import Case, Sides, cases

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from training.fit import processes
 from training.losses import Batch
-from training.nn.attention.matrices import penalty
+from training.nn.attention import penalty
 
 Rows = NDArray[np.int64]
 Item = TypeVar("Item")

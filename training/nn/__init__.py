@@ -2,25 +2,25 @@
 
 | layer | file |
 |---|---|
-| attention: `GalerkinAttention`, `FourierAttention`, `LinearAttention`, `SoftmaxAttention` | `attention/` |
-| attention: `CausalAttention`, `KernelAttention`, `LowRankAttention`; by name: `build_attention` | `attention/` |
+| attention: `GalerkinAttention`, `FourierAttention`, `LinearAttention`, `SoftmaxAttention` | `attention/cao.py` |
+| attention: `KernelAttention`, `CausalAttention`; by name: `build_attention` | `attention/` |
 | encoder: `EncoderLayer`, `LocalMixing`; from a config: `EncoderConfig`, `encoder_stack` | `encoder.py` |
-| spectral convolution: `SpectralConv`; periodic resampling: `resample_periodic` | `spectral/` |
-| gated spectral layers, for equations with products: `GatedSpectralLayer` | `spectral/` |
+| spectral convolution: `SpectralConv`; periodic resampling: `resample_periodic` | `spectral.py` |
+| gated spectral layers, for equations with products: `GatedSpectralLayer` | `spectral.py` |
 | decoders: `SpectralDecoder`, `PointwiseDecoder`; from a config: `build_decoder` | `decoders.py` |
-| between grids: `Downscaler`, `Upscaler`, `resample`, `sample` | `resampling/` |
-| between grids by strides: `PoolingDownscaler`, `DeconvolutionUpscaler` | `resampling/` |
-| convolutions with a residual: `ResidualBlock` | `residual_block.py` |
+| a list of numbers per sample: `FrequencyHead` | `decoders.py` |
+| between grids by convolutions: `Downscaler`, `Upscaler` | `scalers.py` |
+| between grids by strides: `PoolingDownscaler`, `DeconvolutionUpscaler` | `scalers.py` |
+| convolutions with a residual: `ResidualBlock` | `scalers.py` |
+| between grids by matrices: `resample`, `sample` | `grids.py` |
+| coordinates: `grid_coordinates`, `indices`, `JoinCoordinates` | `grids.py` |
+| positions of tokens: `square_positions`, `circle_positions` | `grids.py` |
 | on graphs: `GraphConvolutions`, `GraphAttentions`; from a config: `build_graph_features` | `graphs.py` |
-| a list of numbers per sample: `FrequencyHead` | `frequencies.py` |
-| coordinates: `grid_coordinates`, `indices`, `JoinCoordinates` | `coordinates.py` |
-| positions of tokens: `square_positions`, `circle_positions` | `coordinates.py` |
-| statistics, dropout, activations: `Normaliser`, `Dropout`, `build_activation` | one file each |
+| statistics, dropout, activations: `Normaliser`, `Dropout`, `build_activation` | `pointwise.py` |
 | classical steps: `ConjugateGradients` | `elliptic/` |
-| finite differences of a measured field: `Axis`, `derivatives` | `measured/` |
+| finite differences of a measured field: `AxisDifferences`, `derivatives` | `measured.py` |
 """
 
-from training.nn.activations import build_activation
 from training.nn.attention import (
     CausalAttention,
     FourierAttention,
@@ -28,23 +28,21 @@ from training.nn.attention import (
     HeadAttention,
     KernelAttention,
     LinearAttention,
-    LowRankAttention,
     SoftmaxAttention,
     build_attention,
     causal_attention,
 )
-from training.nn.coordinates import JoinCoordinates, circle_positions, grid_coordinates, indices, square_positions
 from training.nn.decoders import (
+    FrequencyHead,
+    FrequencyHeadConfig,
     PointwiseDecoder,
     PointwiseDecoderConfig,
     SpectralDecoder,
     SpectralDecoderConfig,
     build_decoder,
 )
-from training.nn.dropout import Dropout
 from training.nn.elliptic.conjugate_gradients import ConjugateGradients
 from training.nn.encoder import EncoderConfig, EncoderLayer, LocalMixing, encoder_stack
-from training.nn.frequencies import FrequencyHead, FrequencyHeadConfig
 from training.nn.graphs import (
     GraphAttentionConfig,
     GraphAttentions,
@@ -53,14 +51,22 @@ from training.nn.graphs import (
     build_graph_features,
     line_laplacians,
 )
-from training.nn.measured.curvature import Axis, derivatives
-from training.nn.normaliser import Normaliser
-from training.nn.resampling import DeconvolutionUpscaler, Downscaler, PoolingDownscaler, Upscaler, resample, sample
-from training.nn.residual_block import ResidualBlock
+from training.nn.grids import (
+    JoinCoordinates,
+    circle_positions,
+    grid_coordinates,
+    indices,
+    resample,
+    sample,
+    square_positions,
+)
+from training.nn.measured import AxisDifferences, derivatives
+from training.nn.pointwise import Dropout, Normaliser, build_activation
+from training.nn.scalers import DeconvolutionUpscaler, Downscaler, PoolingDownscaler, ResidualBlock, Upscaler
 from training.nn.spectral import GatedSpectralLayer, SpectralConv, resample_periodic
 
 __all__ = [
-    "Axis",
+    "AxisDifferences",
     "CausalAttention",
     "ConjugateGradients",
     "DeconvolutionUpscaler",
@@ -82,7 +88,6 @@ __all__ = [
     "KernelAttention",
     "LinearAttention",
     "LocalMixing",
-    "LowRankAttention",
     "Normaliser",
     "PointwiseDecoder",
     "PointwiseDecoderConfig",

@@ -1,6 +1,6 @@
-r"""Decoders: from features on the fine grid to the values of the solution.
+r"""Decoders: from features on the fine grid to the values of the solution, or from tokens to a list of numbers.
 
-Both decoders of the paper first join the coordinates :math:`r` of the grid to the features, :math:`x \leftarrow
+Both decoders of fields first join the coordinates :math:`r` of the grid to the features, :math:`x \leftarrow
 A[x, r] + b`, unless the config leaves the coordinates out. Linear maps at a point are convolutions of width one.
 """
 
@@ -9,18 +9,19 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Literal
 
+import torch
+from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
-from torch import nn
+from torch import Tensor, nn
 
-from training.nn.activations import Activation, build_activation
-from training.nn.coordinates import JoinCoordinates
-from training.nn.dropout import Dropout
-from training.nn.shapes import Channels, Coordinates, Features
-from training.nn.spectral.convolution import CONVOLUTION, SpectralConv, published_deviation
+from training.nn.grids import CONVOLUTION, JoinCoordinates
+from training.nn.pointwise import Activation, Dropout, build_activation
+from training.nn.shapes import Channels, Coordinates, Features, Tokens
+from training.nn.spectral import SpectralConv, published_deviation
 
 
 class CommonConfig(BaseModel):
-    """Options of both decoders."""
+    """Options of both decoders of fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -78,7 +79,17 @@ class SpectralDecoder(nn.Module):
         super().__init__()
         self.join, width = build_join(config, inputs, dimensions)
         widths = [width] + [config.channels] * config.layers
-        filters = [spectral_layer(config, *pair, dimensions) for pair in pairwise(widths)]
+        filters = [
+            SpectralConv(
+                *pair,
+                config.modes,
+                dimensions,
+                activation=config.activation,
+                dropout=config.dropout,
+                deviation=published_deviation(*pair, config.modes, dimensions),
+            )
+            for pair in pairwise(widths)
+        ]
         if not config.last_activation:
             filters[-1].activation = nn.Identity()
         self.spectral = nn.Sequential(*filters)
@@ -129,7 +140,11 @@ class PointwiseDecoder(nn.Module):
         )
         self.head = linear(width, 1, 1)
         if config.gain is not None:
-            initialise(self, config.gain)
+            for parameter in self.parameters():
+                if parameter.ndim > 1:
+                    nn.init.xavier_uniform_(parameter, gain=config.gain)
+                else:
+                    nn.init.zeros_(parameter)
 
     def forward(self, x: Channels, coordinates: Coordinates) -> Features:
         return self.decode(x if self.join is None else self.join(x, coordinates))
@@ -140,46 +155,11 @@ class PointwiseDecoder(nn.Module):
 
 
 def build_join(config: CommonConfig, inputs: int, dimensions: int) -> tuple[JoinCoordinates | None, int]:
-    """Return the layer that joins the coordinates, or None, and the number of features after it.
-
-    Args:
-        config: The options.
-        inputs: The number of channels in.
-        dimensions: The number of axes.
-    """
+    """Return the layer that joins the coordinates, or None, and the number of features after it."""
     if not config.coordinates:
         return None, inputs
     width = config.joined or inputs
     return JoinCoordinates(inputs, width, dimensions), width
-
-
-def spectral_layer(config: SpectralDecoderConfig, inputs: int, outputs: int, dimensions: int) -> SpectralConv:
-    """Return one layer of a spectral decoder, with the initial scale of the reference project.
-
-    Args:
-        config: The options.
-        inputs: The number of channels in.
-        outputs: The number of channels out.
-        dimensions: The number of axes.
-    """
-    return SpectralConv(
-        inputs,
-        outputs,
-        config.modes,
-        dimensions,
-        activation=config.activation,
-        dropout=config.dropout,
-        deviation=published_deviation(inputs, outputs, config.modes, dimensions),
-    )
-
-
-def initialise(module: nn.Module, gain: float) -> None:
-    """Draw every weight uniformly by Xavier's rule with `gain` and set every bias to 0."""
-    for parameter in module.parameters():
-        if parameter.ndim > 1:
-            nn.init.xavier_uniform_(parameter, gain=gain)
-        else:
-            nn.init.zeros_(parameter)
 
 
 def build_decoder(
@@ -199,3 +179,67 @@ def build_decoder(
     if isinstance(config, SpectralDecoderConfig):
         return SpectralDecoder(config, inputs, dimensions)
     return PointwiseDecoder(config, inputs, dimensions)
+
+
+HIDDEN = 4  # hidden features of the bulk form, per number
+DROPOUT = 0.1
+
+
+class FrequencyHeadConfig(BaseModel):
+    """Sizes of a frequency head."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["frequency"] = "frequency"
+    targets: PositiveInt = 1  # lists per sample
+    length: PositiveInt = 1  # numbers of a list, m
+    points: PositiveInt | None = None  # tokens of every sample, for the bulk form; None: the form per token
+
+
+class FrequencyHead(nn.Module):
+    r"""Predict `length` numbers per target from the tokens of a sample, such as eigenvalues.
+
+    .. math::
+        \text{per token:}\quad y_{k} = B\,\mathrm{relu}(A x_k + a) + b,\ k < m, \qquad
+        \text{in bulk:}\quad y_{\cdot t} = B_t\,\mathrm{leaky}(A_t\,(x c_t + d_t) + a_t) + b_t
+
+    The form per token takes any number of tokens, at least `length`, and predicts the numbers of the first ones. The
+    bulk form sees all tokens at once, and is for one number of them.
+
+    Args:
+        config: The sizes.
+        inputs: The number of features per token.
+
+    References:
+        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), `BulkRegressor` of its code
+        | https://arxiv.org/abs/2105.14995
+
+    Example:
+        >>> FrequencyHead(FrequencyHeadConfig(targets=2, length=3), 48)(torch.randn(5, 100, 48)).shape
+        torch.Size([5, 3, 2])
+        >>> FrequencyHead(FrequencyHeadConfig(length=3, points=100), 48)(torch.randn(5, 100, 48)).shape
+        torch.Size([5, 3, 1])
+    """
+
+    def __init__(self, config: FrequencyHeadConfig, inputs: int) -> None:
+        super().__init__()
+        self.config = config
+        self.linear: nn.Module
+        self.bulk = nn.ModuleList()
+        if config.points is None:
+            self.linear = nn.Sequential(nn.Linear(inputs, inputs), nn.ReLU(), nn.Linear(inputs, config.targets))
+            return
+        self.linear = nn.Linear(inputs, config.targets)
+        hidden = HIDDEN * config.length
+        self.bulk.extend(
+            nn.Sequential(nn.Linear(config.points, hidden), nn.LeakyReLU(), nn.Linear(hidden, config.length))
+            for _ in range(config.targets)
+        )
+        self.dropout = Dropout(DROPOUT)
+
+    def forward(self, tokens: Tokens) -> Float[Tensor, "batch number target"]:
+        mapped = self.linear(tokens)
+        if self.config.points is None:
+            return mapped[:, : self.config.length]
+        lists = [each(mapped[..., target]) for target, each in enumerate(self.bulk)]
+        return self.dropout(torch.stack(lists, dim=-1))

@@ -21,9 +21,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from torch import nn
 from torch.nn import functional
 
-from training.nn.activations import Activation, build_activation
 from training.nn.attention import Attention, AttentionNorm, AttentionType, build_attention
-from training.nn.dropout import Dropout
+from training.nn.pointwise import Activation, Dropout, build_activation
 from training.nn.shapes import Mask, Positions, Tokens, Weight
 from training.registry import lookup
 
@@ -169,13 +168,7 @@ class EncoderLayer(nn.Module):
         return self.feedforward(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
 
     def add(self, tokens: Tokens, branch: Callable[[Tokens], Tokens], norm: nn.Module) -> Tokens:
-        """Return the tokens plus a branch, normalised before the branch or after the sum.
-
-        Args:
-            tokens: The tokens, of shape `[batch, token, channel]`.
-            branch: The mixing or the FFN.
-            norm: The norm of the branch.
-        """
+        """Return the tokens plus a branch, normalised before the branch or after the sum."""
         if self.post:
             return norm(tokens + self.dropout(branch(tokens)))
         return tokens + self.dropout(branch(norm(tokens)))
@@ -196,51 +189,42 @@ def encoder_stack(
         >>> nn.Sequential(*layers)(torch.randn(2, 100, 32)).shape
         torch.Size([2, 100, 32])
     """
+    options: dict[str, bool] = {"causal": True} if config.causal else {}
+    options |= {"shared": True} if config.shared_map else {}
 
     def layer() -> EncoderLayer:
-        return encoder_layer(config, coordinates, local() if local and config.local else None)
+        mixing = local() if local and config.local else None
+        attention = build_attention(
+            config.attention,
+            config.channels,
+            config.heads,
+            coordinates,
+            norm=config.attention_norm,
+            eps=config.eps,
+            gain=config.gain,
+            diagonal=config.diagonal,
+            symmetric=config.symmetric,
+            dropout=config.attention_dropout,
+            **options,
+        )
+        return EncoderLayer(
+            attention,
+            config.channels,
+            config.feedforward,
+            norm=config.norm,
+            activation=config.activation,
+            residual=config.residual,
+            batch_norm=config.batch_norm,
+            eps=config.eps,
+            local=mixing,
+            dropout=config.dropout,
+            feedforward_dropout=config.feedforward_dropout,
+        )
 
     if config.identical:
         first = layer()
         return nn.ModuleList(copy.deepcopy(first) for _ in range(config.layers))
     return nn.ModuleList(layer() for _ in range(config.layers))
-
-
-def encoder_layer(config: EncoderConfig, coordinates: int, local: nn.Module | None) -> EncoderLayer:
-    """Return one layer of an encoder.
-
-    Args:
-        config: The options.
-        coordinates: The number of coordinates of a position.
-        local: The local mixing, or None.
-    """
-    attention = build_attention(
-        config.attention,
-        config.channels,
-        config.heads,
-        coordinates,
-        norm=config.attention_norm,
-        eps=config.eps,
-        gain=config.gain,
-        diagonal=config.diagonal,
-        symmetric=config.symmetric,
-        dropout=config.attention_dropout,
-        **({"causal": True} if config.causal else {}),
-        **({"shared": True} if config.shared_map else {}),
-    )
-    return EncoderLayer(
-        attention,
-        config.channels,
-        config.feedforward,
-        norm=config.norm,
-        activation=config.activation,
-        residual=config.residual,
-        batch_norm=config.batch_norm,
-        eps=config.eps,
-        local=local,
-        dropout=config.dropout,
-        feedforward_dropout=config.feedforward_dropout,
-    )
 
 
 class LocalMixing(nn.Module):

@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.dropout import Dropout
-from training.nn.residual_block import ResidualBlock
+from training.nn.pointwise import Dropout
+from training.nn.scalers import ResidualBlock
 from training.nn.shapes import Tokens
 
 Edges = Float[Tensor, "#batch token token feature"]

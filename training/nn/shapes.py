@@ -31,25 +31,3 @@ Positions = Real[Tensor, "... token coordinate"]  # shared by all samples, or pe
 SourcePositions = Real[Tensor, "... source coordinate"]
 Mask = Shaped[Tensor, "#batch #token source"]  # bool or 0/1; true where the query attends to the source
 Weight = Float[Tensor, "#batch #token #channel"]
-
-__all__ = [
-    "Blocks",
-    "Channels",
-    "Coordinates",
-    "Features",
-    "Field",
-    "Heads",
-    "Line",
-    "Logits",
-    "Mask",
-    "Matrices",
-    "Mixed",
-    "Numbers",
-    "Plane",
-    "Positions",
-    "Rows",
-    "SourcePositions",
-    "Sources",
-    "Tokens",
-    "Weight",
-]

@@ -12,12 +12,21 @@ from pydantic import BaseModel, BeforeValidator, SerializeAsAny
 
 from training.operators.burgers import BurgersConfig, BurgersOperator
 from training.operators.darcy import DarcyConfig, DarcyOperator
-from training.operators.darcy_inverse import DarcyInverseConfig, DarcyInverseOperator
-from training.operators.equivariant_inverse import EquivariantInverseConfig, EquivariantInverseOperator
-from training.operators.grid_transformer import GridTransformer, GridTransformerConfig
-from training.operators.line_transformer import LineTransformer, LineTransformerConfig
+from training.operators.darcy_inverse import (
+    DarcyInverseConfig,
+    DarcyInverseOperator,
+    EquivariantInverseConfig,
+    EquivariantInverseOperator,
+)
 from training.operators.operator import Operator, OperatorKind
-from training.operators.plane_transformer import PlaneTransformer, PlaneTransformerConfig
+from training.operators.transformers import (
+    GridTransformer,
+    GridTransformerConfig,
+    LineTransformer,
+    LineTransformerConfig,
+    PlaneTransformer,
+    PlaneTransformerConfig,
+)
 from training.registry import Registry
 
 OPERATORS = Registry("kind of operator", OperatorKind, "training.operators", "OPERATOR", "petrov.operators")

@@ -37,9 +37,9 @@ from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, PositiveInt
 from torch import Tensor
 
-from training.nn.coordinates import indices
+from training.nn.grids import indices
 from training.nn.shapes import Line
-from training.nn.spectral.convolution import analyse, synthesise, turn
+from training.nn.spectral import analyse, synthesise, turn
 from training.operators.operator import Operator, OperatorKind
 
 VISCOSITY, TIME = 0.01, 1.0

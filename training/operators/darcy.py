@@ -26,13 +26,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from physics.numerics.grid import WALL
-from training.nn.coordinates import grid_coordinates, indices, square_positions, unit_axis
 from training.nn.elliptic.conjugate_gradients import ConjugateGradients
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
-from training.nn.normaliser import Normaliser
-from training.nn.resampling.interpolation import Downscaler, Upscaler, convolution, resample, sample
+from training.nn.grids import grid_coordinates, indices, resample, sample, square_positions, unit_axis
+from training.nn.pointwise import Normaliser
+from training.nn.scalers import Downscaler, Upscaler, convolution
 from training.nn.shapes import Channels, Features, Plane
-from training.nn.spectral.convolution import SpectralConv
+from training.nn.spectral import SpectralConv
 from training.operators.operator import Operator, OperatorKind
 
 

@@ -43,9 +43,9 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.coordinates import indices
 from training.nn.elliptic.certified_gradients import Faces, Iterate, Range, Volumes, distance, means, nodal_means, solve
 from training.nn.elliptic.fast_diagonalisation import axis, nodal_axis
+from training.nn.grids import indices
 from training.nn.shapes import Plane
 from training.operators.operator import Operator, OperatorKind
 

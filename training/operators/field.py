@@ -30,11 +30,9 @@ from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 
 from training.nn.encoder import EncoderConfig, encoder_stack
-from training.nn.normaliser import Normaliser
-from training.nn.resampling.transfer import AxisRule, Rule, band_limited, transfer
-from training.nn.spectral.boundary import BoundaryConv, BoundarySpectralConv
-from training.nn.spectral.convolution import CONVOLUTION
-from training.nn.spectral.gated import GatedSpectralLayer
+from training.nn.grids import CONVOLUTION, AxisRule, Rule, transfer
+from training.nn.pointwise import Normaliser
+from training.nn.spectral import BoundaryConv, BoundarySpectralConv, GatedSpectralLayer, band_limited
 from training.operators.operator import Operator, OperatorKind
 
 Scale = Literal["linear", "log"]
@@ -58,7 +56,7 @@ class FieldConfig(EncoderConfig):
         detail: Channels on the working grid.
         modes: Wave numbers of the spectral layers per axis; the period of an axis with ends is twice its length.
         spectral: Number of spectral layers.
-        gated: Whether the spectral layers multiply pairs of channels; see `training.nn.spectral.gated`.
+        gated: Whether the spectral layers multiply pairs of channels; see `training.nn.GatedSpectralLayer`.
         band_limited: Whether fields are carried to and from the working grid by Fourier series. All axes are periodic.
     """
 

@@ -19,7 +19,7 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from training.nn.spectral.convolution import analyse, hermitian, synthesise
+from training.nn.spectral import analyse, hermitian, synthesise
 from training.operators.operator import OperatorKind
 from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
 

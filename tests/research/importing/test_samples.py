@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physics.numerics.averages import block_mean
+from physics.numerics.grid import block_mean
 from research.importing.reference import import_reference
 from tests.research.importing.reference_cases import (
     Golden,
@@ -18,7 +18,7 @@ from tests.research.importing.reference_cases import (
     refused,
 )
 from training.data import store
-from training.nn.normaliser import EPSILON
+from training.nn.pointwise import EPSILON
 from training.operators import PlaneTransformer
 from training.problems.registry import PROBLEMS
 

@@ -35,11 +35,10 @@ from training.commands import app
 from training.fit import record as runlog
 from training.fit.record import RunFolder
 from training.fit.run import check, fit, train, workload
-from training.nn.attention import ATTENTION
-from training.nn.attention.matrices import penalty
+from training.nn.attention import kinds, penalty
 from training.problems.sequence_description import BYTES, PADDING, SequenceDescription
 
-TYPES = [kind for kind in ATTENTION if kind not in UNABLE and not kind.endswith("-exact")]
+TYPES = [kind for kind in kinds() if kind not in UNABLE and not kind.endswith("-exact")]
 SMALL = SequenceData(train=60, validation=20, test=20, length=(0, 64))
 GOOD, BAD = "a good film, warm and good", "a bad film, dull and bad"
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from physics import burgers, kuramoto_sivashinsky, navier_stokes
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 from serving.catalogue.card import Card
 from serving.classical import ClassicalSolvers, Worker
 from tests.refusals import refused

@@ -9,10 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from physics import darcy
-from physics.numerics.adjoint import Linearised
 from physics.numerics.grid import axis
-from physics.posterior.karhunen_loeve import KarhunenLoeve
-from physics.posterior.materials import LogNormal, TwoMaterials
+from physics.numerics.volumes import Linearised
+from physics.posterior.prior import KarhunenLoeve, LogNormal, TwoMaterials
 from physics.posterior.sensors import Sensors, lattice
 from serving.inversion.estimate import Progress, estimate, summarise
 from serving.inversion.posterior import ClassicalModel, Coordinates, Forward, Posterior

@@ -13,8 +13,7 @@ from safetensors.numpy import load
 
 from physics import darcy
 from physics.numerics.grid import axis
-from physics.posterior.karhunen_loeve import KarhunenLoeve
-from physics.posterior.materials import LogNormal
+from physics.posterior.prior import KarhunenLoeve, LogNormal
 from physics.posterior.sensors import Sensors, lattice
 from serving import auth
 from tests import toy_flow

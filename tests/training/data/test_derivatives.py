@@ -15,7 +15,7 @@ from torch import Tensor
 from training.data import Samples, fields, read, store
 from training.data.fields import draw
 from training.data.store import Layout
-from training.nn.normaliser import Normaliser
+from training.nn.pointwise import Normaliser
 from training.problems.burgers import DESCRIPTION as BURGERS
 from training.problems.darcy import DESCRIPTION as DARCY
 from training.problems.schema import Description

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from physics.numerics.averages import block_edges, block_mean, common_grid
+from physics.numerics.grid import block_edges, block_mean, common_grid
 from training.data import LocalPool, Request, Samples, prepare, read
 from training.data.fields import add_noise, draw, measured
-from training.nn.normaliser import Normaliser
+from training.nn.pointwise import Normaliser
 from training.problems.registry import PROBLEMS
 
 EPS = 1e-5  # what the reference adds to a deviation

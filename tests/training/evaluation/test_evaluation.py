@@ -14,7 +14,7 @@ from rich.console import Console
 
 from physics import darcy
 from physics.numerics import volumes
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 from training import evaluation
 from training.data import LocalPool, Request, Samples, deviation, prepare, read
 from training.evaluation import norms, table

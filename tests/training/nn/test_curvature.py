@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from physics.numerics.grid import WALL
-from training.nn.measured.curvature import FEATURES, Axis, derivatives
+from training.nn.measured import FEATURES, AxisDifferences, derivatives
 
 
 def coordinates(points: int) -> torch.Tensor:
@@ -14,7 +14,7 @@ def coordinates(points: int) -> torch.Tensor:
 
 def derived(u: torch.Tensor, working: int, *widths: float) -> torch.Tensor:
     target = torch.arange(working)
-    axes = [Axis(torch.arange(side), target, WALL, u.dtype) for side in u.shape[1:]]
+    axes = [AxisDifferences(torch.arange(side), target, WALL, u.dtype) for side in u.shape[1:]]
     return derivatives(u, axes, widths)
 
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from training.nn.coordinates import grid_coordinates, indices
 from training.nn.decoders import (
     DecoderConfig,
     PointwiseDecoder,
@@ -15,7 +14,8 @@ from training.nn.decoders import (
     SpectralDecoderConfig,
     build_decoder,
 )
-from training.nn.spectral.convolution import SpectralConv, published_deviation
+from training.nn.grids import grid_coordinates, indices
+from training.nn.spectral import SpectralConv, published_deviation
 
 GRIDS = [(9,), (7, 10), (6, 5, 8)]
 CONFIGS = [

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.nn.dropout import Dropout
+from training.nn.pointwise import Dropout
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.1, 0.5, 0.9])

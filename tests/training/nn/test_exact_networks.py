@@ -20,11 +20,11 @@ from tests.training.nn.published import (
     assert_published_gradients,
     load_published,
 )
-from training.nn.coordinates import grid_coordinates
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig, build_decoder
 from training.nn.encoder import EncoderConfig
-from training.nn.resampling.interpolation import Downscaler, Upscaler, interpolate
-from training.nn.spectral.convolution import SpectralConv
+from training.nn.grids import grid_coordinates
+from training.nn.scalers import Downscaler, Upscaler, interpolate
+from training.nn.spectral import SpectralConv
 from training.operators import (
     GridTransformerConfig,
     LineTransformerConfig,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.nn.attention import HeadAttention, build_attention
-from training.nn.attention.folding import centre, fold
+from training.nn.attention.cao import centre, fold
 
 
 def galerkin(channels: int, heads: int, coordinates: int, **options: Any) -> HeadAttention:
@@ -84,7 +84,7 @@ def test_gradients_equal_those_of_the_computation_by_heads() -> None:
 
 @pytest.mark.parametrize("norm", ["instance", "none"])
 def test_other_norms_are_computed_by_heads(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.nn.attention.scale_preserving.fold", None)
+    monkeypatch.setattr("training.nn.attention.cao.fold", None)
     attention = galerkin(12, 3, 2, norm=norm)
     attention(torch.randn(2, 9, 12, dtype=torch.float64), positions=torch.rand(9, 2, dtype=torch.float64))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from training.nn.spectral.gated import GatedSpectralLayer
+from training.nn.spectral import GatedSpectralLayer
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from export.graphs import to_onnx
 from export.graphs.deployable import shape_checks_off
 from tests.training.nn.published import PRECISIONS, assert_published, assert_published_gradients
-from training.nn.decoders import SpectralDecoderConfig
-from training.nn.frequencies import FrequencyHead, FrequencyHeadConfig
+from training.nn.decoders import FrequencyHead, FrequencyHeadConfig, SpectralDecoderConfig
 from training.nn.graphs import (
     GraphAttentionConfig,
     GraphAttentions,
@@ -25,8 +24,7 @@ from training.nn.graphs import (
     GraphFeaturesConfig,
     line_laplacians,
 )
-from training.nn.resampling.pooling import DeconvolutionUpscaler, PoolingDownscaler, deconvolved, pooled
-from training.nn.residual_block import ResidualBlock
+from training.nn.scalers import DeconvolutionUpscaler, PoolingDownscaler, ResidualBlock, deconvolved, pooled
 from training.operators import LineTransformerConfig, PlaneTransformerConfig, build
 
 NAMES = {

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.nn.resampling.interpolation import Downscaler, Upscaler, hat_matrix, interpolate, resample, sample
+from training.nn.grids import hat_matrix, resample, sample
+from training.nn.scalers import Downscaler, Upscaler, interpolate
 
 SIDES = st.integers(2, 60)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from training.nn.spectral.convolution import SpectralConv, bases, published_deviation, resample_periodic
+from training.nn.spectral import SpectralConv, published_deviation, resample_periodic, waves
 
 
 def by_fft(layer: SpectralConv, x: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def test_invalid_sizes_are_refused(modes: int, dimensions: int) -> None:
 def test_angles_keep_their_digits_on_long_grids() -> None:
     points, wave = torch.arange(8192), torch.tensor([4000])
     exact = torch.cos(2 * math.pi * (points * 4000 % 8192).double() / 8192)
-    assert (bases(points, wave, torch.float32)[0][:, 0].double() - exact).abs().max() < 1e-6
+    assert (waves(points, wave, points[-1:] + 1, torch.float32)[0][:, 0].double() - exact).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize(("source", "target"), [(64, 64), (64, 200), (301, 64), (32, 33)])

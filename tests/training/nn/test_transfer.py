@@ -7,9 +7,8 @@ import math
 import pytest
 import torch
 
-from training.nn.resampling.transfer import AxisRule, Rule, band_limited, transfer
-from training.nn.spectral.boundary import BoundaryConv, BoundarySpectralConv
-from training.nn.spectral.convolution import SpectralConv
+from training.nn.grids import AxisRule, Rule, transfer
+from training.nn.spectral import BoundaryConv, BoundarySpectralConv, SpectralConv, band_limited
 
 RULES = [
     AxisRule("cells", periodic=False),

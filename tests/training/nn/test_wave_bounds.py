@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.nn.spectral.wave_bounds import MARGIN, WaveBounds
+from training.operators.trajectory import MARGIN, WaveBounds
 
 
 def waves(sides: tuple[int, ...], numbers: tuple[int, ...], size: float = 1.0) -> Tensor:

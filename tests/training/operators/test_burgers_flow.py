@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from training.operators.burgers import mirror
-from training.operators.burgers_flow import BurgersFlowConfig, BurgersFlowOperator
+from training.operators.burgers import BurgersFlowConfig, BurgersFlowOperator, mirror
 from training.operators.cole_hopf import ColeHopfConfig, ColeHopfOperator
 
 CONFIG = BurgersFlowConfig(keys=10, tokens=80, channels=8, layers=1, modes=8)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from physics import burgers, cole_hopf
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 from training.nn.attention import SoftmaxAttention
 from training.operators.cole_hopf import ColeHopfConfig, ColeHopfOperator
 

@@ -17,8 +17,7 @@ from scipy.sparse.linalg import splu
 import physics.darcy
 from physics.families import FAMILIES, gaussian
 from physics.numerics import volumes
-from physics.numerics.grid import WALL, axis
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import WALL, axis, relative_l2
 from training import checkpoint
 from training.nn.elliptic.certified_gradients import Faces, means
 from training.operators.elliptic import EllipticConfig, EllipticOperator

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 import physics.darcy
-from physics.numerics.averages import coarsen
+from physics.numerics.grid import coarsen
 from tests.training.operators.pressures import misfits, pressure
 from training import checkpoint
 from training.operators import EquivariantInverseOperator, Operator

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from physics import navier_stokes as equation
-from training.nn.spectral.vorticity import VorticityStep
 from training.operators.field import FieldConfig
-from training.operators.navier_stokes import NavierStokesConfig, NavierStokesOperator
+from training.operators.navier_stokes import NavierStokesConfig, NavierStokesOperator, VorticityStep
 
 MODES = 5
 STEP = FieldConfig(

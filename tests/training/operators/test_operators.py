@@ -7,10 +7,10 @@ import torch
 
 from physics.numerics.grid import WALL
 from training import recipe as config
-from training.nn.coordinates import square_positions
 from training.nn.encoder import EncoderLayer, LocalMixing
-from training.nn.normaliser import Normaliser
-from training.nn.spectral.convolution import antiderivative
+from training.nn.grids import square_positions
+from training.nn.pointwise import Normaliser
+from training.nn.spectral import antiderivative
 from training.operators import Operator, build
 from training.operators.burgers import BurgersConfig, BurgersOperator
 from training.operators.darcy import wall_factor

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from physics import burgers
-from physics.numerics.norms import relative_l2
+from physics.numerics.grid import relative_l2
 from training import checkpoint
 from training import recipe as config
 from training.calibration import Calibration

@@ -1,4 +1,4 @@
-"""Attention layers, one file per family, all with the signature of `HeadAttention.forward`.
+"""Attention layers, all with the signature of `HeadAttention.forward`.
 
 | kind | mixing of a head, n tokens, width w | cost in tokens | normalised | mask |
 |---|---|---|---|---|
@@ -11,18 +11,12 @@
 
 [1] Linear with a mask that hides padding, which is equal for all queries.
 
-| kernel | features phi of a head |
-|---|---|
-| `kernel-elu` | elu + 1, fixed |
-| `kernel-random` | positive random features, fixed |
-| `kernel-softplus` | Softplus(x W), trained for each head |
-| `kernel-glu1` to `3` | 1 to 3 gated linear units, trained for each head |
-| `kernel-orthogonal`, `-oglu1` to `3` | the same with orthogonal W at the start, then a penalty in the loss |
-| `kernel-aoglu3` | three such units with gates of a quarter of the rank |
-| the last two rows with `-exact` | W is kept orthogonal exactly, without a penalty |
+`kernel-elu` has the fixed features elu + 1 and `kernel-random` positive random features. `research` adds trained ones:
+`kernel-softplus`, `kernel-glu1` to `3`, `kernel-orthogonal`, `kernel-oglu1` to `3`, `kernel-aoglu3`, and the last five
+with `-exact`; see `research.sequences.trained_kernels`.
 
 Other packages add kinds by the entry point group `petrov.attention`: the entry point's name is the kind, and its object
-takes the arguments of `build_attention`. `low_rank` holds a head outside this table, for the theory of memorisation.
+takes the arguments of `build_attention`.
 
 No layer returns its attention matrix, because most never form it. Cosine attention is left out: the one of the
 reference project cannot run.
@@ -32,17 +26,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, Protocol, runtime_checkable
 
+import torch
 from pydantic import AfterValidator
+from torch import Tensor, nn
 
-from training.nn.attention.causal import causal_attention
+from training.nn.attention.cao import FourierAttention, GalerkinAttention, LinearAttention, SoftmaxAttention
 from training.nn.attention.heads import AttentionNorm, HeadAttention
-from training.nn.attention.kernel import KERNELS, CausalAttention, KernelAttention
-from training.nn.attention.low_rank import LowRankAttention
-from training.nn.attention.scale_preserving import FourierAttention, GalerkinAttention
-from training.nn.attention.softmax import LinearAttention, SoftmaxAttention
+from training.nn.attention.kernel import KERNELS, CausalAttention, KernelAttention, causal_attention
 from training.nn.shapes import Mask, Positions, SourcePositions, Sources, Tokens, Weight
 from training.registry import lookup
 
@@ -81,7 +74,7 @@ ATTENTION: dict[str, Build] = {
 
 @cache
 def kinds() -> dict[str, Build]:
-    """Return all kinds of attention: those of this package, then those of other packages.
+    """Return all kinds of attention: those of this package, then those of other packages, imported when built.
 
     Raises:
         ValueError: Two objects have one name.
@@ -90,8 +83,14 @@ def kinds() -> dict[str, Build]:
     for entry in sorted(entry_points(group="petrov.attention")):
         if entry.name in found:
             raise ValueError(f"{entry.value}: there already is an attention named {entry.name!r}")
-        found[entry.name] = entry.load()
+        found[entry.name] = partial(build_added, entry)
     return found
+
+
+def build_added(entry: EntryPoint, *sizes: int, **options: Any) -> HeadAttention:
+    """Return a new layer of a kind that another package adds."""
+    built: HeadAttention = entry.load()(*sizes, **options)
+    return built
 
 
 def known(kind: str) -> str:
@@ -130,6 +129,13 @@ def build_attention(kind: str, channels: int, heads: int, coordinates: int, **op
     return lookup(kinds(), kind, "kind of attention")(channels, heads, coordinates, **options)
 
 
+def penalty(network: nn.Module) -> Tensor | None:
+    """Return what the modules of a network with a method `penalty` add to its loss; None if there are none."""
+    penalties = (getattr(module, "penalty", None) for module in network.modules())
+    found = [each() for each in penalties if callable(each)]
+    return torch.stack(found).sum() if found else None
+
+
 __all__ = [
     "ATTENTION",
     "Attention",
@@ -141,9 +147,9 @@ __all__ = [
     "HeadAttention",
     "KernelAttention",
     "LinearAttention",
-    "LowRankAttention",
     "SoftmaxAttention",
     "build_attention",
     "causal_attention",
     "kinds",
+    "penalty",
 ]

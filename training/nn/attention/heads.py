@@ -97,9 +97,10 @@ class HeadAttention(nn.Module):
         self.width = channels // heads + coordinates  # of a head in the mixing, w
         self.dropout = dropout
         self.query, self.key, self.value = (projection(channels, gain, diagonal, symmetric) for _ in range(3))
-        self.first_norm, self.second_norm = (head_norm(norm, heads, channels // heads, eps) for _ in range(2))
+        kind, width = lookup(NORM, norm, "kind of attention norm"), channels // heads
+        self.first_norm, self.second_norm = (kind(heads, width, eps) if kind else nn.Identity() for _ in range(2))
         self.output = nn.Linear(channels + heads * coordinates, channels) if coordinates else nn.Identity()
-        # The membership of features in heads, [feature, head], set by `training.nn.attention.folding.centre`.
+        # The membership of features in heads, [feature, head], set by `training.nn.attention.cao.centre`.
         self.member: Tensor | None
         self.register_buffer("member", None, persistent=False)
 
@@ -153,13 +154,7 @@ class HeadAttention(nn.Module):
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def normalise(self, Q: Mixed, K: Mixed, V: Mixed) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the heads, two of the three normalised; see `pairwise`.
-
-        Args:
-            Q: The queries, of shape `[batch, head, token, width]`.
-            K: The keys, of shape `[batch, head, source, width]`.
-            V: The values, of the shape of `K`.
-        """
+        """Return the heads, two of the three normalised; see `pairwise`."""
         if self.pairwise:
             return self.first_norm(Q), self.second_norm(K), V
         return Q, self.first_norm(K), self.second_norm(V)
@@ -215,31 +210,8 @@ def refuse_mask(mask: Mask | None, name: str) -> None:
         )
 
 
-def head_norm(norm: str, heads: int, width: int, eps: float) -> nn.Module:
-    """Return the norm of one projection's heads.
-
-    Args:
-        norm: The kind of norm.
-        heads: The number of heads.
-        width: The number of features per head.
-        eps: The epsilon of the norm.
-
-    Raises:
-        UnknownNameError: There is no such kind.
-    """
-    chosen = lookup(NORM, norm, "kind of attention norm")
-    return nn.Identity() if chosen is None else chosen(heads, width, eps)
-
-
 def projection(channels: int, gain: float, diagonal: float, symmetric: bool) -> nn.Linear:
-    """Return a square linear map with the initial weights Xavier(gain) + diagonal * identity (+ transpose).
-
-    Args:
-        channels: The number of features in and out.
-        gain: The Xavier gain.
-        diagonal: The multiple of the identity.
-        symmetric: Whether to add the transpose of the sum.
-    """
+    """Return a square linear map with the initial weights Xavier(gain) + diagonal * identity (+ transpose)."""
     layer = nn.Linear(channels, channels)
     nn.init.xavier_uniform_(layer.weight, gain=gain)
     nn.init.zeros_(layer.bias)

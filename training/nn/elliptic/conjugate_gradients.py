@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from physics.numerics import elliptic, volumes
+from physics.numerics import grid, volumes
 from training.nn.shapes import Plane
 
 Faces = tuple[Float[Tensor, "batch _ column"], Float[Tensor, "batch row _"]]
@@ -52,10 +52,10 @@ class ConjugateGradients(nn.Module):
     def __init__(self, points: int, steps: int, wall: float) -> None:
         super().__init__()
         self.steps = steps
-        eigenvalues, vectors = (torch.as_tensor(part) for part in elliptic.modes(points, wall))
+        eigenvalues, vectors = (torch.as_tensor(part) for part in volumes.modes(points, wall))
         geometry = {
             "distances": torch.as_tensor(volumes.distances(points, wall)),
-            "widths": torch.as_tensor(volumes.widths(points, wall)),
+            "widths": torch.as_tensor(grid.widths(points, wall)),
             "vectors": vectors,
             "inverse": 1 / (eigenvalues[:, None] + eigenvalues[None, :]),
         }

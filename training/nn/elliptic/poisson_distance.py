@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from training.nn.coordinates import indices
+from training.nn.grids import indices
 from training.nn.shapes import Field
 
 ROUNDING = 1e-12

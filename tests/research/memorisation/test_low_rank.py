@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from research.memorisation.contextual_mapping import contextual_mapping, hidden_from_hardmax, separation
-from training.nn.attention.low_rank import LowRankAttention, boltzmann, hardmax
+from research.memorisation.low_rank import LowRankAttention, boltzmann, hardmax
 
 D = 5
 

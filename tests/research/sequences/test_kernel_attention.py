@@ -13,13 +13,18 @@ from torch import Tensor, nn
 
 import export.graphs.to_torchscript
 from export.graphs.deployable import shape_checks_off
-from training.nn.attention import build_attention
-from training.nn.attention.causal import EPS
-from training.nn.attention.feature_maps import GatedFeatures, RandomFeatures, SoftplusFeatures
-from training.nn.attention.kernel import KERNELS, KernelAttention
-from training.nn.attention.matrices import Matrix, OrthogonalMatrix, PenalisedMatrix, penalty
+from research.sequences.trained_kernels import (
+    GatedFeatures,
+    Matrix,
+    OrthogonalMatrix,
+    PenalisedMatrix,
+    SoftplusFeatures,
+)
+from training.nn.attention import build_attention, kinds, penalty
+from training.nn.attention.kernel import EPS, KernelAttention, RandomFeatures
 from training.nn.encoder import EncoderConfig, EncoderLayer, encoder_stack
 
+KERNELS = [kind for kind in kinds() if kind.startswith("kernel-")]
 B, N, C, H, P = 2, 70, 16, 2, 1  # two blocks of causal attention
 FIXED = {"kernel-elu", "kernel-random"}
 EXACT = ["kernel-orthogonal-exact", "kernel-aoglu3-exact"]  # with one matrix, and with several and factored gates
@@ -47,6 +52,13 @@ def build(kind: str, coordinates: int = P, **options: Any) -> KernelAttention:
         parameter.data += 0.2 * torch.randn_like(parameter)
     assert isinstance(attention, KernelAttention)
     return attention
+
+
+def feature_map(kind: str, width: int, heads: int) -> nn.Module:
+    """Return the feature map of a layer without coordinates."""
+    attention = build_attention(kind, width * heads, heads, 0)
+    assert isinstance(attention, KernelAttention)
+    return attention.features
 
 
 def by_hand(attention: KernelAttention, x: Tensor, positions: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -139,7 +151,7 @@ def test_features_are_positive(kind: str, scale: float) -> None:
     torch.manual_seed(1)
     if kind == "kernel-random":
         scale = min(scale, 1.0)  # meant for normalised tokens
-    features = KERNELS[kind](32, 3)(scale * torch.randn(2, 3, 50, 32).clamp(-3, 3))
+    features = feature_map(kind, 32, 3)(scale * torch.randn(2, 3, 50, 32).clamp(-3, 3))
     assert features.shape[:3] == (2, 3, 50)
     assert (features > 0).all()
 
@@ -148,7 +160,7 @@ def test_features_are_positive(kind: str, scale: float) -> None:
 def test_exact_matrices_stay_orthogonal_in_training(kind: str) -> None:
     """After 100 steps at twenty times the usual rate, towards features that would make a free matrix grow."""
     torch.manual_seed(2)
-    features, x = KERNELS[kind](16, 2), torch.randn(1, 2, 32, 16)
+    features, x = feature_map(kind, 16, 2), torch.randn(1, 2, 32, 16)
     expected = 20 * torch.rand(1, 2, 32, 16)
     matrices = [module for module in features.modules() if isinstance(module, OrthogonalMatrix)]
     before = [matrix.weight.detach() for matrix in matrices]
@@ -194,8 +206,8 @@ def test_every_head_has_a_map_of_its_own() -> None:
 
 
 def test_only_orthogonal_kinds_start_orthogonal_and_are_penalised() -> None:
-    for kind, features in KERNELS.items():
-        built = features(16, 4)
+    for kind in KERNELS:
+        built = feature_map(kind, 16, 4)
         gates = [each for name, each in built.named_modules() if "gate" in name and isinstance(each, Matrix)]
         free = [each for each in built.modules() if isinstance(each, Matrix) and each not in gates]
         orthogonal, exact = "orthogonal" in kind or "oglu" in kind, kind.endswith("-exact")

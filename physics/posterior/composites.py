@@ -1,8 +1,14 @@
-r"""Darcy's flow in a few numbers: Karhunen-Loève coefficients to pressures at sensors, and to a log density.
+r"""Functions of a few numbers around a served model: coefficients to observations, or to a log density.
 
-The permeability is log-normal, a = m exp(sigma z), with the 32 modes of largest variance of
-`physics.posterior.karhunen_loeve`. The sensors are 8 x 8, at the centres of equal squares. The log density is that of
-the posterior for measurements d with independent normal errors of standard deviation eta, up to a constant:
+.. math::
+    y = \mathrm{outputs}(x, \mathrm{model}(\mathrm{inputs}(x)))
+
+A service of the model can serve them, too, with derivatives by the products of the model's Jacobian. `COMPOSITES` holds
+them: Darcy's flow from Karhunen-Loève coefficients to pressures at sensors, and to a log density.
+
+The permeability is log-normal, a = m exp(sigma z), with the 32 modes of largest variance of `physics.posterior.prior`.
+The sensors are 8 x 8, at the centres of equal squares. The log density is that of the posterior for measurements d with
+independent normal errors of standard deviation eta, up to a constant:
 
 .. math::
     \log p(\xi \mid d) = -\tfrac12 |\xi|^2 - \tfrac1{2 \eta^2} |s(\xi) - d|^2 .
@@ -10,25 +16,97 @@ the posterior for measurements d with independent normal errors of standard devi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from physics import darcy
 from physics.numerics.grid import axis
-from physics.posterior.composite import Composite, Option
-from physics.posterior.karhunen_loeve import KarhunenLoeve
-from physics.posterior.materials import LogNormal
+from physics.posterior.prior import KarhunenLoeve, LogNormal
 from physics.posterior.sensors import Sensors, lattice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
+
+
+class Composition(Protocol):
+    """A composite on one grid. Each function has its derivative in both directions."""
+
+    def inputs(self, x: Array) -> Array:
+        """Return the model's input [*grid] for x [n]."""
+        ...
+
+    def pull_inputs(self, x: Array, gradient: Array) -> Array:
+        """Return the gradient by x [n] for that by the model's input [*grid]."""
+        ...
+
+    def push_inputs(self, x: Array, tangent: Array) -> Array:
+        """Return the tangent of the model's input [*grid] for that of x [n]."""
+        ...
+
+    def outputs(self, x: Array, output: Array) -> Array:
+        """Return y [m] for x [n] and the model's output [*grid]."""
+        ...
+
+    def pull_outputs(self, x: Array, output: Array | None, sensitivity: Array) -> tuple[Array, Array]:
+        """Return the gradients by x [n] and by the model's output [*grid] for that by y [m].
+
+        `output` is None where the composite is linear in it.
+        """
+        ...
+
+    def push_outputs(self, x: Array, output: Array, tangents: tuple[Array, Array]) -> Array:
+        """Return the tangent of y [m] for those of x [n] and of the model's output [*grid]."""
+        ...
+
+
+@dataclass(frozen=True)
+class Option:
+    """What can be chosen of a composite.
+
+    Attributes:
+        meaning: What it is.
+        count: How many numbers it is a list of; None for a number.
+    """
+
+    meaning: str
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class Composite:
+    """A function of a few numbers around a model.
+
+    Attributes:
+        name: Its name on the wire.
+        title: What it computes, in a line.
+        model: The served model in the middle.
+        input: The model's input that it sets.
+        output: The model's output that it reads.
+        sizes: How many numbers it takes, and how many it returns.
+        on: Maps the points per axis, and options by keyword, to the composition on that grid. It raises ValueError for
+            an option that is no valid one.
+        options: The options, by name.
+        linear: Whether y is linear in the model's output and independent of x beside it, so that derivatives need no
+            output.
+    """
+
+    name: str
+    title: str
+    model: str
+    input: str
+    output: str
+    sizes: tuple[int, int]
+    on: Callable[..., Composition]
+    options: Mapping[str, Option] = field(default_factory=dict)
+    linear: bool = False
+
 
 BASIS = KarhunenLoeve(modes=32)
 MATERIAL = LogNormal()
@@ -101,34 +179,21 @@ class Pressures:
 
 
 @dataclass(frozen=True)
-class Posterior:
+class Posterior(Pressures):
     """Coefficients to the log density of the posterior, on one grid.
 
     Attributes:
-        pressures: Coefficients to pressures at the sensors.
         data: The measurements d, in units of the pressure.
         noise: The standard deviation eta of their errors.
     """
 
-    pressures: Pressures
     data: tuple[float, ...]
     noise: float
 
-    def inputs(self, x: Array) -> Array:
-        """Return the permeability [height, width] for coefficients [32]."""
-        return self.pressures.inputs(x)
-
-    def pull_inputs(self, x: Array, gradient: Array) -> Array:
-        """Return the gradient by the coefficients [32] for that by the permeability [height, width]."""
-        return self.pressures.pull_inputs(x, gradient)
-
-    def push_inputs(self, x: Array, tangent: Array) -> Array:
-        """Return the tangent of the permeability [height, width] for that of the coefficients [32]."""
-        return self.pressures.push_inputs(x, tangent)
-
     def outputs(self, x: Array, output: Array) -> Array:
         """Return the log density [1] for coefficients [32] and pressure [height, width]."""
-        return np.array([-0.5 * (x @ x + self._misfit(x, output) @ self._misfit(x, output))])
+        misfit = self._misfit(x, output)
+        return np.array([-0.5 * (x @ x + misfit @ misfit)])
 
     def pull_outputs(self, x: Array, output: Array | None, sensitivity: Array) -> tuple[Array, Array]:
         """Return the gradients by coefficients and pressure for that by the log density [1].
@@ -139,16 +204,16 @@ class Posterior:
         if output is None:
             raise ValueError("expected the pressure")
         weights = -sensitivity[0] * self._misfit(x, output) / self.noise
-        return -sensitivity[0] * x, self.pressures.pull_outputs(x, output, weights)[1]
+        return -sensitivity[0] * x, super().pull_outputs(x, output, weights)[1]
 
     def push_outputs(self, x: Array, output: Array, tangents: tuple[Array, Array]) -> Array:
         """Return the tangent of the log density [1]."""
-        along = self.pressures.push_outputs(x, output, tangents) / self.noise
+        along = super().push_outputs(x, output, tangents) / self.noise
         return np.array([-(x @ tangents[0]) - self._misfit(x, output) @ along])
 
     def _misfit(self, x: Array, output: Array) -> Array:
         """Return the distances to the measurements [64], in standard deviations."""
-        return np.asarray((self.pressures.outputs(x, output) - np.array(self.data)) / self.noise)
+        return np.asarray((super().outputs(x, output) - np.array(self.data)) / self.noise)
 
 
 @cache
@@ -189,7 +254,18 @@ def posterior(grid: tuple[int, int], data: Sequence[float] | None = None, noise:
     deviation = deviation if noise is None else float(noise)
     if not (np.isfinite(deviation) and deviation > 0):
         raise ValueError(f"noise: expected a positive number but got {deviation}")
-    return Posterior(pressures(grid), values, deviation)
+    return Posterior(grid, values, deviation)
+
+
+@cache
+def composites() -> Mapping[str, Composite]:
+    """Return every composite, by name.
+
+    Example:
+        >>> sorted(composites())
+        ['darcy_kl', 'darcy_posterior']
+    """
+    return {composite.name: composite for composite in COMPOSITES}
 
 
 COMPOSITES = (

@@ -1,7 +1,7 @@
 r"""One attention head with matrices of low rank, without norm and scale.
 
 Rank 1 is enough to distinguish all contexts of all tokens (Kajitsuka & Sato, ICLR 2024, arXiv 2307.14023); see
-`research.memorisation.contextual_mapping`.
+`contextual_mapping`.
 """
 
 from __future__ import annotations
