@@ -72,7 +72,7 @@ from training.operators.cole_hopf import TIME, VISCOSITY, ColeHopfConfig, ColeHo
 from training.operators.operator import Operator, OperatorKind
 
 
-def symmetric(predict: Callable[..., Line], u: Line, *numbers: Column) -> Line:
+def symmetric(predict: Callable[..., Tensor], u: Line, *numbers: Column) -> Float[Tensor, "batch _"]:
     """Return the mean of the predictions for a velocity and for its mirror image, mirrored back."""
     return (predict(u, *numbers) - mirror(predict(-mirror(u), *numbers))) / 2
 
