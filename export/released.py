@@ -34,8 +34,7 @@ from export.layout import (
     tensors_of,
     versions,
 )
-from training.digest import digest
-from training.files import write_json
+from training.files import digest, write_json
 
 FOLDER = "published"
 GRAPH, EXAMPLES = "model.onnx", "examples.safetensors"

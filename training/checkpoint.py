@@ -24,11 +24,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from training import calibration
-from training import digest as contents
+from training import calibration, files
 from training.calibration import CalibratedOperator, Calibration
-from training.digest import digest
-from training.files import replacing, write_json
+from training.files import digest, replacing, write_json
 from training.operators import Operator, build
 from training.operators.certified_operator import certified
 from training.problems.problem import Problem
@@ -38,7 +36,7 @@ from training.problems.sequence_description import SequenceDescription
 from training.recipe import AddedRecipe, AnyRecipe, BaseRecipe, added_kind
 from training.user_error import PartError, UserError, faults
 
-WEIGHTS, CONFIG, CARD = contents.WEIGHTS, contents.CONFIG, "card.json"
+WEIGHTS, CONFIG, CARD = files.WEIGHTS, files.CONFIG, "card.json"
 EXAMPLES = "examples.safetensors"
 PACKAGES = ("torch", "lightning", "numpy", "scipy", "h5py", "safetensors", "pydantic")
 

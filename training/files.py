@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tomllib
@@ -12,6 +13,8 @@ from typing import Any
 
 from training.user_error import UserError
 
+WEIGHTS, CONFIG, CALIBRATION = "weights.safetensors", "config.json", "calibration.safetensors"
+"""The files of a checkpoint that decide what it computes."""
 LONGEST_TOML = 1 << 20
 """The most bytes of a TOML file that is read."""
 
@@ -72,6 +75,12 @@ def read_toml(path: Path) -> dict[str, Any]:
     if found is None:
         raise UserError(f"{path}: expected at most {LONGEST_TOML} bytes of TOML")
     return found
+
+
+def digest(folder: Path) -> str:
+    """Compute the SHA-256 of a checkpoint's weights, config and calibration."""
+    paths = [folder / name for name in (WEIGHTS, CONFIG, CALIBRATION)]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths if path.exists())).hexdigest()
 
 
 def _to_disk(path: Path) -> None:

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from training.calibration.error_estimate import ErrorEstimate, Sized, fewest
 from training.calibration.novelty import Novelty
 from training.calibration.statistics import InputStatistics
-from training.digest import CALIBRATION
-from training.files import replacing
+from training.files import CALIBRATION, replacing
 from training.operators.operator import Operator
 from training.problems.schema import Description, Parameter
 from training.user_error import UserError
