@@ -15,7 +15,7 @@ from training.fit.record import RunFolder
 from training.problems.problem import Trajectories
 from training.problems.problem_file import ProblemFile, read_problem_file
 from training.problems.registry import TRAJECTORIES
-from training.recipe import BaseRecipe, OwnRecipe, RecipeError, changed, find, parse, put, read
+from training.recipe import BaseRecipe, OwnRecipe, RecipeError, changed, find, parse, read
 
 
 def begin(
@@ -114,14 +114,12 @@ class OwnRun:
 
     @property
     def table(self) -> dict[str, Any] | None:
-        """The kind of another operator with the overrides of its keys, of which some may have no default."""
+        """The kind of another operator with the overrides of its own keys, of which some may have no default."""
         if self.operator is None:
             return None
-        document: dict[str, Any] = {"operator": {"kind": self.operator}}
-        for key, value in (parse(each) for each in self.overrides if each.startswith("operator.")):
-            put(document, key, value)
-        table: dict[str, Any] = document["operator"]
-        return table
+        pairs = dict(parse(each) for each in self.overrides)
+        own = {key.removeprefix("operator."): value for key, value in pairs.items() if key.startswith("operator.")}
+        return {"kind": self.operator, **{key: value for key, value in own.items() if "." not in key}}
 
     def resumed(self, run: RunFolder) -> OwnRecipe:
         """Return the recipe of the run in a folder on the same samples, whose epochs were chosen once, or a new one.
