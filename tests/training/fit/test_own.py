@@ -161,6 +161,21 @@ def test_a_run_learns_and_leaves_a_checkpoint_that_needs_no_file(samples: Sample
     assert novelty.flatten().tolist() == pytest.approx([1 / 21, 1 / 21])
 
 
+def test_another_operator_takes_a_user_s_fields_vectors_and_numbers(samples: SampleFile) -> None:
+    decoder = {"kind": "spectral", "coordinates": False, "channels": 4, "modes": 4, "hidden": 4}
+    table = {"kind": "grid-transformer", "channels": 8, "heads": 1, "layers": 1, "decoder": decoder}
+    made = recipe(samples, "tiny", operator=table)
+    assert (made.operator.dimensions, made.operator.inputs) == (2, 4)
+    work = OwnWorkload(made, samples.path.parent)
+    network = work.network()
+    work.fit_normalisers(network)
+    batch = work.batch(range(3))
+    [found] = work.predictions(network, batch)
+    assert found.shape == batch.outputs[0].shape
+    with pytest.raises(RecipeError, match="heat-tiny: the operator 'line-transformer' does not take these data"):
+        recipe(samples, "tiny", operator={"kind": "line-transformer"})
+
+
 def command(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
