@@ -248,9 +248,9 @@ async def test_a_folder_whose_name_is_no_text_costs_itself_only(
     shutil.copytree(repository / "good", repository / os.fsdecode(b"caf\xe9"))
     async with looking(repository) as (catalogue, fake):
         fake.index = reply(INDEX.replace("]", ', {"name": "caf?"}]'), tensors=False).replace(b"?", b"\xe9")
+        await catalogue.look()
         await look_until(catalogue, lambda: served(catalogue) == ["bad", "good"])
         assert catalogue.readiness().ready
-        await catalogue.look()
     assert caplog.text.count("expected a name of printable text but found 'caf\\udce9'") == 1
 
 
