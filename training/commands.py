@@ -268,7 +268,7 @@ def calibrate(
     python -m training calibrate checkpoints/darcy --samples 500
     """
     from training import checkpoint
-    from training.evaluation.table import case_name
+    from training.evaluation.rows import case_name
     from training.files import write_json
     from training.fit import run
     from training.fit.record import RunFolder
@@ -299,7 +299,7 @@ def show(folder: Path, card: dict[str, Any], json: Path | None) -> None:
 
 def figures(card: dict[str, Any], name: str, width: int) -> Table:
     """Lay out a card's figures for a terminal of that width: errors of fields, or accuracies of labels."""
-    from training.evaluation.table import label_table, rich_table
+    from training.evaluation.rows import label_table, rich_table
 
     if "accuracy" in card:
         return label_table(card, f"{name}: accuracy")

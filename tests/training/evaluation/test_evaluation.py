@@ -17,7 +17,7 @@ from physics.numerics import volumes
 from physics.numerics.grid import relative_l2
 from training import evaluation
 from training.data import LocalPool, Request, Samples, deviation, prepare, read
-from training.evaluation import norms, table
+from training.evaluation import norms, rows
 from training.operators import Operator, build
 from training.operators.darcy_inverse import DarcyInverseConfig
 from training.problems.registry import PROBLEMS
@@ -90,21 +90,21 @@ def test_a_row_holds_errors_and_times_and_is_laid_out_below_its_place(card: Card
     assert row["median"] <= row["worst"]
     assert row["milliseconds_of_8"] > 0
     assert card["clock"]["processor"]
-    cells = table.card_cells(card)
+    cells = rows.card_cells(card)
     first = cells.index(next(row for row in cells if row[0] == "36 x 36, 10 % noise"))
     assert [row[1] for row in cells[first : first + 2]] == ["network", "classical"]
-    assert all(len(row) == len(table.HEADER) for row in cells)
-    assert table.rich_table(card, "a title").row_count == len(cells) == 8
+    assert all(len(row) == len(rows.HEADER) for row in cells)
+    assert rows.rich_table(card, "a title").row_count == len(cells) == 8
 
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_table_of_a_card_cuts_nothing_off(width: int) -> None:
     card = json.loads((Path(__file__).parents[3] / "checkpoints" / "darcy" / "card.json").read_text())
     text = io.StringIO()
-    Console(file=text, width=width).print(table.rich_table(card, "a title", width))
+    Console(file=text, width=width).print(rows.rich_table(card, "a title", width))
     assert "\N{HORIZONTAL ELLIPSIS}" not in text.getvalue()
     for row in card["errors"]:
-        assert table.scientific(row["relative_l2"]) in text.getvalue()
+        assert rows.scientific(row["relative_l2"]) in text.getvalue()
 
 
 def test_gradients_count_by_the_axes_own_spacing() -> None:
