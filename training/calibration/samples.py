@@ -94,21 +94,15 @@ def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict
 def foreign_shares(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, float]:
     """Return the share of inputs that are outside, per foreign family; every field that varies is changed."""
     axes, inputs = len(calibration.layout.periodic), [tensor[:FOREIGN_SAMPLES] for tensor in samples.inputs]
-    shares = {}
-    for name, family in FAMILIES.items():
-        changed = [changed_field(tensor, family, axes) if varies(tensor, axes) else tensor for tensor in inputs]
-        shares[name] = share(calibration(*operator.canonical(*changed))[-1] < OUTSIDE)
-    return shares
 
+    def changed(tensor: Tensor, family: Callable[[Tensor], Tensor]) -> Tensor:
+        varies = tensor.ndim > axes and bool(tensor.amax() > tensor.amin())  # no number, and no default of an input
+        return family(tensor.reshape(-1, *tensor.shape[-axes:])).reshape(tensor.shape) if varies else tensor
 
-def varies(tensor: Tensor, axes: int) -> bool:
-    """Return whether a tensor holds fields, and not a constant one such as the default of an input."""
-    return tensor.ndim > axes and bool(tensor.amax() > tensor.amin())
-
-
-def changed_field(field: Tensor, family: Callable[[Tensor], Tensor], axes: int) -> Tensor:
-    """Return a scalar field, or every component of a vector field, as a member of a foreign family."""
-    return family(field.reshape(-1, *field.shape[-axes:])).reshape(field.shape)
+    return {
+        name: share(calibration(*operator.canonical(*(changed(tensor, family) for tensor in inputs)))[-1] < OUTSIDE)
+        for name, family in FAMILIES.items()
+    }
 
 
 def share(flags: Tensor) -> float:
