@@ -19,7 +19,8 @@ inverse of a prior's scale, can be the same for all fields and levels of noise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,45 +46,49 @@ COARSEST = 30  # points per axis that an inversion on fewer points has at least
 
 @dataclass(frozen=True)
 class Inverse:
-    """The objective of the inversion.
+    """The inversion of a measured pressure on one grid.
 
     Attributes:
-        data: Measured pressure d [rows, columns].
-        deviation: Its standard deviation sigma, a number or [rows, columns].
+        pressure: Measured pressure d [rows, columns].
+        noise: Standard deviation of its noise [rows, columns].
+        mismatch: Error of the pressure that this grid's solver computes, as a part of the root mean square of d.
         low: Permeability at t = 0.
         high: Permeability at t = 1.
         wall: Distance from the outermost points to the boundary, in sides of the square.
-        strength: lambda.
-        smoothing: epsilon, a change of t between neighbours.
     """
 
-    data: NDArray[np.float64]
-    deviation: NDArray[np.float64]
+    pressure: NDArray[np.float64]
+    noise: NDArray[np.float64]
+    mismatch: float = 0.0
     low: float = darcy.LOW
     high: float = darcy.HIGH
     wall: float = WALL
-    strength: float = STRENGTH
-    smoothing: float = SMOOTHING
 
-    def coefficient(self, material: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the permeability a [rows, columns] of t [rows, columns]."""
-        return self.low + (self.high - self.low) * material
+    @cached_property
+    def deviation(self) -> NDArray[np.float64]:
+        """The standard deviation sigma of noise and mismatch together [rows, columns]."""
+        return np.hypot(self.noise, self.mismatch * np.sqrt(np.square(self.pressure).mean()))
 
-    def objective(self, material: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        """Compute J and its gradient [rows, columns] at t [rows, columns]."""
-        a = self.coefficient(material)
-        u = solve_elliptic(a, volumes.areas(a.shape, self.wall), self.wall)
-        misfit = (u - self.data) / self.deviation
-        adjoint = solve_elliptic(a, misfit / self.deviation, self.wall)
-        variation, slope = total_variation(material, self.smoothing, self.wall)
-        value = np.square(misfit).sum() / 2 + self.strength * variation
-        return float(value), self.strength * slope - (self.high - self.low) * sensitivity(adjoint, u, self.wall)
+    def material(self, iterations: int) -> NDArray[np.float64]:
+        """Compute t [rows, columns], from coarse to fine."""
+        coarse, shape = self.coarser(), self.pressure.shape
+        start = np.full(shape, 0.5) if coarse is None else resampled(coarse.material(2 * iterations), shape)
+        return self.minimise(start, iterations)
+
+    def coarser(self) -> Inverse | None:
+        """Return the same with half as many points per axis; None where these are too few."""
+        rows, columns = ((n + 1) // 2 for n in self.pressure.shape)
+        if min(rows, columns) < COARSEST:
+            return None
+        pressure, noise = (resampled(field, (rows, columns)) for field in (self.pressure, self.noise))
+        ratio = _spacing(pressure.shape, self.wall) / _spacing(self.pressure.shape, self.wall)
+        return replace(self, pressure=pressure, noise=noise, mismatch=ratio * self.mismatch)
 
     def minimise(self, start: NDArray[np.float64], iterations: int) -> NDArray[np.float64]:
         """Compute t [rows, columns] by at most `iterations` steps from a first t [rows, columns]."""
 
         def objective(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-            value, gradient = self.objective(flat.reshape(self.data.shape))
+            value, gradient = self.objective(flat.reshape(self.pressure.shape))
             return value, gradient.ravel()
 
         found = minimize(
@@ -91,10 +96,20 @@ class Inverse:
             start.ravel(),
             jac=True,
             method="L-BFGS-B",
-            bounds=[(0, 1)] * self.data.size,
+            bounds=[(0, 1)] * self.pressure.size,
             options={"maxiter": iterations, "maxcor": MEMORY},
         )
-        return np.asarray(found.x).reshape(self.data.shape)
+        return np.asarray(found.x).reshape(self.pressure.shape)
+
+    def objective(self, material: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Compute J and its gradient [rows, columns] at t [rows, columns]."""
+        a = self.low + (self.high - self.low) * material
+        u = solve_elliptic(a, volumes.areas(a.shape, self.wall), self.wall)
+        misfit = (u - self.pressure) / self.deviation
+        adjoint = solve_elliptic(a, misfit / self.deviation, self.wall)
+        variation, slope = total_variation(material, SMOOTHING, self.wall)
+        value = np.square(misfit).sum() / 2 + STRENGTH * variation
+        return float(value), STRENGTH * slope - (self.high - self.low) * sensitivity(adjoint, u, self.wall)
 
 
 UNKNOWN = -1.0  # in place of the deviation of a solution's noise
@@ -147,46 +162,9 @@ def invert(
     for name, value in {"mismatch": relative, "iterations": iterations}.items():
         if not value > 0:
             raise ValueError(f"expected a positive number but got {value} for {name}")
-    noisy = Measured(d, np.broadcast_to(deviation, d.shape), relative, low, high, wall)
-    coefficient = low + (high - low) * noisy.material(iterations)
+    inverse = Inverse(d, np.broadcast_to(deviation, d.shape), relative, low, high, wall)
+    coefficient = low + (high - low) * inverse.material(iterations)
     return coefficient if points is None else coarsen(coefficient, points, wall)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A measured pressure on a grid.
-
-    Attributes:
-        pressure: Pressure u [rows, columns].
-        noise: Standard deviation of its noise [rows, columns].
-        mismatch: Error of the pressure that this grid's solver computes, as a part of the root mean square of u.
-        low: Least permeability.
-        high: Greatest permeability.
-        wall: Distance from the outermost points to the boundary, in sides of the square.
-    """
-
-    pressure: NDArray[np.float64]
-    noise: NDArray[np.float64]
-    mismatch: float
-    low: float
-    high: float
-    wall: float
-
-    def material(self, iterations: int) -> NDArray[np.float64]:
-        """Compute t [rows, columns], from coarse to fine."""
-        sigma = np.hypot(self.noise, self.mismatch * np.sqrt(np.square(self.pressure).mean()))
-        coarse, shape = self.coarser(), self.pressure.shape
-        start = np.full(shape, 0.5) if coarse is None else resampled(coarse.material(2 * iterations), shape)
-        return Inverse(self.pressure, sigma, self.low, self.high, self.wall).minimise(start, iterations)
-
-    def coarser(self) -> Measured | None:
-        """Return the same with half as many points per axis; None where these are too few."""
-        rows, columns = ((n + 1) // 2 for n in self.pressure.shape)
-        if min(rows, columns) < COARSEST:
-            return None
-        pressure, noise = (resampled(field, (rows, columns)) for field in (self.pressure, self.noise))
-        ratio = _spacing(pressure.shape, self.wall) / _spacing(self.pressure.shape, self.wall)
-        return Measured(pressure, noise, ratio * self.mismatch, self.low, self.high, self.wall)
 
 
 def resampled(field: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
