@@ -14,16 +14,19 @@ import math
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from fastapi.routing import APIRoute
+from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import ClientDisconnect, Request
 
 from serving.errors import Problem
 from serving.quality import ANY, Outside, Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 
     from fastapi import Request, Response
 
+    from serving.catalogue.card import Card
+    from serving.catalogue.catalogue import Catalogue
     from serving.predict import Exchange, Prediction
     from serving.service import Service
 
@@ -212,8 +215,18 @@ def _invalid(name: str, expected: str, found: str) -> Problem:
     return Problem("invalid-parameter", f'{name}: expected {expected} but got "{found[:32]}"')
 
 
+Version = int | SkipJsonSchema[None]  # the default is no value of the path
+
+
 class DirectRoute(APIRoute):
-    """A route whose endpoint takes its path parameters, `request` and `service`, and returns a response."""
+    """A route whose endpoint takes its path parameters, `request` and `service`, and returns a response.
+
+    Parameters of the query are described in `openapi_extra`; a version that the path lacks is none of them.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.dependant.query_params.clear()
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the function that calls the endpoint; FastAPI's documented way to customise a route."""
@@ -227,6 +240,15 @@ class DirectRoute(APIRoute):
             return response
 
         return handle
+
+
+async def version_to_run(
+    catalogue: Catalogue, model: str, version: int | None
+) -> tuple[Card, Callable[[Card, float], Awaitable[Card]] | None]:
+    """Return the card of a version that can be run, the newest by default, and what finds the successor of that."""
+    if version is not None:
+        return catalogue.find(model, version).card, None
+    return (await catalogue.newest(model)).card, catalogue.successor
 
 
 def version_number(text: str) -> int:

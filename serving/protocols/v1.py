@@ -41,7 +41,7 @@ from serving.connection import BREAK_OFF
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
 from serving.predict import Prediction
 from serving.protocols import over_http
-from serving.protocols.over_http import DirectRoute
+from serving.protocols.over_http import DirectRoute, Version
 from serving.protocols.schemas import (
     Example,
     JvpRequest,
@@ -253,32 +253,21 @@ predictions = APIRouter(responses=_ERRORS, route_class=DirectRoute)
 
 
 @predictions.post("/v1/models/{model}/predict", **_PREDICTION)
+@predictions.post("/v1/models/{model}/versions/{version}/predict", **_PREDICTION)
 @requires(Scope.INFER)
-async def predict(model: str, request: Request, service: Serving) -> Response:
-    """Predict with the newest version of a model, for one sample or a batch."""
-    card, successor = (await service.catalogue.newest(model)).card, service.catalogue.successor
+async def predict(model: str, request: Request, service: Serving, version: Version = None) -> Response:
+    """Predict with the newest version of a model, or with a named one, for one sample or a batch."""
+    card, successor = await over_http.version_to_run(service.catalogue, model, version)
     return await _predict(card, request, service, successor)
 
 
-@predictions.post("/v1/models/{model}/versions/{version}/predict", **_PREDICTION)
-@requires(Scope.INFER)
-async def predict_with_version(model: str, version: int, request: Request, service: Serving) -> Response:
-    """Predict with one version of a model."""
-    return await _predict(service.catalogue.find(model, version).card, request, service)
-
-
 @predictions.post("/v1/models/{model}/rollout", **_ROLLOUT)
-@requires(Scope.INFER)
-async def rollout(model: str, request: Request, service: Serving) -> Response:
-    """Roll out trajectories with the newest version of a model, and send every frame as it is computed."""
-    return await _stream((await service.catalogue.newest(model)).card, request, service, service.catalogue.successor)
-
-
 @predictions.post("/v1/models/{model}/versions/{version}/rollout", **_ROLLOUT)
 @requires(Scope.INFER)
-async def rollout_with_version(model: str, version: int, request: Request, service: Serving) -> Response:
-    """Roll out trajectories with one version of a model."""
-    return await _stream(service.catalogue.find(model, version).card, request, service)
+async def rollout(model: str, request: Request, service: Serving, version: Version = None) -> Response:
+    """Roll out trajectories with the newest or a named version, and send every frame as it is computed."""
+    card, successor = await over_http.version_to_run(service.catalogue, model, version)
+    return await _stream(card, request, service, successor)
 
 
 @predictions.post("/v1/models/{model}/reference", **_PREDICTION)
@@ -289,31 +278,21 @@ async def reference(model: str, request: Request, service: Serving) -> Response:
 
 
 @predictions.post("/v1/models/{model}/vjp", **_VJP)
-@requires(Scope.INFER)
-async def vjp(model: str, request: Request, service: Serving) -> Response:
-    """Return the outputs for inputs, and the gradients of the inner product of outputs and cotangents."""
-    return await _differentiate(service.catalogue.derivative(model, "vjp").card, request, service)
-
-
 @predictions.post("/v1/models/{model}/versions/{version}/vjp", **_VJP)
 @requires(Scope.INFER)
-async def vjp_with_version(model: str, version: int, request: Request, service: Serving) -> Response:
-    """Return outputs and gradients of one version of a model."""
-    return await _differentiate(service.catalogue.derivative(model, "vjp", version).card, request, service)
+async def vjp(model: str, request: Request, service: Serving, version: Version = None) -> Response:
+    """Return the outputs for inputs, and the gradients of the inner product of outputs and cotangents."""
+    card = service.catalogue.derivative(model, "vjp", version).card
+    return await _predict(card, request, service, make=partial(DerivativeBody, card=card))
 
 
 @predictions.post("/v1/models/{model}/jvp", **_JVP)
-@requires(Scope.INFER)
-async def jvp(model: str, request: Request, service: Serving) -> Response:
-    """Return the outputs for inputs, and their derivatives along the tangents."""
-    return await _differentiate(service.catalogue.derivative(model, "jvp").card, request, service)
-
-
 @predictions.post("/v1/models/{model}/versions/{version}/jvp", **_JVP)
 @requires(Scope.INFER)
-async def jvp_with_version(model: str, version: int, request: Request, service: Serving) -> Response:
-    """Return outputs and tangents of one version of a model."""
-    return await _differentiate(service.catalogue.derivative(model, "jvp", version).card, request, service)
+async def jvp(model: str, request: Request, service: Serving, version: Version = None) -> Response:
+    """Return the outputs for inputs, and their derivatives along the tangents."""
+    card = service.catalogue.derivative(model, "jvp", version).card
+    return await _predict(card, request, service, make=partial(DerivativeBody, card=card))
 
 
 @router.get("/v1/models", dependencies=_CHECKED)
@@ -378,10 +357,6 @@ async def ready(service: Serving) -> JSONResponse:
 async def metrics(service: Serving) -> Response:
     """Return the metrics in Prometheus' text format."""
     return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-async def _differentiate(card: Card, request: Request, service: Service) -> Response:
-    return await _predict(card, request, service, make=partial(DerivativeBody, card=card))
 
 
 async def _predict(
