@@ -90,7 +90,7 @@ def _field(array: NDArray[Any], tensor: Tensor, card: Card) -> NDArray[Any]:
         zero = " (zero in float32)" if values[index] > 0 else ""
         article = "an" if tensor.meaning[:1].lower() in "aeiou" else "a"
         detail = f"is {values[index]}{zero}; {article} {tensor.meaning} must be positive"
-        raise fault("non-positive", name, index[1:] if single else index, detail)
+        raise problem("non-positive", name, index[1:] if single else index, detail)
     return cast
 
 
@@ -129,7 +129,7 @@ def _float32(values: NDArray[Any], name: str, *, single: bool) -> NDArray[np.flo
         index = first(~finite)
         value = values[index]
         reason = ", beyond the range of float32" if np.isfinite(value) else "; values must be finite"
-        raise fault("non-finite", name, index[1:] if single else index, f"is {value}{reason}")
+        raise problem("non-finite", name, index[1:] if single else index, f"is {value}{reason}")
     return cast
 
 
@@ -150,7 +150,7 @@ def _numbers(array: NDArray[Any] | None, parameter: Parameter, count: int) -> ND
     outside = (cast < low) | (cast > high)
     if outside.any():
         index = first(outside)
-        raise fault("out-of-range", name, index, f"is {array[index]}; expected {low:g} to {high:g}")
+        raise problem("out-of-range", name, index, f"is {array[index]}; expected {low:g} to {high:g}")
     return np.ascontiguousarray(np.broadcast_to(cast, (count,)))
 
 
@@ -179,7 +179,7 @@ def tokens(values: NDArray[Any], tensor: Tensor, vocabulary: Vocabulary, *, sing
             index = first(wrong)
             outside = f"is {values[index]}; the vocabulary has {size} words"
             detail = outside if wrong is unknown else "is 0, which is padding and belongs behind the words"
-            raise fault("wrong-token", tensor.name, index[1:] if single else index, detail)
+            raise problem("wrong-token", tensor.name, index[1:] if single else index, detail)
     return np.ascontiguousarray(values, np.int32)
 
 
@@ -188,7 +188,7 @@ def first(mask: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(int(mask.argmax()), mask.shape))
 
 
-def fault(kind: str, array: str, index: tuple[int, ...], detail: str) -> Problem:
+def problem(kind: str, array: str, index: tuple[int, ...], detail: str) -> Problem:
     """Return the error about one value, by its index in the caller's array."""
     return Problem(kind, f"{shown(array, index)} {detail}", array=array, index=index)
 

@@ -13,7 +13,7 @@ MAKERS = {"Problem", "problem"}
 
 
 def raised() -> set[str]:
-    """Return the kinds of all `Problem(...)` and `location.problem(...)` in the source of the gateway."""
+    """Return the kinds of all `Problem(...)` and `problem(...)` in the source of the gateway."""
     calls = (
         node
         for path in Path(serving.__path__[0]).rglob("*.py")
@@ -22,10 +22,6 @@ def raised() -> set[str]:
     )
     kinds = (leaf.value for call in calls for leaf in ast.walk(call.args[0]) if isinstance(leaf, ast.Constant))
     return {kind for kind in kinds if isinstance(kind, str)}
-
-
-def _of_a_location(function: ast.expr) -> bool:
-    return isinstance(function, ast.Attribute) and function.attr == "problem"
 
 
 def test_the_table_lists_the_kinds_that_are_raised() -> None:
