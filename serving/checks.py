@@ -69,7 +69,7 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
                 array=tensor.name,
             )
     if len(found) < len(card.inputs):
-        frames = sent_frames(found, card) or 0
+        frames = (sent_frames(found, card) if card.frames else None) or 0
         for tensor in card.inputs:
             if tensor.name not in found:
                 leading = (frames if each is None else each for each in tensor.leading)

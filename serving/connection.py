@@ -149,7 +149,8 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._in_head, self._head_bytes = True, 0
-        self._wait(self.seconds)
+        self._deadline.cancel()
+        self._deadline = self.loop.call_later(self.seconds, self._refuse, SLOW)
         super().on_message_begin()
         self.scope["extensions"] = {BREAK_OFF: {"call": self._break_off}, DRAINED: {"call": self.flow.drain}}
 
@@ -165,7 +166,9 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.cycle.response_complete:  # and no further request is here already
-            self._wait(KEEP_ALIVE_SECONDS)  # uvicorn stops its own timer at the first byte, whatever it is
+            # uvicorn stops its own timer at the first byte, whatever it is.
+            self._deadline.cancel()
+            self._deadline = self.loop.call_later(KEEP_ALIVE_SECONDS, self._refuse, SLOW)
 
     def shutdown(self) -> None:
         """End a connection without a response to wait for at once, whatever the client still sends."""
@@ -194,11 +197,6 @@ class Connection(HttpToolsProtocol):
     def _sending(self) -> bool:
         """Return whether the client may be in the middle of a request."""
         return self._in_head or (self.cycle is not None and self.cycle.more_body)
-
-    def _wait(self, seconds: float) -> None:
-        """Wait for a head."""
-        self._deadline.cancel()
-        self._deadline = self.loop.call_later(seconds, self._refuse, SLOW)
 
     def _refuse(self, status: str) -> None:
         """Close the connection, with a response to a client that has begun a request and waits for no other.

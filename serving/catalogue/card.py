@@ -46,7 +46,7 @@ class Tensor(Part):
         default=None, description="The value everywhere of an input that a request leaves out; null: it must be sent."
     )
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int | None, ...]:
         """The size per axis, None where it is free."""
         return self.shape or (None,) * len(self.axes)
@@ -64,7 +64,7 @@ class Tensor(Part):
         known = zip(self.axes, self.sizes, strict=True)
         return tuple(size for axis, size in known if axis in {FRAME, HISTORY, COMPONENT})
 
-    @property
+    @cached_property
     def points(self) -> tuple[int, ...] | None:
         """Points per axis of the grid, or None unless the model fixes all of them."""
         sizes = self.sizes[1 + len(self.leading) :]

@@ -91,7 +91,8 @@ def shaped(values: NDArray[Any], shape: Sequence[int], name: str, order: Order =
     Raises:
         Problem: wrong-shape: There are more than `MAX_RANK` axes, or sizes that no array has.
     """
-    count(shape, name)
+    if len(shape) > MAX_RANK or min(shape, default=0) < 0:
+        raise _no_field(shape, name)
     try:
         return values.reshape(shape, order=order)
     except ValueError as error:  # sizes beyond any address, beside one that is zero

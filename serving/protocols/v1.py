@@ -380,8 +380,8 @@ async def _predict(
     """
     sent = formats.request_type(request.headers)
     media_type = formats.response_type(request.headers, sent)
-    wanted = _wanted(card, request, successor, reference=reference)
-    exchange = make(await _content(request, sent, service), sent, media_type)
+    wanted, content = await _received(card, request, service, sent, successor, reference=reference)
+    exchange = make(content, sent, media_type)
     written = await over_http.unless_disconnected(request, service.predictor.predict(wanted, exchange))
     return Response(written.body, media_type=media_type, headers=written.headers)
 
@@ -390,9 +390,8 @@ async def _stream(card: Card, request: Request, service: Service, successor: Suc
     """Read the body, compute the first frames, and return the response that computes and sends the others."""
     sent = formats.request_type(request.headers)
     media_type = formats.part_type(request.headers, sent)
-    wanted = _wanted(card, request, successor)
-    exchange = Body(await _content(request, sent, service, rollout=True), sent, media_type)
-    following = service.predictor.stream(wanted, exchange)
+    wanted, content = await _received(card, request, service, sent, successor, rollout=True)
+    following = service.predictor.stream(wanted, Body(content, sent, media_type))
 
     async def begin() -> Frame[Written]:
         return await anext(following)
@@ -401,18 +400,23 @@ async def _stream(card: Card, request: Request, service: Service, successor: Suc
     return FrameStream(request, first, following, media_type, service.metrics)
 
 
-def _wanted(card: Card, request: Request, successor: Successor | None, *, reference: bool = False) -> Prediction:
-    """Return what the head of a request asks for, and record the version that it runs."""
-    state, policy = request.state, over_http.policy_of_query(request.query_params)
+async def _received(
+    card: Card,
+    request: Request,
+    service: Service,
+    media_type: str,
+    successor: Successor | None,
+    *,
+    reference: bool = False,
+    rollout: bool = False,
+) -> tuple[Prediction, bytearray]:
+    """Return what the head of a request asks for, and its body; record the version that it runs."""
+    state, settings, policy = request.state, service.settings, over_http.policy_of_query(request.query_params)
     state.version = card.version
-    return Prediction(card, state.request_id, state.caller, policy, successor=successor, reference=reference)
-
-
-async def _content(request: Request, media_type: str, service: Service, *, rollout: bool = False) -> bytearray:
-    """Return the body of a request."""
-    if media_type == json_arrays.MEDIA_TYPE:
-        return await over_http.content(request, service, service.settings.max_json_bytes, rollout=rollout)
-    return await over_http.content(request, service, service.settings.max_body_bytes, json=0, rollout=rollout)
+    json = media_type == json_arrays.MEDIA_TYPE
+    limit = settings.max_json_bytes if json else settings.max_body_bytes
+    content = await over_http.content(request, service, limit, json=None if json else 0, rollout=rollout)
+    return Prediction(card, state.request_id, state.caller, policy, successor=successor, reference=reference), content
 
 
 async def _example(
