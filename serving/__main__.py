@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from serving import auth, observe, system, telemetry
-from serving.gateway import serve_alone, serve_with_triton
+from serving.gateway import serve as run_gateway
 from serving.local_triton import environment
 from serving.local_triton.server import TritonServerError
 from serving.settings import GONE, OTHERS, Settings
@@ -98,7 +98,7 @@ def _run(settings: Settings) -> None:
         _check(settings)
         system.keep_freed_memory()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve_with_triton(settings) if settings.embedded else serve_alone(settings))
+            runner.run(run_gateway(settings))
     except (StartupError, TritonServerError, auth.KeysError) as error:
         logger.critical("%s", error)  # the sentence alone: a traceback would add nothing
         raise typer.Exit(1) from error

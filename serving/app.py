@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from fastapi import FastAPI, Request
-    from starlette.responses import Response
 
     from serving.settings import Settings
     from serving.triton import Triton
@@ -140,21 +140,16 @@ def _open_documentation(app: FastAPI) -> None:
 def _handle_errors(app: FastAPI, service: Service) -> None:
     """Render every error as a problem, and count it by its kind."""
 
-    def respond(request: Request, problem: Problem) -> Response:
-        return errors.refusal(problem, request.url.path, service.metrics.rejected)
-
     @app.exception_handler(Problem)
-    async def problem(request: Request, error: Problem) -> Response:
-        return respond(request, error)
-
     @app.exception_handler(HTTPException)
-    async def router(request: Request, error: HTTPException) -> Response:
-        return respond(request, errors.from_router(request, error))
-
     @app.exception_handler(RequestValidationError)
-    async def validation(request: Request, error: RequestValidationError) -> Response:
-        return respond(request, errors.from_validation(error))
+    async def respond(request: Request, error: Problem | HTTPException | RequestValidationError) -> Response:
+        if isinstance(error, HTTPException):
+            error = errors.from_router(request, error)
+        elif isinstance(error, RequestValidationError):
+            error = errors.from_validation(error)
+        return errors.refusal(error, request.url.path, service.metrics.rejected)
 
     @app.exception_handler(ClientDisconnect)
     async def disconnect(_: Request, __: ClientDisconnect) -> Response:
-        return errors.client_closed()
+        return Response(status_code=errors.CLIENT_CLOSED)  # only logged: the client has left

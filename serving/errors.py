@@ -179,11 +179,6 @@ def refusal(problem: Problem, path: str, rejected: Counter) -> Response:
     return problem_response(problem, path)
 
 
-def client_closed() -> Response:
-    """Return a response to a client that has left; it is only logged."""
-    return Response(status_code=CLIENT_CLOSED)
-
-
 def problem_response(problem: Problem, path: str) -> Response:
     """Return a problem as the response to a request for a path."""
     status, media_type, document = problem.status, "application/json", {}
@@ -227,20 +222,15 @@ def from_router(request: Request, error: HTTPException) -> Problem:
     """Return the problem for an unknown path or a wrong method, which the router refuses by itself."""
     path = request.url.path[:128]
     if error.status_code == 405:
-        allowed = _methods(request) or "GET, HEAD"  # files are only read
+        found = set[str]()  # of all routes that have the path; the router names those of the first alone
+        for route in iter_route_contexts(request.app.routes):
+            if route.methods and route.path_regex.match(request.url.path):
+                found |= route.methods
+        allowed = ", ".join(sorted(found)) or "GET, HEAD"  # files are only read
         return Problem(
             "method-not-allowed", f"{path} takes {allowed}, not {request.method[:16]}", headers={"Allow": allowed}
         )
     return Problem("unknown-route", f"there is nothing at {path}; /docs lists what there is")
-
-
-def _methods(request: Request) -> str:
-    """Return the methods of all routes that have the path; the router names those of the first alone."""
-    path, found = request.url.path, set[str]()
-    for route in iter_route_contexts(request.app.routes):
-        if route.methods and route.path_regex.match(path):
-            found |= route.methods
-    return ", ".join(sorted(found))
 
 
 def from_validation(error: RequestValidationError) -> Problem:

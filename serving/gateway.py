@@ -80,18 +80,19 @@ class Gateway(uvicorn.Server):
         logger.info("Ready: %s. Open %s in a browser, or %s/docs for the routes", names, url, url)
 
 
-async def serve_alone(settings: Settings) -> None:
-    """Serve through a Triton that runs elsewhere, until a signal."""
-    await Gateway(settings).run_until_shut_down()
+async def serve(settings: Settings) -> None:
+    """Serve until a signal: with a local Triton or, where the settings name one, through a Triton that runs elsewhere.
 
-
-async def serve_with_triton(settings: Settings) -> None:
-    """Serve with a local Triton; both start at once, so that liveness responds meanwhile.
+    The local Triton and the gateway start at once, so that liveness responds meanwhile.
 
     Raises:
+        KeysError: The key file cannot be used.
         StartupError: The machine or the repository lacks something.
         TritonServerError: Triton cannot start, or keeps crashing.
     """
+    if not settings.embedded:
+        await Gateway(settings).run_until_shut_down()
+        return
     key = secrets.token_hex(16)
     server, triton = Gateway(settings, key), TritonServer(settings, key)
 

@@ -73,8 +73,11 @@ def read_file(path: Path, max_bytes: int) -> bytes:
 
 def glibc_fault() -> str | None:
     """Return which version of the C library is missing, or None if Triton's wheel runs with this one."""
-    found = _glibc()
-    return None if found >= GLIBC else f"glibc {_dotted(GLIBC)} or newer is needed but this is {_dotted(found)}"
+    found: tuple[int, ...] = (0,)
+    with suppress(ValueError, OSError, IndexError):  # it is not GNU's
+        found = tuple(int(part) for part in (os.confstr("CS_GNU_LIBC_VERSION") or "").split()[-1].split("."))
+    needed, present = (".".join(map(str, version)) for version in (GLIBC, found))
+    return None if found >= GLIBC else f"glibc {needed} or newer is needed but this is {present}"
 
 
 def keep_freed_memory() -> None:
@@ -104,27 +107,12 @@ def port_fault(host: str, port: int, variable: str) -> str | None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except (OSError, UnicodeError) as error:
-        return _sentence(host, port, variable, error)
+        number = error.errno if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else None
+        if number == errno.EADDRINUSE:
+            return f"port {port} is in use: set {variable} to a free one"
+        if number == errno.EACCES:
+            return f"port {port} needs more rights than this user has: set {variable} to one above 1023"
+        if number is None or number == errno.EADDRNOTAVAIL:
+            return f'"{host}" is no address of this machine: set PETROV_HOST to one, such as 127.0.0.1 or 0.0.0.0'
+        return f"no server can listen on {host}:{port}: {os.strerror(number)}"
     return None
-
-
-def _sentence(host: str, port: int, variable: str, error: OSError | UnicodeError) -> str:
-    number = error.errno if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else None
-    if number == errno.EADDRINUSE:
-        return f"port {port} is in use: set {variable} to a free one"
-    if number == errno.EACCES:
-        return f"port {port} needs more rights than this user has: set {variable} to one above 1023"
-    if number is None or number == errno.EADDRNOTAVAIL:
-        return f'"{host}" is no address of this machine: set PETROV_HOST to one, such as 127.0.0.1 or 0.0.0.0'
-    return f"no server can listen on {host}:{port}: {os.strerror(number)}"
-
-
-def _glibc() -> tuple[int, ...]:
-    """Return the version of the C library; (0,) if it is not GNU's."""
-    with suppress(ValueError, OSError):
-        return tuple(int(part) for part in (os.confstr("CS_GNU_LIBC_VERSION") or "").split()[-1].split("."))
-    return (0,)
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))

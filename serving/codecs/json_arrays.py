@@ -69,12 +69,35 @@ def read(body: bytes | bytearray, names: Sequence[str], max_bytes: int, optional
         Problem: wrong-input, wrong-dtype or wrong-shape: An array is missing, unknown, or not numeric.
         Problem: body-too-large: An array would be too large as float32.
     """
-    inputs, frames = _members(body, names, optional)
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        hint = "; JSON has no NaN and no Infinity" if b"NaN" in body or b"Infinity" in body else ""
+        raise Problem(
+            "unreadable-body", f"not JSON: {error.msg} at line {error.lineno} column {error.colno}{hint}"
+        ) from error
+    members: dict[str, str] = {}  # of the document, each with the first of its arrays
+    for name in names:
+        role, _, last = name.rpartition(".")
+        members.setdefault(role or "inputs", last)
+    objects = isinstance(document, dict) and all(isinstance(document.get(member), dict) for member in members)
+    if not objects or set(document) - {"frames"} != set(members):
+        shown = ", ".join(f'"{member}": {{"{first}": <array>}}' for member, first in members.items())
+        raise Problem("unreadable-body", f"expected {{{shown}}} as the JSON body")
+    inputs: dict[str, Any] = {}
+    for member in members:
+        prefix = "" if member == "inputs" else f"{member}."
+        inputs |= {f"{prefix}{name}": value for name, value in document[member].items()}
+    check_names(inputs, names, optional)
+    frames = document.get("frames")
+    if frames is not None and not (type(frames) is int and 0 < frames < _MOST_FRAMES):
+        raise Problem("unreadable-body", "frames: expected a positive whole number")
+    coded = {name for name, value in inputs.items() if isinstance(value, dict)}
     arrays = {
-        name: _decode(value, name, max_bytes) if isinstance(value, dict) else nested(value, name)
+        name: _decode(value, name, max_bytes) if name in coded else nested(value, name)
         for name, value in inputs.items()
     }
-    return Request(arrays, any(isinstance(value, dict) for value in inputs.values()), frames)
+    return Request(arrays, bool(coded), frames)
 
 
 def encode(array: NDArray[Any]) -> dict[str, Any]:
@@ -110,39 +133,6 @@ def nested(value: Any, name: str) -> NDArray[Any]:
     except (ValueError, TypeError, OverflowError):
         _raise_for_first_fault(value, name)
         raise Problem("unreadable-body", f"{_path(name)}: nested lists of numbers of equal length expected") from None
-
-
-def _members(
-    body: bytes | bytearray, names: Sequence[str], optional: Collection[str]
-) -> tuple[dict[str, Any], int | None]:
-    """Return the values of `inputs`, and of the members beside it, by the names of the model, and that of `frames`."""
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        hint = "; JSON has no NaN and no Infinity" if b"NaN" in body or b"Infinity" in body else ""
-        raise Problem(
-            "unreadable-body", f"not JSON: {error.msg} at line {error.lineno} column {error.colno}{hint}"
-        ) from error
-    roles = dict.fromkeys(name.rpartition(".")[0] for name in names)  # "" for the inputs of the model itself
-    members = {role or "inputs": role for role in roles}
-    objects = isinstance(document, dict) and all(isinstance(document.get(key), dict) for key in members)
-    if not objects or set(document) - {"frames"} != set(members):
-        firsts = {role: next(name for name in names if name.rpartition(".")[0] == role) for role in roles}
-        shown = ", ".join(f'"{key}": {{"{firsts[role].rpartition(".")[2]}": <array>}}' for key, role in members.items())
-        raise Problem("unreadable-body", f"expected {{{shown}}} as the JSON body")
-    inputs = {_joined(role, name): value for key, role in members.items() for name, value in document[key].items()}
-    check_names(inputs, names, optional)
-    return inputs, _frames(document.get("frames"))
-
-
-def _frames(value: Any) -> int | None:
-    if value is None or (type(value) is int and 0 < value < _MOST_FRAMES):
-        return value
-    raise Problem("unreadable-body", "frames: expected a positive whole number")
-
-
-def _joined(role: str, name: str) -> str:
-    return f"{role}.{name}" if role else name
 
 
 def _path(name: str) -> str:
