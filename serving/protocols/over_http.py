@@ -1,7 +1,7 @@
 """What the protocols over HTTP share: the body and the query of a request, and predicting until the client left.
 
     content = await over_http.content(request, service, limit)  # admitted until the last byte of the response is sent
-    written = await over_http.predicted(request, service, Prediction(card, …), exchange of the content)
+    written = await over_http.predicted(request, service, Prediction(card, …), exchange)  # until the client leaves
 
 The body is counted while it arrives and within a time limit: `Content-Length` may be wrong or absent, and uvicorn has
 no limit of its own. Size and time are bounded before a byte is kept.

@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from serving.app import create_app
+from serving.settings import Settings
+from serving.triton import Triton
+
 if TYPE_CHECKING:
     from tests.conftest import Gateway
 
@@ -40,3 +44,14 @@ def test_every_operation_keeps_its_promises(gateway: Gateway, tmp_path: Path) ->
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_a_version_is_in_the_path_or_in_no_parameter(tmp_path: Path) -> None:
+    paths = create_app(Settings(repository=tmp_path), Triton("127.0.0.1:8000", 1)).openapi()["paths"]
+    operations = {
+        path: paths[path]["post"] for path in paths if path.endswith(("/predict", "/rollout", "/vjp", "/infer"))
+    }
+    assert len(operations) == 8
+    for path, operation in operations.items():
+        found = [each["in"] for each in operation["parameters"] if each["name"] == "version"]
+        assert found == (["path"] if "{version}" in path else [])
