@@ -1,12 +1,16 @@
 """What `darcy` says about its error: how close its bounds are, how often its estimates hold, what a tolerance costs.
 
-Predictions are those of the released graph in ONNX Runtime on one thread, with the source 1. The truth is the solution
-on 421 x 421 cells. A bound is compared with the distance of the prediction to the solution of the model's own finite
-volumes, whose conductances its network corrects; that solution comes from a sparse factorisation in double precision.
+Predictions are those of the released graphs in ONNX Runtime on one thread, with the source 1, continued as the gateway
+continues them: what the network does not solve well enough, and what is unlike its training data, by the refined graph
+and then by the classical solver. The truth is the solution on 421 x 421 cells. Bounds are compared with the distances of
+the prediction to two solutions on its own grid, from sparse factorisations in double precision: that of the equation as
+it was sent, and that of the equation whose conductances the network corrected.
 """
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -18,12 +22,27 @@ from threadpoolctl import threadpool_limits
 
 import physics.darcy
 from benchmarks.harness import feed, interleave, one_thread, timed
+from export.layout import CARD
 from export.released import FOLDER, GRAPH
 from physics.families import FAMILIES
 from physics.numerics import volumes
 from physics.numerics.grid import CELLS, WALL, axis, relative_l2
+from serving.catalogue.card import Card
+from serving.quality import (
+    BY,
+    ERROR_BOUND,
+    ERROR_ESTIMATE,
+    NETWORK,
+    NOVELTY,
+    OUTSIDE,
+    REFINED,
+    SOLVE_BOUND,
+    SOLVER,
+    Quality,
+    split,
+)
 from training import checkpoint
-from training.calibration.novelty import OUTSIDE
+from training.nn.elliptic.certified_gradients import means
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,10 +51,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from benchmarks.harness import Array, Row
+    from training.nn.elliptic.certified_gradients import Faces
     from training.operators.elliptic import EllipticOperator
 
 FAMILY_SEED, SEED = 7_000, 6_000
-OUTPUTS = ["solution", "error_bound", "error_estimate", "novelty"]
 
 
 def released(checkpoint: Path, name: str) -> Path:
@@ -43,19 +62,60 @@ def released(checkpoint: Path, name: str) -> Path:
     return checkpoint / FOLDER / name / GRAPH
 
 
+@dataclass(frozen=True)
+class Graph:
+    """A released graph and its card."""
+
+    session: Any
+    card: Card
+
+    @classmethod
+    def of(cls, checkpoint: Path, name: str) -> Graph:
+        """Open a released graph of a checkpoint on one thread."""
+        path = released(checkpoint, name)
+        return cls(one_thread(path), Card.model_validate(json.loads(path.with_name(CARD).read_text())))
+
+    def __call__(self, fields: Array) -> tuple[Array, Quality]:
+        """Return the solutions of coefficients `[B, H, W]`, and what is known about them."""
+        names = [each.name for each in self.session.get_outputs()]
+        results = dict(zip(names, self.session.run(names, feed(self.session, fields)), strict=True))
+        outputs, quality = split(results, self.card.quality)
+        return outputs["solution"], quality
+
+
+def respond(network: Graph, refined: Graph, fields: NDArray[np.float32]) -> tuple[Array, Quality]:
+    """Return the solutions that the gateway sends for coefficients `[B, H, W]`, and what is known about them.
+
+    Args:
+        network: The model.
+        refined: Its refinement.
+        fields: The coefficients.
+    """
+    solutions, quality = network(fields)
+    if (mask := quality.unconverged(network.card)).any():
+        solutions[mask], known = refined(fields[mask])
+        quality = quality.continued(mask, REFINED, known.numbers)
+    if (mask := quality.unconverged(network.card, refined.card)).any():
+        solutions[mask] = [physics.darcy.solve(field) for field in fields[mask]]
+        pairs = zip(fields[mask], solutions[mask], strict=True)
+        bounds = np.array([physics.darcy.bound(*pair) for pair in pairs], np.float32)
+        quality = quality.continued(mask, SOLVER, {ERROR_BOUND: bounds, SOLVE_BOUND: bounds})
+    return solutions, quality
+
+
 def families(folder: Path, *, quick: bool) -> Iterator[Row]:
     """Yield a row per family of permeabilities and grid; see `row`.
 
     Args:
-        folder: The checkpoint of `darcy`, with its released graph.
+        folder: The checkpoint of `darcy`, with its released graphs.
         quick: A single field per family, on a single grid.
     """
-    network = cast("EllipticOperator", checkpoint.load_operator(folder).operator).double()
-    session = one_thread(released(folder, folder.name))
+    operator = cast("EllipticOperator", checkpoint.load_operator(folder).operator).double()
+    graphs = [Graph.of(folder, name) for name in (folder.name, f"{folder.name}_refined")]
     for family in FAMILIES:
         samples = drawn(family, range(FAMILY_SEED, FAMILY_SEED + (1 if quick else 8)))
         for grid in (43,) if quick else (43, 85, 141, 211):
-            yield row(family, grid, samples, network, session)
+            yield row(family, grid, samples, operator, graphs)
 
 
 def drawn(family: str, seeds: Sequence[int]) -> list[tuple[Array, Array]]:
@@ -64,50 +124,73 @@ def drawn(family: str, seeds: Sequence[int]) -> list[tuple[Array, Array]]:
     return [(field, physics.darcy.solve(field)) for field in fields]
 
 
-def row(family: str, grid: int, samples: list[tuple[Array, Array]], network: EllipticOperator, session: Any) -> Row:
-    """Return the errors of network and finite volumes, bounds divided by what they bound, and shares of the fields.
+def row(
+    family: str, grid: int, samples: list[tuple[Array, Array]], operator: EllipticOperator, graphs: Sequence[Graph]
+) -> Row:
+    """Return the errors of responses and finite volumes, bounds divided by what they bound, and shares of the fields.
 
     Args:
         family: Name of the family.
         grid: Points per axis.
         samples: Its fields and their solutions.
-        network: The operator, in double precision.
-        session: The same as a graph.
+        operator: The operator, in double precision.
+        graphs: The model and its refinement.
     """
     fields, truths = (np.stack([physics.darcy.restrict(pair[n], grid) for pair in samples]) for n in range(2))
     batch = fields.astype(np.float32)
-    solutions, bounds, estimates, novelty = session.run(OUTPUTS, feed(session, batch))
-    bounds, estimates = bounds[:, 0].astype(float), estimates[:, 0].astype(float)
-    quotients = bounds / np.array([distance(network, *pair) for pair in zip(batch, solutions, strict=True)])
+    solutions, quality = respond(*graphs, batch)
+    numbers = {name: values.astype(float) for name, values in quality.numbers.items()}
+    pairs = list(zip(batch, solutions, strict=True))
+    to_plain = [distance(means(tensor(field)), solution) for field, solution in pairs]
+    to_own = [
+        distance(operator.faces(tensor(field)), solution) if by == NETWORK else plain
+        for (field, solution), by, plain in zip(pairs, quality.by, to_plain, strict=True)
+    ]
+    quotients = np.concatenate([numbers[ERROR_BOUND] / to_plain, numbers[SOLVE_BOUND] / to_own])
     errors = relative_l2(solutions.astype(float), truths)
     plain = relative_l2(np.stack([physics.darcy.solve(field) for field in fields]), truths)
+    estimates = numbers[ERROR_ESTIMATE]
+    estimated = np.isfinite(estimates)
     return {
         "family": family,
         "grid": grid,
         "fields": len(fields),
         "finite_volumes": plain.mean().item(),
+        "finite_volumes_standard_error": standard_error(plain),
         "error": errors.mean().item(),
-        "bound": bounds.max().item(),
+        "standard_error": standard_error(errors),
+        "ratio": (errors.mean() / plain.mean()).item(),
+        "error_bound": numbers[ERROR_BOUND].max().item(),
+        "solve_bound": numbers[SOLVE_BOUND].max().item(),
         "closest": quotients.min().item(),
         "loosest": quotients.max().item(),
-        "estimate": estimates.mean().item(),
-        "covered": (errors <= estimates).mean().item(),
-        "outside": (novelty < OUTSIDE).mean().item(),
+        "estimate": estimates[estimated].mean().item() if estimated.any() else None,
+        "covered": (errors <= estimates)[estimated].mean().item() if estimated.any() else None,
+        "outside": (numbers[NOVELTY] < OUTSIDE).mean().item(),
+        "solved_by": {name: int((quality.by == index).sum()) for index, name in enumerate(BY)},
     }
 
 
+def standard_error(values: Array) -> float | None:
+    """Return the standard error of a mean; None for a single value."""
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+
+
+def tensor(field: Array) -> torch.Tensor:
+    """Return a field as a batch of one in double precision."""
+    return torch.from_numpy(np.asarray(field, np.float64))[None]
+
+
 @torch.inference_mode()
-def distance(network: EllipticOperator, coefficient: NDArray[np.float32], solution: NDArray[np.float32]) -> float:
-    """Return how far a prediction is from the solution of the model's finite volumes, in their energy norm.
+def distance(faces: Faces, solution: NDArray[np.float32]) -> float:
+    """Return how far a prediction is from the solution for some coefficients of the faces, in its energy norm.
 
     Args:
-        network: The operator, in double precision.
-        coefficient: Permeability [rows, columns].
+        faces: The coefficients, a batch of one in double precision.
         solution: The prediction [rows, columns].
     """
-    faces = network.faces(torch.from_numpy(coefficient)[None].double())
     matrix = volumes.assembled(*volumes.weighted(faces.across[0].numpy(), faces.down[0].numpy(), WALL)).tocsc()
-    exact = splu(matrix).solve(volumes.areas(coefficient.shape, WALL).ravel())
+    exact = splu(matrix).solve(volumes.areas(solution.shape, WALL).ravel())
     missing = exact - solution.astype(float).ravel()
     return float(np.sqrt((missing @ (matrix @ missing)) / (exact @ (matrix @ exact))))
 
@@ -116,7 +199,7 @@ def tolerance(folder: Path, *, quick: bool) -> Iterator[Row]:
     """Yield a row per grid and response: its largest bound, mean error, and median seconds per field.
 
     The responses are those of the gateway: the pressure alone, the model with all that is known about its error, the
-    model and then `darcy_refined`, the model and then the classical solver.
+    model and then `darcy_refined`, the model and then the classical solver. The last two solve the plain equation.
 
     Args:
         folder: The checkpoint of `darcy`.

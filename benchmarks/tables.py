@@ -136,14 +136,21 @@ def derivatives(found: Row) -> Cells:
 
 
 def families(found: Row) -> Cells:
-    """Return a row per family: errors at 141 x 141, and the extremes of the bounds over all grids."""
+    """Return a row per family: errors at 141 x 141, and the extremes of ratios and bounds over all grids."""
     for family in dict.fromkeys(row["family"] for row in found["rows"]):
         rows = [row for row in found["rows"] if row["family"] == family]
         shown = next(row for row in rows if row["grid"] == 141)
+        errors = (
+            f"{shown[name]:.1e} ± {shown[spread]:.0e}"
+            for name, spread in (("finite_volumes", "finite_volumes_standard_error"), ("error", "standard_error"))
+        )
+        worst = f"{max(row['ratio'] for row in rows):.2f}"
         quotients = f"{min(row['closest'] for row in rows):.2f} to {max(row['loosest'] for row in rows):.2f}"
-        covered, outside = (statistics.fmean(row[key] for row in rows) for key in ("covered", "outside"))
-        errors = (f"{shown[key]:.1e}" for key in ("finite_volumes", "error", "bound"))
-        yield (family, *errors, quotients, f"{covered:.2f}", f"{outside:.2f}")
+        known = [row["covered"] for row in rows if row["covered"] is not None]
+        covered = f"{statistics.fmean(known):.2f}" if known else "none"
+        outside = f"{statistics.fmean(row['outside'] for row in rows):.2f}"
+        by = ", ".join(name for name in shown["solved_by"] if any(row["solved_by"][name] for row in rows))
+        yield (family, *errors, worst, f"{shown['error_bound']:.1e}", quotients, covered, outside, by)
 
 
 def tolerance(found: Row) -> Cells:
@@ -385,10 +392,12 @@ TABLES = {
             "family",
             "finite volumes",
             "darcy",
-            "largest bound",
+            "largest ratio",
+            "error bound",
             "bound divided by distance",
             "below the estimate",
             "outside",
+            "solved by",
         ),
         families,
     ),

@@ -63,7 +63,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         "problem": problem.name,
         **solved,
         **{name: tensors[name] for name in order if tensors[name]},
-        "limits": {"batch": signature.batch},
+        "limits": signature.limits,
         **({"warnings": warned} if warned else {}),
         **{key: checkpoint.card[key] for key in (*measured, *ROLLOUT, "calibration") if key in checkpoint.card},
         "checkpoint": {

@@ -30,8 +30,8 @@ TOLERANCE = 1e-5
 #: rounding level of float32 has few digits, and a share of calibration inputs changes in steps.
 QUALITY_TOLERANCE = 1e-2
 FLOORS: dict[Quality, float] = {
-    "error_bound": 1e-4,
-    "correction": 1e-3,
+    "error_bound": 1e-3,
+    "solve_bound": 1e-4,
     "misfit": 1e-4,
     "error_estimate": 1e-4,
     "novelty": 1.0,

@@ -126,7 +126,7 @@ def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publica
             build(checkpoint, signature, aside / paths[format_].name / str(number), format_=format_)
         made, refused = build_companions(checkpoint, signature, paths[ONNX], aside)
         for companion in made:
-            install(companion_path(paths[ONNX], companion), signature_of(companion, signature), ONNX, aside)
+            install(companion_path(paths[ONNX], companion), signature_of(companion, signature, checkpoint), ONNX, aside)
         for format_, path in paths.items():
             install(path, signature, format_, aside)
         for path in dropped(name, repository, checkpoint.formats):

@@ -33,11 +33,11 @@ Kind = Literal["vjp", "jvp"]
 #: The products: vector-Jacobian and Jacobian-vector.
 KINDS: tuple[Kind, ...] = ("vjp", "jvp")
 
-Quality = Literal["error_bound", "correction", "misfit", "error_estimate", "novelty"]
+Quality = Literal["error_bound", "solve_bound", "misfit", "error_estimate", "novelty"]
 #: What a graph may report about its outputs, in the order in which it returns them behind the declared outputs.
 QUALITY: dict[Quality, str] = {
     "error_bound": "guaranteed relative energy-norm distance to the discrete solution on the given grid",
-    "correction": "guaranteed relative energy-norm distance to the discrete solution without the network's corrections",
+    "solve_bound": "guaranteed relative energy-norm distance to the solution of the model's own, corrected equation",
     "misfit": "relative L2 distance between the input and the forward solution of the output",
     "error_estimate": "calibrated relative L2 error: at most 10 % of inputs of the training distribution exceed it",
     "novelty": "share of calibration inputs that are at least as unusual as the input",
@@ -158,6 +158,7 @@ class Signature(Spec):
         parameters: Numbers per sample, which follow the inputs among the graph's arguments.
         outputs: Fields, or the scores of labels.
         quality: Quality outputs, `[batch, 1]` each, which follow the outputs among the graph's results.
+        solve_bound: The largest number of that name of an output that is sent as it is.
         grid: The accepted grids.
         batch: Samples in one Triton batch.
         vocabulary: How a text becomes tokens, for models of sequences.
@@ -168,6 +169,7 @@ class Signature(Spec):
     parameters: tuple[ParameterSpec, ...] = ()
     outputs: tuple[TensorSpec, ...]
     quality: tuple[Quality, ...] = ()
+    solve_bound: float | None = None
     grid: GridSpec
     batch: int = BATCH
     vocabulary: VocabularySpec | None = None
@@ -218,7 +220,17 @@ class Signature(Spec):
     @classmethod
     def of_checkpoint(cls, checkpoint: Checkpoint) -> Self:
         """Derive the signature of a trained model: that of its problem, with the quality outputs of its network."""
-        return cls.of(checkpoint.description, quality_of(checkpoint.deployed))
+        return cls.of(checkpoint.description).reporting(checkpoint.deployed)
+
+    def reporting(self, network: nn.Module) -> Self:
+        """Return the signature with the quality outputs of a network."""
+        limit = getattr(network, "solve_limit", None)
+        return self.model_copy(update={"quality": quality_of(network), "solve_bound": limit})
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """What a card says of its limits."""
+        return {"batch": self.batch} | ({} if self.solve_bound is None else {"solve_bound": self.solve_bound})
 
     @classmethod
     def _of_sequences(cls, problem: SequenceDescription) -> Self:
@@ -313,7 +325,7 @@ class Signature(Spec):
         if self.frames is not None:
             fewer = {name: min(PRODUCT_FRAMES, getattr(self.frames, name)) for name in ("trained", "maximum")}
             more["frames"] = self.frames.model_copy(update=fewer)
-        return self.model_copy(update={"quality": (), **more})
+        return self.model_copy(update={"quality": (), "solve_bound": None, **more})
 
 
 def _beside(role: str, spec: TensorSpec, default: float | None = None) -> TensorSpec:

@@ -5,7 +5,7 @@
     model_repository/
       darcy/              1/{model.onnx, card.json, certificate.json, examples.safetensors}   the network
       darcy_torchscript/  1/{model.pt, …}               the same in TorchScript, where the recipe lists it
-      darcy_refined/      1/{model.onnx, card.json, certificate.json}   more iterations, for small tolerances
+      darcy_refined/      1/{model.onnx, card.json, certificate.json}   the method alone, with more iterations
       darcy_vjp/          1/{model.onnx, …}             products with its Jacobian; and darcy_jvp/
 
 A graph beside a model is a *companion*: a model of its own, whose versions have the numbers of the model's. `build`
@@ -57,7 +57,7 @@ NOT_DIFFERENTIATED = ("parameters", "quality", "frames", *ROLLOUT)
 TITLES: dict[Companion, str] = {
     "vjp": "vector-Jacobian product",
     "jvp": "Jacobian-vector product",
-    REFINED: "more iterations",
+    REFINED: "the method alone, with more iterations",
 }
 
 
@@ -67,9 +67,9 @@ def companions(checkpoint: Checkpoint, signature: Signature) -> tuple[Companion,
     return (*kinds, *((REFINED,) if checkpoint.refined is not None else ()))
 
 
-def signature_of(companion: Companion, model: Signature) -> Signature:
-    """Return the signature of a companion of a model."""
-    return model if companion == REFINED else model.product(companion)
+def signature_of(companion: Companion, model: Signature, checkpoint: Checkpoint) -> Signature:
+    """Return the signature of a companion of a checkpoint's model."""
+    return model.reporting(refined(checkpoint)) if companion == REFINED else model.product(companion)
 
 
 def build(
@@ -104,16 +104,16 @@ def build(
         described = card(checkpoint, name, number, format_)
     else:
         artefact.write_bytes(companion_graph(checkpoint, signature, companion, onnx.load(base)))
-        described = companion_card(
-            card(checkpoint, base.parent.parent.name, number, format_), companion, signature_of(companion, signature)
-        )
+        own = signature_of(companion, signature, checkpoint)
+        described = companion_card(card(checkpoint, base.parent.parent.name, number, format_), companion, own)
     run, operators = writer.read(artefact)
     like = probes.statistics(checkpoint.examples, signature)
     if companion in KINDS:
         evidence = agreement.evidence(run, companion, checkpoint.operator, signature, like)
+    elif companion is None:
+        evidence = parity.evidence(run, checkpoint.deployed, signature, like)
     else:
-        network = checkpoint.deployed if companion is None else refined(checkpoint)
-        evidence = parity.evidence(run, network, signature, like)
+        evidence = parity.evidence(run, refined(checkpoint), own, like)
     certificate = {
         **{key: described[key] for key in ("model", "version", "format")},
         "artefact": {"file": artefact.name, "sha256": sha256(artefact), "bytes": artefact.stat().st_size},
@@ -152,8 +152,9 @@ def companion_graph(
         GraphError: An operator of the graph has no known derivative.
     """
     if companion == REFINED:
-        return to_onnx.graph_of(Deployable(refined(checkpoint), signature.argument_names), signature)
-    described = signature_of(companion, signature)
+        own = signature_of(companion, signature, checkpoint)
+        return to_onnx.graph_of(Deployable(refined(checkpoint), own.argument_names), own)
+    described = signature_of(companion, signature, checkpoint)
     rollout = signature.frames is not None
     made = differentiate_rollout(model, companion, signature) if rollout else differentiate(model, companion, described)
     return to_onnx.checked(made, described)
@@ -166,15 +167,16 @@ def companion_card(card: dict[str, Any], companion: Companion, signature: Signat
         "model": f"{card['model']}_{companion}",
         "title": f"{card['title']}: {TITLES[companion]}",
         "product": {"of": card["model"], "kind": companion},
+        "limits": signature.limits,
     }
     if companion == REFINED:
-        return own
+        return own | {"quality": list(signature.quality)}
     tensors = signature.model_dump(mode="json", include={"inputs", "parameters", "frames", "outputs"})
     return own | {key: value for key, value in tensors.items() if value}
 
 
 def refined(checkpoint: Checkpoint) -> nn.Module:
-    """Return the network with more iterations.
+    """Return the method without the network, with more iterations.
 
     Raises:
         ValueError: The operator offers none.

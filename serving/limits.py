@@ -133,6 +133,11 @@ class Bucket:
             self._level -= count
         return seconds
 
+    def owe(self, count: int) -> None:
+        """Take samples that have been computed already; the next request waits for them, a minute at most."""
+        least = self._burst - MOST_SECONDS * self._rate
+        self._level = min(self._level, max(self._level - count, least))
+
 
 class Caller:
     """The holder of a key, and what is left of the key's rate.
@@ -181,6 +186,11 @@ class Caller:
                 raise Problem("body-too-large", f"the request costs {cost} samples of {owner}")
             self._allow(seconds)
         self._count(samples)
+
+    def owe(self, cost: int) -> None:
+        """Take from the rate what a request turned out to cost beyond what it has spent."""
+        if self._bucket:
+            self._bucket.owe(cost)
 
     def _allow(self, seconds: float) -> None:
         if seconds:

@@ -31,7 +31,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from serving.connection import DRAINED
 from serving.errors import CLIENT_CLOSED, Problem, problem_response
 from serving.limits import Ticket
-from serving.quality import ERROR_BOUND, ERROR_ESTIMATE, MISFIT
+from serving.quality import BY, ERROR_BOUND, ERROR_ESTIMATE, MISFIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -206,10 +206,8 @@ class Metrics:
     def quality(self, model: str, quality: Quality) -> None:
         """Record what is known about the errors of a batch of outputs; of trajectories their worst frame."""
         quality = quality.worst
-        solved = int(quality.solved.sum())
-        for by, count in (("solver", solved), ("network", len(quality.solved) - solved)):
-            if count:
-                self.solved_by.labels(model, by).inc(count)
+        for index in quality.by.tolist():
+            self.solved_by.labels(model, BY[index]).inc()
         if quality.outside is not None:
             self.outside.labels(model).inc(int(quality.outside.sum()))
         histograms = {ERROR_BOUND: self.error_bound, MISFIT: self.misfit, ERROR_ESTIMATE: self.error_estimate}

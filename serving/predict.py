@@ -4,7 +4,7 @@
     decode    `Exchange.read`            bytes to arrays by name, in the protocol's own format
     check     `serving.checks`           arrays against the model's card, as batches
     pay       `Caller.spend`             from the rate of the caller's key, before anything is computed
-    run       `Predictor._run`           the model in Triton (`serving.run`), its refinement, or the classical solver
+    run       `Predictor._run`           the model in Triton (`serving.run`), then its refinement and the classical solver
     judge     `Policy`, `respond`        what may be sent: error bounds, inputs outside, NaN
     encode    `Exchange.write`           arrays and their quality to bytes
 
@@ -36,7 +36,7 @@ import numpy as np
 from serving import checks
 from serving.catalogue.card import FRAME
 from serving.errors import Problem
-from serving.quality import ANY, Policy, Quality, split
+from serving.quality import ANY, ERROR_BOUND, NETWORK, REFINED, SOLVE_BOUND, SOLVER, Policy, Quality, split
 from serving.run import Rollout
 
 if TYPE_CHECKING:
@@ -213,25 +213,30 @@ class Predictor:
         """
         card, policy, arrays, single = request.card, request.policy, inputs.arrays, inputs.single
         every = np.ones(inputs.samples, np.bool_)
+        by_solver = Quality({}, np.full(inputs.samples, SOLVER, np.int8))
         if request.reference:
             outputs, bounds = await self._classical.solve(card, arrays, "reference")
-            return outputs, Quality({}, every).bounded(bounds)
+            return outputs, by_solver.bounded(bounds)
         if policy.bypasses(card):
-            return await self._solved(request, inputs, every, {}, Quality({}, ~every))
+            return await self._solved(request, inputs, every, {}, by_solver)
         results = await self._runner.infer(card, arrays, request.deadline, request.id)
         outputs, quality = split(results, card.quality, trajectories=card.frames is not None)
         if card.frames is not None:
             quality = quality.estimated(card.estimates(arrays[FRAME].shape[1], policy.after))
-        if not policy.demands:
+        if not policy.demands and card.limits.solve_bound is None:
             return outputs, quality
-        coarse, finer = policy.coarse(quality), self._refinement(card)
+        coarse, finer = policy.coarse(card, quality), self._refinement(card)
         if coarse.any() and finer is not None:
+            request.caller.owe(int(coarse.sum()) * cost(request, inputs))
             outputs, quality = await self._refined(request, finer, inputs, coarse, outputs, quality)
         solver = self._classical.solves(card)
-        unmet = policy.unmet(card, quality, solver=solver, single=single)
+        unmet = policy.unmet(card, quality, finer, solver=solver, single=single)
         if solver and policy.outside != "refuse":
             unmet |= checks.not_finite(outputs)  # whatever the network says of them
-        return await self._solved(request, inputs, unmet, outputs, quality) if unmet.any() else (outputs, quality)
+        if not unmet.any():
+            return outputs, quality
+        request.caller.owe(int(unmet.sum()) * cost(request, inputs) * SOLVER_COST)
+        return await self._solved(request, inputs, unmet, outputs, quality)
 
     async def _refined(
         self,
@@ -250,8 +255,8 @@ class Predictor:
             if problem.kind != "model-not-ready":
                 raise
             return outputs, quality
-        refined, known = split(results, request.card.quality, trajectories=request.card.frames is not None)
-        return _replaced(outputs, mask, refined), quality.refine(mask, known)
+        refined, known = split(results, finer.quality, trajectories=finer.frames is not None)
+        return _replaced(outputs, mask, refined), quality.continued(mask, REFINED, known.numbers)
 
     async def _solved(
         self, request: Prediction, inputs: Inputs, mask: NDArray[np.bool_], outputs: Outputs, quality: Quality
@@ -268,12 +273,15 @@ class Predictor:
             solution, bound = await self._classical.solve(card, one, "tolerance")
             solutions.append(solution)
             bounds.append(bound)
-            known = Quality({}, np.ones(1, np.bool_)).bounded(bounds[-1])
+            known = Quality({}, np.full(1, SOLVER, np.int8)).bounded(bounds[-1])
             request.policy.require(card, known, single=inputs.single, first=int(index))
         joined = {name: np.concatenate([each[name] for each in solutions]) for name in solutions[0]}
+        found = np.concatenate(bounds)
         if not outputs:
-            return joined, Quality({}, mask).bounded(np.concatenate(bounds))
-        return _replaced(outputs, mask, joined), quality.solve(mask, np.concatenate(bounds))
+            return joined, quality.bounded(found)
+        # Both bounds are distances to the solution that the solver computes; the rest was about the network's output.
+        known = dict.fromkeys((ERROR_BOUND, SOLVE_BOUND), found)
+        return _replaced(outputs, mask, joined), quality.continued(mask, SOLVER, known)
 
     def _verify(self, card: Card, inputs: Inputs, outputs: Outputs, quality: Quality) -> None:
         """Verify one sample in the background, one at a time, where it can be solved; no response waits."""
@@ -281,7 +289,7 @@ class Predictor:
             return
         index, name = random.randrange(inputs.samples), card.outputs[0].name  # noqa: S311  a sample
         output = outputs[name][index].astype(np.float64)
-        if quality.solved[index] or not np.isfinite(output).all():  # a failure is counted as one
+        if quality.by[index] != NETWORK or not np.isfinite(output).all():  # a failure is counted as one
             return
         one = {each: array[index : index + 1].copy() for each, array in inputs.arrays.items()}
 

@@ -2,6 +2,11 @@
 
 `Quality` holds one number per sample or, of a trajectory, one per sample and frame; `Policy` says what happens where an
 output may not be accurate enough: more iterations, the classical solver, or a refusal.
+
+A model that contains a solver is never worse than that solver alone. It reports a `solve_bound`, whose limit is in its
+card, and what is above the limit is continued whether the caller demands it or not: by the refined graph, which is the
+method without the network, and then by the classical solver. So is an input that is unlike every calibration input:
+nothing is known about the network's corrections there.
 """
 
 from __future__ import annotations
@@ -20,15 +25,20 @@ if TYPE_CHECKING:
 
     from serving.catalogue.card import Card
 
-    SolvedBy = Literal["network", "solver", "mixed"]
+    SolvedBy = Literal["network", "refined", "solver", "mixed"]
 
 Outside = Literal["answer", "solve", "refuse"]
 
 #: An input is *outside* of what the model was trained on where fewer calibration inputs than this are as unusual.
 OUTSIDE = 0.01
-ERROR_BOUND, CORRECTION, MISFIT, ERROR_ESTIMATE, NOVELTY = (
+#: An input is *foreign* below this: of 999 calibration inputs or more, none is as unusual.
+FOREIGN = 0.001
+#: What may have computed a sample, in the order of the numbers of `Quality.by`.
+NETWORK, REFINED, SOLVER = range(3)
+BY: tuple[SolvedBy, ...] = ("network", "refined", "solver")
+ERROR_BOUND, SOLVE_BOUND, MISFIT, ERROR_ESTIMATE, NOVELTY = (
     "error_bound",
-    "correction",
+    "solve_bound",
     "misfit",
     "error_estimate",
     "novelty",
@@ -42,20 +52,20 @@ class Quality:
     Attributes:
         numbers: `[B]` by the names of the model's quality outputs, of trajectories `[B, frame]`; NaN where a number is
             not known.
-        solved: `[B]`, whether a sample was solved by the classical solver instead of the network.
+        by: `[B]`, what computed a sample: `NETWORK`, `REFINED` or `SOLVER`.
         failed: `[B]`, whether a sample has no output, of a request that takes such samples; None of any other.
         left: `[B]`, whether a trajectory was outside before; None of anything else.
     """
 
     numbers: Mapping[str, NDArray[np.float32]]
-    solved: NDArray[np.bool_]
+    by: NDArray[np.int8]
     failed: NDArray[np.bool_] | None = None
     left: NDArray[np.bool_] | None = None
 
     @property
     def known(self) -> bool:
         """Whether there is anything to report beyond the outputs of a network."""
-        return bool(self.numbers) or bool(self.solved.any()) or self.failed is not None
+        return bool(self.numbers) or bool(self.by.any()) or self.failed is not None
 
     @property
     def outside(self) -> NDArray[np.bool_] | None:
@@ -71,10 +81,9 @@ class Quality:
 
     @property
     def solved_by(self) -> SolvedBy:
-        """What computed the outputs: the network, the solver, or each of them some."""
-        if self.solved.all():
-            return "solver"
-        return "mixed" if self.solved.any() else "network"
+        """What computed the outputs: one of `BY`, or several of them."""
+        found = set(self.by.tolist())
+        return BY[found.pop()] if len(found) == 1 else "mixed"
 
     @property
     def worst(self) -> Quality:
@@ -97,32 +106,35 @@ class Quality:
         marks = {"outside": self.outside, "failed": self.failed}
         return dict(self.numbers) | {name: mask for name, mask in marks.items() if mask is not None}
 
-    def refine(self, mask: NDArray[np.bool_], refined: Quality) -> Quality:
-        """Return the quality after a network has computed some samples again.
+    def unconverged(self, card: Card, finer: Card | None = None) -> NDArray[np.bool_]:
+        """Return which samples `[B]` have to be continued, whatever the caller demands.
+
+        Args:
+            card: The model's card.
+            finer: That of its refinement, where there is one.
+        """
+        limit = card.limits.solve_bound
+        if limit is None or SOLVE_BOUND not in self.numbers:
+            return np.zeros(len(self.by), np.bool_)
+        numbers = self.worst.numbers
+        foreign = numbers[NOVELTY] < FOREIGN if NOVELTY in numbers else False
+        finest = None if finer is None else finer.limits.solve_bound
+        limits = np.select([self.by == NETWORK, self.by == REFINED], [limit, finest or limit], np.inf)
+        # NaN is above every limit, except that of the solver, whose solution may have no bound.
+        return (~(numbers[SOLVE_BOUND] <= limits) & (self.by != SOLVER)) | (foreign & (self.by == NETWORK))
+
+    def continued(self, mask: NDArray[np.bool_], by: int, known: Mapping[str, NDArray[np.float32]]) -> Quality:
+        """Return the quality after the refinement or the classical solver has computed some samples.
 
         Args:
             mask: `[B]`, which samples.
-            refined: What is known about them now.
+            by: `REFINED` or `SOLVER`.
+            known: What is known about them now, one number per such sample. The novelty stays that of the input.
         """
         numbers = {name: array.copy() for name, array in self.numbers.items()}
-        for name, array in numbers.items():
-            array[mask] = refined.numbers[name]
-        return replace(self, numbers=numbers)
-
-    def solve(self, mask: NDArray[np.bool_], bounds: NDArray[np.float32]) -> Quality:
-        """Return the quality after the classical solver has solved some samples.
-
-        Args:
-            mask: `[B]`, which samples it has solved.
-            bounds: The error bounds of its solutions, one per solved sample; NaN where it has none.
-        """
-        numbers = {name: array.copy() for name, array in self.numbers.items()}
-        # Both bounds are distances to the solution that the solver computes; the others are of the network's output.
-        unknown = np.full_like(bounds, np.nan)
-        known = {ERROR_BOUND: bounds, CORRECTION: bounds, MISFIT: unknown, ERROR_ESTIMATE: unknown}
-        for name in numbers.keys() & known.keys():
-            numbers[name][mask] = known[name]
-        return replace(self, numbers=numbers, solved=self.solved | mask)
+        for name in numbers.keys() - {NOVELTY}:
+            numbers[name][mask] = known.get(name, np.nan)
+        return replace(self, numbers=numbers, by=np.where(mask, np.int8(by), self.by))
 
     def fail(self, mask: NDArray[np.bool_]) -> Quality:
         """Return the quality where some samples have no output, so that nothing is known about them."""
@@ -140,7 +152,7 @@ class Quality:
         """Return the quality with an error estimate per frame `[frame]` for all samples, where any is known."""
         if estimates is None:
             return self
-        every = np.tile(estimates, (len(self.solved), 1))
+        every = np.tile(estimates, (len(self.by), 1))
         return replace(self, numbers={**self.numbers, ERROR_ESTIMATE: every})
 
     def document(self) -> dict[str, Any]:
@@ -175,7 +187,7 @@ def split(
     outputs = {name: array for name, array in results.items() if name not in names}
     count = len(next(iter(outputs.values())))
     numbers = {name: results[name] if trajectories else results[name].reshape(count) for name in names}
-    return outputs, Quality(numbers, np.zeros(count, np.bool_))
+    return outputs, Quality(numbers, np.full(count, NETWORK, np.int8))
 
 
 def _header(name: str) -> str:
@@ -253,20 +265,28 @@ class Policy:
         """Return whether all samples are solved classically: there is a tolerance and no error bound."""
         return self.tolerance is not None and ERROR_BOUND not in card.quality
 
-    def coarse(self, quality: Quality) -> NDArray[np.bool_]:
-        """Return which samples `[B]` more iterations may make acceptable: those with too large a bound alone."""
-        quality = quality.worst
-        loose = self._loose(quality)
-        if self.outside == "answer" or quality.outside is None:
-            return loose
-        return np.zeros_like(loose) if self.outside == "refuse" and quality.outside.any() else loose & ~quality.outside
-
-    def unmet(self, card: Card, quality: Quality, *, solver: bool, single: bool) -> NDArray[np.bool_]:
-        """Return which samples `[B]` have to be solved classically.
+    def coarse(self, card: Card, quality: Quality) -> NDArray[np.bool_]:
+        """Return which samples `[B]` the refinement may make acceptable: those with a large bound, and foreign ones.
 
         Args:
             card: The model's card.
             quality: What is known about its outputs.
+        """
+        quality = quality.worst
+        loose = self._loose(quality) | quality.unconverged(card)
+        if self.outside == "answer" or quality.outside is None:
+            return loose
+        return np.zeros_like(loose) if self.outside == "refuse" and quality.outside.any() else loose & ~quality.outside
+
+    def unmet(
+        self, card: Card, quality: Quality, finer: Card | None = None, *, solver: bool, single: bool
+    ) -> NDArray[np.bool_]:
+        """Return which samples `[B]` have to be solved classically; none where there is no solver.
+
+        Args:
+            card: The model's card.
+            quality: What is known about its outputs.
+            finer: The card of the refinement, where there is one.
             solver: Whether a classical solver solves its problem to rounding.
             single: Whether the request is one sample, without a batch axis.
 
@@ -275,7 +295,7 @@ class Policy:
             Problem: tolerance-unmet: An error bound is too large, and there is no solver.
         """
         quality = quality.worst
-        loose, outside = self._loose(quality), np.zeros_like(quality.solved)
+        outside = np.zeros(len(quality.by), np.bool_)
         if self.outside != "answer" and quality.outside is not None:
             outside = quality.outside
         if outside.any() and (self.outside == "refuse" or not solver):
@@ -288,9 +308,10 @@ class Policy:
                 array=card.inputs[0].name,
                 index=None if single else [sample],
             )
-        if not solver:
-            self.require(card, quality, single=single)
-        return loose | outside
+        if solver:
+            return self._loose(quality) | quality.unconverged(card, finer) | outside
+        self.require(card, quality, single=single)
+        return outside
 
     def require(self, card: Card, quality: Quality, *, single: bool, first: int = 0) -> None:
         """Refuse outputs whose error bounds are too large.
@@ -319,9 +340,9 @@ class Policy:
     def _loose(self, quality: Quality) -> NDArray[np.bool_]:
         """Return which samples have an error bound above the tolerance; a solution without a bound has none."""
         if self.tolerance is None or ERROR_BOUND not in quality.numbers:
-            return np.zeros_like(quality.solved)
+            return np.zeros(len(quality.by), np.bool_)
         bounds = quality.numbers[ERROR_BOUND]
-        return ~(bounds <= self.tolerance) & ~(quality.solved & np.isnan(bounds))
+        return ~(bounds <= self.tolerance) & ~((quality.by == SOLVER) & np.isnan(bounds))
 
 
 #: Accepts every output of a model.

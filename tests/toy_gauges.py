@@ -1,7 +1,8 @@
 """Toy models that report on themselves.
 
 `gauge` and `gauge_torchscript` have a problem with a classical solver, and `unsolved` has one without. `gauge` and
-`unsolved` have a refinement, which returns a fifth of each field and bounds of a tenth of theirs.
+`unsolved` have a refinement, which returns a fifth of each field and bounds of a tenth of theirs. `limited` and
+`limited_unsolved` are the same with limits of their solve bounds.
 """
 
 from __future__ import annotations
@@ -16,9 +17,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-PROBLEMS = {"gauge": "darcy", "gauge_torchscript": "darcy", "unsolved": "gauge"}
-REFINED = ("gauge", "unsolved")
-QUALITY = ("error_bound", "correction", "misfit", "error_estimate", "novelty")
+PROBLEMS = {
+    "gauge": "darcy",
+    "gauge_torchscript": "darcy",
+    "unsolved": "gauge",
+    "limited": "darcy",
+    "limited_unsolved": "gauge",
+}
+REFINED = ("gauge", "unsolved", "limited", "limited_unsolved")
+LIMIT, REFINED_LIMIT = 0.04, 0.006  # of the solve bound, where there is one
+QUALITY = ("error_bound", "solve_bound", "misfit", "error_estimate", "novelty")
 CONFIG = """\
 name: "{name}"
 backend: "{backend}"
@@ -26,7 +34,7 @@ max_batch_size: 8
 input {{ name: "coefficient" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
 output {{ name: "solution{0}" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
 output {{ name: "error_bound{1}" data_type: TYPE_FP32 dims: [ 1 ] }}
-output {{ name: "correction{2}" data_type: TYPE_FP32 dims: [ 1 ] }}
+output {{ name: "solve_bound{2}" data_type: TYPE_FP32 dims: [ 1 ] }}
 output {{ name: "misfit{3}" data_type: TYPE_FP32 dims: [ 1 ] }}
 output {{ name: "error_estimate{4}" data_type: TYPE_FP32 dims: [ 1 ] }}
 output {{ name: "novelty{5}" data_type: TYPE_FP32 dims: [ 1 ] }}
@@ -53,7 +61,7 @@ def add(repository: Path) -> None:
         (version.parent / "config.pbtxt").write_text(config)
         (version / "model.onnx").write_bytes(_graph(factor=0.2, bound=1e-4))
         product = {"product": {"of": name, "kind": "refined"}}
-        (version / "card.json").write_text(json.dumps(card(f"{name}_refined", PROBLEMS[name]) | product))
+        (version / "card.json").write_text(json.dumps(card(f"{name}_refined", PROBLEMS[name], REFINED_LIMIT) | product))
 
 
 def compute(fields: NDArray[Any]) -> NDArray[Any]:
@@ -104,7 +112,7 @@ def _graph(factor: float = 0.1, bound: float = 1e-3) -> bytes:
         node("Squeeze", ["bounds", "last"], ["error_bound"]),
         node("Add", ["error_bound", "error_bound"], ["error_estimate"]),
         node("Add", ["error_estimate", "error_bound"], ["misfit"]),
-        node("Add", ["error_estimate", "error_estimate"], ["correction"]),
+        node("Add", ["error_estimate", "error_estimate"], ["solve_bound"]),
         node("ReduceMax", ["coefficient", "grid"], ["highest"]),
         node("Mul", ["highest", "twentieth"], ["share"]),
         node("Sub", ["one", "share"], ["rest"]),
@@ -130,7 +138,7 @@ def _graph(factor: float = 0.1, bound: float = 1e-3) -> bytes:
     return serialised
 
 
-def card(name: str, problem: str) -> dict[str, Any]:
+def card(name: str, problem: str, limit: float = LIMIT) -> dict[str, Any]:
     axes = ["batch", "row", "column"]
     tensor = {"dtype": "FP32", "axes": axes, "shape": [None] * 3, "units": "1", "meaning": "", "positive": False}
     return {
@@ -143,7 +151,7 @@ def card(name: str, problem: str) -> dict[str, Any]:
         "outputs": [{**tensor, "name": "solution"}],
         "quality": list(QUALITY),
         "grid": {"axes": axes[1:], "minimum": 4, "maximum": 64, "declared": [16], "points": "cells"},
-        "limits": {"batch": 8},
+        "limits": {"batch": 8} | ({"solve_bound": limit} if name.startswith("limited") else {}),
         "training": {},
         "checkpoint": {"sha256": "0" * 64, "parameters": 0},
     }

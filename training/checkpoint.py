@@ -125,17 +125,18 @@ class Checkpoint:
     @property
     def deployed(self) -> nn.Module:
         """The network that is exported, with a bound on its errors if the equation gives one, and its calibration."""
-        return self._deployed(self.operator) if isinstance(self.operator, Operator) else self.operator
+        if not isinstance(self.operator, Operator) or not isinstance(self.problem, Problem):
+            return self.operator
+        operator = certified(self.operator, self.problem.certificate)
+        return operator if self.calibration is None else CalibratedOperator(operator, self.calibration).eval()
 
     @property
     def refined(self) -> Operator | None:
-        """The network that is exported beside it, with more iterations, for small tolerances; None for none."""
-        operator = self.operator.refined() if isinstance(self.operator, Operator) else None
-        return None if operator is None else self._deployed(operator)
+        """The method that is exported beside it, with more iterations, for small tolerances; None for none.
 
-    def _deployed(self, operator: Operator) -> Operator:
-        operator = certified(operator, self.problem.certificate)
-        return operator if self.calibration is None else CalibratedOperator(operator, self.calibration).eval()
+        The calibration is that of the network's errors, so it says nothing of these.
+        """
+        return self.operator.refined() if isinstance(self.operator, Operator) else None
 
     @property
     def description(self) -> Description | SequenceDescription:

@@ -17,7 +17,7 @@ COMPONENT, HISTORY, FRAME = "component", "history", "frame"
 #: A vector-Jacobian or a Jacobian-vector product.
 Kind = Literal["vjp", "jvp"]
 KINDS: tuple[Kind, ...] = ("vjp", "jvp")
-#: The graph that returns the same as its model, with smaller error bounds.
+#: The graph of the method without the network, with smaller error bounds.
 REFINED: Literal["refined"] = "refined"
 
 
@@ -156,7 +156,8 @@ class Product(Part):
     """What the graph of a derivative computes beside the outputs of its model.
 
     Its inputs are the model's and the vectors, `cotangents.NAME` or `tangents.NAME`; its outputs the model's and
-    `gradients.NAME` or `tangents.NAME`. A `refined` graph has the tensors of its model, and smaller error bounds.
+    `gradients.NAME` or `tangents.NAME`. A `refined` graph has the inputs and outputs of its model, and smaller error
+    bounds.
     """
 
     of: str = Field(description="The model that is differentiated or refined, in the version of the same number.")
@@ -167,6 +168,9 @@ class Limits(Part):
     """What one call of the model may hold."""
 
     batch: int = Field(ge=1, description="Samples in one Triton batch; a request may hold more.")
+    solve_bound: float | None = Field(
+        default=None, description="The largest `solve_bound` that is sent; an output with a larger one is continued."
+    )
 
 
 class Card(Part):

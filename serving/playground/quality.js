@@ -8,7 +8,7 @@ export function quality(headers) {
   const number = (name) => (text(name) === undefined ? undefined : Number(text(name)));
   return {
     bound: number("Error-Bound"),
-    correction: number("Correction"),
+    solve: number("Solve-Bound"),
     misfit: number("Misfit"),
     estimate: number("Error-Estimate"),
     novelty: number("Novelty"),
@@ -18,13 +18,14 @@ export function quality(headers) {
 }
 
 /** Return badges: `title`, `value`, `note`, and whether one calls for care. */
-export function badges({ bound, correction, misfit, estimate, novelty, outside, solver }) {
+export function badges({ bound, solve, misfit, estimate, novelty, outside, solver }) {
   const made = [];
-  if (bound !== undefined) made.push({ title: "Error bound", value: `≤ ${percent(bound)}`, note: "guaranteed, to the discrete solution of the equation that the model solves" });
-  if (correction !== undefined) made.push({ title: "Correction", value: `≤ ${percent(correction)}`, note: "guaranteed, to the discrete solution without the network's corrections" });
+  if (bound !== undefined) made.push({ title: "Error bound", value: `≤ ${percent(bound)}`, note: "guaranteed, to the discrete solution of the equation as it was sent" });
+  if (solve !== undefined) made.push({ title: "Solve bound", value: `≤ ${percent(solve)}`, note: "guaranteed, to the discrete solution with the network's corrections" });
   if (misfit !== undefined) made.push({ title: "Misfit", value: percent(misfit), note: "distance between the input and the forward solution of the output" });
   if (estimate !== undefined) made.push({ title: "Error estimate", value: `≤ ${percent(estimate)}`, note: "holds for 90 % of inputs like the training data" });
   if (outside !== undefined) made.push({ title: "Input", value: outside ? "outside" : "inside", note: unlike(outside, novelty), care: outside });
+  if (solver === "refined") made.push({ title: "Solved by", value: "method", note: "without the network's corrections" });
   if (solver === "solver") made.push({ title: "Solved by", value: "solver", note: "the classical one, in place of the network" });
   return made;
 }

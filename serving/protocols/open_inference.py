@@ -332,7 +332,7 @@ class InferenceResponse(_Part):
     model_name: str
     model_version: str
     parameters: dict[str, str] | None = Field(
-        default=None, description="`solved_by`: network, solver or mixed; `failed`: indices."
+        default=None, description="`solved_by`: network, refined, solver or mixed; `failed`: indices."
     )
     outputs: tuple[OutputTensor, ...]
 

@@ -115,16 +115,17 @@ QUERY: list[dict[str, Any]] = [
     {
         "name": "tolerance",
         "in": "query",
-        "description": "The largest `error_bound` of any sample. A sample with a larger one is computed with more "
-        "iterations where the model has a graph for that, and then by the classical solver of the problem's equation; "
-        "where neither meets it, the request is refused (422).",
+        "description": "The largest `error_bound` of any sample. A sample with a larger one is computed without the "
+        "network's corrections and with more iterations where the model has a graph for that, and then by the "
+        "classical solver of the problem's equation; where neither meets it, the request is refused (422).",
         "schema": {"type": "number", "exclusiveMinimum": 0},
     },
     {
         "name": "outside",
         "in": "query",
-        "description": "What happens to a sample that is unlike the training data: it is predicted like any other, "
-        "solved by the classical solver, or refused (422).",
+        "description": "What happens to a sample that is unlike the training data: it is predicted like any other "
+        "(by a model that contains a solver, without the network's corrections), solved by the classical solver, or "
+        "refused (422).",
         "schema": {"type": "string", "enum": list(get_args(Outside)), "default": "answer"},
     },
     {

@@ -44,11 +44,13 @@ class Quality(Document):
 
     error_bound: Numbers | None = Field(
         default=None,
-        description="Guaranteed relative energy-norm distance to the discrete solution on the given grid.",
+        description="Guaranteed relative energy-norm distance to the discrete solution on the given grid, of the "
+        "equation as it was sent.",
     )
-    correction: Numbers | None = Field(
+    solve_bound: Numbers | None = Field(
         default=None,
-        description="Guaranteed relative energy-norm distance to the discrete solution without the corrections.",
+        description="Guaranteed relative energy-norm distance to the discrete solution of the equation as the network "
+        "corrected it. Outputs above the limit in the card are continued before they are sent.",
     )
     misfit: Numbers | None = Field(
         default=None,
@@ -69,7 +71,7 @@ class Quality(Document):
     failed: tuple[bool, ...] | None = Field(
         default=None, description="With `partial`: whether the model failed on the sample, whose outputs are null."
     )
-    solved_by: Literal["network", "solver", "mixed"] = Field(description="What computed the outputs.")
+    solved_by: Literal["network", "refined", "solver", "mixed"] = Field(description="What computed the outputs.")
 
 
 class PredictionResponse(Document):

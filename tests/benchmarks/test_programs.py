@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from benchmarks import compare, inversion, methods, networks, own_data, quality, rollouts
 from benchmarks.commands import app
-from benchmarks.harness import Kept, one_thread
+from benchmarks.harness import Kept
 from benchmarks.networks import ChannelNetwork, Samples, Settings
 from benchmarks.solvers import random_fields
 from physics import darcy, kuramoto_sivashinsky, navier_stokes
@@ -54,17 +54,26 @@ def test_errors_and_times_are_those_of_the_method() -> None:
 
 
 def test_a_family_has_a_row_per_grid_and_no_bound_below_its_distance() -> None:
-    network = cast("Any", checkpoint.load_operator(DARCY).operator).double()
-    samples = quality.drawn("smooth log-normal", [1])
-    field = darcy.restrict(samples[0][0], 29).astype(np.float32)
-    exact = darcy.solve(field.astype(float))  # such fields have no corrections
-    assert quality.distance(network, field, exact.astype(np.float32)) < 1e-6
-    assert quality.distance(network, field, (1.01 * exact).astype(np.float32)) == pytest.approx(0.01, rel=1e-3)
-    session = one_thread(quality.released(DARCY, "darcy"))
-    found = quality.row("3 / 12, as trained", 29, quality.drawn("3 / 12, as trained", [1, 2]), network, session)
-    assert found["fields"] == 2
-    assert 1 <= found["closest"] <= found["loosest"] < 1.1
+    operator = cast("Any", checkpoint.load_operator(DARCY).operator).double()
+    field = darcy.restrict(quality.drawn("smooth log-normal", [1])[0][0], 29).astype(np.float32)
+    exact, faces = darcy.solve(field.astype(float)), quality.means(quality.tensor(field))
+    assert quality.distance(faces, exact.astype(np.float32)) < 1e-6
+    assert quality.distance(faces, (1.01 * exact).astype(np.float32)) == pytest.approx(0.01, rel=1e-3)
+    graphs = [quality.Graph.of(DARCY, name) for name in ("darcy", "darcy_refined")]
+
+    def row(family: str) -> dict[str, Any]:
+        return quality.row(family, 29, quality.drawn(family, [1, 2]), operator, graphs)
+
+    found = row("3 / 12, as trained")
+    assert (found["fields"], found["solved_by"]) == (2, {"network": 2, "refined": 0, "solver": 0})
+    assert 1 <= found["closest"] <= found["loosest"] < 2
     assert found["covered"] in (0, 0.5, 1)
+    for family, by in (("smooth log-normal", "refined"), ("contrast 10000", "solver")):
+        found = row(family)
+        assert found["solved_by"][by] == 2
+        assert found["ratio"] == pytest.approx(1, abs=1e-3)
+        assert found["closest"] >= 1
+        assert found["covered"] is None
 
 
 def test_an_inversion_is_scored_against_the_truth() -> None:

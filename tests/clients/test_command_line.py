@@ -200,7 +200,7 @@ def test_what_is_known_about_errors_is_printed_and_written(
     assert done.returncode == 0, done.stderr
     file, about = done.stdout.splitlines()
     assert re.fullmatch(
-        r"solution \[20, 8, 9\] [\d.]+ to [\d.]+, error_bound, correction, misfit, error_estimate, novelty -> .*", file
+        r"solution \[20, 8, 9\] [\d.]+ to [\d.]+, error_bound, solve_bound, misfit, error_estimate, novelty -> .*", file
     )
     assert file.endswith(f" -> {tmp_path / 'out.h5'}")
     assert re.match(r"gauge version 1, \d+\.\d\d s, error_bound 0\.00", about)
@@ -216,7 +216,7 @@ def test_what_is_known_about_errors_is_printed_and_written(
     solved = petrov(*command, tmp_path / "out.npz", "--tolerance", "1e-4", "--url", gateway.url)
     assert "error_estimate unknown" in solved.stdout
     assert (
-        "reports   error_bound, correction, misfit, error_estimate, novelty"
+        "reports   error_bound, solve_bound, misfit, error_estimate, novelty"
         in petrov("model", "gauge", "--url", gateway.url).stdout
     )
 

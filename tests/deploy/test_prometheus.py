@@ -19,9 +19,11 @@ from tests.conftest import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from serving.local_triton.server import TritonServer
     from tests.conftest import Gateway
+    from tests.deploy.conftest import Prometheus
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROMETHEUS = DEPLOY / "prometheus"
@@ -70,73 +72,18 @@ def test_an_alert_has_a_severity_and_a_runbook(alert: dict[str, Any]) -> None:
     assert alert["annotations"]["runbook"] == f"docs/operate.md#{alert['alert'].lower()}"
 
 
-class Prometheus:
-    """A running Prometheus.
-
-    Args:
-        http: A client of its HTTP API.
-    """
-
-    def __init__(self, http: httpx2.Client) -> None:
-        self._http = http
-
-    def get(self, path: str, **parameters: str) -> Any:
-        response = self._http.get(f"/api/v1{path}", params=parameters).json()
-        assert response["status"] == "success", (parameters, response)
-        return response["data"]
-
-    def ready(self) -> bool:
-        """Return whether it is ready."""
-        try:
-            return self._http.get("/-/ready").status_code == 200
-        except httpx2.TransportError:
-            return False
-
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return the current samples of an expression."""
-        result: list[dict[str, Any]] = self.get("/query", query=expression)["result"]
-        return result
-
-    def value(self, expression: str) -> float:
-        """Return the value of the only sample, or 0 without one."""
-        return float(next(iter(self.query(expression)), {"value": [0, "0"]})["value"][1])
-
-
 @pytest.fixture(scope="module")
 def prometheus(
-    gateway: Gateway,
-    triton: TritonServer,
-    debian: Callable[[str], str],
-    free_ports: Callable[[int], list[int]],
-    tmp_path_factory: pytest.TempPathFactory,
+    gateway: Gateway, triton: TritonServer, run_prometheus: Callable[..., AbstractContextManager[Prometheus]]
 ) -> Iterator[Prometheus]:
     """Run the deployed configuration, with other addresses and intervals, for two rounds of predictions."""
-    folder, [port] = tmp_path_factory.mktemp("prometheus"), free_ports(1)
-    config = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
-    config["global"] = dict.fromkeys(config["global"], "1s")
-    config["rule_files"] = [str(PROMETHEUS / name) for name in config["rule_files"]]
     targets = {"petrov": gateway.settings.port, "triton": triton.settings.triton_metrics_port}
-    for job in config["scrape_configs"]:
-        job["static_configs"] = [{"targets": [f"127.0.0.1:{targets[job['job_name']]}"]}]
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    command = [
-        *(debian("prometheus"), f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"),
-        *(f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"),
-    ]
-    with (
-        (folder / "log").open("wb") as log,
-        httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http,
-        subprocess.Popen(command, stdout=log, stderr=log) as process,
-    ):
-        try:
-            yield warmed_up(Prometheus(http), gateway)
-        finally:
-            process.terminate()
+    with run_prometheus(targets) as running:
+        yield warmed_up(running, gateway)
 
 
 def warmed_up(prometheus: Prometheus, gateway: Gateway) -> Prometheus:
     """Return the Prometheus once it has seen counters appear and then grow."""
-    wait_until(prometheus.ready)
     wait_until(lambda: prometheus.value("sum(up)") == 2)
     for _ in range(2):
         expected = prometheus.value("sum(petrov_fields_total)") + predict(gateway)

@@ -69,7 +69,7 @@ def test_the_committed_config_describes_the_released_version(folder: Path) -> No
     signature = Signature.of_checkpoint(trained)
     # The certificate refuses the derivatives of a network with ReLU, whose kinks separate it from its graph.
     served = [each for each in companions(trained, signature) if each not in released.refusals(folder)]
-    described = {f"{folder.name}_{each}": signature_of(each, signature) for each in served}
+    described = {f"{folder.name}_{each}": signature_of(each, signature, trained) for each in served}
     for name, own in ({folder.name: signature} | described).items():
         committed = config(ROOT / "model_repository" / name).read_text()
         assert committed == triton_config.text(name, own, ONNX)

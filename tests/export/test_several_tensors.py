@@ -152,7 +152,7 @@ def test_the_config_numbers_several_results_of_torchscript() -> None:
 
 
 def test_quality_outputs_have_one_order() -> None:
-    order = "error_bound, correction, misfit, error_estimate, novelty"
+    order = "error_bound, solve_bound, misfit, error_estimate, novelty"
     with pytest.raises(ValueError, match=f"in the order {order} but got novelty, error_bound"):
         Signature.of(Description.model_validate(HEAT), ("novelty", "error_bound"))
 

@@ -192,18 +192,16 @@ def metrics(service: Gateway) -> str:
 
 
 def test_corrupted_weights_fire_the_alert(service: Gateway, client: Client) -> None:
-    corrections = {
-        model: [verified(service, client, model, seed) for seed in SEEDS] for model in ("darcy", "corrupted")
-    }
+    bounds = {model: [verified(service, client, model, seed) for seed in SEEDS] for model in ("darcy", "corrupted")}
     found, alert = metrics(service), Wrong.read()
     assert alert.fires(found, "corrupted")
     assert not alert.fires(found, "darcy")
     # The response itself says how far the corrections moved it.
-    assert min(corrections["corrupted"]) > 3 * max(corrections["darcy"])
+    assert min(bounds["corrupted"]) > 3 * max(bounds["darcy"])
 
 
 def verified(service: Gateway, client: Client, model: str, seed: int) -> float:
-    """Predict, wait for the verification in the background, and return the response's `correction`."""
+    """Predict, wait for the verification in the background, and return the response's `error_bound`."""
 
     def count() -> float:
         return number(metrics(service), "petrov_true_error_count", model)
@@ -211,4 +209,4 @@ def verified(service: Gateway, client: Client, model: str, seed: int) -> float:
     before = count()
     _, quality = client.predict(model, permeability(seed), quality=True)
     wait_until(lambda: count() > before)
-    return float(quality.correction)
+    return float(quality.error_bound)

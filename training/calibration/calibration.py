@@ -141,6 +141,7 @@ class CalibratedOperator(Operator):
         super().__init__()
         self.operator, self.calibration = operator, calibration
         self.quality = (*operator.quality, *calibration.names)
+        self.solve_limit = operator.solve_limit
 
     def forward(self, *fields: Tensor) -> Tensor | tuple[Tensor, ...]:
         found: Tensor | tuple[Tensor, ...] = self.operator(*fields)

@@ -26,7 +26,7 @@ class CertifiedOperator(Operator):
         super().__init__()
         self.operator, self.certificate = operator, certificate
         self.quality = (ERROR_BOUND, *operator.quality)
-        self.optional = operator.optional
+        self.optional, self.solve_limit = operator.optional, operator.solve_limit
 
     def forward(self, *fields: Tensor) -> Tensor:
         output: Tensor = self.operator(*fields)

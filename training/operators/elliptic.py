@@ -8,7 +8,7 @@ r"""The operator for Darcy flow with any permeability and source: finite volumes
     source [B, H, W], corrected conductances
       -> conjugate gradients on the grid of the input, with a bound on what they leave
       -> a bound on the distance to the finite volumes without corrections
-    solution [B, H, W], error_bound [B, 1], correction [B, 1]
+    solution [B, H, W], error_bound [B, 1] (without corrections), solve_bound [B, 1] (with them)
 
 The fields are samples of a finer mesh, so the conductance between two points depends on where the interface between two
 materials lies. The points around show that. The network moves the logarithm of each face's conductance from the mean of
@@ -28,6 +28,9 @@ the coefficient on a wall counts in the mean of the first face.
 
 The correction t vanishes smoothly where nothing is known below the grid: for coefficients of more than two values, for
 contrasts far from the trained one, and on the mesh itself. There the result is that of the finite volumes.
+
+The *refined* operator makes no corrections and more iterations: its result is that of the finite volumes themselves,
+for callers who demand a small `error_bound`, and for inputs that the network was not trained for.
 """
 
 from __future__ import annotations
@@ -52,6 +55,16 @@ from training.operators.operator import Operator, OperatorKind
 PURITY = 0.05
 """Mean distance from two values, between 0 and 1, at which the correction has fallen to 1/e."""
 
+CONVERGED, REFINED = 1e-2, 1e-4
+"""The largest `solve_bound` of a solution that is sent as it is: of the operator and of the refined one.
+
+With corrections, 1e-2 in the energy norm is below the discretisation error of the fields that they are for. The refined
+operator is for all others, smooth ones included, whose discretisation error is about 1e-5.
+"""
+
+EXPONENT = 126
+"""Powers of two between this and its opposite have an inverse that single precision holds."""
+
 SMALLEST = 1e-12
 """Makes a quotient of logarithms 0 instead of 0/0 for a constant coefficient."""
 
@@ -70,7 +83,7 @@ class EllipticConfig(BaseModel):
     contrast: PositiveFloat = 4.0  # trained ratio of the two values
     reach: PositiveFloat = 1.0  # how far, as a difference of logarithms of logarithms, the contrast may be from it
     steps: PositiveInt = 7  # conjugate gradient iterations
-    refined: PositiveInt | None = None  # those of a second graph, for small tolerances; None for no such graph
+    refined: PositiveInt | None = None  # those of a second graph, without corrections; None for no such graph
 
 
 @dataclass(frozen=True)
@@ -93,24 +106,22 @@ class System:
     bounds: Range
     unit: Float[Tensor, "batch 1 1"]
 
-    def iterate(self, steps: int) -> Iterate:
-        """Return the iterate of the corrected equations after some steps of conjugate gradients."""
-        return solve(self.volumes, self.corrected, self.load, self.bounds, steps)
-
 
 class EllipticOperator(Operator):
     """See the diagram of the module.
 
     Example:
         >>> operator = EllipticOperator(EllipticConfig(channels=4, layers=1))
-        >>> solution, bound, correction = operator.with_quality(torch.rand(2, 40, 30) + 1)
-        >>> solution.shape, bound.shape, correction.shape
+        >>> solution, error_bound, solve_bound = operator.with_quality(torch.rand(2, 40, 30) + 1)
+        >>> solution.shape, error_bound.shape, solve_bound.shape
         (torch.Size([2, 40, 30]), torch.Size([2, 1]), torch.Size([2, 1]))
     """
 
     config: EllipticConfig
-    quality = ("error_bound", "correction")
+    quality = ("error_bound", "solve_bound")
     optional = True
+    solve_limit = CONVERGED
+    corrects = True
 
     def __init__(self, config: EllipticConfig) -> None:
         super().__init__()
@@ -119,24 +130,25 @@ class EllipticOperator(Operator):
 
     def forward(self, *fields: Plane) -> Plane:
         system = self.system(*fields)
-        return self.on_grid(system.iterate(self.config.steps).solution * system.unit)
+        return self.on_grid(self.iterate(system).solution * system.unit)
 
     def refined(self) -> EllipticOperator | None:
-        """Return the operator that takes `config.refined` iterations; it shares the weights."""
+        """Return the operator that takes `config.refined` iterations and makes no corrections."""
         if self.config.refined is None:
             return None
         found = copy.copy(self)
         found.config = self.config.model_copy(update={"steps": self.config.refined, "refined": None})
+        found.corrects, found.solve_limit = False, REFINED
         return found
 
     def canonical(self, *fields: Tensor) -> tuple[Tensor, ...]:
         """Return the coefficient over its mean on a logarithmic scale, and the source over its largest value."""
         coefficient, source = fields if len(fields) > 1 else (fields[0], torch.ones_like(fields[0]))
         low, high = (extreme(coefficient, dim=(1, 2), keepdim=True) for extreme in (torch.amin, torch.amax))
-        return coefficient / (torch.sqrt(low) * torch.sqrt(high)), source / largest(source)
+        return coefficient / torch.sqrt(low) / torch.sqrt(high), source / largest(source)
 
     def with_quality(self, *fields: Plane) -> tuple[Plane, Float[Tensor, "batch 1"], Float[Tensor, "batch 1"]]:
-        """Return the solution, and bounds on its distances to those of the corrected and of the plain equation.
+        """Return the solution, and bounds on its distances to those of the plain and of the corrected equation.
 
         Args:
             fields: The permeability, positive, and the source where it is not 1.
@@ -146,9 +158,15 @@ class EllipticOperator(Operator):
             relative and in the energy norm.
         """
         system = self.system(*fields)
-        found = system.iterate(self.config.steps)
-        correction = distance(system.volumes, system.plain, system.corrected, system.load, found)
-        return self.on_grid(found.solution * system.unit), found.error[:, :, 0], correction[:, :, 0]
+        found = self.iterate(system)
+        plain = found.error
+        if self.corrects:
+            plain = distance(system.volumes, system.plain, system.corrected, system.load, found)
+        return self.on_grid(found.solution * system.unit), plain[:, :, 0], found.error[:, :, 0]
+
+    def iterate(self, system: System) -> Iterate:
+        """Return the iterate of the corrected equations after the operator's number of steps."""
+        return solve(system.volumes, system.corrected, system.load, system.bounds, self.config.steps)
 
     def system(self, *fields: Plane) -> System:
         """Return the discrete equations to a permeability, and to a source where it is not 1."""
@@ -156,10 +174,11 @@ class EllipticOperator(Operator):
         low, high = (extreme(coefficient, dim=(1, 2), keepdim=True) for extreme in (torch.amin, torch.amax))
         scale, strength = power_of_two(torch.sqrt(low) * torch.sqrt(high)), power_of_two(largest(source))
         volumes, scaled = self.volumes(coefficient), coefficient / scale
+        plain = self.means(scaled)
         return System(
             volumes=volumes,
-            plain=self.means(scaled),
-            corrected=self.faces(scaled),
+            plain=plain,
+            corrected=self.faces(scaled) if self.corrects else plain,
             load=self.unknown(source / strength) * volumes.areas,
             bounds=Range(low / scale, high / scale),
             unit=strength / scale,
@@ -263,12 +282,12 @@ def largest(source: Plane) -> Float[Tensor, "batch 1 1"]:
 
 
 def power_of_two(x: Tensor) -> Tensor:
-    """Return the nearest power of two.
+    """Return the nearest power of two that has an inverse in single precision.
 
     Division by it is exact. It does not change with small changes of x, so the derivative of a result that does not
     depend on the scale is not the difference of two large numbers.
     """
-    return torch.exp2(torch.round(torch.log2(x)))
+    return torch.exp2(torch.round(torch.log2(x)).clamp(-EXPONENT, EXPONENT))
 
 
 def towards(position: Tensor, t: Tensor) -> Tensor:

@@ -1,12 +1,16 @@
 r"""The step operator of the Kuramoto-Sivashinsky equation: the general one, whose finest waves are damped.
 
 .. math::
-    u_{n+1} = D\,(u_n + S(u_n, L)), \qquad \hat D(k) = \exp\bigl(-(q/q_0)^{16}\bigr), \quad q = 2\pi k/L.
+    u_{n+1} = m + T\,D\,(v_n + S(v_n, L)), \qquad \hat D(k) = \exp\bigl(-(q/q_0)^{16}\bigr), \quad q = 2\pi k/L.
 
 The equation damps a wave of number q by :math:`\exp(2 (q^2 - q^4))` within two units of time, so that the state holds
 nothing of the fine waves that it held a frame before. The network sees hardly any of them in its training, and would
 let them grow slowly from frame to frame. D leaves the waves that the attractor holds as they are, and commutes with
 shifts and reflections.
+
+The equation is Galilean invariant: with the mean m of u, which is conserved, v = u - m satisfies the same equation in
+a frame that moves with the velocity m. So the network sees v alone, and T shifts the result by m times the time of a
+frame. A mean that is nothing but rounding counts as 0.
 """
 
 from __future__ import annotations
@@ -26,6 +30,9 @@ from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
 SQUARINGS = 4
 """The exponent of q / q_0 is two to the power of this."""
 
+STILL = 1e-5
+"""The mean, relative to the largest value, below which nothing moves."""
+
 
 class KuramotoSivashinskyConfig(TrajectoryConfig):
     """Sizes of the operator.
@@ -33,10 +40,12 @@ class KuramotoSivashinskyConfig(TrajectoryConfig):
     Attributes:
         cut: The wave number q_0 where a wave is damped by a factor of e per frame. Waves beyond the working grid are
             dropped.
+        interval: The time of a frame.
     """
 
     kind: Literal["kuramoto-sivashinsky"] = "kuramoto-sivashinsky"  # type: ignore[assignment] # a kind of its own
     cut: PositiveFloat = 3.6
+    interval: PositiveFloat = 2.0
 
 
 class KuramotoSivashinskyOperator(TrajectoryOperator):
@@ -68,15 +77,20 @@ class KuramotoSivashinskyOperator(TrajectoryOperator):
     def advance(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return u of the next frame, and the period as it is."""
         u, length = inputs
-        increment = self.damped(u + self.step(u, length), length) - u
+        mean = u.mean(dim=-1, keepdim=True)
+        moving = mean.abs() > STILL * u.abs().amax(dim=-1, keepdim=True)
+        mean = torch.where(moving, mean, torch.zeros_like(mean))
+        v = u - mean
+        increment = self.damped(v + self.step(v, length), length, mean * self.config.interval) - u
         return [u + self.without_mean(increment), length]
 
-    def damped(self, u: Tensor, length: Tensor) -> Tensor:
-        """Damp the fine waves of `[batch, point]`.
+    def damped(self, u: Tensor, length: Tensor, shift: Tensor) -> Tensor:
+        """Damp the fine waves of `[batch, point]`, and shift the rest.
 
         Args:
             u: The functions.
             length: Their periods L `[batch]`.
+            shift: By how much each is shifted `[batch, 1]`.
         """
         [working] = self.config.step.working
         points = torch.arange(u.shape[-1], device=u.device)
@@ -87,8 +101,11 @@ class KuramotoSivashinskyOperator(TrajectoryOperator):
         for _ in range(SQUARINGS):
             exponent = exponent * exponent
         factor = weight * torch.exp(-exponent)
+        turns = shift / length.reshape(-1, 1)
+        angle = 2 * math.pi * (turns - torch.round(turns)) * wave.to(u.dtype)
+        cosine, sine = factor * torch.cos(angle), factor * torch.sin(angle)
         even, odd = analyse(u, points, wave)
-        return synthesise(even * factor, odd * factor, points, wave)
+        return synthesise(even * cosine - odd * sine, odd * cosine + even * sine, points, wave)
 
 
 OPERATOR = OperatorKind("kuramoto-sivashinsky", KuramotoSivashinskyConfig, KuramotoSivashinskyOperator)

@@ -22,8 +22,9 @@ class Operator(nn.Module):
     `[batch, *grid]`. `fit_normalisers` takes the same tensors for the training samples, then their outputs.
 
     Attributes:
-        quality: Names of the quality outputs of `with_quality`, in the order `error_bound`, `correction`, `misfit`,
+        quality: Names of the quality outputs of `with_quality`, in the order `error_bound`, `solve_bound`, `misfit`,
             `error_estimate`, `novelty`; none by default.
+        solve_limit: The largest `solve_bound` of an output that is sent as it is; None where there is no such bound.
         optional: Whether `forward` takes the problem's optional inputs, too, after the others.
         remark: What a card has to say about the method, such as a classical solution among the features.
     """
@@ -31,6 +32,7 @@ class Operator(nn.Module):
     config: BaseModel
     fit_normalisers: Callable[..., None] = fit_nothing
     quality: tuple[str, ...] = ()
+    solve_limit: float | None = None
     optional: bool = False
     remark: str = ""
 
@@ -52,9 +54,10 @@ class Operator(nn.Module):
         return fields
 
     def refined(self) -> Operator | None:
-        """Return the same network with more iterations, whose outputs have smaller error bounds; None: there is none.
+        """Return the method without the network, with more iterations and smaller error bounds; None: there is none.
 
-        It takes and returns the same tensors. It is exported beside the network, and meets tolerances.
+        It takes and returns the same tensors, and has quality outputs of its own. It is exported beside the network. It
+        meets tolerances, and it continues what the network has not solved.
         """
         return None
 

@@ -26,7 +26,11 @@ def sample(seed: int) -> dict[str, NDArray[np.float64]]:
 def adapt(config: TrajectoryConfig) -> KuramotoSivashinskyConfig:
     """Return the general operator with its finest waves damped."""
     return KuramotoSivashinskyConfig(
-        step=config.step, components=config.components, states=config.states, conserved=config.conserved
+        step=config.step,
+        components=config.components,
+        states=config.states,
+        conserved=config.conserved,
+        interval=INTERVAL,
     )
 
 

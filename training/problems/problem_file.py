@@ -30,7 +30,7 @@ Item = TypeVar("Item", Quantity, Parameter, Axis)
 AXES = 3
 """The most axes of a grid."""
 QUALITY = frozenset(
-    {"correction", "error_bound", "error_estimate", "misfit", "novelty", "outside", "quality", "solved_by"}
+    {"error_bound", "error_estimate", "misfit", "novelty", "outside", "quality", "solve_bound", "solved_by"}
 )
 """What responses say about errors, by these names."""
 FINEST = {1: 8192, 2: 1024, 3: 128}

@@ -80,7 +80,7 @@ def test_headers_have_the_worst_of_the_batch(http: httpx2.Client, fields: NDArra
     expected = toy_gauges.quality(fields)
     headers = response.headers
     assert float(headers["petrov-error-bound"]) == pytest.approx(expected["error_bound"].max(), rel=1e-4)
-    assert float(headers["petrov-correction"]) == pytest.approx(expected["correction"].max(), rel=1e-4)
+    assert float(headers["petrov-solve-bound"]) == pytest.approx(expected["solve_bound"].max(), rel=1e-4)
     assert float(headers["petrov-misfit"]) == pytest.approx(expected["misfit"].max(), rel=1e-4)
     assert float(headers["petrov-error-estimate"]) == pytest.approx(expected["error_estimate"].max(), rel=1e-4)
     assert float(headers["petrov-novelty"]) == 0
@@ -144,7 +144,7 @@ def test_inputs_outside_can_be_solved(http: httpx2.Client, fields: NDArray[Any])
     assert (quality["solved_by"], quality["outside"]) == ("mixed", [False, True, False])
     assert quality["error_estimate"][1] is None
     assert quality["misfit"][1] is None
-    assert quality["correction"][1] == quality["error_bound"][1] < 1e-5
+    assert quality["solve_bound"][1] == quality["error_bound"][1] < 1e-5
     status, kind, detail = problem(http.post(f"{UNSOLVED}?outside=solve", json=document(fields)))
     assert (status, kind) == (422, "outside-training")
     assert detail.endswith('and no classical solver solves its problem "gauge"')
@@ -161,7 +161,8 @@ def test_a_tolerance_is_met_by_the_network_its_refinement_or_the_solver(
     np.testing.assert_allclose(output[:2], toy_gauges.compute(fields[:2]), rtol=1e-6)
     np.testing.assert_allclose(output[2], toy_gauges.refine(fields[2]), rtol=1e-6)
     np.testing.assert_allclose(quality["error_bound"], bounds * [1, 1, 0.1], rtol=1e-5)
-    assert quality["solved_by"] == loose["quality"]["solved_by"] == "network"
+    assert (loose["quality"]["solved_by"], quality["solved_by"]) == ("network", "mixed")
+    assert quality["error_estimate"][2] is None  # it is that of the network
     fine = http.post(f"{URL}?tolerance={bounds[:2].max() / 10 + 1e-5}", json=document(fields)).json()
     output = np.array(fine["outputs"]["solution"])
     np.testing.assert_allclose(output[:2], toy_gauges.refine(fields[:2]), rtol=1e-6)
@@ -170,6 +171,31 @@ def test_a_tolerance_is_met_by_the_network_its_refinement_or_the_solver(
     tight = http.post(f"{URL}?tolerance=1e-4", content=npy(fields), headers=NPY)
     np.testing.assert_allclose(np.load(io.BytesIO(tight.content)), [darcy.solve(field) for field in fields], rtol=1e-5)
     assert tight.headers["petrov-solved-by"] == "solver"
+
+
+def test_what_is_not_converged_or_foreign_is_continued_without_a_demand(
+    http: httpx2.Client, fields: NDArray[Any]
+) -> None:
+    response = http.post("/v1/models/limited/predict", json=document(fields)).json()
+    output, quality = np.array(response["outputs"]["solution"]), response["quality"]
+    np.testing.assert_allclose(output[0], toy_gauges.compute(fields[0]), rtol=1e-6)
+    np.testing.assert_allclose(output[1:], toy_gauges.refine(fields[1:]), rtol=1e-6)  # foreign, and above the limit
+    assert quality["solve_bound"][0] < toy_gauges.LIMIT < toy_gauges.quality(fields)["solve_bound"][2]
+    assert max(quality["solve_bound"][1:]) < toy_gauges.REFINED_LIMIT
+    assert (quality["outside"], quality["solved_by"]) == ([False, True, False], "mixed")
+    assert quality["error_estimate"][1:] == [None, None]
+    hard = http.post("/v1/models/limited/predict", content=npy(fields[2] + 10), headers=NPY)
+    np.testing.assert_allclose(np.load(io.BytesIO(hard.content)), darcy.solve(fields[2] + 10), rtol=1e-5)
+    assert hard.headers["petrov-solved-by"] == "solver"
+    assert float(hard.headers["petrov-solve-bound"]) < 1e-5
+    alone = http.post("/v1/models/limited/predict", content=npy(fields[2]), headers=NPY)
+    assert alone.headers["petrov-solved-by"] == "refined"
+    # Without a solver the refinement has the last word.
+    left = http.post("/v1/models/limited_unsolved/predict", json=document(fields[2] + 10)).json()
+    np.testing.assert_allclose(left["outputs"]["solution"], toy_gauges.refine(fields[2] + 10), rtol=1e-6)
+    assert left["quality"]["solve_bound"][0] > toy_gauges.REFINED_LIMIT
+    refused = http.post("/v1/models/limited/predict?outside=refuse", json=document(fields))
+    assert problem(refused)[:2] == (422, "outside-training")
 
 
 def test_an_input_outside_is_solved_and_not_refined(http: httpx2.Client, fields: NDArray[Any]) -> None:

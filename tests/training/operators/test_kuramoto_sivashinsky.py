@@ -28,7 +28,7 @@ STEP = FieldConfig(
     detail=8,
 )
 CONFIG = KuramotoSivashinskyConfig(step=STEP, components=(0,), states=(0,), conserved=(True,), cut=3.0)
-LENGTHS = torch.tensor([18.0, 36.0])
+LENGTHS, STILL = torch.tensor([18.0, 36.0]), torch.zeros(2, 1)
 
 
 @pytest.fixture
@@ -49,11 +49,11 @@ def test_a_wave_is_damped_by_its_physical_wave_number(
 ) -> None:
     factor = torch.exp(-((2 * math.pi * number / LENGTHS / CONFIG.cut) ** 16))
     expected = factor[:, None] * wave(number, points)
-    torch.testing.assert_close(operator.damped(wave(number, points), LENGTHS), expected, atol=2e-6, rtol=1e-5)
+    torch.testing.assert_close(operator.damped(wave(number, points), LENGTHS, STILL), expected, atol=2e-6, rtol=1e-5)
 
 
 def test_waves_beyond_the_working_grid_are_dropped(operator: KuramotoSivashinskyOperator) -> None:
-    assert operator.damped(wave(20, 64), torch.full((2,), 1e3)).abs().max() < 1e-5
+    assert operator.damped(wave(20, 64), torch.full((2,), 1e3), STILL).abs().max() < 1e-5
 
 
 @torch.inference_mode()
@@ -68,3 +68,25 @@ def test_a_rollout_forgets_fine_waves_keeps_the_mean_and_moves_with_a_shift(
     # Three of 48 points are two of the working grid's 32.
     [moved] = operator.rollout([start.roll(3, dims=1), LENGTHS], 3)
     torch.testing.assert_close(moved, found.roll(3, dims=2), atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_a_mean_moves_the_solution_and_changes_nothing_else(operator: KuramotoSivashinskyOperator) -> None:
+    start = wave(2, 48) + 0.1 * wave(5, 48)
+    start -= start.mean(dim=1, keepdim=True)
+    [still] = operator.rollout([start, LENGTHS], 3)
+    # Within an interval of 2 the frame moves by 3, then by 6 of 48 points of the period.
+    mean = 3 / 48 * LENGTHS[:, None] / CONFIG.interval
+    for factor, points in ((1, 3), (-2, -6)):
+        [moved] = operator.rollout([start + factor * mean, LENGTHS], 3)
+        for frame in range(3):
+            expected = still[:, frame].roll(points * (frame + 1), dims=1) + factor * mean
+            torch.testing.assert_close(moved[:, frame], expected, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("constant", [0.0, 3.0, -100.0, 1e20])
+@torch.inference_mode()
+def test_a_constant_stays_near_itself(operator: KuramotoSivashinskyOperator, constant: float) -> None:
+    [found] = operator.rollout([torch.full((2, 64), constant), LENGTHS], 8)
+    assert found.isfinite().all()
+    torch.testing.assert_close(found.mean(dim=2), torch.full((2, 8), constant), atol=1e-4, rtol=1e-5)

@@ -23,9 +23,9 @@ Outside = Literal["answer", "solve", "refuse"]
 
 #: An input is *outside* where fewer calibration inputs than this are as unusual.
 OUTSIDE = 0.01
-ERROR_BOUND, CORRECTION, MISFIT, ERROR_ESTIMATE, NOVELTY = NAMES = (
+ERROR_BOUND, SOLVE_BOUND, MISFIT, ERROR_ESTIMATE, NOVELTY = NAMES = (
     "error_bound",
-    "correction",
+    "solve_bound",
     "misfit",
     "error_estimate",
     "novelty",
@@ -51,18 +51,20 @@ class Quality:
     where the model does not report them, and NaN where one is not known.
 
     Attributes:
-        error_bound: Guaranteed relative energy-norm distance to the discrete solution on the given grid.
-        correction: Guaranteed relative energy-norm distance to the discrete solution without the network's corrections.
+        error_bound: Guaranteed relative energy-norm distance to the discrete solution of the equation as it was sent,
+            on the given grid.
+        solve_bound: The same distance to the discrete solution of the equation as the network corrected it.
         misfit: Relative L2 distance between the input of an inverse model and the forward solution of the output.
         error_estimate: Relative L2 error that at least 90 % of inputs of the training distribution stay below.
         novelty: Share of calibration inputs that are at least as unusual as the input.
         outside: Whether the input is unlike the training data: its novelty is below 0.01. A trajectory stays outside
             from the first frame that follows from such a state.
-        solved_by: What computed the outputs: "network", "solver", or "mixed" for a batch of both.
+        solved_by: What computed the outputs: "network", "refined" (its method alone, with more iterations), "solver"
+            (the classical one), or "mixed" for a batch of several.
     """
 
     error_bound: Any = None
-    correction: Any = None
+    solve_bound: Any = None
     misfit: Any = None
     error_estimate: Any = None
     novelty: Any = None
@@ -174,7 +176,7 @@ FOLLOWS_OUTSIDE = TensorInfo(
 )
 MEANINGS = {
     ERROR_BOUND: "guaranteed relative energy-norm distance to the discrete solution",
-    CORRECTION: "guaranteed relative energy-norm distance to the discrete solution without corrections",
+    SOLVE_BOUND: "guaranteed relative energy-norm distance to the discrete solution with the network's corrections",
     MISFIT: "relative L2 distance between the input and the forward solution of the output",
     ERROR_ESTIMATE: "relative L2 error that 90 % of inputs of the training distribution stay below",
     NOVELTY: "share of calibration inputs that are at least as unusual",
