@@ -54,3 +54,12 @@ def test_what_waits_as_long_as_it_was_told_is_taken(first: int, second: int) -> 
     bucket = Bucket(7.0, 50, now=0.0)
     assert bucket.take(first, 0.0) == 0.0
     assert bucket.take(second, bucket.wait(second, 0.0) + 1e-6) == 0.0
+
+
+def test_what_a_request_turned_out_to_cost_is_a_debt_of_a_minute_at_most() -> None:
+    bucket = Bucket(10.0, 20, now=0.0)
+    assert bucket.take(5, now=0.0) == 0
+    bucket.owe(35)
+    assert bucket.wait(1, now=0.0) == pytest.approx(2.1)
+    bucket.owe(10_000)
+    assert bucket.wait(20, now=0.0) == pytest.approx(60)
