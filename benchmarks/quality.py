@@ -2,9 +2,9 @@
 
 Predictions are those of the released graphs in ONNX Runtime on one thread, with the source 1, continued as the gateway
 continues them: what the network does not solve well enough, and what is unlike its training data, by the refined graph
-and then by the classical solver. The truth is the solution on 421 x 421 cells. Bounds are compared with the distances of
-the prediction to two solutions on its own grid, from sparse factorisations in double precision: that of the equation as
-it was sent, and that of the equation whose conductances the network corrected.
+and then by the classical solver. The truth is the solution on 421 x 421 cells. Bounds are compared with the distances
+of the prediction to two solutions on its own grid, from sparse factorisations in double precision: that of the equation
+as it was sent, and that of the equation whose conductances the network corrected.
 """
 
 from __future__ import annotations

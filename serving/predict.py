@@ -4,7 +4,7 @@
     decode    `Exchange.read`            bytes to arrays by name, in the protocol's own format
     check     `serving.checks`           arrays against the model's card, as batches
     pay       `Caller.spend`             from the rate of the caller's key, before anything is computed
-    run       `Predictor._run`           the model in Triton (`serving.run`), then its refinement and the classical solver
+    run       `Predictor._run`           the model in Triton (`serving.run`), its refinement, the classical solver
     judge     `Policy`, `respond`        what may be sent: error bounds, inputs outside, NaN
     encode    `Exchange.write`           arrays and their quality to bytes
 
@@ -112,11 +112,15 @@ class Prediction:
 
 
 class Inputs(NamedTuple):
-    """Checked inputs: batches `[B, ...]` by name, whether the request was one sample, and the grid's metrics label."""
+    """Checked inputs: batches `[B, ...]` by name, whether the request was one sample, and the grid's metrics label.
+
+    `cost` is for how many samples one counts: by its points above the largest declared grid, and its frames.
+    """
 
     arrays: dict[str, NDArray[np.float32]]
     single: bool
     grid: str
+    cost: int
 
     @property
     def samples(self) -> int:
@@ -200,16 +204,17 @@ class Predictor:
         start, card = time.perf_counter(), request.card
         if request.policy is not ANY:
             request.policy.check(card, solver=self._classical.solves(card))
-        inputs, cost = await offload(exchange.size, parse, request, exchange, self._max_bytes, frame_bytes)
+        inputs = await offload(exchange.size, parse, request, exchange, self._max_bytes, frame_bytes)
         self._metrics.parsed(card.model, inputs.grid, time.perf_counter() - start)
-        request.caller.spend(inputs.samples, cost)
+        solved = request.reference or request.policy.bypasses(card)
+        request.caller.spend(inputs.samples, inputs.cost * (SOLVER_COST if solved else 1))
         return inputs
 
     async def _run(self, request: Prediction, inputs: Inputs) -> tuple[Outputs, Quality]:
         """Return outputs that the policy accepts, and their quality.
 
-        The model computes them, then its refinement those whose error bound is too large, then the classical solver
-        those that are still not accurate enough.
+        The model computes them, then its refinement those whose bounds are too large and those of foreign inputs, then
+        the classical solver those that are still not accurate enough.
         """
         card, policy, arrays, single = request.card, request.policy, inputs.arrays, inputs.single
         every = np.ones(inputs.samples, np.bool_)
@@ -227,7 +232,7 @@ class Predictor:
             return outputs, quality
         coarse, finer = policy.coarse(card, quality), self._refinement(card)
         if coarse.any() and finer is not None:
-            request.caller.owe(int(coarse.sum()) * cost(request, inputs))
+            request.caller.owe(int(coarse.sum()) * inputs.cost)
             outputs, quality = await self._refined(request, finer, inputs, coarse, outputs, quality)
         solver = self._classical.solves(card)
         unmet = policy.unmet(card, quality, finer, solver=solver, single=single)
@@ -235,7 +240,7 @@ class Predictor:
             unmet |= checks.not_finite(outputs)  # whatever the network says of them
         if not unmet.any():
             return outputs, quality
-        request.caller.owe(int(unmet.sum()) * cost(request, inputs) * SOLVER_COST)
+        request.caller.owe(int(unmet.sum()) * inputs.cost * SOLVER_COST)
         return await self._solved(request, inputs, unmet, outputs, quality)
 
     async def _refined(
@@ -445,7 +450,7 @@ async def _successor(request: Prediction, problem: Problem) -> Prediction:
     return replace(request, card=await request.successor(request.card, left / 2))  # the rest of the time is the work's
 
 
-def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_bytes: int) -> tuple[Inputs, int]:
+def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_bytes: int) -> Inputs:
     """Decode a body and check it against the card.
 
     Args:
@@ -453,10 +458,6 @@ def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_by
         exchange: The body.
         max_bytes: The largest size of one input as float32.
         frame_bytes: The largest size of all frames of an output as float32.
-
-    Returns:
-        The inputs, and for how many one sample counts: by its points above the largest declared grid, its frames and
-        the classical solver.
     """
     card = request.card
     arrays, single = checks.batch(exchange.read(card.names, max_bytes, card.optional), card)
@@ -467,9 +468,7 @@ def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_by
         if (frames := policy.count(card)) is not None:
             arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
             cost *= frames
-    if request.reference or request.policy.bypasses(card):
-        cost *= SOLVER_COST
-    return Inputs(arrays, single, checks.grid_label(grid, card)), cost
+    return Inputs(arrays, single, checks.grid_label(grid, card), cost)
 
 
 def respond(
