@@ -31,7 +31,7 @@ def graph() -> Graph:
     return to_onnx.read(DARCY / released.FOLDER / "darcy" / to_onnx.FILE)[0]
 
 
-@pytest.mark.parametrize("value", [1.0, 6.0, 1e-10, 1e10])
+@pytest.mark.parametrize("value", [1.0, 6.0, 1e-10, 1e10, 3e38])
 @pytest.mark.parametrize("source", [0.0, 1.0, -1e-8])
 def test_a_constant_coefficient_gives_the_network_s_solution_and_bound(
     network: checkpoint.Checkpoint, graph: Graph, value: float, source: float

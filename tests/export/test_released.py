@@ -22,6 +22,7 @@ from training import checkpoint
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(path.parent for path in (ROOT / "checkpoints").glob("*/weights.safetensors"))
 SMALL = ROOT / "checkpoints" / "darcy"
+KINDS = ("_vjp", "_jvp")
 MODELS = ("darcy", "darcy_jvp", "darcy_refined", "darcy_vjp")
 
 
@@ -78,6 +79,31 @@ def test_the_committed_config_describes_the_released_version(folder: Path) -> No
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_a_released_version_is_of_its_checkpoint(folder: Path) -> None:
     assert released.released(folder)[-1].name == folder.name
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_constants_and_the_extremes_of_the_card_have_finite_outputs(folder: Path) -> None:
+    signature = Signature.of_checkpoint(checkpoint.load(folder))
+    if signature.vocabulary:
+        return  # tokens have no constants
+    sides = dict.fromkeys(signature.grid.axes, signature.grid.minimum) | {"batch": 2, "frame": 8}
+    graphs = [path for path in released.released(folder) if not path.name.endswith(KINDS)]
+    for constant in (0.0, 1e-30, 1.0, -1.0, 3.0, 100.0, -100.0):
+        arguments: dict[str, Any] = {}
+        for tensor in signature.inputs:
+            shape = [fixed or sides[axis] for axis, fixed in zip(tensor.axes, tensor.shape, strict=True)]
+            value = constant if constant > 0 or not tensor.positive else 1e-30
+            arguments[tensor.name] = np.full(shape, value, np.float32)
+        for parameter in signature.parameters:
+            ends = [parameter.minimum, parameter.maximum]
+            arguments[parameter.name] = np.array(
+                [parameter.default if end is None else end for end in ends], np.float32
+            )
+        if signature.frames:
+            arguments["frame"] = np.zeros((2, 8), np.int32)
+        for path in graphs:
+            for output in InferenceSession(path / released.GRAPH).run(None, arguments):
+                assert np.isfinite(output).all(), (path.name, constant)
 
 
 @pytest.mark.parametrize("points", [64, 512, 8192])
