@@ -230,7 +230,8 @@ class Signature(Spec):
     @property
     def limits(self) -> dict[str, float]:
         """What a card says of its limits."""
-        return {"batch": self.batch} | ({} if self.solve_bound is None else {"solve_bound": self.solve_bound})
+        found: dict[str, float] = {"batch": self.batch}
+        return found if self.solve_bound is None else found | {"solve_bound": self.solve_bound}
 
     @classmethod
     def _of_sequences(cls, problem: SequenceDescription) -> Self:

@@ -60,7 +60,7 @@ def add(repository: Path) -> None:
         config = CONFIG.format(*[""] * (1 + len(QUALITY)), name=f"{name}_refined", backend="onnxruntime")
         (version.parent / "config.pbtxt").write_text(config)
         (version / "model.onnx").write_bytes(_graph(factor=0.2, bound=1e-4))
-        product = {"product": {"of": name, "kind": "refined"}}
+        product = {"product": {"of": name, "kind": "refined"}, "quality": QUALITY[:2]}  # the rest is about a network
         (version / "card.json").write_text(json.dumps(card(f"{name}_refined", PROBLEMS[name], REFINED_LIMIT) | product))
 
 
