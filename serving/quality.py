@@ -121,7 +121,8 @@ class Quality:
         finest = None if finer is None else finer.limits.solve_bound
         limits = np.select([self.by == NETWORK, self.by == REFINED], [limit, finest or limit], np.inf)
         # NaN is above every limit, except that of the solver, whose solution may have no bound.
-        return (~(numbers[SOLVE_BOUND] <= limits) & (self.by != SOLVER)) | (foreign & (self.by == NETWORK))
+        above = ~(numbers[SOLVE_BOUND] <= limits) & (self.by != SOLVER)
+        return np.asarray(above | (foreign & (self.by == NETWORK)))
 
     def continued(self, mask: NDArray[np.bool_], by: int, known: Mapping[str, NDArray[np.float32]]) -> Quality:
         """Return the quality after the refinement or the classical solver has computed some samples.
@@ -342,7 +343,7 @@ class Policy:
         if self.tolerance is None or ERROR_BOUND not in quality.numbers:
             return np.zeros(len(quality.by), np.bool_)
         bounds = quality.numbers[ERROR_BOUND]
-        return ~(bounds <= self.tolerance) & ~((quality.by == SOLVER) & np.isnan(bounds))
+        return np.asarray(~(bounds <= self.tolerance) & ~((quality.by == SOLVER) & np.isnan(bounds)))
 
 
 #: Accepts every output of a model.
