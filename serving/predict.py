@@ -285,8 +285,8 @@ class Predictor:
         if not outputs:
             return joined, quality.bounded(found)
         # Both bounds are distances to the solution that the solver computes; the rest was about the network's output.
-        known = dict.fromkeys((ERROR_BOUND, SOLVE_BOUND), found)
-        return _replaced(outputs, mask, joined), quality.continued(mask, SOLVER, known)
+        both = dict.fromkeys((ERROR_BOUND, SOLVE_BOUND), found)
+        return _replaced(outputs, mask, joined), quality.continued(mask, SOLVER, both)
 
     def _verify(self, card: Card, inputs: Inputs, outputs: Outputs, quality: Quality) -> None:
         """Verify one sample in the background, one at a time, where it can be solved; no response waits."""
