@@ -137,8 +137,8 @@ def row(
         graphs: The model and its refinement.
     """
     fields, truths = (np.stack([physics.darcy.restrict(pair[n], grid) for pair in samples]) for n in range(2))
-    batch = fields.astype(np.float32)
-    solutions, quality = respond(*graphs, batch)
+    batch, (network, refined) = fields.astype(np.float32), graphs
+    solutions, quality = respond(network, refined, batch)
     numbers = {name: values.astype(float) for name, values in quality.numbers.items()}
     pairs = list(zip(batch, solutions, strict=True))
     to_plain = [distance(means(tensor(field)), solution) for field, solution in pairs]
