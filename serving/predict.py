@@ -228,7 +228,7 @@ class Predictor:
         outputs, quality = split(results, card.quality, trajectories=card.frames is not None)
         if card.frames is not None:
             quality = quality.estimated(card.estimates(arrays[FRAME].shape[1], policy.after))
-        if not policy.demands and card.limits.solve_bound is None:
+        if not policy.demands and not quality.unconverged(card).any():
             return outputs, quality
         coarse, finer = policy.coarse(card, quality), self._refinement(card)
         if coarse.any() and finer is not None:
