@@ -39,7 +39,7 @@ from petrov_client._errors import retry_after
 from petrov_client._flow import ATTEMPTS, Attempts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from starlette.requests import Request
 
@@ -194,6 +194,24 @@ def test_a_truncated_array_is_an_invalid_response(
     http_service.replies = {"/v1/models/toy": [description()], "/v1/models/toy/predict": [broken]}
     with pytest.raises(InvalidResponse, match="expected 64 bytes"):
         http_client.call(http_service.address, "predict", "toy", FIELD)
+
+
+class Trickle(httpx2.BaseTransport, httpx2.SyncByteStream):
+    """A response without end, a byte at a time, whose head has taken all of the time limit."""
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        del request
+        time.sleep(0.2)
+        return httpx2.Response(200, stream=self)
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"{"
+        raise AssertionError("the time limit holds for the whole response")
+
+
+def test_the_time_limit_is_that_of_the_whole_response() -> None:
+    with Client("http://toy", transport=Trickle()) as client, pytest.raises(DeadlineExceeded):
+        client.predict("toy", FIELD, timeout=0.1)
 
 
 def test_one_bad_piece_ends_the_batch_with_its_own_fault(

@@ -7,6 +7,7 @@ are the operation's own.
 from __future__ import annotations
 
 import inspect
+import time
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -176,8 +177,9 @@ class Client(SyncPredictor):
         self._http.close()
 
     def _receive(self, request: http.HttpRequest, seconds: float) -> Generator[http.HttpReply]:
+        end = time.monotonic() + seconds
         with http.faults(self._url), self._http.stream(**http.arguments(request, seconds)) as response:
-            replies = http.Replies(request, response, seconds)
+            replies = http.Replies(request, response, end)
             for chunk in response.iter_raw():
                 yield from replies.add(chunk)
             yield from replies.end()
@@ -207,9 +209,10 @@ class AsyncClient(AsyncPredictor):
         await self._http.aclose()
 
     async def _receive(self, request: http.HttpRequest, seconds: float) -> AsyncGenerator[http.HttpReply]:
+        end = time.monotonic() + seconds
         with http.faults(self._url):
             async with self._http.stream(**http.arguments(request, seconds)) as response:
-                replies = http.Replies(request, response, seconds)
+                replies = http.Replies(request, response, end)
                 async for chunk in response.aiter_raw():
                     for reply in replies.add(chunk):
                         yield reply

@@ -127,14 +127,14 @@ class Replies:
     Args:
         request: The request.
         response: The response, of which only the head has been read.
-        seconds: For all bytes of a single reply.
+        end: When a single reply has to be complete, by the monotonic clock.
 
     Raises:
         InvalidResponse: Several are expected, and it is a success and no multipart response.
     """
 
-    def __init__(self, request: HttpRequest, response: httpx2.Response, seconds: float) -> None:
-        self._response, self._end = response, time.monotonic() + seconds
+    def __init__(self, request: HttpRequest, response: httpx2.Response, end: float) -> None:
+        self._response, self._end = response, end
         parted = request.several and response.status_code == 200
         self._parts = codecs.Parts(response.headers.get("content-type", "")) if parted else None
         self._body = bytearray()
