@@ -13,6 +13,7 @@ Ray reads, distributes, repeats and writes; this module sends the requests. It n
 from __future__ import annotations
 
 import random
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from petrov_client._client import Client
@@ -21,10 +22,7 @@ from petrov_client._flow import TIMEOUT_SECONDS
 from petrov_client._score import TEMPORARY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    import numpy.typing as npt
+    from collections.abc import Callable, Sequence
 
 Batch = dict[str, Any]
 
@@ -63,24 +61,14 @@ class Scorer:
         Raises:
             PetrovError: The last gateway's, if all faults are temporary; any other at once.
         """
-        return {**batch, self._output: self._solutions(batch[self._column])}
+        fields = batch[self._column]
+        found = _from_any(self._clients, lambda client: client.predict(self._model, fields, version=self._version))
+        return {**batch, self._output: found}
 
     def close(self) -> None:
         """Close the connections."""
         for client in self._clients:
             client.close()
-
-    def _solutions(self, fields: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        fault: PetrovError = ConnectionFailed("expected gateways but got none")
-        for client in list(self._clients):
-            try:
-                found: npt.NDArray[np.float32] = client.predict(self._model, fields, version=self._version)
-            except TEMPORARY as temporary:
-                fault = temporary
-                self._clients.append(self._clients.pop(0))  # it becomes the last choice
-            else:
-                return found
-        raise fault
 
 
 def scored(
@@ -113,30 +101,26 @@ def scored(
         UnknownModel: It has no such version.
         PetrovError: No gateway responds, or it does not know the model.
     """
-    info = _described(model, urls, api_key, timeout)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Client(url, api_key, timeout)) for url in urls]
+        info = _from_any(clients, lambda client: client.model(model))
     chosen = info.version if version is None else version
     if chosen not in info.versions:
         raise UnknownModel(f'"{model}" has the versions {info.versions} and no {chosen}')
-    named = {"column": column or info.inputs[0].name, "output": info.outputs[0].name}
-    arguments = {
-        "model": model,
-        "urls": tuple(urls),
-        "version": chosen,
-        **named,
-        "api_key": api_key,
-        "timeout": timeout,
-    }
+    arguments = {"model": model, "urls": tuple(urls), "version": chosen, "api_key": api_key, "timeout": timeout}
+    arguments |= {"column": column or info.inputs[0].name, "output": info.outputs[0].name}
     return dataset.map_batches(
         Scorer, fn_constructor_kwargs=arguments, batch_size=info.batch, concurrency=workers, num_cpus=0.1
     )
 
 
-def _described(model: str, urls: Sequence[str], api_key: str | None, timeout: float) -> Any:
+def _from_any(clients: list[Client], call: Callable[[Client], Any]) -> Any:
+    """Return the result of the first client whose gateway responds; one with a temporary fault becomes the last choice."""
     fault: PetrovError = ConnectionFailed("expected gateways but got none")
-    for url in urls:
+    for client in clients[:]:
         try:
-            with Client(url, api_key, timeout) as client:
-                return client.model(model)
+            return call(client)
         except TEMPORARY as temporary:
             fault = temporary
+            clients.append(clients.pop(0))
     raise fault
