@@ -115,7 +115,7 @@ def scored(
 
 
 def _from_any(clients: list[Client], call: Callable[[Client], Any]) -> Any:
-    """Return the result of the first client whose gateway responds; one with a temporary fault becomes the last choice."""
+    """Return the result of the first gateway that responds; one with a temporary fault becomes the last choice."""
     fault: PetrovError = ConnectionFailed("expected gateways but got none")
     for client in clients[:]:
         try:
