@@ -153,11 +153,6 @@ def rich_table(card: Mapping[str, Any], title: str, width: int = WIDTH) -> Table
     return table
 
 
-def card_cells(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return all rows of a card as cells under `HEADER`."""
-    return [row for pair in beside(card) for row in cells(*pair)]
-
-
 def cells(network: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
     """Return the rows of one case."""
     rows = [(case_name(network), network.get("solver", NETWORK), *figures(network))]

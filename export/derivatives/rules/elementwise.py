@@ -160,8 +160,9 @@ def gelu(step: Step) -> dict[int, str]:
 def bent(step: Step) -> dict[int, str]:
     """Return g where the input is positive, and a multiple of it, or of g (z + alpha), elsewhere."""
     g, x, z = step.operands(step.g, step.x(), step.z)
-    below = g * step.attribute("alpha", 0.01) if step.node.op_type == "LeakyRelu" else None
-    below = g * (z + step.attribute("alpha", 1.0)) if below is None else below
+    leaky = step.node.op_type == "LeakyRelu"
+    alpha = step.attribute("alpha", 0.01 if leaky else 1.0)
+    below = g * alpha if leaky else g * (z + alpha)
     return {0: step.tape.where(x.compare("Greater", 0).name, g.name, below.name)}
 
 

@@ -90,7 +90,7 @@ def test_a_row_holds_errors_and_times_and_is_laid_out_below_its_place(card: Card
     assert row["median"] <= row["worst"]
     assert row["milliseconds_of_8"] > 0
     assert card["clock"]["processor"]
-    cells = rows.card_cells(card)
+    cells = [row for pair in evaluation.beside(card) for row in rows.cells(*pair)]
     first = cells.index(next(row for row in cells if row[0] == "36 x 36, 10 % noise"))
     assert [row[1] for row in cells[first : first + 2]] == ["network", "classical"]
     assert all(len(row) == len(rows.HEADER) for row in cells)
