@@ -46,11 +46,12 @@ def config(name: str, signature: Signature, format_: str) -> Any:
     one of several outputs by the index in `<name>__<index>`; a single output keeps its name.
     """
     backend, parameters = BACKENDS[format_]
+    defaults = optional(signature) if format_ == "onnx" else {}
     built = pb.ModelConfig(
         name=name,
         backend=backend,
         max_batch_size=signature.batch,
-        input=[pb.ModelInput(**tensor(spec)) for spec in signature.arguments],
+        input=[pb.ModelInput(**tensor(spec), optional=spec.name in defaults) for spec in signature.arguments],
         output=[pb.ModelOutput(**tensor(spec)) for spec in results(signature, format_)],
         version_policy=pb.ModelVersionPolicy(latest=pb.ModelVersionPolicy.Latest(num_versions=VERSIONS)),
         # A GPU where there is one, else the processor: these bytes serve a laptop and a container alike.
@@ -59,11 +60,23 @@ def config(name: str, signature: Signature, format_: str) -> Any:
     )
     if format_ == "onnx" and signature.frames is not None:
         parameters = parameters | ROLLOUT
+    parameters = parameters | {f"default.{name}": f"{value:.9g}" for name, value in defaults.items()}
     for key, value in parameters.items():
         built.parameters[key].string_value = value
     if signature.vocabulary:
         built.parameters[VOCABULARY].string_value = vocabulary(signature)
     return built
+
+
+def optional(signature: Signature) -> dict[str, float]:
+    """Return the defaults of the inputs that a request to Triton itself may leave out; one that says the grid stays.
+
+    The backends of the local Triton fill them in. NVIDIA's onnxruntime backend names the input that is missing, since a
+    graph has no default of a size that depends on a request; its PyTorch backend refuses to load a model with optional
+    inputs, so a TorchScript model has none.
+    """
+    lead = next((spec for spec in signature.inputs if spec.default is None), signature.inputs[0])
+    return {spec.name: spec.default for spec in signature.arguments if spec.default is not None and spec is not lead}
 
 
 def results(signature: Signature, format_: str) -> list[TensorSpec]:

@@ -11,6 +11,7 @@ size or `other`, `reason` the kind of a problem, `key` a name of the key file, `
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import re
@@ -29,7 +30,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from starlette.datastructures import Headers, MutableHeaders
 
 from serving.connection import DRAINED
-from serving.errors import CLIENT_CLOSED, Problem, problem_response
+from serving.errors import CLIENT_CLOSED, Problem, problem_response, refusal
 from serving.limits import Ticket
 from serving.quality import BY, ERROR_BOUND, ERROR_ESTIMATE, MISFIT
 
@@ -272,6 +273,11 @@ class Access:
         with self._metrics.inflight.track_inprogress():
             try:
                 await self._app(scope, receiving, sending)
+            except asyncio.CancelledError:  # by the server, when the time to drain is over
+                if status != CLIENT_CLOSED:
+                    raise
+                problem = Problem("unavailable", "the service is shutting down", headers={"Connection": "close"})
+                await refusal(problem, scope["path"], self._metrics.rejected)(scope, receive, sending)
             except Exception:
                 logger.exception("%s %s id=%s", scope["method"], quote(scope["path"][:128]), name)
                 if status != CLIENT_CLOSED:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
@@ -168,11 +167,7 @@ class InversionResult(Document):
 
 
 def write(job: Job, media_type: str) -> bytes:
-    """Return the body of the result of a job that has succeeded.
-
-    Args:
-        job: The job.
-        media_type: One of `negotiation.MEDIA_TYPES`.
+    """Return the body of the result of a job that has succeeded, in JSON or safetensors.
 
     Raises:
         Problem: not-acceptable: The media type has no room for several arrays.
@@ -180,14 +175,12 @@ def write(job: Job, media_type: str) -> bytes:
     if job.result is None or media_type not in {json_arrays.MEDIA_TYPE, binary.SAFETENSORS}:
         raise Problem("not-acceptable", f"a result is {json_arrays.MEDIA_TYPE} or {binary.SAFETENSORS}")
     found, summary = job.result
-    arrays: dict[str, Any] = {
-        field.name: getattr(summary, field.name) for field in fields(summary) if field.name != "optimum"
-    }
+    arrays: dict[str, Any] = {name: array for name, array in summary.items() if name != "optimum"}
     arrays |= {name: getattr(found, name).astype(np.float32) for name in ("coefficients", "predicted")}
     if media_type == binary.SAFETENSORS:
-        about = {"model": job.model, "version": str(job.version), "misfit": repr(found.progress.misfit)}
+        about = {"model": job.card.model, "version": str(job.card.version), "misfit": repr(found.progress.misfit)}
         about["converged"] = "true" if found.converged else "false"
-        return binary.write_safetensors({job.unknown: summary.optimum, **arrays}, about)
-    document = {"model": job.model, "version": job.version, "inputs": {job.unknown: summary.optimum}, **arrays}
-    document |= {"misfit": found.progress.misfit, "converged": found.converged}
+        return binary.write_safetensors({job.unknown: summary["optimum"], **arrays}, about)
+    document = {"model": job.card.model, "version": job.card.version, "inputs": {job.unknown: summary["optimum"]}}
+    document |= {**arrays, "misfit": found.progress.misfit, "converged": found.converged}
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)

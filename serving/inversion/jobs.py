@@ -13,16 +13,17 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from serving.codecs.formats import Arrays
 from serving.errors import Problem
-from serving.inversion.estimate import Progress
+from serving.inversion.posterior import Progress
 from serving.predict import Prediction
 
 if TYPE_CHECKING:
@@ -31,24 +32,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from physics.registry import Sensing
-    from serving.catalogue.card import Card
-    from serving.inversion.estimate import Estimate, Summary
+    from serving.catalogue.card import Card, Kind
+    from serving.inversion.posterior import Estimate
     from serving.limits import Caller
     from serving.observe import Metrics
     from serving.predict import Predictor
     from serving.settings import Settings
 
-    Fields = NDArray[np.float64]
-    Work = Callable[[], tuple[Estimate, Summary]]
+    Array = NDArray[np.float64]
+    Found = tuple[Estimate, dict[str, NDArray[np.float32]]]
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
-RUNNING = 2
-"""Jobs at one time: they share the model's instances with predictions."""
-
+RUNNING = 2  # jobs at one time: they share the model's instances with predictions
 RETRY_SECONDS = 10
-LAST_SECONDS = 1.0
-"""Between the end of the last job at shutdown and that of its client's connection."""
+LAST_SECONDS = 1.0  # between the end of the last job at shutdown and that of its client's connection
 
 
 class State(StrEnum):
@@ -69,8 +67,7 @@ class Job:
     """An inversion, and the bridge from its worker thread to the event loop.
 
     Args:
-        model: The model that is inverted.
-        version: Its version.
+        card: Of the model that is inverted.
         unknown: The input that is inferred.
         owner: Name of the key that may see the job.
         most_iterations: Limit of the steps.
@@ -81,68 +78,44 @@ class Job:
         progress: Of the last step.
         result: The estimate and its summary, once the job has succeeded.
         problem: Why it failed.
-        ended: On the clock of `time.monotonic`; None before.
+        ended: On the clock of `time.monotonic`, once the state is final.
     """
 
-    def __init__(
-        self, model: str, version: int, unknown: str, owner: str, most_iterations: int, repeat: tuple[str, str]
-    ) -> None:
+    def __init__(self, card: Card, unknown: str, owner: str, most_iterations: int, repeat: tuple[str, str]) -> None:
         self.id = secrets.token_urlsafe(16)
-        self.repeat = repeat
-        self.model, self.version, self.unknown, self.owner = model, version, unknown, owner
-        self.most_iterations = most_iterations
-        self.state = State.QUEUED
-        self.progress = Progress()
-        self.result: tuple[Estimate, Summary] | None = None
+        self.card, self.unknown, self.owner = card, unknown, owner
+        self.most_iterations, self.repeat = most_iterations, repeat
+        self.state, self.progress = State.QUEUED, Progress()
+        self.result: Found | None = None
         self.problem: Problem | None = None
+        self.started: float | None = None
         self.ended: float | None = None
-        self._started: float | None = None
-        self._done = asyncio.Event()
-        self._stop = threading.Event()
-        self._pending: Future[object] | None = None
+        self._done, self._stop = asyncio.Event(), threading.Event()
+        self._pending: Future[Any] | None = None
         self._loop = asyncio.get_running_loop()
-
-    @property
-    def final(self) -> bool:
-        """Whether the state does not change any more."""
-        return self.ended is not None
 
     @property
     def seconds(self) -> float:
         """How long it has been running."""
-        return 0.0 if self._started is None else (self.ended or time.monotonic()) - self._started
-
-    def start(self) -> None:
-        """Note that the job runs."""
-        self.state, self._started = State.RUNNING, time.monotonic()
+        return 0.0 if self.started is None else (self.ended or time.monotonic()) - self.started
 
     def end(self, state: State, problem: Problem | None = None) -> None:
-        """Note the final state; only the first counts."""
-        if not self.final:
+        """Note the final state, of which only the first counts, and stop the worker thread at its next step."""
+        if self.ended is None:
             self.state, self.problem, self.ended = state, problem, time.monotonic()
-            self.stop()
+            self._stop.set()
+            if self._pending is not None:
+                self._pending.cancel()
             self._done.set()
-
-    def stop(self) -> None:
-        """Stop the worker thread at its next step."""
-        self._stop.set()
-        if self._pending is not None:
-            self._pending.cancel()
 
     async def wait(self, seconds: float) -> None:
         """Return once the state is final, or after so many seconds."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._done.wait()
-        except TimeoutError:
-            return
 
     def report(self, progress: Progress) -> None:
-        """Note the progress; called in the worker thread.
-
-        Raises:
-            Stopped: The job has been stopped.
-        """
+        """Note the progress; called in the worker thread, as the methods below."""
         self.progress = progress
         self.check()
 
@@ -156,13 +129,12 @@ class Job:
             raise Stopped
 
     def call(self, work: Coroutine[None, None, Result]) -> Result:
-        """Run a coroutine in the event loop and return its result; called in the worker thread.
+        """Run a coroutine in the event loop and return its result.
 
         Raises:
             Stopped: The job has been stopped.
         """
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        self._pending = future  # type: ignore[assignment]  # of any result
+        self._pending = future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             if self._stop.is_set():
                 future.cancel()
@@ -194,25 +166,23 @@ class Inversions:
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Accept jobs while the context is open; what still runs at its end is stopped."""
-        self._slots = asyncio.Semaphore(RUNNING)
-        self._threads = ThreadPoolExecutor(RUNNING, "inversion")
+        self._slots, self._threads = asyncio.Semaphore(RUNNING), ThreadPoolExecutor(RUNNING, "inversion")
         try:
             yield
         finally:
-            self.stop()
+            self._end_all()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
             await asyncio.to_thread(self._threads.shutdown)
 
     def drain(self) -> None:
         """Accept no more jobs, and stop those that run shortly before the connections of their clients are closed."""
         self._draining = True
-        asyncio.get_running_loop().call_later(self._drain_seconds, self.stop)
+        asyncio.get_running_loop().call_later(self._drain_seconds, self._end_all)
 
-    def stop(self) -> None:
-        """Fail every job that is not final, because the service ends."""
+    def _end_all(self) -> None:
         for job in self._jobs.values():
-            if not job.final:
-                logger.warning("inversion %s of %s is stopped: the service shuts down", job.id, job.model)
+            if job.ended is None:
+                logger.warning("inversion %s of %s is stopped: the service shuts down", job.id, job.card.model)
                 job.end(State.FAILED, Problem("unavailable", "the service is shutting down; send the inversion again"))
 
     def check(self) -> None:
@@ -224,13 +194,11 @@ class Inversions:
         """
         if self._draining:
             raise Problem("unavailable", "the service is shutting down")
-        pending = len(self._tasks)
-        if pending >= self._most:
-            raise Problem(
-                "overloaded", f"{pending} inversions wait or run, which is the limit", retry_after=RETRY_SECONDS
-            )
+        if (pending := len(self._tasks)) >= self._most:
+            detail = f"{pending} inversions wait or run, which is the limit"
+            raise Problem("overloaded", detail, retry_after=RETRY_SECONDS)
 
-    def submit(self, job: Job, work: Work) -> None:
+    def submit(self, job: Job, work: Callable[[], Found]) -> None:
         """Run a job as soon as a thread is free.
 
         Args:
@@ -238,39 +206,70 @@ class Inversions:
             work: Called in a thread; it raises `Stopped` soon after the job has been stopped.
 
         Raises:
-            Problem: unavailable: See `check`.
+            Problem: As `check`.
         """
         self.check()
+
+        def ended(_: asyncio.Task[None]) -> None:
+            del self._tasks[job.id]
+            self._metrics.ended_inversions.labels(job.state).inc()
+
         self._jobs[job.id] = job
         self._tasks[job.id] = asyncio.create_task(self._run(job, work))
-        self._tasks[job.id].add_done_callback(lambda _: self._ended(job))
+        self._tasks[job.id].add_done_callback(ended)
+
+    async def _run(self, job: Job, work: Callable[[], Found]) -> None:
+        loop = asyncio.get_running_loop()
+        late = Problem("deadline-exceeded", f"the inversion did not end within {self._seconds:g} s")
+        async with self._slots:
+            if job.ended is not None:
+                return
+            job.state, job.started = State.RUNNING, time.monotonic()
+            expiry = loop.call_later(self._seconds, job.end, State.FAILED, late)
+            try:
+                # The thread ends soon after its job does, and only then is its slot free.
+                job.result = await loop.run_in_executor(self._threads, work)
+                job.end(State.SUCCEEDED)
+            except Stopped:
+                job.end(State.CANCELLED)
+            except Problem as problem:
+                job.end(State.FAILED, problem)
+            except (ArithmeticError, ValueError) as error:  # of the linear algebra, LinAlgError included
+                job.end(State.FAILED, Problem("unsolvable", f"the inversion failed: {error}"))
+            except Exception:
+                logger.exception("inversion %s of %s", job.id, job.card.model)
+                job.end(State.FAILED, Problem("internal-error", f"an internal error; the log has it under {job.id}"))
+            finally:
+                expiry.cancel()
 
     def repeated(self, model: str, owner: str, key: str) -> Job | None:
         """Return the job that an earlier request with the same key of idempotency has started, while it is known."""
-        self._forget_old()
-        found = (job for job in self._jobs.values() if key and job.repeat[0] == key)
-        return next((job for job in found if (job.model, job.owner) == (model, owner)), None)
+        return next((job for job in self._known(model, owner) if key and job.repeat[0] == key), None)
 
     def find(self, model: str, name: str, owner: str) -> Job:
-        """Return a job.
-
-        Args:
-            model: The model that is inverted.
-            name: Its id.
-            owner: Name of the key of the request; a job of another key does not exist for it.
+        """Return a job by its id; one of another key does not exist for the owner of this one.
 
         Raises:
             Problem: unknown-inversion: There is no such job, or no longer.
         """
-        self._forget_old()
-        job = self._jobs.get(name)
-        if job is None or (job.model, job.owner) != (model, owner):
-            raise Problem(
-                "unknown-inversion",
-                f'no inversion "{name[:64]}" of "{model[:64]}"; results are kept for a while only, '
-                "and not beyond the end of the process that computed them",
-            )
-        return job
+        for job in self._known(model, owner):
+            if job.id == name:
+                return job
+        raise Problem(
+            "unknown-inversion",
+            f'no inversion "{name[:64]}" of "{model[:64]}"; results are kept for a while only, '
+            "and not beyond the end of the process that computed them",
+        )
+
+    def _known(self, model: str, owner: str) -> list[Job]:
+        """Return the jobs of a key for a model, once results that are too old, or too many of a key, are forgotten."""
+        limit, kept = time.monotonic() - self._kept_seconds, Counter[str]()
+        for job in sorted(self._jobs.values(), key=lambda job: -(job.ended or 0.0)):
+            if job.ended is not None:
+                kept[job.owner] += 1
+                if job.ended < limit or kept[job.owner] > self._most:
+                    del self._jobs[job.id]
+        return [job for job in self._jobs.values() if (job.card.model, job.owner) == (model, owner)]
 
     def remove(self, job: Job) -> None:
         """Stop a job, and forget it."""
@@ -280,90 +279,49 @@ class Inversions:
         if queued and job.id in self._tasks:
             self._tasks[job.id].cancel()  # it would wait for a slot
 
-    async def _run(self, job: Job, work: Work) -> None:
-        async with self._slots:
-            if job.final:
-                return
-            job.start()
-            # The thread ends soon after its job does, and only then is its slot free.
-            running = asyncio.get_running_loop().run_in_executor(self._threads, work)
-            late = asyncio.get_running_loop().call_later(self._seconds, self._expire, job)
-            try:
-                job.result = await running
-                job.end(State.SUCCEEDED)
-            except Stopped:
-                job.end(State.CANCELLED)
-            except Problem as problem:
-                job.end(State.FAILED, problem)
-            except (ArithmeticError, ValueError) as error:  # of the linear algebra, LinAlgError included
-                job.end(State.FAILED, Problem("unsolvable", f"the inversion failed: {error}"))
-            except Exception:
-                logger.exception("inversion %s of %s", job.id, job.model)
-                job.end(State.FAILED, Problem("internal-error", f"an internal error; the log has it under {job.id}"))
-            finally:
-                late.cancel()
-
-    def _ended(self, job: Job) -> None:
-        del self._tasks[job.id]
-        self._metrics.ended_inversions.labels(job.state).inc()
-
-    def _expire(self, job: Job) -> None:
-        job.end(State.FAILED, Problem("deadline-exceeded", f"the inversion did not end within {self._seconds:g} s"))
-
-    def _forget_old(self) -> None:
-        """Forget results that are too old, and the oldest of each key beyond the limit."""
-        limit, kept = time.monotonic() - self._kept_seconds, Counter[str]()
-        final = [job for job in self._jobs.values() if job.ended is not None]
-        for job in sorted(final, key=lambda job: -(job.ended or 0.0)):
-            kept[job.owner] += 1
-            if (job.ended or 0.0) < limit or kept[job.owner] > self._most:
-                del self._jobs[job.id]
-
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """The served model as a `Forward` of `serving.inversion.posterior`, called from the thread of a job.
+    """The served model at one input, called from the thread of a job: a `Linear` of `physics.registry`.
 
     Attributes:
         predictor: Runs the model, in batches with the predictions of others.
-        model, vjp, jvp: The cards of the model and its derivatives, all of one version.
+        cards: Of the model, at None, and of its derivatives, all of one version.
         sensing: Its unknown input and its measured output.
         job: The job that it runs for.
         caller: Pays for the samples.
+        field: The input [rows, columns].
     """
 
     predictor: Predictor
-    model: Card
-    vjp: Card
-    jvp: Card
+    cards: Mapping[Kind | None, Card]
     sensing: Sensing
     job: Job
     caller: Caller
+    field: Array
 
-    def solve(self, inputs: Fields) -> Fields:
-        """Return the outputs of inputs, `[batch, rows, columns]`."""
-        [output] = self._run(self.model, {self.sensing.unknown: inputs}, self.sensing.measured)
-        return output
+    @cached_property
+    def solution(self) -> Array:
+        """The output [rows, columns]."""
+        return self._run(None, self.sensing.measured, {self.sensing.unknown: self.field})
 
-    def pull(self, inputs: Fields, cotangents: Fields) -> tuple[Fields, Fields]:
-        """Return the outputs, and the gradients of the inner products of outputs and cotangents."""
-        unknown, measured = self.sensing.unknown, self.sensing.measured
-        arrays = {unknown: inputs, f"cotangents.{measured}": cotangents}
-        output, gradients = self._run(self.vjp, arrays, measured, f"gradients.{unknown}")
-        return output, gradients
+    def pull(self, cotangents: Array) -> Array:
+        """Return the gradients of the inner products of the output and the cotangents [batch, rows, columns]."""
+        arrays = {f"cotangents.{self.sensing.measured}": cotangents, self.sensing.unknown: self._repeated(cotangents)}
+        return self._run("vjp", f"gradients.{self.sensing.unknown}", arrays)
 
-    def push(self, inputs: Fields, tangents: Fields) -> tuple[Fields, Fields]:
-        """Return the outputs, and their derivatives along the tangents."""
-        unknown, measured = self.sensing.unknown, self.sensing.measured
-        arrays = {unknown: inputs, f"tangents.{unknown}": tangents}
-        output, derivatives = self._run(self.jvp, arrays, measured, f"tangents.{measured}")
-        return output, derivatives
+    def push(self, tangents: Array) -> Array:
+        """Return the derivatives of the output along directions of the input [batch, rows, columns]."""
+        arrays = {f"tangents.{self.sensing.unknown}": tangents, self.sensing.unknown: self._repeated(tangents)}
+        return self._run("jvp", f"tangents.{self.sensing.measured}", arrays)
 
-    def _run(self, card: Card, arrays: Mapping[str, Fields], *names: str) -> list[Fields]:
-        self.job.check()
+    def _repeated(self, vectors: Array) -> Array:
+        return np.broadcast_to(self.field, vectors.shape)
+
+    def _run(self, kind: Kind | None, name: str, arrays: Mapping[str, Array]) -> Array:
+        """Return one output of the model or of a derivative."""
         sent = Arrays({name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()})
-        outputs: Mapping[str, NDArray[Any]] = self.job.call(self._predict(card, sent))
-        return [np.asarray(outputs[name], dtype=np.float64) for name in names]
+        return np.asarray(self.job.call(self._predict(self.cards[kind], sent))[name], dtype=np.float64)
 
     async def _predict(self, card: Card, arrays: Arrays) -> Mapping[str, NDArray[np.float32]]:
         """Predict; wait where the service is busy or the key is over its rate, as the job's time limit allows."""

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import math
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
@@ -21,26 +22,21 @@ from serving.codecs import binary, formats, json_arrays
 from serving.document import inlined_schema
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails, Where
 from serving.inversion.documents import Inversion, InversionRequest, InversionResult, write
-from serving.inversion.estimate import estimate, summarise
-from serving.inversion.jobs import Inversions, Job, ServedModel, State
-from serving.inversion.posterior import ClassicalModel, Coordinates, Posterior
+from serving.inversion.jobs import Inversions, Job, ServedModel
+from serving.inversion.posterior import Coordinates, Posterior, estimate, summarise
 from serving.protocols import over_http
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from physics.registry import Sensing
+    from physics.registry import Linear, Sensing
     from serving.catalogue.card import Card
-    from serving.inversion.estimate import Estimate, Summary
-    from serving.inversion.posterior import Forward
+    from serving.inversion.posterior import Estimate
+    from serving.limits import Caller
 
-LARGEST_BODY = 2**20
-"""Bytes of the largest request: the most sensors take a tenth of it."""
-
-POINTS = 2**21
-"""Of all fields of one call of the model, which bounds the memory of a job."""
-
+LARGEST_BODY = 2**20  # bytes: the most sensors take a tenth of it
+POINTS = 2**21  # of all fields of one call of the model, which bounds the memory of a job
 LONGEST_WAIT = 30.0
 IDEMPOTENCY = "Idempotency-Key"
 _PATH = "/v1/models/{model}/inversions"
@@ -84,48 +80,24 @@ async def start(model: str, request: Request, response: Response, service: Servi
     if jobs.repeated(card.model, caller.name, key) is None:
         caller.check()
         jobs.check()
-    content = await _read(request, service)
+    over_http.check_names_of_query(request.query_params)
+    if formats.request_type(request.headers) != json_arrays.MEDIA_TYPE:
+        raise Problem("unsupported-media-type", f"expected Content-Type {json_arrays.MEDIA_TYPE}")
+    limit = min(LARGEST_BODY, service.settings.max_body_bytes)
+    content = bytes(await over_http.content(request, service, limit))
     digest = hashlib.sha256(content).hexdigest()
-    if (earlier := jobs.repeated(card.model, caller.name, key)) is not None:
-        if earlier.repeat[1] != digest:
-            raise _invalid(f"another request has been sent with this {IDEMPOTENCY}", [])
-        return _started(earlier, response)
-    jobs.check()
-    wanted = _parsed(content)
-    grid = _grid(wanted, card)
-    job = Job(card.model, card.version, sensing.unknown, caller.name, wanted.iterations, (key, digest))
-    forward: Forward
-    if wanted.forward == "solver":
-        forward, errors = ClassicalModel(sensing.linearise, job.check), card.classical
-    else:
-        vjp, jvp = (service.catalogue.derivative(card.model, kind, card.version).card for kind in KINDS)
-        forward, errors = ServedModel(service.predictor, card, vjp, jvp, sensing, job, caller), card.errors
-    rows, columns = (sensing.positions(points) for points in grid)
-    coordinates = Coordinates(KarhunenLoeve(wanted.modes), wanted.prior.material, rows, columns)
-    posterior = Posterior(
-        coordinates,
-        Sensors(np.array(wanted.sensors), rows, columns),
-        np.array(wanted.values),
-        wanted.deviation(_model_error(errors, grid)),
-        forward,
-        max(1, min(card.limits.batch, POINTS // math.prod(grid))),
-    )
-
-    def work() -> tuple[Estimate, Summary]:
-        found = estimate(posterior, np.zeros(wanted.modes), wanted.iterations, job.report)
-        job.report(found.progress)
-        rng = np.random.default_rng(wanted.seed)
-        return found, summarise(found, coordinates, wanted.samples, rng, check=job.check)
-
-    if wanted.forward == "solver":
-        caller.spend(wanted.iterations)  # a solve per step; a network's samples are paid as they are computed
-    jobs.submit(job, work)
-    return _started(job, response)
-
-
-def _started(job: Job, response: Response) -> Inversion:
-    """Return the document of a job that has been accepted, and say where it is."""
-    response.headers["Location"] = f"/v1/models/{job.model}/inversions/{job.id}"
+    job = jobs.repeated(card.model, caller.name, key)
+    if job is None:
+        jobs.check()
+        wanted = _parsed(content)
+        job = Job(card, sensing.unknown, caller.name, wanted.iterations, (key, digest))
+        work = _work(job, wanted, sensing, service, caller)
+        if wanted.forward == "solver":
+            caller.spend(wanted.iterations)  # a solve per step; a network's samples are paid as they are computed
+        jobs.submit(job, work)
+    elif job.repeat[1] != digest:
+        raise _invalid(f"another request has been sent with this {IDEMPOTENCY}", [])
+    response.headers["Location"] = f"/v1/models/{job.card.model}/inversions/{job.id}"
     return _document(job)
 
 
@@ -180,12 +152,59 @@ def _invertible(model: str, service: Service) -> tuple[Card, Sensing]:
     return card, sensing
 
 
-async def _read(request: Request, service: Service) -> bytes:
-    """Return the body of a request."""
-    over_http.check_names_of_query(request.query_params)
-    if formats.request_type(request.headers) != json_arrays.MEDIA_TYPE:
-        raise Problem("unsupported-media-type", f"expected Content-Type {json_arrays.MEDIA_TYPE}")
-    return bytes(await over_http.content(request, service, min(LARGEST_BODY, service.settings.max_body_bytes)))
+def _work(
+    job: Job, wanted: InversionRequest, sensing: Sensing, service: Service, caller: Caller
+) -> Callable[[], tuple[Estimate, dict[str, Any]]]:
+    """Return the work of a job.
+
+    Raises:
+        Problem: invalid-inversion: The grid is outside the model's limits.
+        Problem: not-differentiable: The model has no derivatives.
+    """
+    card, limits = job.card, job.card.grid
+    grid = wanted.grid or (limits.declared[0], limits.declared[0])
+    for axis, points in enumerate(grid):
+        if not limits.minimum <= points <= limits.maximum:
+            raise _invalid(f"{points} points; the model takes {limits.minimum} to {limits.maximum}", ["grid", axis])
+    linearise: Callable[[Any], Linear]
+    if wanted.forward == "solver":
+        linearise, errors = sensing.linearise, card.classical
+    else:
+        cards = {
+            None: card,
+            **{kind: service.catalogue.derivative(card.model, kind, card.version).card for kind in KINDS},
+        }
+        linearise, errors = partial(ServedModel, service.predictor, cards, sensing, job, caller), card.errors
+    rows, columns = (sensing.positions(points) for points in grid)
+    coordinates = Coordinates(KarhunenLoeve(wanted.modes), wanted.prior.material, rows, columns)
+    posterior = Posterior(
+        coordinates,
+        Sensors(np.array(wanted.sensors), rows, columns),
+        np.array(wanted.values),
+        wanted.deviation(_model_error(errors, grid)),
+        linearise,
+        max(1, min(card.limits.batch, POINTS // math.prod(grid))),
+        job.check,
+    )
+
+    def work() -> tuple[Estimate, dict[str, Any]]:
+        found = estimate(posterior, wanted.iterations, job.report)
+        job.report(found.progress)
+        rng = np.random.default_rng(wanted.seed)
+        return found, summarise(found, coordinates, wanted.samples, rng, check=job.check)
+
+    return work
+
+
+def _model_error(errors: tuple[dict[str, Any], ...], grid: tuple[int, int]) -> float:
+    """Return the relative error that is published for the grid, or for the next coarser one; 0 if there is none."""
+    published = sorted(
+        (float(np.prod(entry["grid"])), float(entry["relative_l2"]))
+        for entry in errors
+        if {"grid", "relative_l2"} <= entry.keys() and not entry.get("noise")
+    )
+    coarser = [error for points, error in published if points <= np.prod(grid)]
+    return coarser[-1] if coarser else published[0][1] if published else 0.0
 
 
 def _parsed(content: bytes) -> InversionRequest:
@@ -200,7 +219,9 @@ def _parsed(content: bytes) -> InversionRequest:
         first = error.errors(include_url=False, include_context=False)[0]
         if first["type"] == "json_invalid":
             raise Problem("unreadable-body", f"the body is not JSON: {first['msg']}") from error
-        raise _invalid(first["msg"].removeprefix("Value error, "), _names(first["loc"])) from error
+        tried = re.compile(r"[^a-z_]|^(float|int)$")  # the alternatives of a union that pydantic tried
+        location = [part for part in first["loc"] if isinstance(part, int) or not tried.search(part)]
+        raise _invalid(first["msg"].removeprefix("Value error, "), location) from error
 
 
 def _invalid(detail: str, location: Sequence[str | int]) -> Problem:
@@ -212,38 +233,12 @@ def _invalid(detail: str, location: Sequence[str | int]) -> Problem:
     return Problem("invalid-inversion", f"{shown}: {detail}" if shown else detail, where=where)
 
 
-def _names(location: tuple[str | int, ...]) -> list[str | int]:
-    """Return the names and indices of a location, without the alternatives of a union that pydantic tried."""
-    tried = re.compile(r"[^a-z_]|^(float|int)$")
-    return [part for part in location if isinstance(part, int) or not tried.search(part)]
-
-
-def _grid(wanted: InversionRequest, card: Card) -> tuple[int, int]:
-    limits = card.grid
-    grid = wanted.grid or (limits.declared[0], limits.declared[0])
-    for axis, points in enumerate(grid):
-        if not limits.minimum <= points <= limits.maximum:
-            raise _invalid(f"{points} points; the model takes {limits.minimum} to {limits.maximum}", ["grid", axis])
-    return grid
-
-
-def _model_error(errors: tuple[dict[str, Any], ...], grid: tuple[int, int]) -> float:
-    """Return the relative error that is published for the grid, or for the next coarser one; 0 if there is none."""
-    published = sorted(
-        (float(np.prod(entry["grid"])), float(entry["relative_l2"]))
-        for entry in errors
-        if {"grid", "relative_l2"} <= entry.keys() and not entry.get("noise")
-    )
-    coarser = [error for points, error in published if points <= np.prod(grid)]
-    return coarser[-1] if coarser else published[0][1] if published else 0.0
-
-
 def _document(job: Job) -> Inversion:
     return Inversion(
         id=job.id,
-        model=job.model,
-        version=job.version,
-        state=State(job.state),
+        model=job.card.model,
+        version=job.card.version,
+        state=job.state,
         iterations=job.progress.iterations,
         most_iterations=job.most_iterations,
         misfit=job.progress.misfit,

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from contextlib import suppress
 from pathlib import Path
 from platform import machine
 from typing import TYPE_CHECKING
@@ -35,10 +34,6 @@ PACKAGES = ("nvidia-pytriton==0.7.0", "numpy==1.26.4")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 COMPLETE = "complete"
 ELSEWHERE = "or use a Triton that runs elsewhere: python -m serving gateway --triton HOST:PORT"
-
-
-class EnvironmentBuildError(RuntimeError):
-    """The environment cannot be built; the message quotes pip's last line."""
 
 
 def packages(environment: Path) -> Path:
@@ -73,14 +68,20 @@ def is_built(environment: Path) -> bool:
     return marker.is_file() and marker.read_text() == _content()
 
 
-def build(environment: Path) -> None:
-    """Build the environment unless it exists; other processes that build it wait meanwhile.
+def _content() -> str:
+    return "\n".join([*PACKAGES, _application(), sys.version]) + "\n"
 
-    Args:
-        environment: The folder, by default `.runtime/triton-env`.
+
+def _application() -> str:
+    """Return the folder of the running application's packages, without symbolic links."""
+    return str(Path(sysconfig.get_path("purelib")).resolve())
+
+
+def build(environment: Path) -> None:
+    """Build the environment, by default `.runtime/triton-env`, unless it exists; other processes wait meanwhile.
 
     Raises:
-        EnvironmentBuildError: A package cannot be installed.
+        StartupError: A package cannot be installed; the message quotes pip's last line.
     """
     if is_built(environment):  # perhaps by another user, in a folder that only that user can write
         return
@@ -97,18 +98,9 @@ def build(environment: Path) -> None:
         )
         if done.returncode:
             last = done.stderr.strip().splitlines()[-1:]
-            raise EnvironmentBuildError(f"pip could not install {' and '.join(PACKAGES)}: {' '.join(last)}")
+            raise StartupError(f"pip could not install {' and '.join(PACKAGES)}: {' '.join(last)}")
         (packages(environment) / "application.pth").write_text(f"{_application()}\n")
         (environment / COMPLETE).write_text(_content())
-
-
-def _application() -> str:
-    """Return the folder of the running application's packages, without symbolic links."""
-    return str(Path(sysconfig.get_path("purelib")).resolve())
-
-
-def _content() -> str:
-    return "\n".join([*PACKAGES, _application(), sys.version]) + "\n"
 
 
 def prepare(settings: Settings) -> Path:
@@ -156,7 +148,7 @@ def install(environment: Path) -> tuple[Path | None, list[str]]:
         return None, [f"nvidia-pytriton, which carries Triton, is for Linux on x86_64 only; {ELSEWHERE}"]
     try:
         build(environment)
-    except EnvironmentBuildError as error:
+    except StartupError as error:
         return None, [f"{error}; {ELSEWHERE}"]
     except OSError as error:
         fault = f"{environment} cannot be made ({error.strerror or error})"
@@ -172,19 +164,13 @@ def platform(wheel: Path | None) -> Iterator[str]:
         yield f"nvidia-pytriton has no stub for Python {PYTHON}: use Python 3.11 or 3.12; {ELSEWHERE}"
     if fault := system.glibc_fault():
         yield f"{fault}; {ELSEWHERE}"
-    if not libpython(wheel):
-        name = f"libpython{PYTHON}"
-        yield f"{name}.so.1.0 is missing: apt-get install {name} (or a Python built with --enable-shared); {ELSEWHERE}"
-
-
-def libpython(wheel: Path) -> bool:
-    """Return whether the loader finds the library that the stub links to."""
-    name = f"libpython{PYTHON}.so.1.0"
-    if any((folder / name).exists() for folder in library_folders(wheel)):
-        return True
-    with suppress(OSError):
-        return bool(ctypes.CDLL(name))
-    return False
+    name = f"libpython{PYTHON}"  # which the stub links to
+    if not any((folder / f"{name}.so.1.0").exists() for folder in library_folders(wheel)):
+        try:
+            ctypes.CDLL(f"{name}.so.1.0")
+        except OSError:
+            remedy = f"apt-get install {name} (or a Python built with --enable-shared)"
+            yield f"{name}.so.1.0 is missing: {remedy}; {ELSEWHERE}"
 
 
 if __name__ == "__main__":

@@ -93,11 +93,45 @@ class TritonServer:
                 logger.warning("%s\nTriton is started again (%d of %d)", crash, start, MAX_STARTS - 1)
         return await self._launch()
 
+    async def _launch(self) -> None:
+        """Start the process and wait until it responds; end a process that does not."""
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            start = self.log.stat().st_size if self.log.exists() else 0
+            backends = await asyncio.to_thread(backend_directory, self._wheel, self.settings.triton_runtime)
+            arguments = command(self._wheel, backends, self.settings, self._key)
+            with self.log.open("ab") as log:
+                process = self._process = _Process(arguments, log, variables(self._wheel))
+        except OSError as error:
+            # A copy of a folder reports its first file as text.
+            text = error.strerror or str(error.args[0][0][2] if isinstance(error, shutil.Error) else error)
+            raise TritonServerError(f"Triton cannot be started from {self.settings.triton_runtime}: {text}") from error
+        seconds = self.settings.triton_start_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                while not await self.ready() and not self._stopping:
+                    if (status := process.poll()) is not None:
+                        kind = TritonCrashError if status > SIGNALLED else TritonServerError
+                        detail = f"Triton ended with status {status}; its log ends:\n{self._last_lines(start)}"
+                        raise kind(detail)  # noqa: TRY301 - the process is ended below, whatever the reason
+                    await asyncio.sleep(0.05)
+        except BaseException as error:
+            await process.end()
+            if isinstance(error, TimeoutError):
+                detail = f"Triton was not ready in {seconds:g} s (PETROV_TRITON_START_SECONDS)"
+                raise TritonServerError(f"{detail}; its log ends:\n{self._last_lines(start)}") from error
+            raise
+
     async def ready(self) -> bool:
-        """Return whether Triton responds."""
+        """Return whether Triton responds, in plain HTTP: a status line needs no client library."""
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(2.0):
-                return await _healthy(self.settings.triton_http_port)
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.settings.triton_http_port)
+                try:
+                    writer.write(b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                    return b" 200 " in await reader.readline()
+                finally:
+                    writer.close()
         return False
 
     async def watch(self) -> None:
@@ -121,50 +155,6 @@ class TritonServer:
             except TritonServerError as error:  # which counts as the next crash
                 logger.error("%s", error)  # noqa: TRY400 - the message quotes the log; a traceback adds nothing
 
-    async def stop(self) -> None:
-        """Let Triton finish its requests, for at most `drain_seconds`, then end it. Safe to call again."""
-        self._stopping = True
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        process.terminate()
-        try:
-            # Triton has the same deadline; the addition is for the end of its processes.
-            await process.ends_within(self.settings.drain_seconds + 3.0)
-        finally:
-            await process.end()
-
-    async def _launch(self) -> None:
-        """Start the process and wait until it responds; end a process that does not."""
-        try:
-            start = self._log_bytes()
-            backends = await asyncio.to_thread(backend_directory, self._wheel, self.settings.triton_runtime)
-            arguments = command(self._wheel, backends, self.settings, self._key)
-            with self.log.open("ab") as log:
-                process = self._process = _Process(arguments, log, variables(self._wheel))
-        except OSError as error:
-            # A copy of a folder reports its first file as text.
-            text = error.strerror or str(error.args[0][0][2] if isinstance(error, shutil.Error) else error)
-            raise TritonServerError(f"Triton cannot be started from {self.settings.triton_runtime}: {text}") from error
-        seconds = self.settings.triton_start_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                while not await self.ready() and not self._stopping:
-                    if process.returncode is not None:
-                        kind = TritonCrashError if process.returncode > SIGNALLED else TritonServerError
-                        raise kind(  # noqa: TRY301 - the process is ended below, whatever the reason
-                            f"Triton ended with status {process.returncode}; its log ends:\n{self._last_lines(start)}"
-                        )
-                    await asyncio.sleep(0.05)
-        except BaseException as error:
-            await process.end()
-            if isinstance(error, TimeoutError):
-                raise TritonServerError(
-                    f"Triton was not ready in {seconds:g} s (PETROV_TRITON_START_SECONDS); its log ends:\n"
-                    f"{self._last_lines(start)}"
-                ) from error
-            raise
-
     async def _lifetime(self) -> float:
         """Wait for the end of the process, and end one that is silent; return the seconds until then."""
         clock, process, silent = asyncio.get_running_loop(), self._process, 0
@@ -176,24 +166,30 @@ class TritonServer:
                 await process.end()
         return clock.time() - start
 
+    async def stop(self) -> None:
+        """Let Triton finish its requests, for at most `drain_seconds`, then end it. Safe to call again."""
+        self._stopping = True
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                # Triton has the same deadline; the addition is for the end of its processes.
+                await self._process.ends_within(self.settings.drain_seconds + 3.0)
+            finally:
+                await self._process.end()
+
     def _last_lines(self, start: int = 0) -> str:
         """Return the errors at the end of the log or, without any, its last lines."""
         try:
             with self.log.open("rb") as log:
-                log.seek(max(start, self._log_bytes() - QUOTED_BYTES))
+                log.seek(max(start, self.log.stat().st_size - QUOTED_BYTES))
                 lines = log.read().decode(errors="replace").splitlines()
         except OSError as error:
             return f"{self.log} cannot be read: {error.strerror}"
         errors = [line for line in lines if line.startswith("E") and NOISE not in line]
         return "\n".join((errors or lines)[-QUOTED_LINES:])
 
-    def _log_bytes(self) -> int:
-        """Return the size of the log; 0 if it was removed."""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        return self.log.stat().st_size if self.log.exists() else 0
 
-
-class _Process:
+class _Process(subprocess.Popen[bytes]):
     """A running program whose end can be awaited, with a pipe as its standard input, which closes with our process.
 
     The event loop's own subprocesses run the fork handlers of Python and of gRPC in the child; while other threads are
@@ -201,7 +197,7 @@ class _Process:
     """
 
     def __init__(self, arguments: list[str], log: IO[bytes], variables: dict[str, str]) -> None:
-        self._process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603 - ours
+        super().__init__(
             arguments,
             stdin=subprocess.PIPE,
             stdout=log,
@@ -210,14 +206,16 @@ class _Process:
             bufsize=0,
             start_new_session=True,  # Ctrl-C is for us: Triton is stopped when the gateway has drained
         )
-        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        self._descriptor = os.pidfd_open(self._process.pid)
-        self._loop.add_reader(self._descriptor, self._reap)
+        self._ended, loop, descriptor = asyncio.Event(), asyncio.get_running_loop(), os.pidfd_open(self.pid)
 
-    @property
-    def returncode(self) -> int | None:
-        """Its exit status; None while it runs."""
-        return self._process.poll()
+        def reap() -> None:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            self.wait()
+            self._close()
+            self._ended.set()
+
+        loop.add_reader(descriptor, reap)
 
     async def ends_within(self, seconds: float) -> bool:
         """Return whether it ends within so many seconds."""
@@ -225,35 +223,14 @@ class _Process:
             await asyncio.wait_for(self._ended.wait(), seconds)
         return self._ended.is_set()
 
-    def terminate(self) -> None:
-        """Send it SIGTERM, unless it has ended."""
-        self._process.terminate()
-
     async def end(self) -> None:
         """End everything now: the supervisor kills Triton's processes when its standard input closes."""
         self._close()
         await self._ended.wait()
 
     def _close(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-
-    def _reap(self) -> None:
-        self._loop.remove_reader(self._descriptor)
-        os.close(self._descriptor)
-        self._process.wait()
-        self._close()
-        self._ended.set()
-
-
-async def _healthy(port: int) -> bool:
-    """Request Triton's readiness route, in plain HTTP: a status line needs no client library."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        return b" 200 " in await reader.readline()
-    finally:
-        writer.close()
+        if self.stdin is not None:
+            self.stdin.close()
 
 
 def variables(wheel: Path) -> dict[str, str]:
@@ -284,9 +261,7 @@ def command(wheel: Path, backends: Path, settings: Settings, key: str) -> list[s
         "model-control-mode": "explicit",
         "strict-readiness": "false",  # it would be false during every load
         "exit-timeout-secs": max(1, round(settings.drain_seconds)),
-        "http-address": "127.0.0.1",
-        "grpc-address": "127.0.0.1",
-        "metrics-address": "127.0.0.1",
+        **{f"{api}-address": "127.0.0.1" for api in ("http", "grpc", "metrics")},
         "http-port": settings.triton_http_port,
         "grpc-port": settings.triton_grpc_port,
         "metrics-port": settings.triton_metrics_port,
@@ -294,26 +269,21 @@ def command(wheel: Path, backends: Path, settings: Settings, key: str) -> list[s
     }
     if key:
         options["http-restricted-api"] = options["grpc-restricted-protocol"] = f"{RESTRICTED}:{KEY_HEADER}={key}"
+    tracing = []
+    if settings.traces and settings.triton_traces:
+        # Spans of those requests alone that carry the gateway's trace context (rate 0). They do not work under load:
+        # with 16 requests in flight, all of them traced, Triton 2.51 loses one trace in fifteen and crashes within a
+        # minute (triton-inference-server/server#7795).
+        export = [f"url={settings.traces}", "resource=service.name=triton"]
+        tracing = ["mode=opentelemetry", "level=TIMESTAMPS", "rate=0", *(f"opentelemetry,{each}" for each in export)]
     return [
         *(sys.executable, "-I", str(Path(supervisor.__file__)), prefix),
         str(wheel / "bin" / "tritonserver"),
         *(f"--{name}={value}" for name, value in options.items()),
-        *(f"--trace-config={setting}" for setting in _tracing(settings)),
+        *(f"--trace-config={setting}" for setting in tracing),
         "--disable-auto-complete-config",  # the repository's configs are complete
         *(f"--backend-config={name},shm-region-prefix-name={prefix}" for name in ("onnxruntime", "pytorch", "python")),
     ]
-
-
-def _tracing(settings: Settings) -> list[str]:
-    """Return the settings for spans of those requests alone that carry the gateway's trace context (rate 0).
-
-    They do not work under load: with 16 requests in flight, all of them traced, Triton 2.51 loses one trace in fifteen
-    and crashes within a minute (triton-inference-server/server#7795).
-    """
-    if not (settings.traces and settings.triton_traces):
-        return []
-    export = [f"url={settings.traces}", "resource=service.name=triton"]
-    return ["mode=opentelemetry", "level=TIMESTAMPS", "rate=0", *(f"opentelemetry,{setting}" for setting in export)]
 
 
 def backend_directory(wheel: Path, runtime: Path) -> Path:

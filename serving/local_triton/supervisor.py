@@ -68,8 +68,14 @@ def main(prefix: str, command: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     _wait(child)
-    _end(child)
-    _remove_shared_memory(prefix)
+    with contextlib.suppress(ProcessLookupError):  # what is left of its process group
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+    for region in SHARED_MEMORY.glob(f"{prefix}*"):
+        region.unlink(missing_ok=True)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
@@ -86,7 +92,8 @@ def _wait(child: subprocess.Popen[bytes]) -> None:
             os.close(descriptor)
         if died:
             select.select(ends, [], [], REAPING_SECONDS)  # an ordinary unload reaps its processes at once
-        if lost := sorted([*filter(_unreaped, died), *_stopped(watched.values(), stopped)]):
+        unreaped = {pid for pid in died if _state(pid) == "Z"}
+        if lost := sorted([*unreaped, *_stopped(watched.values(), stopped)]):
             sys.stderr.write(f"E instances died or are stopped, so Triton is ended: processes {', '.join(lost)}\n")
             return
         _watch_children(child.pid, watched)
@@ -101,11 +108,6 @@ def _watch_children(parent: int, watched: dict[int, str]) -> None:
         with contextlib.suppress(OSError):  # threads and processes come and go during the scan
             for pid in set(children.read_text().split()) - set(watched.values()):
                 watched[os.pidfd_open(int(pid))] = pid
-
-
-def _unreaped(pid: str) -> bool:
-    """Return whether a process is dead and its parent has not noticed."""
-    return _state(pid) == "Z"
 
 
 def _stopped(pids: Iterable[str], since: dict[str, float]) -> list[str]:
@@ -129,21 +131,6 @@ def _state(pid: str) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return ""
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the child's process group, and wait for every process in it."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
-
-
-def _remove_shared_memory(prefix: str) -> None:
-    for region in SHARED_MEMORY.glob(f"{prefix}*"):
-        region.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

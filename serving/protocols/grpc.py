@@ -21,23 +21,23 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import grpc
-import numpy as np
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 from tritonclient.grpc import service_pb2
 
 from serving.auth import OPEN, Scope
-from serving.codecs import binary
 from serving.errors import Problem
 from serving.limits import ANYONE
 from serving.observe import ID_HEADER, UNKNOWN, Entry, request_id
 from serving.predict import Prediction, offload
 from serving.protocols import open_inference, over_http
+from serving.protocols.open_inference import FLOAT32, Sent
 from serving.protocols.over_http import version_number
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from serving.catalogue.card import Card
@@ -45,11 +45,10 @@ if TYPE_CHECKING:
     from serving.quality import Quality
     from serving.service import Service
 
-    Method = Callable[["Call"], Awaitable[bytes | None]]
+    Method = Callable[["Call"], Awaitable[Any]]
 
 logger = logging.getLogger(__name__)
 SERVICE = "inference.GRPCInferenceService"
-CANCELLED = "CANCELLED"
 TYPE_HEADER = "petrov-problem-type"
 ENVELOPE_BYTES = 2**20  # a message is its tensors and a little more
 SHORT = 2**16  # bytes of a message without tensors
@@ -70,15 +69,187 @@ CODES = {
     503: StatusCode.UNAVAILABLE,
     504: StatusCode.DEADLINE_EXCEEDED,
 }
-# Small integers travel as larger ones.
-CONTENTS: Mapping[str, tuple[str, type[Any]]] = {
-    "FP32": ("fp32_contents", np.float32),
-    "FP64": ("fp64_contents", np.float64),
-    "INT64": ("int64_contents", np.int64),
-    "UINT64": ("uint64_contents", np.uint64),
-    **{f"INT{bits}": ("int_contents", np.int32) for bits in (8, 16, 32)},
-    **{f"UINT{bits}": ("uint_contents", np.uint32) for bits in (8, 16, 32)},
-}
+#: The typed contents of a tensor; those of smaller integers are `int_contents` and `uint_contents`.
+CONTENTS = {name: f"{name.lower()}_contents" for name in (FLOAT32, "FP64", "INT64", "UINT64")}
+
+
+class GrpcServer:
+    """The gateway's gRPC side.
+
+    Args:
+        service: The gateway's parts; its settings say where to listen.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._settings = service, service.settings
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", self._settings.max_body_bytes + ENVELOPE_BYTES),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),  # a port in use is an error
+                ("grpc.max_connection_idle_ms", int(1000 * IDLE_SECONDS)),
+                ("grpc.keepalive_time_ms", int(1000 * IDLE_SECONDS)),
+                ("grpc.keepalive_timeout_ms", int(1000 * IDLE_SECONDS)),
+            ],
+            maximum_concurrent_rpcs=2 * self._settings.max_requests_in_flight,  # those about the server need no place
+        )
+        methods: dict[str, tuple[Method, Scope | None]] = {
+            "ServerLive": (self._server_live, OPEN),
+            "ServerReady": (self._server_ready, OPEN),
+            "ServerMetadata": (self._server_metadata, Scope.INFER),
+            "RepositoryIndex": (self._repository_index, Scope.INFER),
+            "ModelReady": (self._model_ready, Scope.INFER),
+            "ModelMetadata": (self._model_metadata, Scope.INFER),
+            "ModelConfig": (self._model_config, Scope.INFER),
+            "ModelInfer": (self._model_infer, Scope.INFER),
+            "ModelStreamInfer": (self._model_stream_infer, Scope.INFER),
+        }
+        handlers = {name: self._handler(name, *each) for name, each in methods.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Listen as long as the context lasts; calls in flight at its end may finish within `drain_seconds`.
+
+        Raises:
+            RuntimeError: The port is in use.
+        """
+        host = self._settings.host
+        self._server.add_insecure_port(f"{f'[{host}]' if ':' in host else host}:{self._settings.grpc_port}")
+        await self._server.start()
+        try:
+            yield
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Accept no more calls; those in flight may finish within `drain_seconds`."""
+        await self._server.stop(self._settings.drain_seconds)
+
+    def _handler(self, name: str, method: Method, scope: Scope | None) -> Any:
+        """Return a method as gRPC calls it: before its message has arrived, and with bytes that may be unreadable.
+
+        For the client it is a call with one message and one response; here it is a stream of messages, which the server
+        reads when it is ready. A method returns its response, or None where it has sent several.
+        """
+        service, streams = self._service, method == self._model_stream_infer
+
+        async def handle(_: Any, context: Any) -> bytes | None:
+            call = Call(context, service)
+            with service.metrics.inflight.track_inprogress():
+                try:
+                    call.caller = service.guard.admit(scope, call.metadata.get("authorization", ""))
+                    response = await method(call)
+                    written: bytes | None = None if response is None else response.SerializeToString()
+                    call.sent += len(written or b"")
+                    call.code = StatusCode.OK.name
+                    context.set_trailing_metadata(((ID_HEADER.lower(), call.id),))
+                except Problem as problem:
+                    await call.abort(problem)
+                except Exception:
+                    logger.exception("%s id=%s", name, call.id)
+                    detail = f"an internal error; the log has it under the id {call.id}"
+                    await call.abort(Problem("internal-error", detail))
+                finally:
+                    call.record(name)
+            return written
+
+        kind = grpc.stream_stream_rpc_method_handler if streams else grpc.stream_unary_rpc_method_handler
+        return kind(service.traces.call(f"{SERVICE}/{name}", handle) if service.traces else handle)
+
+    async def _server_live(self, _: Call) -> Any:
+        return service_pb2.ServerLiveResponse(live=True)
+
+    async def _server_ready(self, _: Call) -> Any:
+        return service_pb2.ServerReadyResponse(ready=self._service.catalogue.readiness().ready)
+
+    async def _server_metadata(self, _: Call) -> Any:
+        return service_pb2.ServerMetadataResponse(
+            **open_inference.ServerMetadata(version=self._service.version).model_dump()
+        )
+
+    async def _repository_index(self, _: Call) -> Any:
+        """List the models that are served, for clients that look them up here."""
+        served = self._service.catalogue.served()
+        models = [
+            {"name": name, "version": str(version), "state": "READY"} for name in served for version in served[name]
+        ]
+        return service_pb2.RepositoryIndexResponse(models=models)
+
+    async def _model_ready(self, call: Call) -> Any:
+        await self._named(call, service_pb2.ModelReadyRequest)
+        return service_pb2.ModelReadyResponse(ready=True)
+
+    async def _model_metadata(self, call: Call) -> Any:
+        card = await self._named(call, service_pb2.ModelMetadataRequest)
+        document = open_inference.describe(card, self._service.catalogue.model(card.model).versions)
+        unknown = {"inputs": {"__all__": {"parameters"}}, "outputs": {"__all__": {"parameters"}}}  # to the message
+        return service_pb2.ModelMetadataResponse(**document.model_dump(exclude=unknown))
+
+    async def _model_config(self, call: Call) -> Any:
+        document = open_inference.configure(await self._named(call, service_pb2.ModelConfigRequest))
+        return service_pb2.ModelConfigResponse(config=document.model_dump())
+
+    async def _named(self, call: Call, message: Any) -> Card:
+        """Return the card of the version that a short message names."""
+        body = await call.read()
+        if call.size > SHORT:
+            raise Problem("body-too-large", f"the message has {call.size} bytes; the limit is {SHORT}")
+        request = await parsed(message, body)
+        return self._find(call, request.name, request.version)
+
+    def _find(self, call: Call, name: str, version: str) -> Card:
+        call.model = name
+        card = self._service.catalogue.find(name, version_number(version) if version else None).card
+        call.version = str(card.version)
+        return card
+
+    async def _model_infer(self, call: Call) -> Any:
+        call.caller.check()
+        body = await call.read()
+        with self._service.admission.admit(call.caller.name) as ticket:
+            return await self._service.predictor.predict(*await self._wanted(call, body, ticket))
+
+    async def _model_stream_infer(self, call: Call) -> None:
+        """Send the frames of each request as they are computed, or the only response of a model of single fields.
+
+        The last response of a request has the parameter `triton_final_response`, as those of Triton's own models that
+        send several. A frame has its number as the parameter `frame`.
+        """
+        predictor = self._service.predictor
+
+        async def send(response: Any, *, last: bool) -> None:
+            response.parameters["triton_final_response"].bool_param = last
+            await call.write(service_pb2.ModelStreamInferResponse(infer_response=response).SerializeToString())
+
+        while (body := await call.read()) is not None:
+            call.caller.check()
+            with self._service.admission.admit(call.caller.name) as ticket:
+                wanted, exchange = await self._wanted(call, body, ticket)
+                if wanted.card.frames is None:
+                    await send(await predictor.predict(wanted, exchange), last=True)
+                    continue
+                async with aclosing(predictor.stream(wanted, exchange)) as frames:
+                    async for frame in frames:
+                        frame.written.parameters["frame"].int64_param = frame.number
+                        await send(frame.written, last=frame.last)
+
+    async def _wanted(self, call: Call, body: bytes | None, ticket: Ticket) -> tuple[Prediction, GrpcExchange]:
+        """Return what a message wants, and its exchange."""
+        ticket.hold(call.size)
+        self._service.metrics.request_bytes.observe(call.size)
+        request = await parsed(service_pb2.ModelInferRequest, body)
+        catalogue, successor = self._service.catalogue, None
+        if not request.model_version:
+            await catalogue.newest(request.model_name)
+            successor = catalogue.successor
+        card = self._find(call, request.model_name, request.model_version)
+        texts = {  # as a query would have them
+            name: str(getattr(value, value.WhichOneof("parameter_choice") or "string_param"))
+            for name, value in request.parameters.items()
+        }
+        wanted = Prediction(card, call.id, call.caller, over_http.policy(texts), successor=successor)
+        return wanted, GrpcExchange(request, call.size, card)
 
 
 class GrpcExchange:
@@ -96,64 +267,64 @@ class GrpcExchange:
         self.size, self._request, self._card = size, request, card
 
     def read(self, _: Sequence[str], max_bytes: int, __: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-        """Return the arrays of the message: its raw contents, or else its typed ones."""
+        """Return the arrays of the message."""
+        request = self._request
+        return open_inference.read(request.inputs, request.outputs, self._sent(), self._card, max_bytes)
+
+    def _sent(self) -> Iterator[Sent]:
+        """Yield the inputs with the raw contents of the message, or else with their typed ones."""
         inputs, contents = self._request.inputs, self._request.raw_input_contents
-        open_inference.check(inputs, self._request.outputs, self._card)
         if contents and len(contents) != len(inputs):
             raise Problem("unreadable-body", f"{len(contents)} raw_input_contents for {len(inputs)} inputs")
-        found: dict[str, NDArray[Any]] = {}
         for index, tensor in enumerate(inputs):
-            name, dtype = tensor.name, open_inference.dtype(tensor.datatype, tensor.name)
             if not contents:
-                field, kind = CONTENTS[tensor.datatype]
-                values = getattr(tensor.contents, field)
-                open_inference.check_count(len(values), tensor.shape, name, field, max_bytes)
-                found[name] = binary.shaped(np.fromiter(values, kind, len(values)), tensor.shape, name)
+                member = CONTENTS.get(
+                    tensor.datatype, "uint_contents" if tensor.datatype[:1] == "U" else "int_contents"
+                )
+                yield Sent(tensor.name, tensor.datatype, tensor.shape, list(getattr(tensor.contents, member)), member)
             elif tensor.HasField("contents"):
-                raise Problem("unreadable-body", f"{name}: contents beside raw_input_contents")
+                raise Problem("unreadable-body", f"{tensor.name}: contents beside raw_input_contents")
             else:
-                found[name] = binary.view(contents[index], dtype, tensor.shape, name, max_bytes, "raw_input_contents")
-        return found
+                yield Sent(tensor.name, tensor.datatype, tensor.shape, contents[index], "raw_input_contents")
 
     def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Any:
-        """Return the message with the requested outputs, or all of them if none is named."""
-        found = open_inference.results(outputs, quality)
-        names = [output.name for output in self._request.outputs] or list(found)
+        """Return the message with the requested outputs."""
+        shown, parameters = open_inference.results(outputs, quality, self._request.outputs)
         return service_pb2.ModelInferResponse(
             id=self._request.id,
             model_name=model,
             model_version=str(version),
-            outputs=[{"name": name, "datatype": open_inference.FLOAT32, "shape": found[name].shape} for name in names],
-            raw_output_contents=[np.ascontiguousarray(found[name], "<f4").tobytes() for name in names],
-            parameters={name: {"string_param": text} for name, text in open_inference.about(quality).items()},
+            outputs=[{"name": name, "datatype": FLOAT32, "shape": array.shape} for name, array in shown.items()],
+            raw_output_contents=[array.tobytes() for array in shown.values()],
+            parameters={name: {"string_param": text} for name, text in parameters.items()},
         )
 
 
 class Call:
-    """One call of a method: its message, its deadline and its outcome.
+    """One call of a method: its messages and its outcome.
 
     Args:
-        method: Name of the method.
         context: Context of gRPC.
         service: The parts of the gateway.
 
     Attributes:
+        metadata: What the client has sent beside its message.
+        id: Of the request.
+        caller: The holder of the key, once admitted.
         size: Bytes of the message, once it has arrived.
         model: Name of the model in the message.
         version: Version of the model that is used.
         code: Name of the status with which the call ended.
         sent: Bytes of the response.
-        caller: The holder of the key, once admitted.
     """
 
-    def __init__(self, method: str, context: Any, service: Service) -> None:
-        metadata = dict(context.invocation_metadata() or ())
-        self.authorization = str(metadata.get("authorization", ""))
-        self.request_id = request_id(str(metadata.get(ID_HEADER.lower(), "")))
-        self.method, self.model, self.version, self.code = method, UNKNOWN, "", CANCELLED
+    def __init__(self, context: Any, service: Service) -> None:
+        self.metadata = {name: str(value) for name, value in context.invocation_metadata() or ()}
+        self.id = request_id(self.metadata.get(ID_HEADER.lower(), ""))
+        self.caller, self.model, self.version, self.code = ANYONE, UNKNOWN, "", "CANCELLED"
         self.size = self.sent = 0
-        self.caller = ANYONE
         self._context, self._service, self._start = context, service, time.perf_counter()
+        self._seconds = service.settings.receive_seconds
 
     async def read(self) -> bytes | None:
         """Return the next message; None at the end of a stream.
@@ -161,12 +332,11 @@ class Call:
         Raises:
             Problem: slow-body: It was not complete in time.
         """
-        seconds = self._service.settings.receive_seconds
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self._seconds):
                 body = await self._context.read()
         except TimeoutError as error:
-            raise Problem("slow-body", f"no complete message arrived within {seconds:g} s") from error
+            raise Problem("slow-body", f"no complete message arrived within {self._seconds:g} s") from error
         if body is grpc.aio.EOF:
             return None
         self.size = len(body)
@@ -178,36 +348,32 @@ class Call:
         Raises:
             Problem: deadline-exceeded: The client has read nothing for so long.
         """
-        seconds = self._service.settings.receive_seconds
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self._seconds):
                 await self._context.write(response)
         except TimeoutError as error:
-            raise Problem("deadline-exceeded", f"the client has read nothing for {seconds:g} s") from error
+            raise Problem("deadline-exceeded", f"the client has read nothing for {self._seconds:g} s") from error
         self.sent += len(response)
 
     async def abort(self, problem: Problem) -> None:
-        """End the call with an error; never returns."""
-        self._service.metrics.rejected.labels(problem.kind).inc()
+        """End the call with an error; never returns. One that the client has left counts as cancelled."""
         code = CODES[problem.status]
-        self.code = code.name
-        headers = {ID_HEADER: self.request_id, TYPE_HEADER: problem.details().type, **problem.headers}
+        headers = {ID_HEADER: self.id, TYPE_HEADER: problem.details().type, **problem.headers}
         trailing = tuple((name.lower(), value) for name, value in headers.items())
-        await self._context.abort(code, problem.detail, trailing)
+        try:
+            await self._context.abort(code, problem.detail, trailing)
+        except grpc.aio.AbortError:
+            self._service.metrics.rejected.labels(problem.kind).inc()
+            self.code = code.name
+            raise
 
-    def succeed(self, response: bytes | None) -> None:
-        """Record the response, which gRPC sends; None where all responses have been sent."""
-        self.sent += len(response or b"")
-        self.code = StatusCode.OK.name
-        self._context.set_trailing_metadata(((ID_HEADER.lower(), self.request_id),))
-
-    def record(self) -> None:
+    def record(self, method: str) -> None:
         """Measure the call, and log it."""
         service, seconds = self._service, time.perf_counter() - self._start
-        model, route = self.model if service.catalogue.knows(self.model) else UNKNOWN, f"/{SERVICE}/{self.method}"
+        model, route = self.model if service.catalogue.knows(self.model) else UNKNOWN, f"/{SERVICE}/{method}"
         service.metrics.request_seconds.labels(model, route, self.code).observe(seconds)
         Entry(
-            request_id=self.request_id,
+            request_id=self.id,
             method="GRPC",
             route=route,
             model=model,
@@ -218,7 +384,7 @@ class Call:
             bytes_out=self.sent,
             client=unquote(self._context.peer()).partition(":")[2].rpartition(":")[0],  # ipv4:127.0.0.1:4321
             key=self.caller.name,
-        ).write(self.method)
+        ).write(method)
 
 
 async def parsed(message: Any, body: bytes | None) -> Any:
@@ -278,200 +444,3 @@ def _varint(data: memoryview, position: int) -> tuple[int, int]:
         if byte < 128:
             return value, position + index + 1
     raise IndexError("a number of more than ten bytes")
-
-
-class GrpcServer:
-    """The gateway's gRPC side.
-
-    Args:
-        service: The gateway's parts; its settings say where to listen.
-    """
-
-    def __init__(self, service: Service) -> None:
-        self._service, self._settings = service, service.settings
-        self._server = grpc.aio.server(
-            options=[
-                ("grpc.max_receive_message_length", self._settings.max_body_bytes + ENVELOPE_BYTES),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.so_reuseport", 0),  # a port in use is an error
-                ("grpc.max_connection_idle_ms", int(1000 * IDLE_SECONDS)),
-                ("grpc.keepalive_time_ms", int(1000 * IDLE_SECONDS)),
-                ("grpc.keepalive_timeout_ms", int(1000 * IDLE_SECONDS)),
-            ],
-            maximum_concurrent_rpcs=2 * self._settings.max_requests_in_flight,  # those about the server need no place
-        )
-        infer, found = Scope.INFER, self._handler
-        handlers = {
-            "ServerLive": found("ServerLive", self._server_live, OPEN),
-            "ServerReady": found("ServerReady", self._server_ready, OPEN),
-            "ServerMetadata": found("ServerMetadata", self._server_metadata, infer),
-            "RepositoryIndex": found("RepositoryIndex", self._repository_index, infer),
-            "ModelReady": found("ModelReady", self._model_ready, infer),
-            "ModelMetadata": found("ModelMetadata", self._model_metadata, infer),
-            "ModelConfig": found("ModelConfig", self._model_config, infer),
-            "ModelInfer": found("ModelInfer", self._model_infer, infer),
-            "ModelStreamInfer": found("ModelStreamInfer", self._model_stream_infer, infer, streams=True),
-        }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-
-    @asynccontextmanager
-    async def run(self) -> AsyncIterator[None]:
-        """Listen as long as the context lasts, and let calls finish at its end.
-
-        Raises:
-            RuntimeError: The port is in use.
-        """
-        host = self._settings.host
-        self._server.add_insecure_port(f"{f'[{host}]' if ':' in host else host}:{self._settings.grpc_port}")
-        await self._server.start()
-        try:
-            yield
-        finally:
-            await self.stop()
-
-    async def stop(self) -> None:
-        """Accept no more calls; those in flight may finish within `drain_seconds`."""
-        await self._server.stop(self._settings.drain_seconds)
-
-    def _handler(self, name: str, method: Method, scope: Scope | None, *, streams: bool = False) -> Any:
-        """Return a method as gRPC calls it: before its message has arrived, and with bytes that may be unreadable.
-
-        For the client it is a call with one message and one response; here it is a stream of one message, which the
-        server reads when it is ready.
-
-        Args:
-            name: Name of the method.
-            method: Returns the response, or None where it has sent several.
-            scope: What the caller must be allowed to do.
-            streams: Whether it sends several responses.
-        """
-
-        async def handle(_: Any, context: Any) -> bytes | None:
-            call = Call(name, context, self._service)
-            with self._service.metrics.inflight.track_inprogress():
-                try:
-                    call.caller = self._service.guard.admit(scope, call.authorization)
-                    response = await method(call)
-                    call.succeed(response)
-                except Problem as problem:
-                    await call.abort(problem)
-                except Exception:
-                    logger.exception("%s id=%s", name, call.request_id)
-                    detail = f"an internal error; the log has it under the id {call.request_id}"
-                    await call.abort(Problem("internal-error", detail))
-                finally:
-                    call.record()
-            return response
-
-        traces = self._service.traces
-        kind = grpc.stream_stream_rpc_method_handler if streams else grpc.stream_unary_rpc_method_handler
-        return kind(traces.call(f"{SERVICE}/{name}", handle) if traces else handle)
-
-    async def _server_live(self, _: Call) -> bytes:
-        return _written(service_pb2.ServerLiveResponse(live=True))
-
-    async def _server_ready(self, _: Call) -> bytes:
-        return _written(service_pb2.ServerReadyResponse(ready=self._service.catalogue.readiness().ready))
-
-    async def _server_metadata(self, _: Call) -> bytes:
-        document = open_inference.ServerMetadata(version=self._service.version)
-        return _written(service_pb2.ServerMetadataResponse(**document.model_dump()))
-
-    async def _repository_index(self, _: Call) -> bytes:
-        """List the models that are served, for clients that look them up here."""
-        models = [
-            {"name": name, "version": str(version), "state": "READY"}
-            for name, versions in self._service.catalogue.served().items()
-            for version in versions
-        ]
-        return _written(service_pb2.RepositoryIndexResponse(models=models))
-
-    async def _model_ready(self, call: Call) -> bytes:
-        await self._named(call, service_pb2.ModelReadyRequest)
-        return _written(service_pb2.ModelReadyResponse(ready=True))
-
-    async def _model_metadata(self, call: Call) -> bytes:
-        card = await self._named(call, service_pb2.ModelMetadataRequest)
-        document = open_inference.describe(card, self._service.catalogue.model(card.model).versions)
-        unknown = {"inputs": {"__all__": {"parameters"}}, "outputs": {"__all__": {"parameters"}}}  # to the message
-        return _written(service_pb2.ModelMetadataResponse(**document.model_dump(exclude=unknown)))
-
-    async def _model_config(self, call: Call) -> bytes:
-        document = open_inference.configure(await self._named(call, service_pb2.ModelConfigRequest))
-        return _written(service_pb2.ModelConfigResponse(config=document.model_dump()))
-
-    async def _named(self, call: Call, message: Any) -> Card:
-        """Return the card of the version that a short message names."""
-        body = await call.read()
-        if call.size > SHORT:
-            raise Problem("body-too-large", f"the message has {call.size} bytes; the limit is {SHORT}")
-        request = await parsed(message, body)
-        return self._find(call, request.name, request.version)
-
-    def _find(self, call: Call, name: str, version: str) -> Card:
-        call.model = name
-        card = self._service.catalogue.find(name, version_number(version) if version else None).card
-        call.version = str(card.version)
-        return card
-
-    async def _model_infer(self, call: Call) -> bytes:
-        call.caller.check()
-        body = await call.read()
-        with self._service.admission.admit(call.caller.name) as ticket:
-            return _written(await self._predicted(call, *await self._wanted(call, body, ticket)))
-
-    async def _model_stream_infer(self, call: Call) -> None:
-        """Send the frames of each request as they are computed, or the only response of a model of single fields.
-
-        The last response of a request has the parameter `triton_final_response`, as those of Triton's own models that
-        send several. A frame has its number as the parameter `frame`.
-        """
-        while (body := await call.read()) is not None:
-            call.caller.check()
-            with self._service.admission.admit(call.caller.name) as ticket:
-                request, card = await self._wanted(call, body, ticket)
-                if card.frames is None:
-                    await self._send(call, await self._predicted(call, request, card), last=True)
-                    continue
-                exchange = GrpcExchange(request, call.size, card)
-                frames = self._service.predictor.stream(self._prediction(call, request, card), exchange)
-                async with aclosing(frames):
-                    async for frame in frames:
-                        frame.written.parameters["frame"].int64_param = frame.number
-                        await self._send(call, frame.written, last=frame.last)
-
-    async def _send(self, call: Call, response: Any, *, last: bool) -> None:
-        response.parameters["triton_final_response"].bool_param = last
-        await call.write(_written(service_pb2.ModelStreamInferResponse(infer_response=response)))
-
-    async def _wanted(self, call: Call, body: bytes | None, ticket: Ticket) -> tuple[Any, Card]:
-        """Return the request in a message, and the card of the version to run."""
-        ticket.hold(call.size)
-        self._service.metrics.request_bytes.observe(call.size)
-        request = await parsed(service_pb2.ModelInferRequest, body)
-        if not request.model_version:
-            await self._service.catalogue.newest(request.model_name)
-        return request, self._find(call, request.model_name, request.model_version)
-
-    async def _predicted(self, call: Call, request: Any, card: Card) -> Any:
-        """Return the message of the outputs."""
-        exchange = GrpcExchange(request, call.size, card)
-        return await self._service.predictor.predict(self._prediction(call, request, card), exchange)
-
-    def _prediction(self, call: Call, request: Any, card: Card) -> Prediction:
-        policy = over_http.policy(_texts(request.parameters))
-        successor = None if request.model_version else self._service.catalogue.successor
-        return Prediction(card, call.request_id, call.caller, policy, successor=successor)
-
-
-def _texts(parameters: Any) -> dict[str, str]:
-    """Return the parameters of a request as a query would have them."""
-    return {
-        name: str(getattr(value, value.WhichOneof("parameter_choice") or "string_param"))
-        for name, value in parameters.items()
-    }
-
-
-def _written(message: Any) -> bytes:
-    written: bytes = message.SerializeToString()
-    return written

@@ -1,6 +1,6 @@
-"""The Open Inference Protocol over HTTP (`/v2`), for any client of Triton; `serving.protocols.grpc` is its other half.
+"""The Open Inference Protocol: what its two transports share, and REST (`/v2`); `serving.protocols.grpc` is the other.
 
-A request is JSON, with tensors in it or as bytes after it:
+A request of REST is JSON, with tensors in it or as bytes after it:
 
     {"inputs": [{"name", "shape", "datatype", "parameters": {"binary_data_size": 4}, "data": […]}], "outputs": …}<bytes>
 
@@ -19,8 +19,7 @@ import numpy as np
 import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
-from pydantic.json_schema import SkipJsonSchema
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from serving.auth import OPEN, Scope, requires
 from serving.catalogue.card import FRAME
@@ -30,25 +29,23 @@ from serving.document import Document, inlined_schema
 from serving.errors import Problem
 from serving.predict import Prediction
 from serving.protocols import over_http
-from serving.protocols.over_http import DirectRoute
-from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
+from serving.protocols.messages import parsed, validated
+from serving.protocols.over_http import DirectRoute, Version
+from serving.service import Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
-    from starlette.datastructures import Headers
 
     from serving.catalogue.card import Card, Tensor
     from serving.catalogue.card import Parameter as Number
-    from serving.predict import Successor
+    from serving.codecs.binary import Buffer
     from serving.quality import Quality
-    from serving.settings import Settings
 
 PREFIX = "/v2"
 JSON_BYTES = "Inference-Header-Content-Length"
 BYTES = "application/octet-stream"
-SERVER, EXTENSIONS = "petrov", ("binary_tensor_data", "model_configuration")
 ANY = -1  # a size that the request decides
 FLOAT32 = "FP32"
 DATATYPES: Mapping[str, np.dtype[Any]] = {
@@ -57,43 +54,67 @@ DATATYPES: Mapping[str, np.dtype[Any]] = {
     **{f"INT{8 * size}": np.dtype(f"<i{size}") for size in (1, 2, 4, 8)},
     **{f"UINT{8 * size}": np.dtype(f"<u{size}") for size in (1, 2, 4, 8)},
 }
-MOST_TENSORS = 64  # more tensors than any model has
-Size = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
-Name = Annotated[str, Field(max_length=256)]
-Version = int | SkipJsonSchema[None]  # the default is no value of the path
-_BOUNDED = (Field(max_length=MOST_TENSORS), FailFast())  # pydantic would describe a million errors one by one
-
-# The rules for tensors, over HTTP and gRPC.
+#: What Triton's own clients may ask for, and why it is refused.
+NOT_OFFERED = {
+    "shared_memory_region": "shared memory is not offered here; send the data themselves",
+    "classification": "the outputs have no classes; send no parameter classification",
+}
 
 
-def dtype(datatype: str, name: str) -> np.dtype[Any]:
-    """Return the NumPy type of a datatype.
+class Sent(NamedTuple):
+    """A tensor of a request, with its data as bytes or as lists of numbers, in a member that error messages name."""
 
-    Raises:
-        Problem: wrong-dtype: The datatype is none of `DATATYPES`.
-    """
-    if datatype not in DATATYPES:
-        detail = f'{name}: datatype "{datatype[:32]}" is not read; send {" or ".join(DATATYPES)}'
-        raise Problem("wrong-dtype", detail, array=name[:64])
-    return DATATYPES[datatype]
+    name: str
+    datatype: str
+    shape: Sequence[int]
+    data: Buffer | list[Any] | None
+    member: str
+
+    def array(self, max_bytes: int) -> NDArray[Any]:
+        """Return the values in their shape, which is checked before its sizes are multiplied.
+
+        Raises:
+            Problem: wrong-dtype, wrong-shape, unreadable-body or body-too-large.
+        """
+        name, shape = self.name, self.shape
+        if self.datatype not in DATATYPES:
+            detail = f'{name}: datatype "{self.datatype[:32]}" is not read; send {" or ".join(DATATYPES)}'
+            raise Problem("wrong-dtype", detail, array=name[:64])
+        dtype = DATATYPES[self.datatype]
+        if isinstance(self.data, bytes | bytearray | memoryview):
+            return binary.view(self.data, dtype, shape, name, max_bytes, self.member)
+        values = json_arrays.nested(self.data, name)
+        if values.size * 4 > max_bytes:
+            detail = f"{name}: {values.size} numbers take more than {max_bytes} bytes as float32"
+            raise Problem("body-too-large", detail)
+        if values.size != binary.count(shape, name):
+            detail = f"{name}: {self.member} has {values.size} numbers, not those of shape {str(list(shape))[:256]}"
+            raise Problem("wrong-shape", detail, array=name)
+        values = values if dtype.kind in "iu" else values.astype(np.float64, copy=False)
+        return binary.shaped(values, shape, name)
 
 
-def check(inputs: Iterable[Any], outputs: Iterable[Any], card: Card) -> None:
-    """Check that a request has the inputs of the model, and names none but its outputs, each once.
+def read(
+    inputs: Sequence[Any], outputs: Sequence[Any], sent: Iterable[Sent], card: Card, max_bytes: int
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a request that has the inputs of the model and names none but its outputs, each once.
 
     Args:
-        inputs: With their `name` and `parameters`.
+        inputs: With their `name` and `parameters`, as either transport has them.
         outputs: Likewise.
+        sent: The inputs with their data, which is looked at once the names are right.
         card: Of the model.
+        max_bytes: The most bytes that one array may take as float32.
 
     Raises:
         Problem: wrong-input: An input is missing, unknown or sent twice.
         Problem: invalid-parameter: An output is unknown or named twice, or a parameter would need Triton's own ports or
             another kind of model.
+        Problem: One of the kinds of `Sent.array`.
     """
-    sent, requested = [tensor.name for tensor in inputs], [tensor.name for tensor in outputs]
-    check_names(sent, card.names, card.optional)
-    if repeated := [name for name in card.names if sent.count(name) > 1]:
+    names, requested = [each.name for each in inputs], [each.name for each in outputs]
+    check_names(names, card.names, card.optional)
+    if repeated := [name for name in card.names if names.count(name) > 1]:
         raise Problem("wrong-input", f'the input "{repeated[0]}" is sent twice', array=repeated[0])
     for name in requested:
         if name not in card.result_names:
@@ -102,44 +123,26 @@ def check(inputs: Iterable[Any], outputs: Iterable[Any], card: Card) -> None:
     if len(set(requested)) < len(requested):
         raise Problem("invalid-parameter", "an output is requested twice")
     for tensor in (*inputs, *outputs):
-        if "shared_memory_region" in tensor.parameters:
-            detail = "shared memory is not offered here; send the data themselves"
-            raise Problem("invalid-parameter", f"{tensor.name[:64]}: {detail}")
-        if "classification" in tensor.parameters:
-            detail = "the outputs have no classes; send no parameter classification"
-            raise Problem("invalid-parameter", f"{tensor.name[:64]}: {detail}")
+        for parameter, reason in NOT_OFFERED.items():
+            if parameter in tensor.parameters:
+                raise Problem("invalid-parameter", f"{tensor.name[:64]}: {reason}")
+    return {each.name: each.array(max_bytes) for each in sent}
 
 
-def check_count(count: int, shape: Sequence[int], name: str, member: str, max_bytes: int) -> None:
-    """Check that a list has as many numbers as a shape, and not too many.
+def results(
+    outputs: Mapping[str, NDArray[np.float32]], quality: Quality, requested: Sequence[Any]
+) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
+    """Return the requested outputs, or all of them if none is named, and the parameters of the response.
 
-    Args:
-        count: How many there are.
-        shape: The shape that the sender claims.
-        name: Name of the tensor.
-        member: The member that holds them, for error messages.
-        max_bytes: The most bytes that they may take as float32.
-
-    Raises:
-        Problem: wrong-shape: The shape does not hold as many.
-        Problem: body-too-large: There are too many.
+    What is known about the outputs is `[B, 1]` by name, `[B, frame]` of trajectories; what computed them, and the
+    samples that failed, are parameters.
     """
-    if count * 4 > max_bytes:
-        raise Problem("body-too-large", f"{name}: {count} numbers take more than {max_bytes} bytes as float32")
-    if count != binary.count(shape, name):
-        detail = f"{name}: {member} has {count} numbers, not those of shape {str(list(shape))[:256]}"
-        raise Problem("wrong-shape", detail, array=name)
-
-
-def results(outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> dict[str, NDArray[np.float32]]:
-    """Return the outputs, and `[B, 1]` for each number that is known about them, `[B, frame]` of trajectories."""
-    return {**outputs, **{name: array.reshape(len(array), -1) for name, array in quality.numbers.items()}}
-
-
-def about(quality: Quality) -> dict[str, str]:
-    """Return the parameters of a response: what computed the outputs, and the samples that failed."""
-    failed = {} if quality.failed is None else {"failed": ",".join(map(str, np.flatnonzero(quality.failed)))}
-    return {"solved_by": quality.solved_by, **failed} if quality.known else {}
+    found = {**outputs, **{name: array.reshape(len(array), -1) for name, array in quality.numbers.items()}}
+    shown = {name: np.ascontiguousarray(found[name], "<f4") for name in [each.name for each in requested] or found}
+    parameters = {"solved_by": quality.solved_by} if quality.known else {}
+    if quality.failed is not None:
+        parameters["failed"] = ",".join(map(str, np.flatnonzero(quality.failed)))
+    return shown, parameters
 
 
 # The documents about server and models. Each is the JSON of `/v2` and has the fields of the gRPC message.
@@ -148,9 +151,9 @@ def about(quality: Quality) -> dict[str, str]:
 class ServerMetadata(Document):
     """`GET /v2`."""
 
-    name: str = SERVER
+    name: str = "petrov"
     version: str
-    extensions: tuple[str, ...] = EXTENSIONS
+    extensions: tuple[str, ...] = ("binary_tensor_data", "model_configuration")
 
 
 class ServerLive(Document):
@@ -196,17 +199,17 @@ class ModelMetadata(Document):
 
 
 class TensorConfig(Document):
-    """One input or output; the batch is not among `dims`."""
+    """One output; the batch is not among `dims`."""
 
     name: str
     data_type: str
     dims: tuple[int, ...]
 
 
-class Parameter(Document):
-    """A value of the configuration; all of them are strings, as in Triton."""
+class InputConfig(TensorConfig):
+    """One input or parameter; what has a default is `optional`."""
 
-    string_value: str
+    optional: bool
 
 
 class ModelConfig(Document):
@@ -219,9 +222,9 @@ class ModelConfig(Document):
     name: str
     platform: str
     max_batch_size: int
-    input: tuple[TensorConfig, ...]
+    input: tuple[InputConfig, ...]
     output: tuple[TensorConfig, ...]
-    parameters: dict[str, Parameter]
+    parameters: dict[str, dict[str, str]] = Field(examples=[{"signature": {"string_value": "{}"}}])
 
 
 class ErrorMessage(Document):
@@ -230,57 +233,55 @@ class ErrorMessage(Document):
     error: str
 
 
-def describe(card: Card, versions: Iterable[int]) -> ModelMetadata:
+def describe(card: Card, versions: Iterable[int] = ()) -> ModelMetadata:
     """Return the metadata of a version, with all versions of the model that are served."""
+
+    def tensor(each: Tensor | Number) -> TensorMetadata:
+        shape = tuple(ANY if points is None else points for points in each.sizes)
+        about = each.model_dump(mode="json", exclude={"name", "dtype", "shape"}, exclude_defaults=True)
+        parameters = {"axes": each.axes, **about}
+        return TensorMetadata(name=each.name, datatype=each.dtype, shape=shape, parameters=parameters)
+
     # What is known about outputs is one number per sample, or one per frame of a trajectory.
     size, axis = (ANY, FRAME) if card.frames else (1, "value")
-    known = [
-        TensorMetadata(name=name, datatype=FLOAT32, shape=(ANY, size), parameters={"axes": ("batch", axis)})
-        for name in card.known
-    ]
+    known = {"datatype": FLOAT32, "shape": (ANY, size), "parameters": {"axes": ("batch", axis)}}
     return ModelMetadata(
         name=card.model,
         versions=tuple(str(version) for version in versions),
         platform=card.format,
-        inputs=tuple(_metadata(argument) for argument in card.arguments),
-        outputs=(*(_metadata(tensor) for tensor in card.outputs), *known),
+        inputs=tuple(map(tensor, card.arguments)),
+        outputs=(*map(tensor, card.outputs), *(TensorMetadata(name=name, **known) for name in card.known)),
     )
 
 
 def configure(card: Card) -> ModelConfig:
     """Return the configuration of a version; its batch bounds one call of the model, not a request."""
-    known = [TensorConfig(name=name, data_type="TYPE_FP32", dims=(ANY if card.frames else 1,)) for name in card.known]
+
+    def tensor(each: TensorMetadata) -> dict[str, Any]:
+        return {"name": each.name, "data_type": f"TYPE_{each.datatype}", "dims": each.shape[1:]}
+
+    metadata = describe(card)
     described = {"title", "inputs", "parameters", "outputs", "grid", "frames"}
     signature = card.model_dump(mode="json", include=described) | {"quality": card.known}
-    parameters = {"signature": Parameter(string_value=json.dumps(signature))}
+    parameters = {"signature": {"string_value": json.dumps(signature)}}
     if card.vocabulary is not None:
-        parameters["vocabulary"] = Parameter(string_value=card.vocabulary.model_dump_json())
+        parameters["vocabulary"] = {"string_value": card.vocabulary.model_dump_json()}
     return ModelConfig(
         name=card.model,
         platform=card.format,
         max_batch_size=card.limits.batch,
-        input=tuple(_config(argument) for argument in card.arguments),
-        output=(*(_config(tensor) for tensor in card.outputs), *known),
+        input=tuple(InputConfig(**tensor(each), optional="default" in each.parameters) for each in metadata.inputs),
+        output=tuple(TensorConfig(**tensor(each)) for each in metadata.outputs),
         parameters=parameters,
     )
 
 
-def _metadata(tensor: Tensor | Number) -> TensorMetadata:
-    described = tensor.model_dump(mode="json", exclude={"name", "dtype", "shape"}, exclude_defaults=True)
-    return TensorMetadata(
-        name=tensor.name, datatype=tensor.dtype, shape=_sizes(tensor), parameters={"axes": tensor.axes, **described}
-    )
+# REST: the body of `infer`.
 
-
-def _config(tensor: Tensor | Number) -> TensorConfig:
-    return TensorConfig(name=tensor.name, data_type=f"TYPE_{tensor.dtype}", dims=_sizes(tensor)[1:])
-
-
-def _sizes(tensor: Tensor | Number) -> tuple[int, ...]:
-    return tuple(ANY if points is None else points for points in tensor.sizes)
-
-
-# The body of `infer`.
+Size = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+Name = Annotated[str, Field(max_length=256)]
+# More tensors than any model has, of fewer axes than that; pydantic would describe a million errors one by one.
+_BOUNDED = (Field(max_length=64), FailFast())
 
 
 class _Part(BaseModel):
@@ -362,72 +363,52 @@ class RestExchange:
         self.frames: int | None = None
 
     def read(self, _: Sequence[str], max_bytes: int, __: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-        """Return the arrays of the body; those in bytes follow one another without a gap."""
-        self._request = request = _parsed(self._content, self._json_bytes)
-        self.frames = _frames(request.parameters.get("frames"))
-        check(request.inputs, request.outputs, self._card)
+        """Return the arrays of the body."""
+        content, end = self._content, self._json_bytes
+        if end > len(content):
+            raise Problem("unreadable-body", f"{JSON_BYTES} is {end}, but the body has {len(content)} bytes")
+        self._request = request = validated(InferenceRequest, parsed(memoryview(content)[:end]))
+        self.frames = frames = request.parameters.get("frames")
+        if frames is not None and not (type(frames) is int and frames > 0):
+            detail = f"frames: expected a whole number from 1 but got {str(frames)[:32]}"
+            raise Problem("invalid-parameter", detail)
+        return read(request.inputs, request.outputs, self._sent(), self._card, max_bytes)
+
+    def _sent(self) -> Iterator[Sent]:
+        """Yield the inputs; those in bytes follow one another without a gap."""
         tail, position = memoryview(self._content)[self._json_bytes :], 0
-        found: dict[str, NDArray[Any]] = {}
-        for tensor in request.inputs:
-            name, kind = tensor.name, dtype(tensor.datatype, tensor.name)
-            if "binary_data_size" not in tensor.parameters:
-                values = json_arrays.nested(tensor.data, name)
-                check_count(values.size, tensor.shape, name, "data", max_bytes)
-                values = values if kind.kind in "iu" else values.astype(np.float64, copy=False)
-                found[name] = binary.shaped(values, tensor.shape, name)
-                continue
-            size, left = tensor.parameters["binary_data_size"], len(tail) - position
-            if type(size) is not int or not 0 <= size <= left:
-                detail = f"{name}: binary_data_size is {str(size)[:32]}, but {left} bytes follow the JSON"
-                raise Problem("unreadable-body", detail)
-            data = tail[position : position + size]
-            found[name] = binary.view(data, kind, tensor.shape, name, max_bytes, "binary_data_size")
-            position += size
+        for tensor in self._request.inputs:
+            data, member = tensor.data, "data"
+            if "binary_data_size" in tensor.parameters:
+                size, left, member = tensor.parameters["binary_data_size"], len(tail) - position, "binary_data_size"
+                if type(size) is not int or not 0 <= size <= left:
+                    detail = f"{tensor.name}: binary_data_size is {str(size)[:32]}, but {left} bytes follow the JSON"
+                    raise Problem("unreadable-body", detail)
+                data = tail[position : position + size]
+                position += size
+            yield Sent(tensor.name, tensor.datatype, tensor.shape, data, member)
         if position != len(tail):
             raise Problem("unreadable-body", f"{len(tail) - position} bytes follow the last tensor")
-        return found
 
     def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Reply:
-        """Return the response with the requested outputs, or all of them if none is named."""
-        request, found = self._request, results(outputs, quality)
+        """Return the response with the requested outputs."""
+        request, (shown, parameters) = self._request, results(outputs, quality, self._request.outputs)
         default = request.parameters.get("binary_data_output") is True
-        requested = {output.name: output.parameters.get("binary_data", default) is True for output in request.outputs}
+        chosen = {output.name: output.parameters.get("binary_data", default) is True for output in request.outputs}
         written: list[dict[str, Any]] = []
         tail: list[bytes] = []
-        for name, as_bytes in (requested or dict.fromkeys(found, default)).items():
-            array = np.ascontiguousarray(found[name], "<f4")
+        for name, array in shown.items():
+            as_bytes = chosen.get(name, default)
             if as_bytes:
                 tail.append(array.tobytes())
             coded = {"parameters": {"binary_data_size": array.nbytes}} if as_bytes else {"data": array.reshape(-1)}
             written.append({"name": name, "datatype": FLOAT32, "shape": array.shape, **coded})
         document: dict[str, Any] = {"id": request.id} if request.id else {}
         document |= {"model_name": model, "model_version": str(version), "outputs": written}
-        if known := about(quality):
-            document["parameters"] = known
+        if parameters:
+            document["parameters"] = parameters
         text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
         return Reply(b"".join((text, *tail)), len(text) if tail else None)
-
-
-def _parsed(content: bytearray, json_bytes: int) -> InferenceRequest:
-    if json_bytes > len(content):
-        detail = f"{JSON_BYTES} is {json_bytes}, but the body has {len(content)} bytes"
-        raise Problem("unreadable-body", detail)
-    try:
-        return InferenceRequest.model_validate(orjson.loads(memoryview(content)[:json_bytes]))
-    except orjson.JSONDecodeError as error:
-        detail = f"not JSON: {error.msg} at line {error.lineno} column {error.colno}"
-        raise Problem("unreadable-body", detail) from error
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        location = ".".join(str(key)[:32] for key in first["loc"]) or "the JSON body"
-        raise Problem("unreadable-body", f"{location}: {first['msg']}") from error
-
-
-def _frames(value: Any) -> int | None:
-    """Return the parameter `frames`."""
-    if value is None or (type(value) is int and value > 0):
-        return value
-    raise Problem("invalid-parameter", f"frames: expected a whole number from 1 but got {str(value)[:32]}")
 
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -504,34 +485,21 @@ async def model_config(model: str, service: Serving, version: Version = None) ->
 @requires(Scope.INFER)
 async def infer(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Predict for a batch of samples; the checks, limits and deadlines are those of `/v1`."""
-    if version is not None:
-        return await _infer(service.catalogue.find(model, version).card, request, service)
-    return await _infer((await service.catalogue.newest(model)).card, request, service, service.catalogue.successor)
-
-
-async def _infer(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
+    card, successor = await over_http.version_to_run(service.catalogue, model, version)
+    state, settings = request.state, service.settings
+    state.version = card.version
     formats.check_uncompressed(request.headers)
     policy = over_http.policy_of_query(request.query_params)
-    json_bytes, limit = _limits(request.headers, service.settings)
-    state = request.state
-    state.version = card.version
+    json_bytes, limit = None, settings.max_json_bytes
+    if (announced := request.headers.get(JSON_BYTES)) is not None:
+        if not (announced.isascii() and announced.isdigit()):
+            raise Problem("unreadable-body", f'{JSON_BYTES} is "{announced[:32]}"; expected a number of bytes')
+        if len(announced) > 18 or int(announced) > limit:
+            raise Problem("body-too-large", f"{JSON_BYTES} is {announced[:32]}; the limit is {limit} bytes")
+        json_bytes, limit = int(announced), settings.max_body_bytes
     content = await over_http.content(request, service, limit, json=json_bytes)
-    exchange = RestExchange(content, json_bytes, card)
     wanted = Prediction(card, state.request_id, state.caller, policy, successor=successor)
-    reply = await over_http.predicted(request, service, wanted, exchange)
+    reply = await over_http.predicted(request, service, wanted, RestExchange(content, json_bytes, card))
     if reply.json_bytes is None:
         return Response(reply.body, media_type=json_arrays.MEDIA_TYPE)
     return Response(reply.body, media_type=BYTES, headers={JSON_BYTES: str(reply.json_bytes)})
-
-
-def _limits(headers: Headers, settings: Settings) -> tuple[int | None, int]:
-    """Return where the JSON ends, None for the body's end, and the size of the largest body."""
-    largest = settings.max_json_bytes
-    announced = headers.get(JSON_BYTES)
-    if announced is None:
-        return None, largest
-    if not (announced.isascii() and announced.isdigit()):
-        raise Problem("unreadable-body", f'{JSON_BYTES} is "{announced[:32]}"; expected a number of bytes')
-    if len(announced) > 18 or int(announced) > largest:
-        raise Problem("body-too-large", f"{JSON_BYTES} is {announced[:32]}; the limit is {largest} bytes")
-    return int(announced), settings.max_body_bytes

@@ -20,17 +20,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import orjson
 from fastapi import APIRouter, Request, Response
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from physics.posterior.composites import composites
 from serving.auth import Scope, requires
-from serving.catalogue.card import FRAME, Card, Tensor
+from serving.catalogue.card import FRAME
 from serving.codecs import formats, json_arrays
 from serving.codecs.formats import Arrays
 from serving.document import Document
 from serving.errors import Problem
 from serving.predict import Prediction, offload
 from serving.protocols import over_http
+from serving.protocols.messages import json_route, object_schema, parsed, shapes, validated
 from serving.protocols.over_http import DirectRoute
 from serving.quality import Outside, Policy
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
@@ -42,23 +43,227 @@ if TYPE_CHECKING:
     from starlette.datastructures import State
 
     from physics.posterior.composites import Composite, Composition
-    from serving.catalogue.card import Kind, Parameter
-    from serving.predict import Successor
+    from serving.catalogue.card import Card, Kind, Parameter, Tensor
 
     Vector = NDArray[Any]  # of real numbers
     Shape = tuple[int, ...]
 
 PREFIX = "/umbridge"
-VERSION = 1.0
 EVALUATE, GRADIENT, APPLY_JACOBIAN, APPLY_HESSIAN = "Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"
+FEATURES = (EVALUATE, GRADIENT, APPLY_JACOBIAN, APPLY_HESSIAN)
 PRODUCTS: dict[str, Kind] = {GRADIENT: "vjp", APPLY_JACOBIAN: "jvp"}
 SHORT = 2**18  # bytes of a body without vectors
 MOST = 1024  # members of a configuration, and of each of them
-FIELD_OPTIONS = frozenset({"grid", "version"})  # of a composite, beside its own
+
+# The routes.
+
+_VECTOR, _SIZES = {"type": "array", "items": {"type": "number"}}, {"type": "array", "items": {"type": "integer"}}
+_VECTORS, _INDEX = {"type": "array", "items": _VECTOR}, {"type": "integer", "minimum": 0}
+_NAMED = {"name": {"type": "string"}, "config": {"type": "object"}}
+_INFO = object_schema({"protocolVersion": {"type": "number"}, "models": {"type": "array", "items": {"type": "string"}}})
+_SUPPORT = object_schema({"support": object_schema({feature: {"type": "boolean"} for feature in FEATURES})})
+_PRODUCT: dict[str, Any] = {"input": _VECTORS, "outWrt": _INDEX, "inWrt": _INDEX}
+_FAULT = object_schema({"error": object_schema({"type": {"type": "string"}, "message": {"type": "string"}})})
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "default": {"content": {json_arrays.MEDIA_TYPE: {"schema": _FAULT}}, "description": "What is wrong"}
+}
+calls = APIRouter(prefix=PREFIX, responses=_ERRORS, route_class=DirectRoute)
+
+
+def _route(result: dict[str, Any], **members: dict[str, Any]) -> dict[str, Any]:
+    """Return the documentation of a route: its result, and the members of its body beside name and configuration."""
+    return json_route(object_schema(_NAMED | members, ["name", *members], closed=False), result)
+
+
+@calls.get("/Info", responses={200: {"content": {json_arrays.MEDIA_TYPE: {"schema": _INFO}}}})
+@requires(Scope.INFER)
+async def info(request: Request, service: Serving) -> Response:  # noqa: ARG001 - as direct routes are called
+    """Return the version of the protocol and the names of the models."""
+    return _json({"protocolVersion": 1.0, "models": names(service)})
+
+
+@calls.post("/ModelInfo", **_route(_SUPPORT))
+@requires(Scope.INFER)
+async def model_info(request: Request, service: Serving) -> Response:
+    """Return what a model supports."""
+    request.state.model = served = find(service, await _short(request, service))[0]
+    supported = _features(service, served)
+    return _json({"support": {feature: feature in supported for feature in FEATURES}})
+
+
+@calls.post("/InputSizes", **_route(object_schema({"inputSizes": _SIZES})))
+@requires(Scope.INFER)
+async def input_sizes(request: Request, service: Serving) -> Response:
+    """Return the sizes of the input vectors for a configuration."""
+    function = await _configured(request, service, await _short(request, service), EVALUATE)
+    return _json({"inputSizes": function.input_sizes})
+
+
+@calls.post("/OutputSizes", **_route(object_schema({"outputSizes": _SIZES})))
+@requires(Scope.INFER)
+async def output_sizes(request: Request, service: Serving) -> Response:
+    """Return the sizes of the output vectors for a configuration."""
+    function = await _configured(request, service, await _short(request, service), EVALUATE)
+    return _json({"outputSizes": function.output_sizes})
+
+
+@calls.post("/Evaluate", **_route(object_schema({"output": _VECTORS}), input=_VECTORS))
+@requires(Scope.INFER)
+async def evaluate(request: Request, service: Serving) -> Response:
+    """Return the output vectors."""
+    return await _compute(request, service, EVALUATE)
+
+
+@calls.post("/Gradient", **_route(object_schema({"output": _VECTOR}), **_PRODUCT, sens=_VECTOR))
+@requires(Scope.INFER)
+async def gradient(request: Request, service: Serving) -> Response:
+    """Return `sens` times the Jacobian of the output `outWrt` by the input `inWrt`."""
+    return await _compute(request, service, GRADIENT)
+
+
+@calls.post("/ApplyJacobian", **_route(object_schema({"output": _VECTOR}), **_PRODUCT, vec=_VECTOR))
+@requires(Scope.INFER)
+async def apply_jacobian(request: Request, service: Serving) -> Response:
+    """Return the Jacobian of the output `outWrt` by the input `inWrt`, times `vec`."""
+    return await _compute(request, service, APPLY_JACOBIAN)
+
+
+@calls.post("/ApplyHessian", **_route(object_schema({"output": _VECTOR})))
+@requires(Scope.INFER)
+async def apply_hessian(request: Request, service: Serving) -> Response:
+    """Say that no model has second derivatives."""
+    request.state.model = find(service, await _short(request, service))[0]
+    raise Problem("not-differentiable", f"no model supports {APPLY_HESSIAN}")
+
+
+async def _short(request: Request, service: Service) -> dict[str, Any]:
+    """Return the members of a message without vectors."""
+    over_http.check_names_of_query(request.query_params)
+    return _members(await over_http.content(request, service, min(SHORT, service.settings.max_json_bytes)))
+
+
+async def _compute(request: Request, service: Service, feature: str) -> Response:
+    """Read the body, check it, compute, and stop when the client disconnects."""
+    formats.check_uncompressed(request.headers)
+    over_http.check_names_of_query(request.query_params)
+    content = await over_http.content(request, service, service.settings.max_json_bytes)
+    members = await offload(len(content), _members, content)
+    function = await _configured(request, service, members, feature)
+    sizes, outputs = function.input_sizes, function.output_sizes
+    if feature != EVALUATE:
+        output, by = _index(members, "outWrt", len(outputs)), _index(members, "inWrt", len(sizes))
+    inputs = await offload(len(content), _inputs, members, sizes)
+    if feature == EVALUATE:
+        work = function.evaluate(inputs)
+    elif feature == GRADIENT:
+        work = function.gradient(output, by, inputs, _vector(members.get("sens"), "sens", outputs[output]))
+    else:
+        work = function.apply_jacobian(output, by, inputs, _vector(members.get("vec"), "vec", sizes[by]))
+    found = await over_http.unless_disconnected(request, work)
+    vectors = found if isinstance(found, list) else [found]
+    if not all(np.isfinite(vector).all() for vector in vectors):
+        raise Problem("non-finite-output", f'a result of "{request.state.model}" is not finite', array="input")
+    return await offload(sum(vector.nbytes for vector in vectors), _json, {"output": found})
+
+
+def _members(content: bytes | bytearray) -> dict[str, Any]:
+    """Return the members of a message, whatever its Content-Type says; an empty body has none."""
+    document = parsed(content) if content else {}
+    if not isinstance(document, dict):
+        raise Problem("unreadable-body", "expected a JSON object")
+    return document
+
+
+def _index(members: Mapping[str, Any], name: str, count: int) -> int:
+    """Return the index of an input or an output."""
+    index = members.get(name)
+    if type(index) is not int or not 0 <= index < count:
+        raise Problem("unreadable-body", f"{name}: expected an index from 0 to {count - 1}")
+    return index
+
+
+def _inputs(members: Mapping[str, Any], sizes: Sequence[int]) -> list[Vector]:
+    """Return the input vectors, which must be of these sizes."""
+    found = members.get("input")
+    if not isinstance(found, list):
+        raise Problem("unreadable-body", "input: expected a list of lists of numbers")
+    if len(found) != len(sizes):
+        raise Problem("wrong-shape", f"input has {len(found)} vectors; expected {len(sizes)}", array="input")
+    return [_vector(each, f"input[{index}]", sizes[index]) for index, each in enumerate(found)]
+
+
+def _vector(value: Any, name: str, size: int) -> Vector:
+    if not isinstance(value, list):
+        raise Problem("unreadable-body", f"{name}: expected a list of {size} numbers")
+    if len(value) != size:
+        raise Problem("wrong-shape", f"{name} has {len(value)} numbers; expected {size}", array=name)
+    found = json_arrays.nested(value, name)
+    if found.ndim != 1:
+        raise Problem("wrong-shape", f"{name}: expected a list of numbers, not of lists", array=name)
+    return found.astype(np.float64)
+
+
+def _json(document: Any) -> Response:
+    return Response(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), media_type=json_arrays.MEDIA_TYPE)
+
+
+# The models.
+
+
+def names(service: Service) -> list[str]:
+    """Return the names of all models."""
+    catalogue = service.catalogue
+    fields = {model.name for model in catalogue.models() if fits(catalogue.find(model.name).card)}
+    return sorted(fields | {each.name for each in composites().values() if _possible(each, service)})
+
+
+def find(service: Service, members: Mapping[str, Any]) -> tuple[str, Composite | None]:
+    """Return the model of the repository that a message needs, and the composite around it that it names, if it does.
+
+    Raises:
+        Problem: unknown-model: There is none; a model of the repository comes before a composite of its name.
+    """
+    name, catalogue = members.get("name"), service.catalogue
+    if not isinstance(name, str):
+        raise Problem("unknown-model", 'expected the name of a model as "name"; GET Info lists the models')
+    if not catalogue.knows(name):
+        composite = composites().get(name)
+        if composite is not None and _possible(composite, service):
+            return composite.model, composite
+    elif fits(catalogue.find(name).card):
+        return name, None
+    raise Problem("unknown-model", f'there is no model "{name[:64]}"; there are {", ".join(names(service))}')
+
+
+def _possible(composite: Composite, service: Service) -> bool:
+    """Return whether the model of a composite is served, with the input that it sets and the output that it reads."""
+    if composite.model not in service.catalogue.served():
+        return False
+    card = service.catalogue.find(composite.model).card
+    others = {name for name in card.names if name not in card.optional} - {composite.input}
+    return composite.input in card.names and not others and composite.output in {each.name for each in card.outputs}
+
+
+def fits(card: Card) -> bool:
+    """Return whether a model is one of UM-Bridge: it has real inputs, and outputs whose size follows from theirs."""
+    try:
+        shapes(card, dict.fromkeys((*card.grid.axes, FRAME), 1))
+    except Problem:
+        return False
+    return card.vocabulary is None and card.product is None
+
+
+def _features(service: Service, served: str) -> frozenset[str]:
+    found = service.catalogue.model(served).card.differentiable
+    return frozenset({EVALUATE, *(feature for feature, kind in PRODUCTS.items() if kind in found)})
+
+
+# Their configurations.
 
 Points = Annotated[int, Field(strict=True, ge=1, lt=2**31)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Several = Field(min_length=1, max_length=64)
+COMPOSITE_OPTIONS = frozenset({"grid", "version"})  # beside a composite's own
 
 
 class Config(Document):
@@ -88,6 +293,109 @@ class Config(Document):
         return Policy(self.tolerance, self.outside, frames=self.frames)
 
 
+async def _configured(
+    request: Request, service: Service, members: Mapping[str, Any], feature: str
+) -> FieldModel | CompositeModel:
+    """Return the function that a message names, with its configuration, for a feature.
+
+    Raises:
+        Problem: There is no such model, or not with this feature or this configuration.
+    """
+    served, composite = find(service, members)
+    request.state.model = served
+    if feature not in _features(service, served):
+        raise Problem("not-differentiable", f'"{members["name"]}" does not support {feature}')
+    config = members.get("config", {})
+    if not isinstance(config, dict):
+        raise Problem("unreadable-body", "config: expected an object")
+    if len(config) > MOST or any(isinstance(each, list | dict) and len(each) > MOST for each in config.values()):
+        raise Problem("invalid-parameter", f"config: expected at most {MOST} members, and in each of them")
+    if composite is None:
+        return await _field(service, request.state, served, config, feature)
+    options = {name: _option(composite, name, config[name]) for name in config if name not in COMPOSITE_OPTIONS}
+    own = {name: config[name] for name in config if name in COMPOSITE_OPTIONS} | {"inputs": [composite.input]}
+    field = await _field(service, request.state, served, own, feature)
+    try:
+        # A composite may have to solve once, for measurements that are simulated.
+        made = await asyncio.to_thread(composite.on, field.grid, **options)
+    except ValueError as error:
+        raise Problem("invalid-parameter", f"config.{error}") from error
+    return CompositeModel(composite, made, field)
+
+
+def _option(composite: Composite, name: str, value: Any) -> Any:
+    """Return the value of an option: a number, or a list of as many as the composite declares."""
+    if name not in composite.options:
+        known = ", ".join(sorted({*COMPOSITE_OPTIONS, *composite.options}))
+        raise Problem("invalid-parameter", f'config: there is no "{name[:64]}"; there are {known}')
+    count = composite.options[name].count
+    values = [value] if count is None else value
+    if not (
+        isinstance(values, list) and len(values) == (count or 1) and all(type(each) in {int, float} for each in values)
+    ):
+        expected = "a number" if count is None else f"a list of {count} numbers"
+        raise Problem("invalid-parameter", f"config.{name}: expected {expected}")
+    return value
+
+
+async def _field(service: Service, state: State, name: str, members: Mapping[str, Any], feature: str) -> FieldModel:
+    """Return a model of the repository with a configuration, for a feature."""
+    config = validated(Config, members, "config", "invalid-parameter")
+    catalogue, product = service.catalogue, None
+    if feature in PRODUCTS:
+        product = catalogue.derivative(name, PRODUCTS[feature], config.version).card
+        card = catalogue.find(name, product.version).card
+    elif config.version is not None:
+        card = catalogue.find(name, config.version).card
+    else:
+        card = (await catalogue.newest(name)).card
+    grid, frames = _grid(card, config), config.policy.count(card)
+    points = dict(zip(card.grid.axes, grid, strict=True)) | ({} if frames is None else {FRAME: frames})
+    found = FieldModel(service, state, card, product, config, grid, _arguments(card, config), shapes(card, points))
+    largest = max(*found.input_sizes, *found.output_sizes, math.prod(grid))
+    if 4 * largest > service.settings.max_body_bytes:
+        raise Problem("body-too-large", f"config: a field of {largest} numbers takes more than a request may")
+    return found
+
+
+def _grid(card: Card, config: Config) -> Shape:
+    """Return the points per axis of a configuration, by default of the smallest grid that errors are published for."""
+    limits = card.grid
+    if config.grid is None:
+        return min(limits.shapes, key=math.prod, default=(limits.minimum,) * len(limits.axes))
+    points = (config.grid,) * len(limits.axes) if isinstance(config.grid, int) else config.grid
+    if len(points) != len(limits.axes):
+        detail = f"config.grid: expected one number, or one for each of {', '.join(limits.axes)}"
+        raise Problem("invalid-parameter", detail)
+    for axis, size in zip(limits.axes, points, strict=True):
+        if not limits.minimum <= size <= limits.maximum:
+            detail = f'config.grid has {size} points along "{axis}"; the model takes {limits.minimum} to'
+            raise Problem("grid-out-of-limits", f"{detail} {limits.maximum}", array="grid")
+    return points
+
+
+def _arguments(card: Card, config: Config) -> tuple[Tensor | Parameter, ...]:
+    """Return the inputs and parameters that are vectors: those of the configuration, or all without a default."""
+    known, fixed = {argument.name: argument for argument in card.arguments}, config.parameters
+    default = tuple(name for name in known if name not in card.optional and name not in fixed)
+    chosen = default if config.inputs is None else config.inputs
+    detail = ""
+    if unknown := [name for name in (*chosen, *fixed) if name not in known]:
+        detail = f': "{unknown[0][:64]}" is no input of the model; there are {", ".join(known)}'
+    elif len({*chosen, *fixed}) != len(chosen) + len(fixed):
+        detail = ": expected every input once, in inputs or in parameters"
+    elif missing := [name for name in known if name not in {*chosen, *fixed, *card.optional}]:
+        detail = f": expected {missing[0]} in inputs, or a number for it in parameters"
+    elif not chosen:
+        detail = ": expected at least one input that is a vector"
+    if detail:
+        raise Problem("invalid-parameter", f"config{detail}")
+    return tuple(known[name] for name in chosen)
+
+
+# What they compute.
+
+
 @dataclass(frozen=True)
 class FieldModel:
     """A model of the repository on a grid, and its derivatives.
@@ -100,6 +408,7 @@ class FieldModel:
         config: The configuration.
         grid: Points per axis.
         arguments: The inputs and parameters that are vectors.
+        shapes: Of one sample of every input, parameter and output, by name.
     """
 
     service: Service
@@ -109,29 +418,32 @@ class FieldModel:
     config: Config
     grid: Shape
     arguments: tuple[Tensor | Parameter, ...]
+    shapes: Mapping[str, Shape]
 
     @property
     def input_sizes(self) -> list[int]:
-        """The size of each input vector."""
-        return [math.prod(self._shape(argument)) for argument in self.arguments]
+        """The size of each input vector; a parameter is a vector of one number."""
+        return [math.prod(self.shapes[argument.name]) for argument in self.arguments]
 
     @property
     def output_sizes(self) -> list[int]:
         """The size of each output vector."""
-        return [math.prod(self._shape(tensor)) for tensor in self.card.outputs]
+        return [math.prod(self.shapes[tensor.name]) for tensor in self.card.outputs]
 
     async def evaluate(self, inputs: Sequence[Vector]) -> list[Vector]:
         """Return the output vectors."""
         successor = self.service.catalogue.successor if self.config.version is None else None
-        wanted = self._prediction(self.card, self.config.policy, successor)
+        wanted = Prediction(
+            self.card, self.state.request_id, self.state.caller, self.config.policy, successor=successor
+        )
         found = await self.service.predictor.predict(wanted, Arrays(self._arrays(inputs)))
         return [found[tensor.name].reshape(-1) for tensor in self.card.outputs]
 
     async def gradient(self, output: int, by: int, inputs: Sequence[Vector], sensitivity: Vector) -> Vector:
         """Return the transpose of the Jacobian of one output by one input, times the sensitivity of the output."""
-        tensor, argument = self.card.outputs[output], self.arguments[by]
-        found = await self._product(inputs, f"cotangents.{tensor.name}", sensitivity.reshape(self._shape(tensor)))
-        return found[f"gradients.{argument.name}"].reshape(-1)
+        name = self.card.outputs[output].name
+        found = await self._product(inputs, f"cotangents.{name}", sensitivity.reshape(self.shapes[name]))
+        return found[f"gradients.{self.arguments[by].name}"].reshape(-1)
 
     async def apply_jacobian(self, output: int, by: int, inputs: Sequence[Vector], direction: Vector) -> Vector:
         """Return the Jacobian of one output by one input, times a direction of the input."""
@@ -141,8 +453,8 @@ class FieldModel:
         self, output: int, by: int, inputs: Sequence[Vector], direction: Vector
     ) -> tuple[Vector, Vector]:
         """Return one output, and its derivative along a direction of one input."""
-        name, argument = self.card.outputs[output].name, self.arguments[by]
-        found = await self._product(inputs, f"tangents.{argument.name}", self._array(argument, direction))
+        name, argument = self.card.outputs[output].name, self.arguments[by].name
+        found = await self._product(inputs, f"tangents.{argument}", direction.reshape(self.shapes[argument]))
         return found[name].reshape(-1), found[f"tangents.{name}"].reshape(-1)
 
     async def _product(self, inputs: Sequence[Vector], name: str, vector: Vector) -> Mapping[str, Vector]:
@@ -150,29 +462,15 @@ class FieldModel:
             raise Problem("not-differentiable", f'"{self.card.model}" was not configured for derivatives')
         policy = self.config.policy
         # As many frames as the outputs have: a product has fewer by default.
-        wanted = self._prediction(self.product, policy.asking(policy.count(self.card)))
+        policy = policy.asking(policy.count(self.card))
+        wanted = Prediction(self.product, self.state.request_id, self.state.caller, policy)
         return await self.service.predictor.predict(wanted, Arrays(self._arrays(inputs) | {name: vector}))
-
-    def _prediction(self, card: Card, policy: Policy, successor: Successor | None = None) -> Prediction:
-        return Prediction(card, self.state.request_id, self.state.caller, policy, successor=successor)
 
     def _arrays(self, vectors: Sequence[Vector]) -> dict[str, NDArray[Any]]:
         """Return one sample of the model's inputs; what has a default may be missing."""
-        known = {argument.name: argument for argument in self.card.arguments}
-        sent = {argument.name: vector for argument, vector in zip(self.arguments, vectors, strict=True)}
-        for name, value in self.config.parameters.items():
-            sent[name] = np.full(math.prod(self._shape(known[name])), value)
-        return {name: self._array(known[name], vector) for name, vector in sent.items()}
-
-    def _array(self, argument: Tensor | Parameter, vector: Vector) -> NDArray[Any]:
-        return vector.reshape(self._shape(argument) if isinstance(argument, Tensor) else ())
-
-    def _shape(self, argument: Tensor | Parameter) -> Shape:
-        """Return the shape of one sample; a parameter is a vector of one number."""
-        found = shape(self.card, argument, self.grid, self.config.policy.count(self.card))
-        if found is None:
-            raise Problem("invalid-parameter", f"the size of {argument.name} is known only once it is computed")
-        return found
+        constant = {name: np.full(self.shapes[name], value) for name, value in self.config.parameters.items()}
+        sent = zip(self.arguments, vectors, strict=True)
+        return constant | {argument.name: vector.reshape(self.shapes[argument.name]) for argument, vector in sent}
 
 
 @dataclass(frozen=True)
@@ -221,9 +519,8 @@ class CompositeModel:
         field = await self._run(self.made.inputs, x)
         tangent = await self._run(self.made.push_inputs, x, direction)
         value, moved = await self.field.linearise(self._index, 0, [field.reshape(-1)], tangent.reshape(-1))
-        return np.asarray(
-            await self._run(self.made.push_outputs, x, value.reshape(grid), (direction, moved.reshape(grid)))
-        )
+        tangents = direction, moved.reshape(grid)
+        return np.asarray(await self._run(self.made.push_outputs, x, value.reshape(grid), tangents))
 
     async def _output(self, x: Vector) -> Vector:
         """Return the model's output [*grid]."""
@@ -239,354 +536,3 @@ class CompositeModel:
     def _index(self) -> int:
         """The output that the composite reads."""
         return [tensor.name for tensor in self.field.card.outputs].index(self.composite.output)
-
-
-def names(service: Service) -> list[str]:
-    """Return the names of all models."""
-    catalogue = service.catalogue
-    fields = {model.name for model in catalogue.models() if fits(catalogue.find(model.name).card)}
-    return sorted(fields | {each.name for each in composites().values() if _possible(each, service)})
-
-
-def find(service: Service, members: Mapping[str, Any]) -> tuple[str, Composite | None]:
-    """Return the model of the repository that a message needs, and the composite around it that it names, if it does.
-
-    Raises:
-        Problem: unknown-model: There is none; a model of the repository comes before a composite of its name.
-    """
-    name, catalogue = members.get("name"), service.catalogue
-    if not isinstance(name, str):
-        raise Problem("unknown-model", 'expected the name of a model as "name"; GET Info lists the models')
-    if not catalogue.knows(name):
-        composite = composites().get(name)
-        if composite is not None and _possible(composite, service):
-            return composite.model, composite
-    elif fits(catalogue.find(name).card):
-        return name, None
-    raise Problem("unknown-model", f'there is no model "{name[:64]}"; there are {", ".join(names(service))}')
-
-
-def _possible(composite: Composite, service: Service) -> bool:
-    """Return whether the model of a composite is served, with the input that it sets and the output that it reads."""
-    if composite.model not in service.catalogue.served():
-        return False
-    card = service.catalogue.find(composite.model).card
-    others = {name for name in card.names if name not in card.optional} - {composite.input}
-    return composite.input in card.names and not others and composite.output in {each.name for each in card.outputs}
-
-
-def fits(card: Card) -> bool:
-    """Return whether a model is one of UM-Bridge: it has real inputs, and outputs whose size follows from theirs."""
-    if card.vocabulary is not None or card.product is not None:
-        return False
-    grid, frames = _default_grid(card), 1 if card.frames else None
-    return all(shape(card, tensor, grid, frames) is not None for tensor in (*card.inputs, *card.outputs))
-
-
-def shape(card: Card, argument: Tensor | Parameter, grid: Shape, frames: int | None) -> Shape | None:
-    """Return the shape of one sample of an input, a parameter or an output on a grid; None where it does not follow."""
-    if not isinstance(argument, Tensor):
-        return (1,)
-    known: dict[str, int | None] = {**dict(zip(card.grid.axes, grid, strict=True)), FRAME: frames}
-    axes = zip(argument.axes[1:], argument.sizes[1:], strict=True)
-    sizes = [known.get(axis) if size is None else size for axis, size in axes]
-    return None if None in sizes else tuple(size for size in sizes if size is not None)
-
-
-def _default_grid(card: Card) -> Shape:
-    """Return the smallest grid that errors are published for, or else the smallest that is accepted."""
-    return min(card.grid.shapes, key=math.prod, default=(card.grid.minimum,) * len(card.grid.axes))
-
-
-async def _configured(
-    request: Request, service: Service, members: Mapping[str, Any], feature: str = EVALUATE
-) -> FieldModel | CompositeModel:
-    """Return the function that a message names, with its configuration.
-
-    Args:
-        request: The request.
-        service: The parts of the gateway.
-        members: The members of the message.
-        feature: What the function is needed for.
-
-    Raises:
-        Problem: There is no such model, or not with this feature or this configuration.
-    """
-    served, composite = find(service, members)
-    request.state.model = served
-    if feature not in _features(service, served):
-        raise Problem("not-differentiable", f'"{members["name"]}" does not support {feature}')
-    config = members.get("config", {})
-    if not isinstance(config, dict):
-        raise Problem("unreadable-body", "config: expected an object")
-    if len(config) > MOST or any(isinstance(each, list | dict) and len(each) > MOST for each in config.values()):
-        raise Problem("invalid-parameter", f"config: expected at most {MOST} members, and in each of them")
-    if composite is None:
-        return await _field(service, request.state, served, config, feature)
-    options = {name: _option(composite, name, config[name]) for name in config if name not in FIELD_OPTIONS}
-    own = {name: config[name] for name in config if name in FIELD_OPTIONS} | {"inputs": [composite.input]}
-    field = await _field(service, request.state, served, own, feature)
-    try:
-        # A composite may have to solve once, for measurements that are simulated.
-        made = await asyncio.to_thread(composite.on, field.grid, **options)
-    except ValueError as error:
-        raise Problem("invalid-parameter", f"config.{error}") from error
-    return CompositeModel(composite, made, field)
-
-
-def _features(service: Service, served: str) -> frozenset[str]:
-    found = service.catalogue.model(served).card.differentiable
-    return frozenset({EVALUATE, *(feature for feature, kind in PRODUCTS.items() if kind in found)})
-
-
-def _option(composite: Composite, name: str, value: Any) -> Any:
-    """Return the value of an option: a number, or a list of as many as the composite declares."""
-    if name not in composite.options:
-        known = ", ".join(sorted({*FIELD_OPTIONS, *composite.options}))
-        raise Problem("invalid-parameter", f'config: there is no "{name[:64]}"; there are {known}')
-    count = composite.options[name].count
-    values = [value] if count is None else value
-    if not (
-        isinstance(values, list) and len(values) == (count or 1) and all(type(each) in {int, float} for each in values)
-    ):
-        expected = "a number" if count is None else f"a list of {count} numbers"
-        raise Problem("invalid-parameter", f"config.{name}: expected {expected}")
-    return value
-
-
-async def _field(service: Service, state: State, name: str, members: Mapping[str, Any], feature: str) -> FieldModel:
-    """Return a model of the repository with a configuration, for a feature."""
-    try:
-        config = Config.model_validate(members)
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        location = ".".join(str(key)[:64] for key in first["loc"])
-        raise Problem("invalid-parameter", f"config.{location}: {first['msg']}") from error
-    catalogue, product = service.catalogue, None
-    if feature in PRODUCTS:
-        product = catalogue.derivative(name, PRODUCTS[feature], config.version).card
-        card = catalogue.find(name, product.version).card
-    elif config.version is not None:
-        card = catalogue.find(name, config.version).card
-    else:
-        card = (await catalogue.newest(name)).card
-    found = FieldModel(service, state, card, product, config, _grid(card, config), _arguments(card, config))
-    largest = max(*found.input_sizes, *found.output_sizes, math.prod(found.grid))
-    if 4 * largest > service.settings.max_body_bytes:
-        raise Problem("body-too-large", f"config: a field of {largest} numbers takes more than a request may")
-    return found
-
-
-def _grid(card: Card, config: Config) -> Shape:
-    """Return the points per axis that a configuration wants."""
-    limits = card.grid
-    if config.grid is None:
-        return _default_grid(card)
-    points = (config.grid,) * len(limits.axes) if isinstance(config.grid, int) else config.grid
-    if len(points) != len(limits.axes):
-        raise Problem(
-            "invalid-parameter", f"config.grid: expected one number, or one for each of {', '.join(limits.axes)}"
-        )
-    for axis, size in zip(limits.axes, points, strict=True):
-        if not limits.minimum <= size <= limits.maximum:
-            raise Problem(
-                "grid-out-of-limits",
-                f'config.grid has {size} points along "{axis}"; the model takes {limits.minimum} to {limits.maximum}',
-                array="grid",
-            )
-    return points
-
-
-def _arguments(card: Card, config: Config) -> tuple[Tensor | Parameter, ...]:
-    """Return the inputs and parameters that are vectors: those of the configuration, or all without a default."""
-    known, fixed = {argument.name: argument for argument in card.arguments}, config.parameters
-    default = tuple(name for name in known if name not in card.optional and name not in fixed)
-    chosen = default if config.inputs is None else config.inputs
-    detail = ""
-    if unknown := [name for name in (*chosen, *fixed) if name not in known]:
-        detail = f': "{unknown[0][:64]}" is no input of the model; there are {", ".join(known)}'
-    elif len({*chosen, *fixed}) != len(chosen) + len(fixed):
-        detail = ": expected every input once, in inputs or in parameters"
-    elif missing := [name for name in known if name not in {*chosen, *fixed, *card.optional}]:
-        detail = f": expected {missing[0]} in inputs, or a number for it in parameters"
-    elif not chosen:
-        detail = ": expected at least one input that is a vector"
-    if detail:
-        raise Problem("invalid-parameter", f"config{detail}")
-    return tuple(known[name] for name in chosen)
-
-
-_INDEX = {"type": "integer", "minimum": 0}
-_VECTOR, _SIZES = {"type": "array", "items": {"type": "number"}}, {"type": "array", "items": {"type": "integer"}}
-_VECTORS = {"type": "array", "items": _VECTOR}
-_FEATURES = (EVALUATE, GRADIENT, APPLY_JACOBIAN, APPLY_HESSIAN)
-
-
-def _object(**members: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON schema of an object with exactly these members."""
-    return {"type": "object", "properties": members, "required": list(members), "additionalProperties": False}
-
-
-def _described(result: dict[str, Any], **members: dict[str, Any]) -> dict[str, Any]:
-    """Return the documentation of a route: its result, and the members of its body beside name and configuration."""
-    properties = {"name": {"type": "string"}, "config": {"type": "object"}} | members
-    schema = {"type": "object", "properties": properties, "required": ["name", *members]}
-    return {
-        "openapi_extra": {"requestBody": {"required": True, "content": {json_arrays.MEDIA_TYPE: {"schema": schema}}}},
-        "responses": {200: {"content": {json_arrays.MEDIA_TYPE: {"schema": result}}}},
-    }
-
-
-_INFO = _object(protocolVersion={"type": "number"}, models={"type": "array", "items": {"type": "string"}})
-_SUPPORT = _object(support=_object(**{feature: {"type": "boolean"} for feature in _FEATURES}))
-_PRODUCT: dict[str, Any] = {"input": _VECTORS, "outWrt": _INDEX, "inWrt": _INDEX}
-_FAULT = _object(error=_object(type={"type": "string"}, message={"type": "string"}))
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    "default": {"content": {json_arrays.MEDIA_TYPE: {"schema": _FAULT}}, "description": "What is wrong"}
-}
-calls = APIRouter(prefix=PREFIX, responses=_ERRORS, route_class=DirectRoute)
-
-
-@calls.get("/Info", responses={200: {"content": {json_arrays.MEDIA_TYPE: {"schema": _INFO}}}})
-@requires(Scope.INFER)
-async def info(request: Request, service: Serving) -> Response:  # noqa: ARG001 - as direct routes are called
-    """Return the version of the protocol and the names of the models."""
-    return _json({"protocolVersion": VERSION, "models": names(service)})
-
-
-@calls.post("/ModelInfo", **_described(_SUPPORT))
-@requires(Scope.INFER)
-async def model_info(request: Request, service: Serving) -> Response:
-    """Return what a model supports."""
-    request.state.model = served = find(service, await _short(request, service))[0]
-    features = _features(service, served)
-    return _json({"support": {feature: feature in features for feature in _FEATURES}})
-
-
-@calls.post("/InputSizes", **_described(_object(inputSizes=_SIZES)))
-@requires(Scope.INFER)
-async def input_sizes(request: Request, service: Serving) -> Response:
-    """Return the sizes of the input vectors for a configuration."""
-    function = await _configured(request, service, await _short(request, service))
-    return _json({"inputSizes": function.input_sizes})
-
-
-@calls.post("/OutputSizes", **_described(_object(outputSizes=_SIZES)))
-@requires(Scope.INFER)
-async def output_sizes(request: Request, service: Serving) -> Response:
-    """Return the sizes of the output vectors for a configuration."""
-    function = await _configured(request, service, await _short(request, service))
-    return _json({"outputSizes": function.output_sizes})
-
-
-@calls.post("/Evaluate", **_described(_object(output=_VECTORS), input=_VECTORS))
-@requires(Scope.INFER)
-async def evaluate(request: Request, service: Serving) -> Response:
-    """Return the output vectors."""
-    return await _compute(request, service, EVALUATE)
-
-
-@calls.post("/Gradient", **_described(_object(output=_VECTOR), **_PRODUCT, sens=_VECTOR))
-@requires(Scope.INFER)
-async def gradient(request: Request, service: Serving) -> Response:
-    """Return `sens` times the Jacobian of the output `outWrt` by the input `inWrt`."""
-    return await _compute(request, service, GRADIENT)
-
-
-@calls.post("/ApplyJacobian", **_described(_object(output=_VECTOR), **_PRODUCT, vec=_VECTOR))
-@requires(Scope.INFER)
-async def apply_jacobian(request: Request, service: Serving) -> Response:
-    """Return the Jacobian of the output `outWrt` by the input `inWrt`, times `vec`."""
-    return await _compute(request, service, APPLY_JACOBIAN)
-
-
-@calls.post("/ApplyHessian", **_described(_object(output=_VECTOR)))
-@requires(Scope.INFER)
-async def apply_hessian(request: Request, service: Serving) -> Response:
-    """Say that no model has second derivatives."""
-    request.state.model = find(service, await _short(request, service))[0]
-    raise Problem("not-differentiable", f"no model supports {APPLY_HESSIAN}")
-
-
-async def _short(request: Request, service: Service) -> dict[str, Any]:
-    """Return the members of a message without vectors."""
-    over_http.check_names_of_query(request.query_params)
-    return parse(await over_http.content(request, service, min(SHORT, service.settings.max_json_bytes)))
-
-
-async def _compute(request: Request, service: Service, feature: str) -> Response:
-    """Read the body, check it, compute, and stop when the client disconnects."""
-    formats.check_uncompressed(request.headers)
-    over_http.check_names_of_query(request.query_params)
-    content = await over_http.content(request, service, service.settings.max_json_bytes)
-    members = await offload(len(content), parse, content)
-    function = await _configured(request, service, members, feature)
-    if feature == EVALUATE:
-        inputs = await offload(len(content), _inputs, members, function.input_sizes)
-        found = await over_http.unless_disconnected(request, function.evaluate(inputs))
-    else:
-        output = _index(members, "outWrt", len(function.output_sizes))
-        by = _index(members, "inWrt", len(function.input_sizes))
-        inputs = await offload(len(content), _inputs, members, function.input_sizes)
-        if feature == GRADIENT:
-            vector = _vector(members.get("sens"), "sens", function.output_sizes[output])
-            product = function.gradient(output, by, inputs, vector)
-        else:
-            vector = _vector(members.get("vec"), "vec", function.input_sizes[by])
-            product = function.apply_jacobian(output, by, inputs, vector)
-        found = [await over_http.unless_disconnected(request, product)]
-    if not all(np.isfinite(vector).all() for vector in found):
-        raise Problem("non-finite-output", f'a result of "{request.state.model}" is not finite', array="input")
-    document = {"output": found if feature == EVALUATE else found[0]}
-    return await offload(sum(vector.nbytes for vector in found), _json, document)
-
-
-def parse(content: bytes | bytearray) -> dict[str, Any]:
-    """Return the members of a message, whatever its Content-Type says; an empty body has none.
-
-    Raises:
-        Problem: unreadable-body: The body is no JSON object.
-    """
-    if not content:
-        return {}
-    try:
-        document = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        message = f"not JSON: {error.msg} at line {error.lineno} column {error.colno}"
-        raise Problem("unreadable-body", message) from error
-    if not isinstance(document, dict):
-        raise Problem("unreadable-body", "expected a JSON object")
-    return document
-
-
-def _index(members: Mapping[str, Any], name: str, count: int) -> int:
-    """Return the index of an input or an output."""
-    index = members.get(name)
-    if type(index) is not int or not 0 <= index < count:
-        raise Problem("unreadable-body", f"{name}: expected an index from 0 to {count - 1}")
-    return index
-
-
-def _inputs(members: Mapping[str, Any], sizes: Sequence[int]) -> list[Vector]:
-    """Return the input vectors, which must be of these sizes."""
-    found = members.get("input")
-    if not isinstance(found, list):
-        raise Problem("unreadable-body", "input: expected a list of lists of numbers")
-    if len(found) != len(sizes):
-        raise Problem("wrong-shape", f"input has {len(found)} vectors; expected {len(sizes)}", array="input")
-    return [_vector(each, f"input[{index}]", sizes[index]) for index, each in enumerate(found)]
-
-
-def _vector(value: Any, name: str, size: int) -> Vector:
-    if not isinstance(value, list):
-        raise Problem("unreadable-body", f"{name}: expected a list of {size} numbers")
-    if len(value) != size:
-        raise Problem("wrong-shape", f"{name} has {len(value)} numbers; expected {size}", array=name)
-    found = json_arrays.nested(value, name)
-    if found.ndim != 1:
-        raise Problem("wrong-shape", f"{name}: expected a list of numbers, not of lists", array=name)
-    return found.astype(np.float64)
-
-
-def _json(document: Any) -> Response:
-    return Response(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), media_type=json_arrays.MEDIA_TYPE)

@@ -1,78 +1,130 @@
-"""Run the requests of one Triton batch together; shared by both backends, and copied beside each.
+"""What both backends share, copied beside each: the config of a model, and one run for all requests of a Triton batch.
 
-Triton merges requests of equal shape only, so their arrays always concatenate.
+Triton merges requests of equal shape and with the same inputs only, so their arrays always concatenate.
 """  # noqa: INP001 - a folder for Triton, not a package
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import triton_python_backend_utils as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    Run = Callable[[Sequence[np.ndarray[Any, Any]]], Sequence[np.ndarray[Any, Any]]]
+    Array = np.ndarray[Any, Any]
 
 #: The largest run on a processor: values of an input, and samples of two axes or more, since a network resamples them
 #: to its own grids. An instance keeps the memory of its largest run for ever: a batch of 64 samples of 141 x 141 left
 #: 1.0 GiB with each instance of `darcy`; in pieces it leaves 0.15 GiB and takes no longer.
 VALUES, SAMPLES = 2**17, 4
+DEFAULT = "default."  # a parameter of the config: the value everywhere of an input that a request leaves out
 
 
-def respond(requests: list[Any], run: Run, inputs: list[str], outputs: list[str], *, batched: bool) -> list[Any]:
-    """Return one response per request: from one run for all of them or, where that fails, from a run per request.
+class Model:
+    """One instance of one version of one model; a backend opens its file, and runs it.
 
-    Args:
-        requests: Triton's `InferenceRequest`s.
-        run: The model; it takes arrays in the order of `inputs` and returns arrays in the order of `outputs`.
-        inputs: Names of the inputs.
-        outputs: Names of the outputs.
-        batched: Whether the first axis of every array is the batch.
-
-    Returns:
-        Triton's `InferenceResponse`s, in the order of the requests.
+    Attributes:
+        config: Triton's config of the model.
+        inputs: Names of the inputs, in the order in which `run` takes them.
+        outputs: Names of the outputs, in the order in which it returns them.
     """
-    feeds = [[pb.get_input_tensor_by_name(request, name).as_numpy() for name in inputs] for request in requests]
-    if batched and len(feeds) > 1:
+
+    file_name: str
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Open the version's file.
+
+        Args:
+            args: Triton's arguments; `model_repository` is the model's own folder, `model_config` JSON.
+        """
+        self.config = config = json.loads(args["model_config"])
+        parameters = {name: value["string_value"] for name, value in config["parameters"].items()}
+        self._defaults = {
+            name.removeprefix(DEFAULT): float(value) for name, value in parameters.items() if name.startswith(DEFAULT)
+        }
+        self.inputs, self.outputs = ([tensor["name"] for tensor in config[role]] for role in ("input", "output"))
+        # The axes of each input behind the batch, as the model sees them; -1 where a request decides the size.
+        self._dims: dict[str, list[int]] = {
+            each["name"]: list(map(int, each.get("reshape", {}).get("shape", each["dims"]))) for each in config["input"]
+        }
+        self._batched = config["max_batch_size"] > 0
+        gpu = int(args["model_instance_device_id"]) if args["model_instance_kind"] == "GPU" else None
+        self._piecewise = self._batched and gpu is None
+        name = config["default_model_filename"] or self.file_name
+        self.open(Path(args["model_repository"], args["model_version"], name), parameters, gpu)
+
+    def open(self, file: Path, parameters: dict[str, str], gpu: int | None) -> None:
+        """Open the file on a GPU or, without its number, on the processor, with the parameters of the config."""
+        raise NotImplementedError
+
+    def run(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        """Run the model."""
+        raise NotImplementedError
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """Return one response per request: from one run for all of them or, where that fails, from a run per request.
+
+        Args:
+            requests: Triton's `InferenceRequest`s.
+
+        Returns:
+            Triton's `InferenceResponse`s, in the order of the requests.
+        """
         try:
-            merged = run([np.concatenate(arrays) for arrays in zip(*feeds, strict=True)])
-        except Exception as error:  # noqa: BLE001 - each request is then run alone
-            pb.Logger.log_verbose(f"a batch of {len(feeds)} requests is run one by one: {error}")
-        else:
-            ends = np.cumsum([len(feed[0]) for feed in feeds])[:-1]
-            return [
-                _response(parts, outputs) for parts in zip(*(np.split(array, ends) for array in merged), strict=True)
-            ]
-    return [_alone(feed, run, outputs) for feed in feeds]
+            feeds = [self._feed(request) for request in requests]
+        except ValueError as error:  # the same for all of them, since they have the same inputs
+            return [pb.InferenceResponse(error=pb.TritonError(str(error))) for _ in requests]
+        if self._batched and len(feeds) > 1:
+            try:
+                merged = self._run([np.concatenate(arrays) for arrays in zip(*feeds, strict=True)])
+            except Exception as error:  # noqa: BLE001 - each request is then run alone
+                pb.Logger.log_verbose(f"a batch of {len(feeds)} requests is run one by one: {error}")
+            else:
+                ends = np.cumsum([len(feed[0]) for feed in feeds])[:-1]
+                return [self._response(parts) for parts in zip(*(np.split(each, ends) for each in merged), strict=True)]
+        responses = []
+        for feed in feeds:
+            try:
+                responses.append(self._response(self._run(feed)))
+            except Exception as error:  # noqa: BLE001 - an error is this request's response, and the server goes on
+                responses.append(pb.InferenceResponse(error=pb.TritonError(str(error))))
+        return responses
 
+    def _feed(self, request: Any) -> list[Array]:
+        """Return the inputs of a request; one that is left out has its default, on the grid of those that are sent."""
+        tensors = {name: pb.get_input_tensor_by_name(request, name) for name in self.inputs}
+        arrays = {name: tensor.as_numpy() for name, tensor in tensors.items() if tensor is not None}
+        missing = [name for name in tensors if name not in arrays]
+        if required := [name for name in missing if name not in self._defaults]:
+            raise ValueError(f'the input "{required[0]}" is missing')  # which Triton allows where any may be left out
+        if missing:
+            lead = max(arrays, key=lambda name: self._dims[name].count(-1))
+            count, *sizes = arrays[lead].shape
+            free = [size for size, dim in zip(sizes, self._dims[lead], strict=True) if dim == -1]
+            for name in missing:
+                dims = self._dims[name]
+                own = iter(free[len(free) - dims.count(-1) :])
+                shape = (count, *(next(own) if dim == -1 else dim for dim in dims))
+                arrays[name] = np.full(shape, self._defaults[name], np.float32)
+        return [arrays[name] for name in self.inputs]
 
-def in_pieces(run: Run) -> Run:
-    """Return a model that runs a large batch piece by piece, so that its memory is bounded."""
-
-    def run_pieces(arrays: Sequence[np.ndarray[Any, Any]]) -> Sequence[np.ndarray[Any, Any]]:
-        count = max(pieces(array) for array in arrays)
+    def _run(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        """Run a large batch piece by piece, so that its memory is bounded."""
+        count = max(map(pieces, arrays)) if self._piecewise else 1
         if count <= 1:
-            return run(arrays)
+            return self.run(arrays)
         feeds = zip(*(np.array_split(array, count) for array in arrays), strict=True)
-        return [np.concatenate(parts) for parts in zip(*map(run, feeds), strict=True)]
+        return [np.concatenate(parts) for parts in zip(*map(self.run, feeds), strict=True)]
 
-    return run_pieces
+    def _response(self, arrays: Sequence[Array]) -> Any:
+        return pb.InferenceResponse([pb.Tensor(name, array) for name, array in zip(self.outputs, arrays, strict=True)])
 
 
-def pieces(batch: np.ndarray[Any, Any]) -> int:
+def pieces(batch: Array) -> int:
     """Return the number of pieces that a batch is cut into."""
     by_values, by_samples = -(-batch.size // VALUES), -(-len(batch) // SAMPLES) if batch.ndim > 2 else 1
     return min(max(by_values, by_samples), len(batch))
-
-
-def _alone(feed: list[np.ndarray[Any, Any]], run: Run, outputs: list[str]) -> Any:
-    try:
-        return _response(run(feed), outputs)
-    except Exception as error:  # noqa: BLE001 - an error is this request's response, and the server goes on
-        return pb.InferenceResponse(error=pb.TritonError(str(error)))
-
-
-def _response(arrays: Sequence[np.ndarray[Any, Any]], outputs: list[str]) -> Any:
-    return pb.InferenceResponse([pb.Tensor(name, array) for name, array in zip(outputs, arrays, strict=True)])

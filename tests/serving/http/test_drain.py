@@ -128,3 +128,26 @@ def test_after_half_of_the_drain_a_rollout_ends_with_an_error_as_its_last_part(
     assert (problem["status"], problem["type"]) == (503, "urn:petrov:problem:unavailable")
     assert "the service is shutting down" in problem["detail"]
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_body_that_is_unfinished_at_the_end_gets_a_problem(
+    triton: TritonServer, toy_repository: Path, make_settings: Callable[..., Settings], tmp_path: Path
+) -> None:
+    shutil.copytree(toy_repository / "blur", tmp_path / "repository" / "blur")
+    settings = make_settings(tmp_path / "repository", drain_seconds=1.0, notice_seconds=0.2)
+    with (
+        command(settings, "gateway", "--triton", triton.settings.triton_address) as (service, _),
+        closing(http.client.HTTPConnection("127.0.0.1", settings.port, timeout=60)) as connection,
+    ):
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        connection.putrequest("POST", "/v1/models/blur/predict")
+        for name, value in {"Content-Type": binary.NPY, "Content-Length": str(len(BODY))}.items():
+            connection.putheader(name, value)
+        connection.endheaders(BODY[:1000])
+        wait_for(lambda: status(settings, "/health/live") == 200)
+        service.terminate()
+        reply = connection.getresponse()
+        document = json.loads(reply.read())
+        assert (reply.status, reply.headers["Content-Type"]) == (503, "application/problem+json")
+        assert (document["type"], reply.headers["Retry-After"]) == ("urn:petrov:problem:unavailable", "1")
+        assert service.wait(60) == 0

@@ -70,7 +70,7 @@ def test_a_triton_client_finds_its_way(triton_client: Any, toy: Toy) -> None:
         assert tensor == {"name": name, "datatype": "FP32", "shape": [-1, -1, -1]}
     config = triton_client.get_model_config(toy.name)
     assert config["max_batch_size"] == 8
-    assert config["input"] == [{"name": INPUT, "data_type": "TYPE_FP32", "dims": [-1, -1]}]
+    assert config["input"] == [{"name": INPUT, "data_type": "TYPE_FP32", "dims": [-1, -1], "optional": False}]
 
 
 @pytest.mark.parametrize("version", ["", "1"])

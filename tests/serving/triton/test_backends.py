@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -16,6 +17,10 @@ import tritonclient.grpc
 import tritonclient.http
 from onnx import TensorProto, helper, numpy_helper
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+from export import triton_config
+from export.signature import Signature
+from tests import toy_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +53,7 @@ WIDTH = 64
 def odd_repository(toy_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`late` looks values up in a table and waits for batches of 8; `indexed` names its tensors NAME__INDEX.
 
-    `wide` has `WIDTH` numbers for every point on its way.
+    `wide` has `WIDTH` numbers for every point on its way; `optional` has a vector field and a number with defaults.
     """
     repository = tmp_path_factory.mktemp("odd")
     for name, config, graph in (("late", LATE, _table()), ("wide", WIDE, _wide())):
@@ -56,6 +61,11 @@ def odd_repository(toy_repository: Path, tmp_path_factory: pytest.TempPathFactor
         (repository / name / "config.pbtxt").write_text(config)
         opset = [helper.make_opsetid("", 18)]
         onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), repository / name / "1" / "model.onnx")
+    toy_fields.add(repository, "optional", velocity=0.5)
+    card = json.loads((repository / "optional" / "1" / "card.json").read_text())
+    parts = {key: card[key] for key in ("inputs", "parameters", "outputs", "grid")}
+    signature = Signature.model_validate(parts | {"batch": card["limits"]["batch"]})
+    (repository / "optional" / "config.pbtxt").write_text(triton_config.text("optional", signature, "onnx"))
     shutil.copytree(toy_repository / "blur_torchscript", repository / "indexed")
     renaming = repository / "indexed" / "config.pbtxt"
     renamed = {"blur_torchscript": "indexed", '"coefficient"': '"field__0"', '"solution"': '"output__0"'}
@@ -192,6 +202,35 @@ def test_a_large_batch_takes_no_more_memory_than_a_piece_of_it(odd_triton: Trito
     result = infer(odd_triton, "grpc", "wide", field=field).as_numpy("sum")
     np.testing.assert_allclose(result, WIDTH * np.sin(field), rtol=1e-5, atol=1e-5)
     assert _peak("wide") - before < WIDTH * field.nbytes / 4
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_inputs_with_a_default_may_be_left_out(odd_triton: TritonServer, protocol: str) -> None:
+    sent = toy_fields.samples(3, (6, 9))
+    density, time = sent["density"], sent["time"]
+    for inputs in ({"density": density}, {"density": density, "time": time[:, None]}):
+        found = infer(odd_triton, protocol, "optional", **inputs)
+        numbers = time if "time" in inputs else np.ones(3, np.float32)
+        expected = toy_fields.compute(density, np.full_like(sent["velocity"], 0.5), numbers)
+        for name, array in expected.items():
+            np.testing.assert_allclose(found.as_numpy(name), array, rtol=1e-5, atol=1e-6)
+    with pytest.raises(InferenceServerException, match="density"):
+        infer(odd_triton, protocol, "optional", time=time[:, None])
+
+
+def test_requests_that_leave_out_different_inputs_run_together(odd_triton: TritonServer) -> None:
+    density = toy_fields.samples(1, (6, 9))["density"]
+    times = [None, 2.0, None, 0.5] * 4
+
+    def moved(time: float | None) -> Array:
+        number = {} if time is None else {"time": np.full((1, 1), time, np.float32)}
+        found: Array = infer(odd_triton, "grpc", "optional", density=density, **number).as_numpy("moved")
+        return found
+
+    with ThreadPoolExecutor(8) as pool:
+        for time, found in zip(times, pool.map(moved, times), strict=True):
+            expected = density + 2 * 0.5 * (1.0 if time is None else time)
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_the_pytorch_backend_reads_names_with_an_index(
