@@ -141,8 +141,8 @@ class Operations:
             timeout: Seconds for each request, its repetitions included; the client's if None.
             progress: True for a progress bar, or a function of (fields done, fields in all).
             quality: Whether to return what is known about the errors, too.
-            tolerance: The largest error bound. A field with a larger one is solved by the classical solver, or refused
-                where there is none; None accepts any.
+            tolerance: The largest error bound. A field with a larger one is computed again without corrections, then by
+                the classical solver, and refused where neither meets it; None accepts any.
             outside: What happens to a field that is unlike the training data: "answer" predicts it like any other,
                 "solve" lets the classical solver solve it, "refuse" raises `InvalidInput`.
             inputs: Inputs and parameters by name; what has a default may be left out. A vector field has its components
