@@ -67,7 +67,7 @@ class Inverse:
     @cached_property
     def deviation(self) -> NDArray[np.float64]:
         """The standard deviation sigma of noise and mismatch together [rows, columns]."""
-        return np.hypot(self.noise, self.mismatch * np.sqrt(np.square(self.pressure).mean()))
+        return np.asarray(np.hypot(self.noise, self.mismatch * np.sqrt(np.square(self.pressure).mean())))
 
     def material(self, iterations: int) -> NDArray[np.float64]:
         """Compute t [rows, columns], from coarse to fine."""
