@@ -247,6 +247,7 @@ async def test_a_folder_whose_name_is_no_text_costs_itself_only(
 ) -> None:
     shutil.copytree(repository / "good", repository / os.fsdecode(b"caf\xe9"))
     async with looking(repository) as (catalogue, fake):
+        fake.wrong = reply(OUTPUT)
         fake.index = reply(INDEX.replace("]", ', {"name": "caf?"}]'), tensors=False).replace(b"?", b"\xe9")
         await catalogue.look()
         await look_until(catalogue, lambda: served(catalogue) == ["bad", "good"])
