@@ -21,7 +21,7 @@ from training.operators import OPERATORS
 from training.operators.field import FieldConfig, Scale
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem_file import ProblemFile
-from training.problems.schema import Axis, Quantity
+from training.problems.schema import Quantity
 from training.recipe import OwnFit, OwnRecipe, RecipeError
 from training.user_error import faults
 
@@ -195,6 +195,7 @@ def sizes(samples: SampleFile, preset: Preset) -> dict[str, Any]:
     """Choose everything of a general operator but its input and output fields."""
     problem, sides = samples.problem, samples.sides
     axes = list(problem.axes.values())
+    resolved = [side // 2 + 1 if axis.boundary == "periodic" else side for side, axis in zip(sides, axes, strict=True)]
     patch = next(size for size in count(1) if np.prod([-(-side // size) for side in sides]) <= TOKENS[len(sides)])
     return {
         "parameter_scales": tuple(
@@ -211,7 +212,7 @@ def sizes(samples: SampleFile, preset: Preset) -> dict[str, Any]:
         "feedforward": 2 * preset.channels,
         "detail": preset.detail,
         "spectral": preset.spectral[len(sides)],
-        "modes": min(preset.modes[len(sides)], *(resolved(side, axis) for side, axis in zip(sides, axes, strict=True))),
+        "modes": min(preset.modes[len(sides)], *resolved),
     }
 
 
@@ -231,11 +232,6 @@ def smooth(samples: SampleFile, preset: Preset) -> dict[str, Any]:
 def periodic(problem: ProblemFile) -> bool:
     """Return whether all axes are periodic."""
     return all(axis.boundary == "periodic" for axis in problem.axes.values())
-
-
-def resolved(side: int, axis: Axis) -> int:
-    """Return the most wave numbers that an axis resolves."""
-    return side // 2 + 1 if axis.boundary == "periodic" else side
 
 
 def components(sections: dict[str, Quantity]) -> tuple[int, ...]:
@@ -312,21 +308,16 @@ def affordable(recipe: OwnRecipe, samples: SampleFile, preset: Preset) -> int:
 
 
 def step_seconds(task: Task, batch: Batch) -> float:
-    """Return the median seconds of the last few steps of some; the first ones are slower."""
-    times: list[float] = []
-    while len(times) < TRIALS or (len(times) < 8 * TRIALS and sum(times) < PATIENCE):
-        times.append(step(task, batch))
-    return float(np.median(times[-(len(times) - 1) // 2 :]))
+    """Return the median seconds of the last few of some steps, forward, backward and update; the first are slower.
 
-
-def step(task: Task, batch: Batch) -> float:
-    """Return the seconds of one forward and backward pass and one update.
-
-    On a busy machine it is the processor time, which other programs do not lengthen.
+    On a busy machine they are of processor time, which other programs do not lengthen.
     """
     optimiser = torch.optim.AdamW(task.network.parameters(), lr=1e-5)
-    started, used = time.perf_counter(), time.process_time()
-    task.objective(batch).backward()
-    optimiser.step()
-    optimiser.zero_grad()
-    return min(time.perf_counter() - started, time.process_time() - used)
+    times: list[float] = []
+    while len(times) < TRIALS or (len(times) < 8 * TRIALS and sum(times) < PATIENCE):
+        started, used = time.perf_counter(), time.process_time()
+        task.objective(batch).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        times.append(min(time.perf_counter() - started, time.process_time() - used))
+    return float(np.median(times[-(len(times) - 1) // 2 :]))
