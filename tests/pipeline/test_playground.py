@@ -563,7 +563,7 @@ def test_what_is_known_about_the_error_is_shown(visit: Callable[..., Visit]) -> 
     badges = person.page.locator("#quality li")
     expect(badges).to_have_count(5)
     shown = [text.split("\n") for text in badges.all_inner_texts()]
-    assert [line[0] for line in shown] == ["Error bound", "Correction", "Misfit", "Error estimate", "Input"]
+    assert [line[0] for line in shown] == ["Error bound", "Solve bound", "Misfit", "Error estimate", "Input"]
     numbers = [per_cent(line[1].split()[-2]) for line in shown[:4]]
     assert numbers == pytest.approx([0.003, 0.012, 0.009, 0.006], rel=0.05)
     assert shown[4][1:] == ["inside", "like the training data: 85 % of the calibration inputs are as unusual"]
