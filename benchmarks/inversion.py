@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -23,17 +23,20 @@ from physics.numerics.grid import CELLS, axis, relative_l2
 from physics.numerics.volumes import Linearised
 from physics.posterior.prior import KarhunenLoeve, LogNormal, TwoMaterials
 from physics.posterior.sensors import Sensors, lattice
-from serving.inversion.estimate import estimate, summarise
-from serving.inversion.posterior import ClassicalModel, Coordinates, Posterior
+from serving.inversion.posterior import Coordinates, Posterior, estimate, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from benchmarks.harness import Array, Kept, Row
     from physics.posterior.prior import Material
-    from serving.inversion.estimate import Summary
-    from serving.inversion.posterior import Forward
+    from physics.registry import Linear
+
+    Linearise = Callable[[Array], Linear]
+    Summary = dict[str, NDArray[np.float32]]
 
 POINTS, SIDE = 85, 8  # of the grid of the inversion, and sensors along each axis
 NOISE = 0.01  # deviation of the measurements, relative to the root mean square of the pressure at the sensors
@@ -96,37 +99,34 @@ class Case:
 
 
 class Network:
-    """The graphs of `darcy` and its derivatives as a forward model, in ONNX Runtime on one thread."""
+    """The graphs of `darcy` and its derivatives at a permeability [rows, columns], in ONNX Runtime on one thread."""
 
-    def __init__(self, repository: Path) -> None:
-        names = {"solve": "darcy", "pull": "darcy_vjp", "push": "darcy_jvp"}
-        self._graphs = {kind: one_thread(newest_graph(repository / name)) for kind, name in names.items()}
+    def __init__(self, graphs: dict[str, Any], permeability: Array) -> None:
+        self._graphs, self._permeability = graphs, permeability
+        self.solution = self._run("darcy", "solution", {}, 1)[0]
 
-    def solve(self, inputs: Array) -> Array:
-        """Return the pressures of permeabilities [batch, rows, columns]."""
-        return self._run("solve", ["solution"], inputs, {})[0]
-
-    def pull(self, inputs: Array, cotangents: Array) -> tuple[Array, Array]:
-        """Return the pressures, and the gradients of their inner products with the cotangents."""
+    def pull(self, cotangents: Array) -> Array:
+        """Return the gradients of the inner products of the pressure and the cotangents [batch, rows, columns]."""
         vectors = {"cotangents.solution": cotangents}
-        pressure, gradients = self._run("pull", ["solution", "gradients.coefficient"], inputs, vectors)
-        return pressure, gradients
+        return self._run("darcy_vjp", "gradients.coefficient", vectors, len(cotangents))
 
-    def push(self, inputs: Array, tangents: Array) -> tuple[Array, Array]:
-        """Return the pressures, and their derivatives along the tangents."""
-        vectors = {"tangents.coefficient": tangents, "tangents.source": np.zeros_like(inputs)}
-        pressure, derivatives = self._run("push", ["solution", "tangents.solution"], inputs, vectors)
-        return pressure, derivatives
+    def push(self, tangents: Array) -> Array:
+        """Return the derivatives of the pressure along directions of the permeability [batch, rows, columns]."""
+        vectors = {"tangents.coefficient": tangents, "tangents.source": np.zeros_like(tangents)}
+        return self._run("darcy_jvp", "tangents.solution", vectors, len(tangents))
 
-    def _run(self, kind: str, names: list[str], inputs: Array, vectors: dict[str, Array]) -> list[Array]:
+    def _run(self, model: str, output: str, vectors: dict[str, Array], count: int) -> Array:
+        inputs = np.repeat(self._permeability[None], count, axis=0)
         arrays = {"coefficient": inputs, "source": np.ones_like(inputs), **vectors}
         sent = {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
-        return [np.asarray(found, dtype=np.float64) for found in self._graphs[kind].run(names, sent)]
+        return np.asarray(self._graphs[model].run([output], sent)[0], dtype=np.float64)
 
 
-def methods(repository: Path) -> dict[str, Forward]:
-    """Return both forward models by name."""
-    return {NETWORK: Network(repository), CLASSICAL: ClassicalModel(Linearised)}
+def methods(repository: Path) -> dict[str, Linearise]:
+    """Return both forward models by name, as functions of a permeability."""
+    names = ("darcy", "darcy_vjp", "darcy_jvp")
+    graphs = {name: one_thread(newest_graph(repository / name)) for name in names}
+    return {NETWORK: partial(Network, graphs), CLASSICAL: Linearised}
 
 
 def measure(repository: Path, kept: Kept, *, quick: bool) -> Iterator[Row]:
@@ -140,7 +140,7 @@ def measure(repository: Path, kept: Kept, *, quick: bool) -> Iterator[Row]:
                 yield kept.add(invert(case, name, forward, error)[0])
 
 
-def invert(case: Case, name: str, forward: Forward, model_error: float) -> tuple[Row, Summary]:
+def invert(case: Case, name: str, forward: Linearise, model_error: float) -> tuple[Row, Summary]:
     """Invert one case."""
     points, (values, noise) = axis(POINTS), case.measurements
     deviation = np.hypot(noise, model_error * np.sqrt(np.square(values).mean()))
@@ -148,19 +148,19 @@ def invert(case: Case, name: str, forward: Forward, model_error: float) -> tuple
     sensors = Sensors(lattice(SIDE), points, points)
     problem = Posterior(coordinates, sensors, values, np.full(len(values), deviation), forward, BATCH)
     start = time.process_time()
-    found = estimate(problem, np.zeros(problem.modes), ITERATIONS)
+    found = estimate(problem, ITERATIONS)
     seconds = time.process_time() - start
     summary = summarise(found, problem.coordinates, SAMPLES, np.random.default_rng(case.seed))
     truth, slack = case.truth, case.prior.slack
-    covered = (summary.lower - slack <= truth) & (truth <= summary.upper + slack)
+    covered = (summary["lower"] - slack <= truth) & (truth <= summary["upper"] + slack)
     return {
         "prior": case.prior.name,
         "seed": case.seed,
         "method": name,
-        "error": float(relative_l2(summary.mean[None], truth[None])[0]),
-        "optimum": float(relative_l2(summary.optimum[None], truth[None])[0]),
+        "error": float(relative_l2(summary["mean"][None], truth[None])[0]),
+        "optimum": float(relative_l2(summary["optimum"][None], truth[None])[0]),
         "coverage": float(covered.mean()),
-        "width": float((summary.upper - summary.lower).mean() / truth.mean()),
+        "width": float((summary["upper"] - summary["lower"]).mean() / truth.mean()),
         "misfit": found.progress.misfit or 0.0,
         "iterations": found.progress.iterations,
         "seconds": seconds,
@@ -183,10 +183,12 @@ def draw(repository: Path, target: Path) -> None:
         case = Case(prior, DRAWN)
         learnt, classical = (invert(case, "", forward, error)[1] for forward in forwards)
         limits = {"vmin": case.truth.min(), "vmax": case.truth.max(), "origin": "lower", "extent": (0, 1, 0, 1)}
-        fields = (case.truth, learnt.mean, classical.mean)
+        fields = (case.truth, learnt["mean"], classical["mean"])
         images = [panel.imshow(field, **limits) for panel, field in zip(row[:3], fields, strict=True)]
         figure.colorbar(images[2], ax=row[2])
-        figure.colorbar(row[3].imshow(learnt.deviation, origin="lower", extent=(0, 1, 0, 1), cmap="magma"), ax=row[3])
+        figure.colorbar(
+            row[3].imshow(learnt["deviation"], origin="lower", extent=(0, 1, 0, 1), cmap="magma"), ax=row[3]
+        )
         rows, columns = np.moveaxis(lattice(SIDE), -1, 0)
         row[0].plot(columns, rows, "w.", markersize=3)
         row[0].set_ylabel(prior.name)

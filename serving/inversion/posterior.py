@@ -173,10 +173,16 @@ def estimate(posterior: Posterior, iterations: int, report: Report = lambda _: N
         latest = Progress(step.nit, float(np.sqrt(data / len(posterior.values))), float(step.cost))
         report(latest)
 
+    def residuals(xi: Array) -> Array:
+        return np.concatenate([posterior.residuals(xi), xi])
+
+    def jacobian(xi: Array) -> Array:
+        return np.vstack([posterior.jacobian(xi), prior])
+
     found = least_squares(
-        lambda xi: np.concatenate([posterior.residuals(xi), xi]),
+        residuals,
         np.zeros(len(prior)),
-        lambda xi: np.vstack([posterior.jacobian(xi), prior]),
+        jacobian,
         max_nfev=iterations,
         callback=progress,
         ftol=TOLERANCE,
@@ -184,7 +190,8 @@ def estimate(posterior: Posterior, iterations: int, report: Report = lambda _: N
         gtol=TOLERANCE,
     )
     scaled = found.fun[: len(posterior.values)]
-    factor = cholesky(found.jac.T @ found.jac, lower=True)
+    slope = np.asarray(found.jac)
+    factor = cholesky(slope.T @ slope, lower=True)
     return Estimate(
         coefficients=found.x,
         root=np.asarray(solve_triangular(factor, prior, lower=True).T),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from physics.registry import Linear, Sensing
-    from serving.catalogue.card import Card
+    from serving.catalogue.card import Card, Kind
     from serving.inversion.posterior import Estimate
     from serving.limits import Caller
 
@@ -170,10 +170,9 @@ def _work(
     if wanted.forward == "solver":
         linearise, errors = sensing.linearise, card.classical
     else:
-        cards = {
-            None: card,
-            **{kind: service.catalogue.derivative(card.model, kind, card.version).card for kind in KINDS},
-        }
+        cards: dict[Kind | None, Card] = {None: card}
+        for kind in KINDS:
+            cards[kind] = service.catalogue.derivative(card.model, kind, card.version).card
         linearise, errors = partial(ServedModel, service.predictor, cards, sensing, job, caller), card.errors
     rows, columns = (sensing.positions(points) for points in grid)
     coordinates = Coordinates(KarhunenLoeve(wanted.modes), wanted.prior.material, rows, columns)

@@ -137,9 +137,12 @@ def results(
     What is known about the outputs is `[B, 1]` by name, `[B, frame]` of trajectories; what computed them, and the
     samples that failed, are parameters.
     """
-    found = {**outputs, **{name: array.reshape(len(array), -1) for name, array in quality.numbers.items()}}
+    found: dict[str, NDArray[np.float32]] = {
+        **outputs,
+        **{name: array.reshape(len(array), -1) for name, array in quality.numbers.items()},
+    }
     shown = {name: np.ascontiguousarray(found[name], "<f4") for name in [each.name for each in requested] or found}
-    parameters = {"solved_by": quality.solved_by} if quality.known else {}
+    parameters: dict[str, str] = {"solved_by": quality.solved_by} if quality.known else {}
     if quality.failed is not None:
         parameters["failed"] = ",".join(map(str, np.flatnonzero(quality.failed)))
     return shown, parameters
@@ -244,7 +247,7 @@ def describe(card: Card, versions: Iterable[int] = ()) -> ModelMetadata:
 
     # What is known about outputs is one number per sample, or one per frame of a trajectory.
     size, axis = (ANY, FRAME) if card.frames else (1, "value")
-    known = {"datatype": FLOAT32, "shape": (ANY, size), "parameters": {"axes": ("batch", axis)}}
+    known: dict[str, Any] = {"datatype": FLOAT32, "shape": (ANY, size), "parameters": {"axes": ("batch", axis)}}
     return ModelMetadata(
         name=card.model,
         versions=tuple(str(version) for version in versions),

@@ -37,7 +37,7 @@ from serving.quality import Outside, Policy
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from numpy.typing import NDArray
     from starlette.datastructures import State
@@ -153,14 +153,15 @@ async def _compute(request: Request, service: Service, feature: str) -> Response
     if feature != EVALUATE:
         output, by = _index(members, "outWrt", len(outputs)), _index(members, "inWrt", len(sizes))
     inputs = await offload(len(content), _inputs, members, sizes)
+    work: Coroutine[Any, Any, Any]
     if feature == EVALUATE:
         work = function.evaluate(inputs)
     elif feature == GRADIENT:
         work = function.gradient(output, by, inputs, _vector(members.get("sens"), "sens", outputs[output]))
     else:
         work = function.apply_jacobian(output, by, inputs, _vector(members.get("vec"), "vec", sizes[by]))
-    found = await over_http.unless_disconnected(request, work)
-    vectors = found if isinstance(found, list) else [found]
+    found: Any = await over_http.unless_disconnected(request, work)
+    vectors: list[Vector] = found if isinstance(found, list) else [found]
     if not all(np.isfinite(vector).all() for vector in vectors):
         raise Problem("non-finite-output", f'a result of "{request.state.model}" is not finite', array="input")
     return await offload(sum(vector.nbytes for vector in vectors), _json, {"output": found})
