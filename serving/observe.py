@@ -89,7 +89,7 @@ def request_id(proposed: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """The fields that are logged of a request once it has ended."""
+    """What is measured and logged of a request once it has ended."""
 
     request_id: str  # that went back to the client
     method: str  # of HTTP, or `GRPC`
@@ -103,8 +103,9 @@ class Entry:
     client: str  # its address
     key: str  # name of its API key, empty without one
 
-    def write(self, path: str) -> None:
-        """Write the entry; the sentence for people has the path itself in place of its template."""
+    def record(self, metrics: Metrics, path: str) -> None:
+        """Measure and log it; the sentence for people has the path itself in place of its template."""
+        metrics.request_seconds.labels(self.model, self.route, self.status).observe(self.seconds)
         if logger.isEnabledFor(logging.INFO):
             values = (self.method, path, self.status, self.seconds * 1e3, self.request_id)
             logger.info("%s %s %s %.1f ms id=%s", *values, extra={FIELDS: vars(self)})
@@ -286,23 +287,18 @@ class Access:
                 await problem_response(problem, scope["path"])(scope, receive, sending)
             finally:
                 ticket.end()
-                self._record(scope, status, time.perf_counter() - start, (read, written))
-
-    def _record(self, scope: Scope, status: int, seconds: float, size: tuple[int, int]) -> None:
-        route = getattr(scope.get("route"), "path", UNKNOWN)
-        name = scope["state"].get("model") or scope.get("path_params", {}).get("model", "")
-        model = name if self._knows(name) else UNKNOWN
-        self._metrics.request_seconds.labels(model, route, status).observe(seconds)
-        Entry(
-            request_id=scope["state"]["request_id"],
-            method=scope["method"],
-            route=route,
-            model=model,
-            version=str(scope["state"].get("version", "")),
-            status=str(status),
-            seconds=seconds,
-            bytes_in=size[0],
-            bytes_out=size[1],
-            client=(scope.get("client") or ("",))[0],
-            key=getattr(scope["state"].get("caller"), "name", ""),
-        ).write(quote(scope["path"][:128]))
+                state, route = scope["state"], getattr(scope.get("route"), "path", UNKNOWN)
+                model = state.get("model") or scope.get("path_params", {}).get("model", "")
+                Entry(
+                    request_id=name,
+                    method=scope["method"],
+                    route=route,
+                    model=model if self._knows(model) else UNKNOWN,
+                    version=str(state.get("version", "")),
+                    status=str(status),
+                    seconds=time.perf_counter() - start,
+                    bytes_in=read,
+                    bytes_out=written,
+                    client=(scope.get("client") or ("",))[0],
+                    key=getattr(state.get("caller"), "name", ""),
+                ).record(self._metrics, quote(scope["path"][:128]))

@@ -369,22 +369,20 @@ class Call:
 
     def record(self, method: str) -> None:
         """Measure the call, and log it."""
-        service, seconds = self._service, time.perf_counter() - self._start
-        model, route = self.model if service.catalogue.knows(self.model) else UNKNOWN, f"/{SERVICE}/{method}"
-        service.metrics.request_seconds.labels(model, route, self.code).observe(seconds)
+        service = self._service
         Entry(
             request_id=self.id,
             method="GRPC",
-            route=route,
-            model=model,
+            route=f"/{SERVICE}/{method}",
+            model=self.model if service.catalogue.knows(self.model) else UNKNOWN,
             version=self.version,
             status=self.code,
-            seconds=seconds,
+            seconds=time.perf_counter() - self._start,
             bytes_in=self.size,
             bytes_out=self.sent,
             client=unquote(self._context.peer()).partition(":")[2].rpartition(":")[0],  # ipv4:127.0.0.1:4321
             key=self.caller.name,
-        ).write(method)
+        ).record(service.metrics, method)
 
 
 async def parsed(message: Any, body: bytes | None) -> Any:

@@ -214,6 +214,7 @@ _PREDICTION: dict[str, Any] = {
             "headers": _ORIGIN
             | {
                 "Petrov-Error-Bound": {"schema": {"type": "number"}, "description": "The largest of the batch."},
+                "Petrov-Solve-Bound": {"schema": {"type": "number"}, "description": "The largest of the batch."},
                 "Petrov-Error-Estimate": {"schema": {"type": "number"}, "description": "The largest of the batch."},
                 "Petrov-Novelty": {"schema": {"type": "number"}, "description": "The least of the batch."},
                 "Petrov-Outside": {"schema": {"type": "boolean"}, "description": "Whether any sample is outside."},
@@ -221,7 +222,7 @@ _PREDICTION: dict[str, Any] = {
                     "schema": {"type": "integer"},
                     "description": "With `partial`: how many samples failed.",
                 },
-                "Petrov-Solved-By": {"schema": {"type": "string", "enum": ["network", "solver", "mixed"]}},
+                "Petrov-Solved-By": {"schema": {"type": "string", "enum": ["network", "refined", "solver", "mixed"]}},
             },
         }
     },
