@@ -104,7 +104,7 @@ def test_the_memoriser_recalls_every_sequence_of_its_card(tmp_path: Path) -> Non
     problem, splits = load(released.recipe, tmp_path)
     assert problem == released.problem
     assert released.card["training"]["distribution"] == problem.distribution
-    tokens, labels = splits["train"].batch(range(len(splits["train"])))
+    tokens, [labels], *_ = splits["train"].batch(range(len(splits["train"])))
     with torch.inference_mode():
         found = released.operator(*tokens).argmax(dim=-1)
     seen = labels != UNLABELLED

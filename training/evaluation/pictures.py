@@ -119,7 +119,7 @@ def planes(rows: Sequence[Drawn], description: Description, output: str, compone
     """Draw fields on planes as images; the first row of a field is at the bottom."""
     count, (vertical, horizontal) = len(description.axes), description.axes[-2:]
     inputs = [*components(description.inputs, rows[0].inputs)][:MOST]
-    extent = (0, horizontal.length, 0, vertical.length)
+    extent = (0.0, horizontal.length, 0.0, vertical.length)
     height = np.clip(2.2 * vertical.length / horizontal.length, 1.0, 3.2)
     figure = Figure(figsize=(2.35 * (len(inputs) + 3), (height + 0.1) * len(rows) + 0.9), layout="constrained")
     grid = figure.subplots(len(rows), len(inputs) + 3, squeeze=False)
@@ -201,7 +201,7 @@ def hovmoeller(rows: Sequence[Drawn], description: Description, output: str, com
     )
     difference = [p - u for p, u in zip(found, truth, strict=True)]
     shared = scale(OUTPUT, [*truth, *found])
-    scales, extent = (shared, shared, even(difference)), (0, line.length, 0.5 * step, (len(truth[0]) + 0.5) * step)
+    scales, extent = (shared, shared, even(difference)), (0.0, line.length, 0.5 * step, (len(truth[0]) + 0.5) * step)
     images(grid, (truth, found, difference), scales, ("truth", "prediction", "difference"), extent)
     finish(grid, rows, "time", line.name)
     return figure
