@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Purpose = Literal["example", "reference", "tolerance", "shadow"]
-MAX_WAITING = 8
+MAX_WAITING = 64  # `predict` continues foreign inputs here, and its requests have a time limit
 NICENESS = 19  # the lowest priority, of what no request waits for
 RETRY_SECONDS = 2  # a solve on the largest grid takes about half a second
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.conftest import Gateway
 
 VALUES = (3.0, 1.0, 0.5, 0.0, 10.0)
-MODELS = ["blur", "drift", "gauge", "growth", "unsolved"]  # no model of sequences, no derivative, no second format
+MODELS = ["blur", "drift", "gauge", "growth", "limited", "limited_unsolved", "unsolved"]  # others have no vectors
 FEATURES = {"Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"}
 
 

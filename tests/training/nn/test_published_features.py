@@ -179,7 +179,7 @@ def test_a_graph_of_operators_accepts_lines_that_were_not_traced(config: Any, tm
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("point", min=8)}
     with shape_checks_off(), to_onnx.quiet():
         program = torch.onnx.export(
-            network, (torch.randn(2, 19),), dynamic_shapes=(axes,), dynamo=True, opset_version=20, verbose=False
+            network, (torch.randn(2, 19),), dynamic_shapes=((axes,),), dynamo=True, opset_version=20, verbose=False
         )
     assert program is not None
     program.save(tmp_path / "model.onnx")

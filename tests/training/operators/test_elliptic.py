@@ -139,7 +139,7 @@ def test_nothing_flows_without_a_source() -> None:
 def test_a_constant_coefficient_is_solved_exactly(value: float) -> None:
     solution, *bounds = operator().with_quality(torch.full((1, 43, 61), value))
     exact = physics.darcy.solve(np.ones((43, 61)))
-    smallest = 2 * value * np.finfo(np.float32).smallest_subnormal  # the resolution of small solutions
+    smallest = 2 * value * float(np.finfo(np.float32).smallest_subnormal)  # the resolution of small solutions
     np.testing.assert_allclose(solution[0].double().numpy() * value, exact, rtol=1e-5, atol=1e-7 + smallest)
     assert all(bound.item() < 1e-5 for bound in bounds)
 
