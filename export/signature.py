@@ -43,6 +43,9 @@ QUALITY: dict[Quality, str] = {
     "novelty": "share of calibration inputs that are at least as unusual as the input",
 }
 
+#: Limits of quality outputs in a card, and the attributes of a network that set them.
+LIMITS = {"solve_bound": "solve_limit", "novelty": "novelty_limit"}
+
 
 def quality_of(network: nn.Module) -> tuple[Quality, ...]:
     """Return the names of the quality outputs of a network; networks of sequences have none."""
@@ -159,6 +162,7 @@ class Signature(Spec):
         outputs: Fields, or the scores of labels.
         quality: Quality outputs, `[batch, 1]` each, which follow the outputs among the graph's results.
         solve_bound: The largest number of that name of an output that is sent as it is.
+        novelty: The least number of that name of an input whose output is sent as it is.
         grid: The accepted grids.
         batch: Samples in one Triton batch.
         vocabulary: How a text becomes tokens, for models of sequences.
@@ -170,6 +174,7 @@ class Signature(Spec):
     outputs: tuple[TensorSpec, ...]
     quality: tuple[Quality, ...] = ()
     solve_bound: float | None = None
+    novelty: float | None = None
     grid: GridSpec
     batch: int = BATCH
     vocabulary: VocabularySpec | None = None
@@ -224,14 +229,14 @@ class Signature(Spec):
 
     def reporting(self, network: nn.Module) -> Self:
         """Return the signature with the quality outputs of a network."""
-        limit = getattr(network, "solve_limit", None)
-        return self.model_copy(update={"quality": quality_of(network), "solve_bound": limit})
+        limits = {name: getattr(network, limit, None) for name, limit in LIMITS.items()}
+        return self.model_copy(update={"quality": quality_of(network), **limits})
 
     @property
     def limits(self) -> dict[str, float]:
         """What a card says of its limits."""
-        found: dict[str, float] = {"batch": self.batch}
-        return found if self.solve_bound is None else found | {"solve_bound": self.solve_bound}
+        known = {name: getattr(self, name) for name in LIMITS}
+        return {"batch": self.batch, **{name: limit for name, limit in known.items() if limit is not None}}
 
     @classmethod
     def _of_sequences(cls, problem: SequenceDescription) -> Self:
@@ -326,7 +331,7 @@ class Signature(Spec):
         if self.frames is not None:
             fewer = {name: min(PRODUCT_FRAMES, getattr(self.frames, name)) for name in ("trained", "maximum")}
             more["frames"] = self.frames.model_copy(update=fewer)
-        return self.model_copy(update={"quality": (), "solve_bound": None, **more})
+        return self.model_copy(update={"quality": (), **dict.fromkeys(LIMITS), **more})
 
 
 def _beside(role: str, spec: TensorSpec, default: float | None = None) -> TensorSpec:

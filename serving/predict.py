@@ -228,9 +228,9 @@ class Predictor:
         outputs, quality = split(results, card.quality, trajectories=card.frames is not None)
         if card.frames is not None:
             quality = quality.estimated(card.estimates(arrays[FRAME].shape[1], policy.after))
-        if not policy.demands and not quality.unconverged(card).any():
-            return outputs, quality
         coarse, finer = policy.coarse(card, quality), self._refinement(card)
+        if not policy.demands and not coarse.any():
+            return outputs, quality
         if coarse.any() and finer is not None:
             request.caller.owe(int(coarse.sum()) * inputs.cost)
             outputs, quality = await self._refined(request, finer, inputs, coarse, outputs, quality)
@@ -238,10 +238,12 @@ class Predictor:
         unmet = policy.unmet(card, quality, finer, solver=solver, single=single)
         if solver and policy.outside != "refuse":
             unmet |= checks.not_finite(outputs)  # whatever the network says of them
-        if not unmet.any():
+        # An inexact solver continues what the network knows nothing about, too; it is better, and meets no demand.
+        foreign = quality.foreign(card) & ~unmet if self._classical.knows(card) else np.zeros_like(unmet)
+        if not (unmet | foreign).any():
             return outputs, quality
-        request.caller.owe(int(unmet.sum()) * inputs.cost * SOLVER_COST)
-        return await self._solved(request, inputs, unmet, outputs, quality)
+        request.caller.owe(int((unmet | foreign).sum()) * inputs.cost * SOLVER_COST)
+        return await self._solved(request, inputs, unmet | foreign, outputs, quality, foreign)
 
     async def _refined(
         self,
@@ -264,22 +266,37 @@ class Predictor:
         return _replaced(outputs, mask, refined), quality.continued(mask, REFINED, known.numbers)
 
     async def _solved(
-        self, request: Prediction, inputs: Inputs, mask: NDArray[np.bool_], outputs: Outputs, quality: Quality
+        self,
+        request: Prediction,
+        inputs: Inputs,
+        mask: NDArray[np.bool_],
+        outputs: Outputs,
+        quality: Quality,
+        foreign: NDArray[np.bool_] | None = None,
     ) -> tuple[Outputs, Quality]:
         """Replace some outputs, or all, by classical solutions.
 
         They are solved one by one, so that others wait for one only, and the first that misses the tolerance ends it.
+        A foreign one that the solver does not accept keeps the output of the network.
         """
         card = request.card
         solutions: list[Outputs] = []
         bounds: list[NDArray[np.float32]] = []
         for index in np.flatnonzero(mask):
             one = {name: array[index : index + 1] for name, array in inputs.arrays.items()}
-            solution, bound = await self._classical.solve(card, one, "tolerance")
+            try:
+                solution, bound = await self._classical.solve(card, one, "tolerance")
+            except Problem as problem:
+                if foreign is None or not foreign[index] or problem.kind not in {"unsolvable", "body-too-large"}:
+                    raise
+                mask[index] = False
+                continue
             solutions.append(solution)
             bounds.append(bound)
             known = Quality({}, np.full(1, SOLVER, np.int8)).bounded(bounds[-1])
             request.policy.require(card, known, single=inputs.single, first=int(index))
+        if not solutions:
+            return outputs, quality
         joined = {name: np.concatenate([each[name] for each in solutions]) for name in solutions[0]}
         found = np.concatenate(bounds)
         if not outputs:
@@ -358,7 +375,7 @@ class Predictor:
             raise Problem("invalid-parameter", "tolerance and outside=solve replace whole trajectories: use predict")
         inputs = await self._parse(request, exchange, self._max_rollout_bytes)
         trajectory = _Trajectory(request, inputs)
-        await trajectory.proceed(self._runner, request.deadline)
+        await self._call(trajectory, request.deadline)
         return trajectory
 
     async def _proceed(self, trajectory: _Trajectory) -> None:
@@ -367,7 +384,29 @@ class Predictor:
             detail = f"the service is shutting down; {trajectory.computed} frames are computed"
             raise Problem("unavailable", detail)
         async with self._limited(trajectory.request.card, self._seconds) as deadline:
-            await trajectory.proceed(self._runner, deadline)
+            await self._call(trajectory, deadline)
+
+    async def _call(self, trajectory: _Trajectory, deadline: float) -> None:
+        """Compute the frames of one call; refuse to go on from a state outside, where the caller says so."""
+        request, inputs, rollout = trajectory.request, trajectory.inputs, trajectory.rollout
+        card, policy, start = request.card, request.policy, rollout.start
+        results = await rollout.proceed(self._runner, deadline, request.id)
+        outputs, quality = split(results, card.quality, trajectories=True)
+        count = int(start[FRAME].shape[1])
+        quality = quality.estimated(card.estimates(count, trajectory.computed))
+        policy.unmet(card, quality, solver=False, single=inputs.single)
+        foreign = quality.foreign(card)
+        if foreign.any() and self._classical.knows(card):
+            frames = int(inputs.arrays[FRAME].shape[1])
+            request.caller.owe(math.ceil(int(foreign.sum()) * inputs.cost * SOLVER_COST * count / frames))
+            outputs, quality = await self._solved(
+                request, inputs._replace(arrays=start), foreign, outputs, quality, foreign.copy()
+            )
+            rollout.follow(start, outputs)
+        trajectory.computed += count
+        trajectory.frames = [
+            ({name: array[:, index] for name, array in outputs.items()}, quality.frame(index)) for index in range(count)
+        ]
 
     async def _written(
         self, trajectory: _Trajectory, outputs: Outputs, quality: Quality, exchange: Exchange[Result]
@@ -427,19 +466,6 @@ class _Trajectory:
         self.computed = self.number = request.policy.after
         self.outside: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)
         self.failed: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)
-
-    async def proceed(self, runner: Runner, deadline: float) -> None:
-        """Compute the frames of one call; refuse to go on from a state outside, where the caller says so."""
-        card, policy = self.request.card, self.request.policy
-        results = await self.rollout.proceed(runner, deadline, self.request.id)
-        outputs, quality = split(results, card.quality, trajectories=True)
-        count = int(next(iter(outputs.values())).shape[1])
-        quality = quality.estimated(card.estimates(count, self.computed))
-        self.computed += count
-        policy.unmet(card, quality, solver=False, single=self.inputs.single)
-        self.frames = [
-            ({name: array[:, index] for name, array in outputs.items()}, quality.frame(index)) for index in range(count)
-        ]
 
 
 async def _successor(request: Prediction, problem: Problem) -> Prediction:

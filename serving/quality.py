@@ -3,10 +3,10 @@
 `Quality` holds one number per sample or, of a trajectory, one per sample and frame; `Policy` says what happens where an
 output may not be accurate enough: more iterations, the classical solver, or a refusal.
 
-A model that contains a solver is never worse than that solver alone. It reports a `solve_bound`, whose limit is in its
-card, and what is above the limit is continued whether the caller demands it or not: by the refined graph, which is the
-method without the network, and then by the classical solver. So is an input that is unlike every calibration input:
-nothing is known about the network's corrections there.
+A model that contains a solver is never worse than that solver alone. Its card has limits: a `solve_bound` above one,
+and a `novelty` below the other, of an input that is unlike every calibration input, so that nothing is known about the
+network's corrections there. What is beyond them is continued whether the caller demands it or not: by the refined
+graph, which is the method without the network, and then by the classical solver.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ Outside = Literal["answer", "solve", "refuse"]
 
 #: An input is *outside* of what the model was trained on where fewer calibration inputs than this are as unusual.
 OUTSIDE = 0.01
-#: An input is *foreign* below this: of 999 calibration inputs or more, none is as unusual.
-FOREIGN = 0.001
 #: What may have computed a sample, in the order of the numbers of `Quality.by`.
 NETWORK, REFINED, SOLVER = range(3)
 BY: tuple[SolvedBy, ...] = ("network", "refined", "solver")
@@ -106,8 +104,15 @@ class Quality:
         marks = {"outside": self.outside, "failed": self.failed}
         return dict(self.numbers) | {name: mask for name, mask in marks.items() if mask is not None}
 
+    def foreign(self, card: Card) -> NDArray[np.bool_]:
+        """Return which outputs `[B]` of the network belong to inputs that are continued because they are unusual."""
+        least = card.limits.novelty
+        if least is None or NOVELTY not in self.numbers:
+            return np.zeros(len(self.by), np.bool_)
+        return np.asarray((self.worst.numbers[NOVELTY] < least) & (self.by == NETWORK))
+
     def unconverged(self, card: Card, finer: Card | None = None) -> NDArray[np.bool_]:
-        """Return which samples `[B]` have to be continued, whatever the caller demands.
+        """Return which samples `[B]` have to be continued because of their `solve_bound`.
 
         Args:
             card: The model's card.
@@ -116,13 +121,10 @@ class Quality:
         limit = card.limits.solve_bound
         if limit is None or SOLVE_BOUND not in self.numbers:
             return np.zeros(len(self.by), np.bool_)
-        numbers = self.worst.numbers
-        foreign = numbers[NOVELTY] < FOREIGN if NOVELTY in numbers else False
         finest = None if finer is None else finer.limits.solve_bound
         limits = np.select([self.by == NETWORK, self.by == REFINED], [limit, finest or limit], np.inf)
         # NaN is above every limit, except that of the solver, whose solution may have no bound.
-        above = ~(numbers[SOLVE_BOUND] <= limits) & (self.by != SOLVER)
-        return np.asarray(above | (foreign & (self.by == NETWORK)))
+        return np.asarray(~(self.worst.numbers[SOLVE_BOUND] <= limits) & (self.by != SOLVER))
 
     def continued(self, mask: NDArray[np.bool_], by: int, known: Mapping[str, NDArray[np.float32]]) -> Quality:
         """Return the quality after the refinement or the classical solver has computed some samples.
@@ -274,7 +276,7 @@ class Policy:
             quality: What is known about its outputs.
         """
         quality = quality.worst
-        loose = self._loose(quality) | quality.unconverged(card)
+        loose = self._loose(quality) | quality.unconverged(card) | quality.foreign(card)
         if self.outside == "answer" or quality.outside is None:
             return loose
         return np.zeros_like(loose) if self.outside == "refuse" and quality.outside.any() else loose & ~quality.outside

@@ -128,14 +128,23 @@ class Rollout:
 
         What the model reports about the state that the call starts from holds for all frames of the call.
         """
-        inputs = {**self._inputs, FRAME: self._inputs[FRAME][:, : min(self.left, self._most)]}
-        found = await runner.batch(self._card, inputs, deadline, request_id)
-        shape, history = inputs[FRAME].shape, self._frames.history
-        self.left -= shape[1]
-        states: Outputs = {}  # that the next call starts from: the last frames so far
+        start = self.start
+        found = await runner.batch(self._card, start, deadline, request_id)
+        self.left -= start[FRAME].shape[1]
+        self.follow(start, found)
+        return found | {name: np.broadcast_to(found[name], start[FRAME].shape) for name in self._card.quality}
+
+    @property
+    def start(self) -> dict[str, NDArray[np.float32]]:
+        """The inputs of the next call."""
+        return {**self._inputs, FRAME: self._inputs[FRAME][:, : min(self.left, self._most)]}
+
+    def follow(self, start: Batch, outputs: Outputs) -> None:
+        """Let the next call start from the last frames of these outputs, whose call had the inputs `start`."""
+        history = self._frames.history
+        states: Outputs = {}
         for name, output in zip(self._frames.states, self._card.outputs, strict=True):
-            made = found[output.name]
-            joined = made if history == 1 else np.concatenate([self._inputs[name], made], axis=1)
+            made = outputs[output.name]
+            joined = made if history == 1 else np.concatenate([start[name], made], axis=1)
             states[name] = np.ascontiguousarray(joined[:, -1] if history == 1 else joined[:, -history:])
         self._inputs = {**self._inputs, **states}
-        return found | {name: np.broadcast_to(found[name], shape) for name in self._card.quality}

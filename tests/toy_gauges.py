@@ -151,7 +151,7 @@ def card(name: str, problem: str, limit: float = LIMIT) -> dict[str, Any]:
         "outputs": [{**tensor, "name": "solution"}],
         "quality": list(QUALITY),
         "grid": {"axes": axes[1:], "minimum": 4, "maximum": 64, "declared": [16], "points": "cells"},
-        "limits": {"batch": 8} | ({"solve_bound": limit} if name.startswith("limited") else {}),
+        "limits": {"batch": 8} | ({"solve_bound": limit, "novelty": 0.001} if name.startswith("limited") else {}),
         "training": {},
         "checkpoint": {"sha256": "0" * 64, "parameters": 0},
     }

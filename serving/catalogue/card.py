@@ -171,6 +171,11 @@ class Limits(Part):
     solve_bound: float | None = Field(
         default=None, description="The largest `solve_bound` that is sent; an output with a larger one is continued."
     )
+    novelty: float | None = Field(
+        default=None,
+        description="The least `novelty` of an input whose output is sent as it is; that of a less usual one is "
+        "continued by the method that the model contains.",
+    )
 
 
 class Card(Part):

@@ -53,6 +53,14 @@ def test_the_source_is_balanced_by_viscosity() -> None:
     assert relative(equation.solve(0 * steady[None], 1, 8.0, nu)[0, 0], steady) < 1e-6
 
 
+def test_a_trajectory_takes_steps_that_resolve_a_fast_flow() -> None:
+    fast = 100 * vortices()
+    found, fine = equation.trajectory(fast, 2, 0.1, 2e-3), equation.solve(fast[None], 2, 0.1, 2e-3, step=5e-4)[0]
+    assert relative(found[-1], fine[-1]) < 1e-3
+    with pytest.raises(ArithmeticError, match=r"a speed of .* needs steps of"):
+        equation.trajectory(1e6 * vortices(), 1, 1.0)
+
+
 def test_it_converges_with_order_four_in_time() -> None:
     steps = np.array([0.1, 0.05, 0.025])
     reference = after(vortices(), 1.0, step=0.005)

@@ -21,6 +21,7 @@ from export.graphs import to_onnx
 from export.layout import CARD, CONFIG
 from export.released import FOLDER
 from petrov_client import Client, GrpcClient, InvalidInput
+from physics import burgers, cole_hopf, navier_stokes
 from physics.families import FAMILIES
 from physics.numerics.grid import axis
 from tests.conftest import wait_until
@@ -103,9 +104,9 @@ def service(
     run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
     run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
 ) -> Iterator[Gateway]:
-    """Yield a service of `darcy`, of the same with corrupted weights, and of `darcy_inverse`."""
+    """Yield a service of models with a solver, of `darcy` with corrupted weights, and of `darcy_inverse`."""
     repository = tmp_path_factory.mktemp("trust")
-    publish(repository, "darcy", "darcy_refined", "darcy_inverse")
+    publish(repository, "darcy", "darcy_refined", "darcy_inverse", "burgers", "navier_stokes")
     corrupt(repository, "darcy", "corrupted")
     with (
         run_triton(make_settings(repository)) as triton,
@@ -172,6 +173,35 @@ def test_a_constant_at_the_end_of_single_precision_is_solved(client: Client) -> 
     output = client.predict("darcy", np.full((POINTS, POINTS), 3e38, np.float32), outside="answer", quality=True)[0]
     exact = physics.darcy.solve(np.ones((POINTS, POINTS)))
     np.testing.assert_allclose(output.astype(float) * 3e38, exact, rtol=1e-3, atol=1e-6)
+
+
+def test_foreign_inputs_of_burgers_are_solved(client: Client) -> None:
+    front = 3 * np.sign(np.sin(2 * np.pi * np.arange(512) / 512)).astype(np.float32)
+    assert client.predict("burgers", burgers.example(512, 7), quality=True)[1].solved_by == "network"
+    output, quality = client.predict("burgers", front, outside="answer", quality=True)
+    np.testing.assert_allclose(output, cole_hopf.converged(front), atol=1e-5)
+    assert (quality.solved_by, quality.outside) == ("solver", True)
+    assert np.isnan(quality.error_estimate)
+
+
+def test_foreign_flows_take_smaller_steps(service: Gateway, client: Client) -> None:
+    usual = navier_stokes.initial_vorticity(np.random.default_rng(7), 1)[0].astype(np.float32)
+    x = np.arange(64) / 64
+    fast = (6 * np.sin(8 * np.pi * x)[:, None] + 30 * np.cos(2 * np.pi * x)).astype(np.float32)
+    frames, quality = client.rollout("navier_stokes", np.stack([usual, fast]), 9, quality=True)  # two calls of the model
+    assert quality.solved_by == "mixed"
+    expected = navier_stokes.trajectory(fast, 9, 1.0)
+    np.testing.assert_allclose(frames[1], expected, atol=1e-3 * np.abs(expected).max())
+    whole = httpx2.post(
+        f"{service.url}/v1/models/navier_stokes/predict?frames=3",
+        json={"inputs": {"initial": fast.tolist()}},
+        timeout=60,
+    ).json()
+    np.testing.assert_allclose(whole["outputs"]["vorticity"], expected[:3], atol=1e-3 * np.abs(expected).max())
+    assert whole["quality"]["solved_by"] == "solver"
+    # What the solver does not accept keeps the network's answer, marked.
+    _, quality = client.rollout("navier_stokes", 1e4 * fast, 1, quality=True)
+    assert (quality.solved_by, bool(np.all(quality.outside))) == ("network", True)
 
 
 def refinements(service: Gateway) -> float:

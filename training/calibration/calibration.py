@@ -135,6 +135,9 @@ class CalibratedOperator(Operator):
     Args:
         operator: The operator. Its own quality outputs come before those of the calibration.
         calibration: Its calibration.
+
+    Attributes:
+        novelty_limit: The least novelty of an input whose output is sent as it is; None where no method continues it.
     """
 
     def __init__(self, operator: Operator, calibration: Calibration) -> None:
@@ -142,6 +145,7 @@ class CalibratedOperator(Operator):
         self.operator, self.calibration = operator, calibration
         self.quality = (*operator.quality, *calibration.names)
         self.solve_limit = operator.solve_limit
+        self.novelty_limit = calibration.novelty.foreign if operator.contains_solver else None
 
     def forward(self, *fields: Tensor) -> Tensor | tuple[Tensor, ...]:
         found: Tensor | tuple[Tensor, ...] = self.operator(*fields)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from training.calibration.statistics import NormalScores, Statistics
 
 OUTSIDE = 0.01  # an input of a smaller p-value is outside the training distribution
+FOREIGN = 0.001  # and of one below this, nothing is known: of 999 calibration inputs or more, none is as unusual
 
 
 class Novelty(nn.Module):
@@ -39,6 +40,12 @@ class Novelty(nn.Module):
         self.register_buffer("distances", torch.zeros(calibration))
         if second:
             self.register_buffer("others", torch.zeros(second))
+
+    @property
+    def foreign(self) -> float | None:
+        """The p-value below which no calibration input is as unusual; None where there are too few to tell."""
+        least = 1.5 / (len(self.distances) + 1)
+        return max(FOREIGN, least) if least < OUTSIDE else None
 
     @torch.no_grad()
     def fit(

@@ -221,6 +221,7 @@ class BurgersFlowOperator(Operator):
     """
 
     config: BurgersFlowConfig
+    contains_solver = True
 
     angle: Tensor
     integral: Tensor

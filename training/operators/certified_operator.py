@@ -27,6 +27,7 @@ class CertifiedOperator(Operator):
         self.operator, self.certificate = operator, certificate
         self.quality = (ERROR_BOUND, *operator.quality)
         self.optional, self.solve_limit = operator.optional, operator.solve_limit
+        self.contains_solver = operator.contains_solver
 
     def forward(self, *fields: Tensor) -> Tensor:
         output: Tensor = self.operator(*fields)

@@ -121,6 +121,7 @@ class EllipticOperator(Operator):
     quality = ("error_bound", "solve_bound")
     optional = True
     solve_limit = CONVERGED
+    contains_solver = True
     corrects = True
 
     def __init__(self, config: EllipticConfig) -> None:

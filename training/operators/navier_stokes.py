@@ -79,6 +79,7 @@ class NavierStokesOperator(TrajectoryOperator):
     """
 
     config: NavierStokesConfig
+    contains_solver = True
 
     def __init__(self, config: NavierStokesConfig) -> None:
         super().__init__(config)
