@@ -188,7 +188,8 @@ def test_foreign_flows_take_smaller_steps(service: Gateway, client: Client) -> N
     usual = navier_stokes.initial_vorticity(np.random.default_rng(7), 1)[0].astype(np.float32)
     x = np.arange(64) / 64
     fast = (6 * np.sin(8 * np.pi * x)[:, None] + 30 * np.cos(2 * np.pi * x)).astype(np.float32)
-    frames, quality = client.rollout("navier_stokes", np.stack([usual, fast]), 9, quality=True)  # two calls of the model
+    # Nine frames take two calls of the model.
+    frames, quality = client.rollout("navier_stokes", np.stack([usual, fast]), 9, quality=True)
     assert quality.solved_by == "mixed"
     expected = navier_stokes.trajectory(fast, 9, 1.0)
     np.testing.assert_allclose(frames[1], expected, atol=1e-3 * np.abs(expected).max())
