@@ -1,8 +1,10 @@
 """The data sets of the comparison on own data, each made by another project's solver in an environment of its own.
 
 `python -m benchmarks.solvers NAME SAMPLES FOLDER` writes one of them. Steady heat and Darcy flow are solved by
-scikit-fem with bilinear elements on twice the cells of the data; advection and reaction by py-pde; `neuralop` is the
-Darcy set in neuraloperator's wheel; `ks` are trajectories of the Kuramoto-Sivashinsky equation by exponax.
+scikit-fem with bilinear elements on twice the cells of the data; advection and reaction by py-pde; `wind` is
+steady heat once more, rougher, on a finer grid and with fewer samples, by finite volumes and SciPy's sparse solver;
+`neuralop` is the Darcy set in neuraloperator's wheel; `ks` are trajectories of the Kuramoto-Sivashinsky equation by
+exponax.
 """
 
 from __future__ import annotations
@@ -89,6 +91,43 @@ def heat(samples: int, folder: Path, rng: Generator) -> None:
     with h5py.File(folder / "heat.h5", "w") as target:
         target["k"], target["f"], target["wind"] = k, f, wind
         target["T"] = np.stack([solve(*each) for each in zip(k, f, wind, strict=True)])
+
+
+def wind(_: int, folder: Path, rng: Generator) -> None:
+    r"""Write `wind.npz` with 480 samples of `k`, `f`, `wind` and `T`: the equation of `heat` on 48 x 64 cells.
+
+    Finite volumes on twice the cells, with harmonic means of k on the faces and central differences for the wind; T is
+    the mean of four cells.
+    """
+    from scipy import sparse  # noqa: PLC0415 -- exponax's environment has none
+    from scipy.sparse.linalg import splu  # noqa: PLC0415
+
+    samples, (rows, columns), height, width = 480, (48, 64), 1.0, 2.0
+    fine, dy, dx = (2 * rows, 2 * columns), height / (2 * rows), width / (2 * columns)
+    number = np.arange(fine[0] * fine[1]).reshape(fine)
+    east, north = np.roll(number, -1, axis=1).ravel(), number[1:].ravel()
+
+    def solve(k: NDArray[Any], f: NDArray[Any], speed: float) -> NDArray[np.float64]:
+        k, f = (each.repeat(2, axis=0).repeat(2, axis=1) for each in (k, f))
+        flow_x = (2 * k * np.roll(k, -1, axis=1) / (k + np.roll(k, -1, axis=1)) / dx**2).ravel()
+        flow_y = (2 * k[1:] * k[:-1] / (k[1:] + k[:-1]) / dy**2).ravel()
+        walls = np.zeros(fine)
+        walls[0], walls[-1] = 2 * k[0] / dy**2, 2 * k[-1] / dy**2
+        here, south, carried = number.ravel(), number[:-1].ravel(), np.full(number.size, speed / (2 * dx))
+        entries = [
+            (here, here, flow_x), (east, east, flow_x), (here, east, carried - flow_x), (east, here, -carried - flow_x),
+            (south, south, flow_y), (north, north, flow_y), (south, north, -flow_y), (north, south, -flow_y),
+            (here, here, walls.ravel()),
+        ]  # fmt: skip
+        row, column, value = (np.concatenate(each) for each in zip(*entries, strict=True))
+        matrix = sparse.csc_matrix((value, (row, column)), shape=(number.size, number.size))
+        return np.asarray(splu(matrix).solve(f.ravel())).reshape(rows, 2, columns, 2).mean(axis=(1, 3))
+
+    k = np.exp(0.8 * random_fields(samples, (rows, columns), (False, True), 2.5, 6, rng))
+    f = 3 + 5 * random_fields(samples, (rows, columns), (False, True), 2.5, 6, rng)
+    speed = rng.uniform(-5, 5, samples)
+    temperature = np.stack([solve(*each) for each in zip(k, f, speed, strict=True)])
+    np.savez(folder / "wind.npz", k=k, f=f, wind=speed, T=temperature)
 
 
 def darcy(samples: int, folder: Path, rng: Generator) -> None:
@@ -189,7 +228,7 @@ def ks(samples: int, folder: Path, _: Generator) -> None:
     np.savez(folder / "ks.npz", u=np.asarray(found)[:, :, 0].astype(np.float32))
 
 
-MADE = {each.__name__: each for each in (heat, darcy, advection, reaction, neuralop, ks)}
+MADE = {each.__name__: each for each in (heat, wind, darcy, advection, reaction, neuralop, ks)}
 
 if __name__ == "__main__":
     MADE[sys.argv[1]](int(sys.argv[2]), Path(sys.argv[3]), np.random.default_rng(SEED))

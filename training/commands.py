@@ -26,10 +26,8 @@ RecipeOrProblem = Annotated[
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Change one key: --set fit.epochs=3. Repeatable.")]
 Workers = Annotated[int, typer.Option(min=0, help="Processes that read batches while the network learns.")]
 Amounts = Annotated[
-    bool | None,
-    typer.Option(
-        "--amounts/--no-amounts", help="Train on a half and a quarter of your data, too, for the report; not with tiny."
-    ),
+    bool,
+    typer.Option("--amounts/--no-amounts", help="Train on a half and a quarter of your data, too, for the report."),
 ]
 DataFolder = Annotated[Path, typer.Option("--data", help="The folder of the samples.")]
 
@@ -48,7 +46,7 @@ def fit(
     operator: Annotated[
         str | None, typer.Option(help="For a problem file: the kind of the network, such as grid-transformer.")
     ] = None,
-    amounts: Amounts = None,
+    amounts: Amounts = False,
 ) -> None:
     """Train a recipe: generate samples, fit, write the checkpoint, measure it.
 
@@ -56,7 +54,7 @@ def fit(
     per epoch. An interrupted run continues with --resume.
 
     The data of a problem file are checked and prepared first, and sizes and
-    epochs are chosen from them; `describe` drafts a problem file.
+    times are chosen from them; `describe` drafts a problem file.
 
     python -m training fit darcy-quick --set fit.epochs=20 --set data.train=500
     python -m training fit heat.toml --preset quick
@@ -83,7 +81,7 @@ def fit(
     if processes.count() > 1:
         return  # the process that launched them goes on; of torchrun's, none does
     if isinstance(chosen, OwnRecipe):
-        write_report(to, data, amounts=chosen.preset != "tiny" if amounts is None else amounts, workers=workers)
+        write_report(to, data, amounts=amounts, workers=workers)
     else:
         console.print(figures(checkpoint.load(to).card, chosen.name, console.width))
     typer.echo(to)
@@ -104,7 +102,7 @@ def report(
 
     python -m training report runs/heat-quick
     """
-    write_report(folder, data, amounts=bool(amounts), workers=workers)
+    write_report(folder, data, amounts=amounts, workers=workers)
 
 
 def write_report(folder: Path, data: Path, *, amounts: bool, workers: int) -> None:
@@ -114,8 +112,8 @@ def write_report(folder: Path, data: Path, *, amounts: bool, workers: int) -> No
 
     recipe = reports.load(folder).recipe
     results = []
+    expected = reports.duration(reports.expected_seconds(recipe, RunFolder(folder).metrics))
     if amounts:
-        expected = reports.duration(reports.expected_seconds(recipe, RunFolder(folder).metrics))
         console.print(f"trainings on parts of the data, about {expected}; --no-amounts leaves them out")
     for share in reports.shares(recipe) if amounts else ():
         console.print(f"training on {100 * share:g} % of the data")
@@ -124,6 +122,9 @@ def write_report(folder: Path, data: Path, *, amounts: bool, workers: int) -> No
     page = reports.write(made, folder)
     reports.show(made, console)
     console.print(f"report: {page}")
+    if not made.amounts:
+        advice = "shows what more data would bring, by trainings on parts of them"
+        console.print(f"`python -m training report {folder}` {advice}, about {expected}", soft_wrap=True)
 
 
 @app.command()

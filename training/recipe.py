@@ -190,21 +190,27 @@ class Recipe(BaseRecipe):
 
 
 class OwnFit(Fit):
-    """How to train on a user's data; `unroll`, `through` and `noise` are of trajectories alone."""
+    """How to train on a user's data; `unroll`, `through` and `noise` are of trajectories alone.
 
+    With `seconds` the schedule follows the processor time that has been used, and the training ends with it: after
+    `least` steps at least, and after `epochs` at most. An epoch is one pass over the samples, or `least` steps of it.
+    """
+
+    seconds: PositiveFloat | None = None
+    least: PositiveInt = 1
     learning_rate: PositiveFloat = 2e-3
     warmup: float = 0.15
     cycle_momentum: bool = True
     keep: Literal["last", "best"] = "best"
     h1: float = 0.0
     share: float = Field(default=1.0, gt=0, le=1)  # of the training samples; a smaller share is part of a larger one
-    unroll: tuple[PositiveInt, ...] = (1,)  # steps of a training rollout, each for an equal share of the epochs
+    unroll: tuple[PositiveInt, ...] = (1,)  # steps of a training rollout, each for an equal share of the training
     through: bool = True  # whether gradients flow through all steps of a rollout, or only through its last one
     noise: NonNegativeFloat = 0.0  # of the states that a rollout starts from, in deviations of the state
 
-    def steps_of(self, epoch: int) -> int:
-        """Return the steps of a training rollout in an epoch."""
-        return self.unroll[min(len(self.unroll) - 1, len(self.unroll) * epoch // self.epochs)]
+    def steps_of(self, share: float) -> int:
+        """Return the steps of a training rollout when a share of the training is done."""
+        return self.unroll[min(len(self.unroll) - 1, int(len(self.unroll) * share))]
 
 
 class OwnRecipe(BaseRecipe):

@@ -62,9 +62,9 @@ class SequenceWorkload(Workload[SequenceRecipe]):
         fit = self.recipe.fit
         return Order(len(self.loaded[1]["train"]), fit.batch, fit.steps, self.recipe.seed)
 
-    def draw(self, chosen: Rows, rng: Generator, epoch: int) -> Batch:
+    def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
         """Return some sequences; they are not augmented."""
-        del rng, epoch
+        del rng, share
         return self.loaded[1]["train"].batch(chosen)
 
     def validation(self) -> list[Batch]:

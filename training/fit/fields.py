@@ -97,8 +97,8 @@ class FieldWorkload(Workload[Recipe]):
         count, batch = self.recipe.data.train, self.recipe.fit.batch
         return Order(count, batch, count // batch, self.recipe.seed)
 
-    def draw(self, chosen: Rows, rng: Generator, epoch: int) -> Batch:
-        del epoch
+    def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
+        del share
         fit = self.recipe.fit
         return draw(self.train, chosen, rng, symmetries=fit.symmetries, noise=fit.noise)
 

@@ -7,6 +7,7 @@ learned in single steps first, then in longer and longer rollouts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -109,9 +110,10 @@ class OwnWorkload(Workload[OwnRecipe]):
 
     @property
     def order(self) -> Order:
-        """One pass over the samples, or over all windows of the trajectories, is an epoch."""
-        windows = len(self.rows) * (self.longest if self.moving else 1)
-        return Order.passes(windows, self.recipe.fit.batch, self.recipe.seed)
+        """One pass over the samples, or over all windows of the trajectories, is an epoch: or the least steps."""
+        fit, windows = self.recipe.fit, len(self.rows) * (self.longest if self.moving else 1)
+        whole = Order.passes(windows, fit.batch, self.recipe.seed)
+        return whole if fit.seconds is None else replace(whole, steps=min(whole.steps, fit.least))
 
     def batch(self, rows: Rows | range, frames: int | None = None) -> Batch:
         """Read samples by their numbers; of trajectories the rollouts from their first frames, to the horizon."""
@@ -136,11 +138,11 @@ class OwnWorkload(Workload[OwnRecipe]):
     def validation(self) -> SplitBatches:
         return self.batches("validation")
 
-    def draw(self, chosen: Rows, rng: Generator, epoch: int) -> Batch:
+    def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
         if not self.moving:
             return self.as_batch(self.moved(self.samples.read(self.rows[chosen]), rng))
         rows, starts = np.divmod(chosen, self.longest)
-        length = self.history + min(self.recipe.fit.steps_of(epoch), self.longest)
+        length = self.history + min(self.recipe.fit.steps_of(share), self.longest)
         latest = (self.samples.frames or 1) - length
         values = self.moved(self.samples.windows(self.rows[rows], starts % (latest + 1), length), rng)
         if self.recipe.fit.noise:

@@ -1,22 +1,18 @@
-"""Presets for prepared samples: sizes of the network from the grid, and epochs from the time that a step takes."""
+"""Presets for prepared samples: sizes of the network from the grid, and how long it is trained."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from training.data.samples import SampleFile
 from training.fit.own import OwnWorkload
-from training.fit.task import Task
-from training.losses import Batch
 from training.operators import OPERATORS
 from training.operators.field import FieldConfig, Scale
 from training.operators.trajectory import TrajectoryConfig
@@ -35,13 +31,9 @@ BATCHES = {False: (4, 8), True: (4, 16)}
 """The smallest and largest batch of fields, of trajectories; powers of two, which several processes can share."""
 RATE = 5e-3
 UNROLL = (1, 1, 2)
-"""Steps of training rollouts, each for an equal share of the epochs."""
+"""Steps of training rollouts, each for an equal share of the training."""
 LONGER = 1.2
-"""Of a preset's time for trajectories: the report trains on one part of the data instead of two."""
-TRIALS = 4
-"""The least number of steps that are timed, and an eighth of the most."""
-PATIENCE = 2.0
-"""Seconds after which no more steps are timed."""
+"""Of a preset's time for trajectories."""
 BAND_FIELDS, BAND_TOLERANCE = 256, 1e-5
 """Fields of each quantity that are looked at, and what waves beyond the band may hold of a field's deviation."""
 OVERSAMPLING = 4
@@ -53,18 +45,19 @@ class Preset:
     """How large and how long.
 
     Attributes:
-        seconds: Of training; the epochs are chosen to fill them. The trainings on parts of the data for the report take
-            three quarters of them in addition.
+        seconds: Of the training's processor time, which is what the clock shows on an idle machine.
+        least: Least steps, also where they take longer.
         channels: Features of a token.
         layers: Encoder layers.
         detail: Channels on the working grid.
         modes: Wave numbers per axis, by the number of axes.
         spectral: Spectral layers, by the number of axes.
-        most: Most epochs.
+        most: Most epochs, where the samples are so few or small that the time is not needed.
         average: Decay per step of the weights' exponential mean; 0 for none.
     """
 
     seconds: float
+    least: int
     channels: int
     layers: int
     detail: int
@@ -75,9 +68,9 @@ class Preset:
 
 
 PRESETS = {
-    "tiny": Preset(8.0, 16, 1, 8, {1: 8, 2: 6, 3: 4}, {1: 2, 2: 2, 3: 2}, 20, average=0.0),
-    "quick": Preset(300.0, 64, 1, 32, {1: 16, 2: 8, 3: 6}, {1: 4, 2: 4, 3: 3}, 500),
-    "laptop": Preset(5400.0, 96, 3, 48, {1: 32, 2: 12, 3: 8}, {1: 4, 2: 4, 3: 4}, 1500),
+    "tiny": Preset(8.0, 100, 16, 1, 8, {1: 8, 2: 6, 3: 4}, {1: 2, 2: 2, 3: 2}, 20, average=0.0),
+    "quick": Preset(300.0, 1000, 64, 1, 32, {1: 16, 2: 8, 3: 6}, {1: 4, 2: 4, 3: 3}, 500),
+    "laptop": Preset(5400.0, 5000, 96, 3, 48, {1: 32, 2: 12, 3: 8}, {1: 4, 2: 4, 3: 4}, 1500),
 }
 
 
@@ -116,26 +109,34 @@ def recipe(
         operator=config,
         fit=fitting(samples, preset),
     )
-    try:
-        epochs = affordable(made, samples, preset)
-    except (RuntimeError, TypeError, ValueError) as error:
-        if operator is None:
-            raise
-        raise RecipeError(
-            f"{made.name}: the operator {operator['kind']!r} does not take these data: {error}"
-        ) from error
-    return made.model_copy(update={"fit": made.fit.model_copy(update={"epochs": epochs})})
+    if operator is not None:
+        work = OwnWorkload(made, samples.path.parent)
+        try:
+            work.loss(work.network(), work.batch(range(made.fit.batch)))
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise RecipeError(
+                f"{made.name}: the operator {operator['kind']!r} does not take these data: {error}"
+            ) from error
+    return made
 
 
 def fitting(samples: SampleFile, preset: Preset) -> OwnFit:
-    """Choose batch, rate, averaging and rollouts of a training of one epoch."""
+    """Choose time, batch, rate, averaging and rollouts of a training."""
     moving = samples.problem.time is not None
     fits = int(np.clip((2 if moving else 1) * POINTS / np.prod(samples.sides), *BATCHES[moving]))
-    batch, fit = 2 ** int(np.log2(fits)), OwnFit(epochs=1, batch=1, learning_rate=RATE, average=preset.average)
+    batch = 2 ** int(np.log2(fits))
+    fit = OwnFit(
+        epochs=preset.most,
+        seconds=preset.seconds * (LONGER if moving else 1),
+        least=preset.least,
+        batch=batch if moving else min(batch, max(1, samples.counts[0] // 8)),
+        learning_rate=RATE,
+        average=preset.average,
+    )
     if samples.problem.time is None or samples.frames is None:
-        return fit.model_copy(update={"batch": min(batch, max(1, samples.counts[0] // 8))})
+        return fit
     longest = samples.frames - samples.problem.time.history
-    return fit.model_copy(update={"batch": batch, "unroll": tuple(min(steps, longest) for steps in UNROLL)})
+    return fit.model_copy(update={"unroll": tuple(min(steps, longest) for steps in UNROLL)})
 
 
 def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConfig:
@@ -288,36 +289,3 @@ def band(fields: NDArray[Any]) -> list[int]:
         held = np.flatnonzero(beyond > BAND_TOLERANCE**2 * beyond[0]) if beyond[0] > 0 else [0]
         found.append(int(held[-1]) + 1)
     return found
-
-
-# Epochs from the time of a step
-
-
-def affordable(recipe: OwnRecipe, samples: SampleFile, preset: Preset) -> int:
-    """Return the epochs that fill a preset's time, from the time of a few single steps."""
-    work = OwnWorkload(recipe, samples.path.parent)
-    work.samples, rng = samples, np.random.default_rng(0)
-    if work.moving:
-        batch = work.draw(rng.integers(0, work.order.samples, recipe.fit.batch), rng, 0)
-    else:
-        batch = work.batch(range(recipe.fit.batch))
-    operator = work.network()
-    work.fit_normalisers(operator, batch)
-    steps = work.order.steps * (float(np.mean(recipe.fit.unroll)) / LONGER if work.moving else 1.0)
-    return int(np.clip(preset.seconds / (step_seconds(Task(operator, work), batch) * steps), 1, preset.most))
-
-
-def step_seconds(task: Task, batch: Batch) -> float:
-    """Return the median seconds of the last few of some steps, forward, backward and update; the first are slower.
-
-    On a busy machine they are of processor time, which other programs do not lengthen.
-    """
-    optimiser = torch.optim.AdamW(task.network.parameters(), lr=1e-5)
-    times: list[float] = []
-    while len(times) < TRIALS or (len(times) < 8 * TRIALS and sum(times) < PATIENCE):
-        started, used = time.perf_counter(), time.process_time()
-        task.objective(batch).backward()
-        optimiser.step()
-        optimiser.zero_grad()
-        times.append(min(time.perf_counter() - started, time.process_time() - used))
-    return float(np.median(times[-(len(times) - 1) // 2 :]))

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -169,7 +169,7 @@ def state_bytes(parameters: int) -> int:
 
 
 #: The columns beside the metric, which has the problem's name for it.
-COMMON = ("epoch", "loss", "rate", "seconds")
+COMMON = ("epoch", "loss", "rate", "share", "seconds")
 
 
 class RunLog(pl.Callback):
@@ -182,7 +182,7 @@ class RunLog(pl.Callback):
 
     def __init__(self, path: Path, metric: str) -> None:
         self.path, self.metric = path, metric
-        self.columns = ("epoch", "loss", metric, "rate", "seconds")
+        self.columns = ("epoch", "loss", metric, "rate", "share", "seconds")
         self.started = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
@@ -193,7 +193,7 @@ class RunLog(pl.Callback):
         """Start the epoch's clock."""
         self.started = time.perf_counter()
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         """Append the epoch's row.
 
         Raises:
@@ -205,6 +205,7 @@ class RunLog(pl.Callback):
             "loss": f"{metrics['loss'].item():.6e}",
             self.metric: f"{metrics[self.metric].item():.6e}",
             "rate": f"{trainer.optimizers[0].param_groups[0]['lr']:.6e}",
+            "share": f"{cast('Any', task).budget.share:.4f}",
             "seconds": f"{time.perf_counter() - self.started:.1f}",
         }
         self.write([*read_log(self.path), row])
@@ -249,6 +250,10 @@ class Bar(TQDMProgressBar):
         """Return a bar that never shows, as validation takes a moment."""
         return Tqdm(disable=True)
 
+    def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
+        """Return what is shown beside the bar: the share of the training that is done, loss and validation error."""
+        return {"done": f"{cast('Any', pl_module).budget.share:.0%}", **super().get_metrics(trainer, pl_module)}
+
 
 class Lines(pl.Callback):
     """Write a line per epoch to standard error; the log that it reads has to be written before.
@@ -260,9 +265,9 @@ class Lines(pl.Callback):
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, *_: Any) -> None:
         """Write the line of the epoch that ended."""
-        sys.stderr.write(f"{line(read_log(self.path), trainer.max_epochs or 0)}\n")
+        sys.stderr.write(f"{line(read_log(self.path))}\n")
         sys.stderr.flush()
 
 
@@ -271,18 +276,13 @@ def progress(path: Path) -> pl.Callback:
     return Bar() if sys.stderr.isatty() else Lines(path)
 
 
-def line(rows: Sequence[Mapping[str, Any]], epochs: int) -> str:
-    """Describe the last row of a log.
-
-    Args:
-        rows: The log, one row per epoch.
-        epochs: How many epochs the run has.
-    """
-    last, seconds = rows[-1], [float(row["seconds"]) for row in rows]
-    left = sum(seconds) / len(seconds) * (epochs - len(rows))
+def line(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Describe the last row of a log, one row per epoch."""
+    last, share = rows[-1], float(rows[-1]["share"])
+    left = sum(float(row["seconds"]) for row in rows) * (1 - share) / share
     [metric] = last.keys() - {*COMMON}
     loss, error = (f"{name} {float(last[name]):.3e}" for name in ("loss", metric))
     return (
-        f"epoch {len(rows)} of {epochs}: {loss}, validation {error}, "
-        f"{seconds[-1]:.1f} s, {timedelta(seconds=round(left))} left"
+        f"epoch {len(rows)}, {share:.0%}: {loss}, validation {error}, "
+        f"{float(last['seconds']):.1f} s, {timedelta(seconds=round(left))} left"
     )

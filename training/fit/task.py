@@ -5,9 +5,11 @@ A run that is killed and resumed at the end of an epoch therefore sees the data 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any, TypeVar
 
 import lightning.pytorch as pl
@@ -20,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from training.fit import processes
+from training.fit.budget import Budget
 from training.losses import Batch
 from training.nn.attention import penalty
 
@@ -41,18 +44,20 @@ class Task(pl.LightningModule):
     def __init__(self, network: nn.Module, work: Any, workers: int = 0) -> None:
         super().__init__()
         self.network, self.work, self.workers, self.order = network, work, workers, work.order
+        fit = work.recipe.fit
+        self.budget = Budget(fit.epochs * self.order.steps, getattr(fit, "seconds", None), getattr(fit, "least", 1))
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return the epoch's batches; the trainer calls this at every epoch."""
-        return self.loader(Epoch(self.order, self.current_epoch, self.share))
+        return self.loader(Epoch(self.order, self.current_epoch, partial(self.part, self.budget.share)))
 
-    def share(self, chosen: Rows, rng: Generator) -> Batch:
+    def part(self, share: float, chosen: Rows, rng: Generator) -> Batch:
         """Return this process's part of a training batch; all processes draw the same batch."""
-        batch = self.work.draw(chosen, rng, self.current_epoch)
+        batch = self.work.draw(chosen, rng, share)
         if processes.count() == 1:
             return batch
-        part = slice(processes.rank(), None, processes.count())
-        shared: Batch = apply_to_collection(batch, Tensor, lambda tensor: tensor[part])
+        mine = slice(processes.rank(), None, processes.count())
+        shared: Batch = apply_to_collection(batch, Tensor, lambda tensor: tensor[mine])
         return shared
 
     def val_dataloader(self) -> DataLoader[Batch]:
@@ -62,6 +67,22 @@ class Task(pl.LightningModule):
     def loader(self, batches: Any) -> DataLoader[Batch]:
         """Return what reads a list or data set of batches in order, in processes of its own if there are any."""
         return DataLoader(batches, batch_size=None, num_workers=self.workers)
+
+    def on_train_start(self) -> None:
+        """Start the clock, on an accelerator that of the wall; stop what is complete."""
+        if self.device.type != "cpu":
+            self.budget.clock = time.perf_counter
+        self.budget.start()
+        self.trainer.should_stop = self.budget.share >= 1
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save what has been used."""
+        checkpoint["budget"] = {"used": self.budget.used, "share": self.budget.share}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Continue after what has been used; states of earlier releases count steps alone."""
+        found = checkpoint.get("budget", {"used": 0.0, "share": 0.0})
+        self.budget.used, self.budget.share = found["used"], found["share"]
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Seed dropout by (seed, step, process): a resumed run draws the same, whatever the loaders drew before."""
@@ -87,8 +108,20 @@ class Task(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """Return the optimiser and its schedule, as the recipe's section `fit` chooses them."""
         fit = self.work.recipe.fit
-        optimiser, schedule = fit.optimiser(self.network.parameters(), fit.epochs * self.order.steps)
+        optimiser, schedule = fit.optimiser(self.network.parameters(), self.budget.steps)
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        """Advance the share of the training, the same in all processes, and the schedule; stop what is complete.
+
+        A schedule of steps takes its next step, one of processor time goes where the share is, between two steps.
+        """
+        del metric
+        self.budget.share = processes.from_first(lambda: self.budget.advance(self.global_step))
+        self.trainer.should_stop = self.budget.share >= 1
+        if self.budget.seconds is not None:
+            scheduler.last_epoch = self.budget.share * (scheduler.total_steps - 1) - 1
+        scheduler.step()
 
 
 @dataclass(frozen=True)

@@ -130,8 +130,11 @@ class Workload(ABC, Generic[R]):
         """Which training samples each batch holds."""
 
     @abstractmethod
-    def draw(self, chosen: Rows, rng: Generator, epoch: int) -> Batch:
-        """Return the training batch of the samples `chosen`, moved and disturbed by what is drawn from `rng`."""
+    def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
+        """Return the training batch of the samples `chosen`, moved and disturbed by what is drawn from `rng`.
+
+        `share` is that of the training that is done when the epoch begins.
+        """
 
     @abstractmethod
     def validation(self) -> Any:

@@ -289,7 +289,9 @@ def expected_seconds(recipe: OwnRecipe, metrics: Path) -> float:
 def train_on_share(recipe: OwnRecipe, share: float, run: Path, data: Path, workers: int = 0) -> Amount:
     """Train once more on a share of the data; a finished training is not repeated, an interrupted one continues."""
     folder = run / FOLDER / f"{share:g}"
-    settings = recipe.fit.model_copy(update={"share": share * recipe.fit.share})
+    fit_, time = recipe.fit, recipe.fit.seconds
+    less = {"seconds": time and share * time, "least": max(1, round(share * fit_.least))}  # as many epochs as the run
+    settings = fit_.model_copy(update={"share": share * fit_.share, **less})
     part = recipe.model_copy(update={"fit": settings})
     work = OwnWorkload(part, data)
     document = json.loads((folder / RESULT).read_text()) if (folder / RESULT).is_file() else {}

@@ -28,7 +28,7 @@ from training.fit.task import Task
 from training.operators import build
 from training.problems.checks import DataError
 from training.problems.problem_file import ProblemFile
-from training.recipe import OwnFit, OwnRecipe, RecipeError
+from training.recipe import OwnFit, OwnRecipe, RecipeError, changed
 
 SIDES = (12, 16)
 
@@ -59,8 +59,7 @@ def samples(tmp_path: Path) -> SampleFile:
 
 def short(samples: SampleFile) -> OwnRecipe:
     """Return the tiny preset with a fixed number of epochs, whatever else the machine does."""
-    made = recipe(samples, "tiny")
-    return made.model_copy(update={"fit": made.fit.model_copy(update={"epochs": 6})})
+    return changed(recipe(samples, "tiny"), ["fit.epochs=6", "fit.seconds=1e9"])
 
 
 def test_samples_are_prepared_once_and_split_in_order(samples: SampleFile, tmp_path: Path) -> None:
@@ -190,7 +189,7 @@ def test_a_data_file_is_described_trained_and_resumed_by_commands(samples: Sampl
     found = checkpoint.load(tmp_path / "run")
     assert found.recipe.fit.epochs == 2
     assert found.recipe.operator.attention == "fourier"
-    again = command("fit", *own, "--resume")  # a preset would choose other epochs
+    again = command("fit", *own, "--resume")  # a preset has other epochs
     assert again.exit_code == 0, again.output
     assert "finished" in again.stderr
     assert checkpoint.load(tmp_path / "run").digest == found.digest
@@ -207,7 +206,7 @@ def test_an_interrupted_run_keeps_the_epochs_that_it_began_with(samples: SampleF
         assert found is not None
         return found
 
-    begun = own("tiny", ["fit.epochs=99999"]).recipe()  # no preset would choose them
+    begun = own("tiny", ["fit.epochs=99999"]).recipe()  # no preset has them
     run.recipe.write_text(begun.model_dump_json())
     assert own("tiny", []).resumed(run) == begun
     assert own("tiny", ["fit.batch=3"]).resumed(run).fit.batch == 3

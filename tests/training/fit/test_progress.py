@@ -14,14 +14,14 @@ from training.fit.record import RunError, RunFolder, expect_room, line, state_by
 from training.fit.run import train
 
 ROWS = [
-    {"epoch": 0, "loss": "4e-1", "relative_l2": "3e-1", "rate": "1e-3", "seconds": "30.0"},
-    {"epoch": 1, "loss": "2e-1", "relative_l2": "1e-1", "rate": "1e-3", "seconds": "50.0"},
+    {"epoch": 0, "loss": "4e-1", "relative_l2": "3e-1", "rate": "1e-3", "share": "0.2", "seconds": "30.0"},
+    {"epoch": 1, "loss": "2e-1", "relative_l2": "1e-1", "rate": "1e-3", "share": "0.4", "seconds": "50.0"},
 ]
 
 
-def test_a_line_states_epoch_errors_and_the_time_left() -> None:
-    expected = "epoch 2 of 5: loss 2.000e-01, validation relative_l2 1.000e-01, 50.0 s, 0:02:00 left"
-    assert line(ROWS, 5) == expected
+def test_a_line_states_share_errors_and_the_time_left() -> None:
+    expected = "epoch 2, 40%: loss 2.000e-01, validation relative_l2 1.000e-01, 50.0 s, 0:02:00 left"
+    assert line(ROWS) == expected
 
 
 def test_there_is_a_line_per_epoch_without_a_terminal(tmp_path: Path) -> None:
@@ -30,7 +30,8 @@ def test_there_is_a_line_per_epoch_without_a_terminal(tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, *(part for count in counts for part in ("--set", count))], check=True, capture_output=True, text=True
     )
-    assert [each for each in done.stderr.splitlines() if each.startswith("epoch ")][1].startswith("epoch 2 of 2: loss ")
+    lines = [each for each in done.stderr.splitlines() if each.startswith("epoch ")]
+    assert lines[1].startswith("epoch 2, 100%: loss ")
 
 
 def test_a_full_disk_is_reported_before_anything_is_generated(tmp_path: Path) -> None:

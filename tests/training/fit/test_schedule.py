@@ -59,8 +59,8 @@ class Watched(FieldWorkload):
     def order(self) -> Order:
         return Order(4, 4, 1, 0)
 
-    def draw(self, chosen: Rows, rng: Generator, epoch: int) -> Batch:
-        del chosen, rng, epoch
+    def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
+        del chosen, rng, share
         return self.batch
 
     def validation(self) -> list[Batch]:

@@ -127,7 +127,7 @@ def test_a_rollout_starts_from_the_history_and_has_the_frames_that_follow(sample
 
 
 def test_every_training_batch_is_a_window_of_one_trajectory_moved_as_a_whole(samples: SampleFile) -> None:
-    initial, depth, _ = (batch := workload(samples).draw(np.arange(30), np.random.default_rng(1), 0)).inputs
+    initial, depth, _ = (batch := workload(samples).draw(np.arange(30), np.random.default_rng(1), 0.0)).inputs
     frames = torch.cat([initial, batch.outputs[0]], dim=1)
     expected = torch.from_numpy(arrays()["u"])
     shifts = depth.argmin(dim=1)
@@ -138,14 +138,14 @@ def test_every_training_batch_is_a_window_of_one_trajectory_moved_as_a_whole(sam
         assert len(starts) == 1
 
 
-def test_the_unrolled_steps_grow_with_the_epochs() -> None:
+def test_the_unrolled_steps_grow_with_the_share_of_the_training() -> None:
     fit = OwnFit(epochs=6, batch=1, unroll=(1, 2, 4))
-    assert [fit.steps_of(epoch) for epoch in range(6)] == [1, 1, 2, 2, 4, 4]
+    assert [fit.steps_of(epoch / 6) for epoch in range(7)] == [1, 1, 2, 2, 4, 4, 4]
 
 
 def test_noise_is_on_the_given_frames_alone(samples: SampleFile) -> None:
     rows = np.arange(30)
-    plain, noisy = (workload(samples, noise=noise).draw(rows, np.random.default_rng(3), 0) for noise in (0.0, 0.1))
+    plain, noisy = (workload(samples, noise=noise).draw(rows, np.random.default_rng(3), 0.0) for noise in (0.0, 0.1))
     assert torch.equal(plain.outputs[0], noisy.outputs[0])
     ratio = (noisy.inputs[0] - plain.inputs[0]).std() / arrays()["u"].std()
     assert 0.08 < ratio < 0.12

@@ -1,0 +1,109 @@
+"""A training on own data follows the processor time that it has used, whatever else the machine does."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from training.data.samples import prepare
+from training.fit.budget import Budget
+from training.fit.own import OwnWorkload
+from training.fit.record import RunFolder, read_log
+from training.fit.run import fit
+from training.fit.task import Task
+from training.operators.field import FieldConfig
+from training.problems.problem_file import ProblemFile
+from training.recipe import OwnFit, OwnRecipe, changed
+
+BATCHES = 4  # of an epoch
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> OwnWorkload:
+    k = np.random.default_rng(0).standard_normal((20, 8))
+    np.savez(tmp_path / "line.npz", k=k, u=k + 1)
+    document = {"name": "line", "data": {"files": ["line.npz"]}, "inputs": {"k": {}}, "outputs": {"u": {}}}
+    problem = ProblemFile.model_validate(document | {"axes": {"x": {}}})
+    one: Any = {"input_components": (0,), "output_components": (0,)}
+    scales: Any = {"input_scales": ("linear",), "output_scales": ("linear",)}
+    sizes: Any = {"layers": 0, "detail": 4, "modes": 2, "spectral": 1}
+    recipe = OwnRecipe(
+        model="line",
+        preset="tiny",
+        problem=problem,
+        samples=prepare(problem, tmp_path, tmp_path).name,
+        operator=FieldConfig(periodic=(False,), points=("cells",), working=(8,), **one, **scales, **sizes),
+        fit=OwnFit(epochs=100, seconds=10.0, least=5, batch=4, learning_rate=1e-2, average=0.5),
+    )
+    return OwnWorkload(recipe, tmp_path)
+
+
+class Stepped(Task):
+    """Its clock advances by a second or less at each step; writes down the rates."""
+
+    def __init__(self, work: OwnWorkload, second: float = 1.0, last: int | None = None) -> None:
+        network = work.network()
+        work.fit_normalisers(network)
+        super().__init__(network, work)
+        self.budget.clock = (second * tick for tick in count()).__next__
+        self.rates: list[float] = []
+        self.last = last
+
+    def on_train_batch_start(self, *arguments: Any) -> None:
+        super().on_train_batch_start(*arguments)
+        self.rates.append(self.optimizers().param_groups[0]["lr"])
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == self.last:
+            raise KeyboardInterrupt
+
+
+def trained(work: OwnWorkload, folder: Path, task: Stepped, *, resume: bool = False) -> Stepped:
+    folder.mkdir(exist_ok=True)
+    run = RunFolder(folder)
+    fit(task, work, run, run.open(work.recipe, resume=resume))
+    return task
+
+
+def test_a_training_ends_with_its_time_and_its_rate_follows_the_share(work: OwnWorkload, tmp_path: Path) -> None:
+    task = trained(work, tmp_path / "1", Stepped(work))
+    assert len(task.rates) == 10  # a second each
+    assert [float(row["share"]) for row in read_log(tmp_path / "1/metrics.csv")] == [0.4, 0.8, 1.0]
+    faster = trained(work, tmp_path / "2", Stepped(work, second=0.5))
+    assert len(faster.rates) == 20
+    assert faster.rates[::2] == pytest.approx(task.rates, rel=1e-6)
+
+
+def test_a_slow_machine_makes_the_least_steps(work: OwnWorkload, tmp_path: Path) -> None:
+    task = trained(work, tmp_path / "run", Stepped(work, second=60.0))
+    assert len(task.rates) == 5
+    assert task.rates[-1] < task.rates[2]
+
+
+def test_few_samples_end_with_the_epochs(work: OwnWorkload, tmp_path: Path) -> None:
+    work.recipe = changed(work.recipe, ["fit.epochs=3"])
+    task = trained(work, tmp_path / "run", Stepped(work, second=1e-6))
+    assert len(task.rates) == 3 * BATCHES
+    assert task.budget.share == 1
+
+
+def test_a_killed_training_continues_after_the_time_that_it_has_used(work: OwnWorkload, tmp_path: Path) -> None:
+    expected, folder = trained(work, tmp_path / "1", Stepped(work)), tmp_path / "2"
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        trained(work, folder, Stepped(work, last=1))
+    resumed = trained(work, folder, Stepped(work), resume=True)
+    assert resumed.rates == expected.rates[BATCHES:]
+    for one, other in zip(resumed.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert trained(work, folder, Stepped(work), resume=True).rates == []  # it is complete
+
+
+def test_the_share_never_falls() -> None:
+    budget = Budget(steps=100, seconds=10.0, least=20, clock=iter([0.0, 0.0, 9.0, 30.0, 30.0]).__next__)
+    budget.start()
+    assert [budget.advance(step) for step in (1, 2, 10, 100)] == [0.01, 0.1, 0.5, 1.0]
