@@ -35,13 +35,9 @@ if TYPE_CHECKING:
     from serving.triton import Triton
 
 PLAYGROUND_FOLDER = Path(__file__).parent / "playground"
-PLAYGROUND_PAGE = "index.html"
-PLAYGROUND_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 PLAYGROUND_HEADERS = {
-    "Content-Security-Policy": PLAYGROUND_POLICY,
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -61,18 +57,6 @@ class Playground(StaticFiles):
         response = super().file_response(*args, **kwargs)
         response.headers.update(PLAYGROUND_HEADERS)
         return response
-
-
-def mount_playground(app: FastAPI) -> None:
-    """Add the page and its files to the gateway."""
-    playground = Playground()
-
-    @requires(OPEN)
-    async def page(request: Request) -> Response:
-        return await playground.get_response(PLAYGROUND_PAGE, request.scope)
-
-    app.mount("/playground", playground)
-    app.add_route("/", page, include_in_schema=False)
 
 
 def create_app(settings: Settings, triton: Triton) -> FastAPI:
@@ -114,7 +98,8 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
         telemetry=service.traces.fastapi if service.traces else NO_TRACES,
     )
     app.state.service, app.state.grpc, app.state.inversions = service, None, inversions
-    _open_documentation(app)
+    for route in app.routes:  # those of the interactive documentation, the only ones so far, need no key
+        requires(OPEN)(route.app if isinstance(route, Mount) else route.endpoint)  # type: ignore[attr-defined]
     # The hot routes first, and not by `include_router`, whose match of a nested router takes as long as the route.
     for hot in (umbridge.calls, tesseract.calls, open_inference.inferences, v1.predictions):
         app.router.routes[:0] = hot.routes
@@ -122,19 +107,21 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
     app.include_router(open_inference.router)
     app.include_router(tesseract.router)
     app.include_router(inversion.router)
-    mount_playground(app)
+    playground = Playground()
+    app.mount("/playground", playground)
+
+    @requires(OPEN)
+    async def page(request: Request) -> Response:
+        return await playground.get_response("index.html", request.scope)
+
+    app.add_route("/", page, include_in_schema=False)
+
     app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=service.metrics)
     app.add_middleware(Access, metrics=service.metrics, admission=service.admission, knows=service.catalogue.knows)
     _handle_errors(app, service)
     if service.guard.keyed:
         describe_security(app.openapi(), app.routes)
     return app
-
-
-def _open_documentation(app: FastAPI) -> None:
-    """Declare that the routes of the interactive documentation, the only ones so far, need no key."""
-    for route in app.routes:
-        requires(OPEN)(route.app if isinstance(route, Mount) else route.endpoint)  # type: ignore[attr-defined]
 
 
 def _handle_errors(app: FastAPI, service: Service) -> None:

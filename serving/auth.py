@@ -19,7 +19,7 @@ after a pause (by default those of one second). Without a rate there is no limit
 is hopeless at any speed and a fast hash without salt is as safe as a slow one; slow hashes protect passwords that
 people choose, and computed for every request one would be a way to stop the service.
 
-A route declares its scope beside its path, a gRPC method beside its handler:
+A route declares its scope beside its path, and so does a gRPC method:
 
     @router.get("/v1/models")
     @requires(Scope.INFER)
@@ -150,14 +150,15 @@ def make_key(
         raise KeysError(_first_fault(error)) from None
 
 
-def parse_keys(text: str) -> Keys:
-    """Return the entries of a file, or a KeysError for a text that is no key file."""
+def parse_keys(text: str, where: str = "") -> Keys:
+    """Return the entries of a file, whose name messages begin with, or a KeysError for a text that is no key file."""
     try:
         return Keys.model_validate(tomllib.loads(text))
     except ValidationError as error:
-        raise KeysError(_first_fault(error)) from None  # the cause would show what it found, which may be a key
+        # Its cause would show what it found, which may be a key.
+        raise KeysError(f"{where}{_first_fault(error)}") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
-        raise KeysError(f"not TOML: {error}") from error
+        raise KeysError(f"{where}not TOML: {error}") from error
 
 
 def _first_fault(error: ValidationError) -> str:
@@ -182,7 +183,7 @@ class KeyFile:
         self._path = path
         self._seen = _read_text(path)
         self._fault = ""
-        self.keys = _parsed(path, self._seen)
+        self.keys = parse_keys(self._seen, f"{path}: ")
 
     async def look(self) -> float:
         """Read the file again; return the seconds until the next look."""
@@ -198,7 +199,7 @@ class KeyFile:
                 if _read_text(self._path) != text:
                     return  # it is being written: the next look finds it complete
                 self._seen = text
-                self.keys = _parsed(self._path, text)
+                self.keys = parse_keys(text, f"{self._path}: ")
                 logger.info("%s: %d keys", self._path, len(self.keys.key))
             self._fault = ""
         except KeysError as error:
@@ -212,7 +213,7 @@ def append_key(path: Path, key: Key) -> None:
     path = path.resolve()  # a link stays one
     with FileLock(path.with_name(f".{path.name}.lock")):
         text = f"{_read_text(path) if path.exists() else _OPENING}\n{key.text()}"
-        _parsed(path, text)
+        parse_keys(text, f"{path}: ")
         beside = path.with_name(f".{path.name}.new")
         beside.write_text(text, "utf-8")
         if path.exists():
@@ -228,13 +229,6 @@ def _read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise KeysError(f"{path}: not UTF-8 at byte {error.start}") from error
     except ValueError as error:
-        raise KeysError(f"{path}: {error}") from error
-
-
-def _parsed(path: Path, text: str) -> Keys:
-    try:
-        return parse_keys(text)
-    except KeysError as error:
         raise KeysError(f"{path}: {error}") from error
 
 
@@ -256,12 +250,7 @@ class Guard:
         self._callers: dict[tuple[str, tuple[float, int] | None], Caller] = {}
 
     def admit(self, scope: Scope | None, authorization: str) -> Caller:
-        """Return the caller of something that requires a scope, by a header, which may be empty.
-
-        Raises:
-            Problem: unauthenticated: There is no key, or an unknown one.
-            Problem: forbidden: The key lacks the scope.
-        """
+        """Return the caller of something that requires a scope, by a header, which may be empty."""
         if self._keys is None or scope is OPEN:
             return ANYONE
         key = self._authenticate(self._keys, authorization)
@@ -304,7 +293,7 @@ def _password(credentials: str) -> str:
 
 
 Endpoint = TypeVar("Endpoint")
-_ATTRIBUTE = "required_scope"
+SCOPE = "required_scope"  # attribute of what has a declared scope
 
 
 class Declared(NamedTuple):
@@ -319,7 +308,7 @@ def requires(scope: Scope | None) -> Callable[[Endpoint], Endpoint]:
     """Return a decorator that declares the scope of an endpoint, or of the application of a mount."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
-        setattr(endpoint, _ATTRIBUTE, scope)
+        setattr(endpoint, SCOPE, scope)
         return endpoint
 
     return declare
@@ -331,9 +320,9 @@ def declarations(routes: Sequence[BaseRoute]) -> list[Declared]:
     for route in iter_route_contexts(routes):
         original = route.original_route
         target = original.app if isinstance(original, Mount) else route.endpoint
-        if hasattr(target, _ATTRIBUTE):
+        if hasattr(target, SCOPE):
             path = route.path or ""
-            found.append(Declared(path, route.path_regex, getattr(target, _ATTRIBUTE)))
+            found.append(Declared(path, route.path_regex, getattr(target, SCOPE)))
     return found
 
 

@@ -16,13 +16,25 @@ from serving.catalogue.card import FRAME
 from serving.errors import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from serving.catalogue.card import Card, Grid, Parameter, Tensor, Vocabulary
 
 OTHER = "other"  # the label of grids that the card does not declare
+
+
+def names(sent: Collection[str], known: Sequence[str], optional: Collection[str] = ()) -> None:
+    """Check that a request has the inputs of the model, of which some may be missing, and no others (`wrong-input`)."""
+    shown = [", ".join(f'"{name[:64]}"' for name in list(each)[:8]) or "none" for each in (sent, known)]
+    for name in known:
+        if name not in sent and name not in optional:
+            raise Problem("wrong-input", f'input "{name}" is missing; got {shown[0]}', array=name)
+    for name in sent:
+        if name not in known:
+            detail = f'there is no input "{name[:64]}"; the model takes {shown[1]}'
+            raise Problem("wrong-input", detail, array=name[:64])
 
 
 def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDArray[Any]], bool]:
@@ -158,10 +170,6 @@ def tokens(values: NDArray[Any], tensor: Tensor, vocabulary: Vocabulary, *, sing
     """Return sequences `[B, L]` of integers of any size as int32.
 
     0 is padding, which belongs behind the tokens: the model ignores it there, and would read it anywhere else.
-
-    Raises:
-        Problem: wrong-dtype: Floating-point numbers or booleans, even where they are whole.
-        Problem: wrong-token: A number outside the vocabulary, a sequence without a token, or padding before a token.
     """
     if values.dtype.kind not in "iu":
         raise Problem(
@@ -199,15 +207,7 @@ def shown(array: str, index: tuple[int, ...]) -> str:
 
 
 def sent_frames(arrays: Mapping[str, NDArray[Any]], card: Card) -> int | None:
-    """Return the frames of cotangents `[B, frame, ...]`; None where no input has frames.
-
-    Args:
-        arrays: Batches by name; some may be missing.
-        card: The model's card.
-
-    Raises:
-        Problem: wrong-shape: Two have different frames.
-    """
+    """Return the frames of cotangents `[B, frame, ...]`, some of which may be missing; None where there are none."""
     framed = [tensor.name for tensor in card.inputs if FRAME in tensor.axes]
     found = [(name, arrays[name].shape[1]) for name in framed if name in arrays]
     for name, count in found[1:]:
@@ -219,15 +219,8 @@ def sent_frames(arrays: Mapping[str, NDArray[Any]], card: Card) -> int | None:
 def frames(arrays: Mapping[str, NDArray[Any]], count: int, card: Card, max_bytes: int) -> NDArray[np.int32]:
     """Return the argument `[B, frame]` whose shape says how many frames are wanted.
 
-    Args:
-        arrays: The checked inputs.
-        count: The number of frames.
-        card: The model's card.
-        max_bytes: The most bytes of all frames of one output.
-
-    Raises:
-        Problem: invalid-parameter: The frames of all samples take more.
-        Problem: wrong-shape: Cotangents have other frames.
+    The frames of all samples of one output take at most `max_bytes` (`invalid-parameter`); cotangents have as many
+    (`wrong-shape`).
     """
     sent = sent_frames(arrays, card)
     if sent not in {None, count}:
@@ -254,14 +247,7 @@ def not_finite(outputs: Mapping[str, NDArray[np.float32]]) -> NDArray[np.bool_]:
 def output_fault(
     outputs: Mapping[str, NDArray[np.float32]], failed: NDArray[np.bool_], card: Card, *, single: bool
 ) -> Problem:
-    """Return the error about samples that a model failed on.
-
-    Args:
-        outputs: Batches `[B, ...]` by name.
-        failed: Which samples hold NaN or infinity; at least one does.
-        card: The model's card.
-        single: Whether the caller sent one sample.
-    """
+    """Return the error about the samples of outputs `[B, ...]` that a model failed on, by a mask with at least one."""
     sample, model = int(failed.argmax()), f'the output of "{card.model}" version {card.version}'
     name, array = next((name, array) for name, array in outputs.items() if not np.isfinite(array[sample]).all())
     index = first(~np.isfinite(array[sample]))

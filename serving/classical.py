@@ -61,12 +61,7 @@ class Worker:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, function: Callable[..., Result], *args: Any) -> Result:
-        """Call a function in the thread; it ends early when the caller is cancelled.
-
-        Raises:
-            Problem: overloaded: Too many requests wait.
-            Problem: unavailable: The worker has been closed meanwhile.
-        """
+        """Call a function in the thread; it ends early when the caller is cancelled."""
         if self._waiting >= MAX_WAITING:
             raise Problem(
                 "overloaded", f"{self._waiting} requests wait for the classical solver", retry_after=RETRY_SECONDS
@@ -132,11 +127,6 @@ class ClassicalSolvers:
 
         Returns:
             The field by input name.
-
-        Raises:
-            Problem: no-example: The problem has no sampler.
-            Problem: invalid-parameter: The grid is outside the card's limits.
-            Problem: overloaded: Too many requests wait.
         """
         sampler = registry.problem(card.problem).example if self.knows(card) else None
         if sampler is None:

@@ -25,7 +25,7 @@ LINGER_BYTES = 256 * 2**20  # four times the largest body by default
 LINGER_SECONDS, IDLE_SECONDS = 30.0, 5.0  # in all, and without a byte
 
 
-class LingeringTransport(asyncio.Transport):
+class LingeringTransport:
     """A transport that can be used after its end, and that lingers.
 
     Args:
@@ -37,48 +37,42 @@ class LingeringTransport(asyncio.Transport):
     """
 
     def __init__(self, transport: asyncio.Transport, sending: Callable[[], bool]) -> None:
-        super().__init__()
-        self._transport = transport
-        self._sending = sending
+        self.transport, self._sending = transport, sending
         self._dropped = 0
         self._timer: asyncio.TimerHandle | None = None
         self.lingers = False
 
-    def drop(self, count: int) -> None:
-        """Count bytes that arrived while it lingers; end it after too many."""
-        self._dropped += count
-        if self._dropped > LINGER_BYTES:
-            self._transport.abort()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.transport, name)
 
     def close(self) -> None:
         if self.is_closing():
             return
         if not self._sending():
-            self.finish()
+            self.transport.close()
             return
         self.lingers = True
         self._wait(LINGER_SECONDS)
-        self._transport.resume_reading()
-        self._transport.write_eof()
+        self.transport.resume_reading()
+        self.transport.write_eof()
 
-    def finish(self) -> None:
-        """Close it once everything is written, without lingering."""
-        self._transport.close()
+    def drop(self, count: int) -> None:
+        """Count bytes that arrived while it lingers; end it after too many."""
+        self._dropped += count
+        if self._dropped > LINGER_BYTES:
+            self.transport.abort()
 
     def _wait(self, left: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(
-            IDLE_SECONDS, self._look, left - IDLE_SECONDS, self._dropped
-        )
+        """Linger on as long as bytes arrive and time is left."""
+        before = self._dropped
 
-    def _look(self, left: float, before: int) -> None:
-        """Linger on if bytes have arrived and time is left."""
-        if left > 0 and self._dropped > before:
-            self._wait(left)
-        else:
-            self._transport.abort()
+        def look() -> None:
+            if left > IDLE_SECONDS and self._dropped > before:
+                self._wait(left - IDLE_SECONDS)
+            else:
+                self.transport.abort()
 
-    def abort(self) -> None:
-        self._transport.abort()
+        self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, look)
 
     def lost(self) -> None:
         """Forget the time limit: the connection has ended."""
@@ -86,25 +80,19 @@ class LingeringTransport(asyncio.Transport):
             self._timer.cancel()
 
     def is_closing(self) -> bool:
-        return self.lingers or self._transport.is_closing()
+        return self.lingers or self.transport.is_closing()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self.is_closing():
-            self._transport.write(data)
+            self.transport.write(data)
 
     def pause_reading(self) -> None:
         if not self.is_closing():
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         if not self.is_closing():
-            self._transport.resume_reading()
-
-    def get_write_buffer_size(self) -> int:
-        return self._transport.get_write_buffer_size()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._transport.get_extra_info(name, default)
+            self.transport.resume_reading()
 
 
 # Longer than clients and load balancers keep an idle connection; else it is closed while a request is on its way.
@@ -125,9 +113,8 @@ class Connection(HttpToolsProtocol):
     seconds: ClassVar[float]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so is uvicorn's
-        lingering = LingeringTransport(transport, self._sending)
-        super().connection_made(lingering)
-        self._lingering = lingering
+        self._lingering = LingeringTransport(transport, self._sending)
+        super().connection_made(self._lingering)  # type: ignore[arg-type]  # all that it uses is there
         self._unread: asyncio.TimerHandle | None = None
         self._in_head, self._head_bytes = False, 0
         self._deadline = self.loop.call_later(self.seconds, self._refuse, SLOW)
@@ -173,13 +160,13 @@ class Connection(HttpToolsProtocol):
     def shutdown(self) -> None:
         """End a connection without a response to wait for at once, whatever the client still sends."""
         if self.cycle is None or self.cycle.response_complete:
-            self._lingering.finish()
+            self._lingering.transport.close()
         else:
             super().shutdown()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._expect_reading(self.transport.get_write_buffer_size())
+        self._expect_reading()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -207,20 +194,21 @@ class Connection(HttpToolsProtocol):
         if self._in_head and not busy:
             self.transport.write(f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
         if status == SLOW:
-            self._lingering.finish()
+            self._lingering.transport.close()
         else:
             self.transport.close()
 
-    def _expect_reading(self, left: int) -> None:
-        """Check after a while that the client has read some of the bytes that are left."""
-        self._unread = self.loop.call_later(self.seconds, self._look, left)
+    def _expect_reading(self) -> None:
+        """End the connection of a client that reads nothing of what is left for a while."""
+        before = self.transport.get_write_buffer_size()
 
-    def _look(self, before: int) -> None:
-        left = self.transport.get_write_buffer_size()
-        if left < before:
-            self._expect_reading(left)
-        else:
-            self.transport.abort()
+        def look() -> None:
+            if self.transport.get_write_buffer_size() < before:
+                self._expect_reading()
+            else:
+                self.transport.abort()
+
+        self._unread = self.loop.call_later(self.seconds, look)
 
 
 def configuration(app: ASGIApp, settings: Settings) -> uvicorn.Config:

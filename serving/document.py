@@ -1,16 +1,74 @@
-"""The base of every JSON document that the gateway reads or writes."""
+"""Documents in JSON: the base of all that the gateway reads or writes, their parsing and their schemas."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from serving.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+JSON = "application/json"
+MOST_KEYS = 1024  # of an object that is validated: pydantic describes an error per unknown key
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class Document(BaseModel):
     """An immutable document; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def parsed(content: bytes | bytearray | memoryview) -> Any:
+    """Return parsed JSON, or refuse what is none (`unreadable-body`)."""
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        detail = f"not JSON: {error.msg} at line {error.lineno} column {error.colno}"
+        text = bytes(content)
+        hint = "; JSON has no NaN and no Infinity" if b"NaN" in text or b"Infinity" in text else ""
+        raise Problem("unreadable-body", detail + hint) from error
+
+
+def validated(model: type[Model], value: Any, name: str = "", kind: str = "unreadable-body") -> Model:
+    """Return a document of parsed JSON, or refuse it with an error of a kind, which names the first fault.
+
+    Args:
+        model: Its class.
+        value: The parsed JSON.
+        name: The member that holds it, for error messages; empty for a whole body.
+        kind: Of the error.
+    """
+    try:
+        if isinstance(value, dict) and len(value) > MOST_KEYS:
+            raise Problem(kind, f"{name or 'the JSON body'} has {len(value)} keys; expected at most {MOST_KEYS}")
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        location = ".".join(str(part)[:64] for part in (*filter(None, [name]), *first["loc"]))
+        raise Problem(kind, f"{location or 'the JSON body'}: {first['msg']}") from error
+
+
+def object_schema(
+    properties: Mapping[str, Any], required: Iterable[str] | None = None, *, closed: bool = True
+) -> dict[str, Any]:
+    """Return the JSON schema of an object with these members, all of them required unless it is said which are."""
+    listed = list(properties if required is None else required)
+    schema = {"type": "object", "properties": dict(properties), "required": listed}
+    return schema | {"additionalProperties": False} if closed else schema
+
+
+def json_route(body: dict[str, Any], response: dict[str, Any], *media_types: str) -> dict[str, Any]:
+    """Return the documentation of a route by the schemas of its JSON body and of its response."""
+    content = {media_type: {"schema": response} for media_type in media_types or (JSON,)}
+    return {
+        "openapi_extra": {"requestBody": {"required": True, "content": {JSON: {"schema": body}}}},
+        "responses": {200: {"content": content}},
+    }
 
 
 def inlined_schema(model: type[BaseModel]) -> dict[str, Any]:

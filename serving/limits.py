@@ -39,11 +39,7 @@ class Admission:
 
     @contextmanager
     def admit(self, key: str = "") -> Iterator[Ticket]:
-        """Count one request, whose body has arrived, as long as the context lasts.
-
-        Raises:
-            Problem: overloaded: The limit of requests is reached.
-        """
+        """Count one request, whose body has arrived, as long as the context lasts."""
         ticket = Ticket(self, key)
         try:
             ticket.enter()
@@ -172,10 +168,6 @@ class Caller:
         Args:
             samples: How many.
             each: For how many samples of the model's own kind one of them counts.
-
-        Raises:
-            Problem: rate-limited: The rate does not admit them yet; none was taken.
-            Problem: body-too-large: They are more than the rate admits within a minute.
         """
         if self._bucket:
             cost, most = samples * each, self._bucket.largest

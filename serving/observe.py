@@ -229,11 +229,8 @@ _SMALL_BYTES = 2**16  # as many as a connection takes at once
 class Access:
     """ASGI middleware that identifies, measures and logs requests.
 
-    Args:
-        app: The application.
-        metrics: Counts requests and their times.
-        admission: Counts what they hold, until the client has read the response.
-        knows: Whether a name is a model's; other names share one metrics label.
+    `admission` counts what they hold until the client has read the response; names that `knows` does not know share one
+    label.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, admission: Admission, knows: Callable[[str], bool]) -> None:

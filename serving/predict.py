@@ -45,13 +45,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from serving.catalogue.card import Card
+    from serving.catalogue.repository import Version
     from serving.classical import ClassicalSolvers
     from serving.limits import Caller
     from serving.observe import Metrics
     from serving.run import Runner
     from serving.triton import Outputs
 
-    Successor = Callable[[Card, float], Awaitable[Card]]
+    Successor = Callable[[str, float], Awaitable[Version]]
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -95,8 +96,8 @@ class Prediction:
         caller: Pays once the arrays are checked, whether the rest succeeds or not.
         policy: What the caller wants where an output may not be accurate enough.
         seconds: How long the caller waits.
-        successor: Returns the version to run where this one has gone, after some seconds at most; None if the caller
-            named the version.
+        successor: Returns the version of a model to run where this one has gone, after some seconds at most; None if
+            the caller named the version.
         reference: Whether the classical solver computes the outputs instead of the model.
         deadline: On the clock of the event loop; set on the way.
     """
@@ -473,7 +474,8 @@ async def _successor(request: Prediction, problem: Problem) -> Prediction:
     if problem.kind != "model-not-ready" or request.successor is None:
         raise problem
     left = request.deadline - asyncio.get_running_loop().time()
-    return replace(request, card=await request.successor(request.card, left / 2))  # the rest of the time is the work's
+    version = await request.successor(request.card.model, left / 2)  # the rest of the time is the work's
+    return replace(request, card=version.card)
 
 
 def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_bytes: int) -> Inputs:

@@ -48,9 +48,6 @@ class Runner:
             inputs: Batches `[B, ...]` by name; of trajectories, the shape of `frame` says how many.
             deadline: On the clock of the event loop; the caller waits until then, and cancels what is not done.
             request_id: For Triton's log.
-
-        Raises:
-            Problem: Of Triton, see `Triton.infer`; the request's other calls are cancelled.
         """
         if card.frames is None or card.product is not None:
             return await self.batch(card, inputs, deadline, request_id)

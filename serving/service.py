@@ -19,7 +19,7 @@ from serving.run import Runner
 from serving.telemetry import Traces
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from prometheus_client import Counter
 
@@ -46,28 +46,21 @@ class Watcher:
     def __init__(self, name: str, step: Callable[[], Awaitable[float]], restarts: Counter) -> None:
         self.name = name
         self.failure: str | None = None
-        self._step = step
-        self._pause = FIRST_PAUSE
-        self._restarts = restarts.labels(name)
+        self._step, self._restarts = step, restarts.labels(name)
 
     async def run(self) -> None:
         """Watch until cancelled."""
+        pause = FIRST_PAUSE
         while True:
-            seconds = await self._look()
+            try:
+                seconds = await self._step()
+                self.failure, pause = None, FIRST_PAUSE
+            except Exception as error:
+                self.failure = type(error).__name__  # its message is in the log: readiness is public
+                logger.exception("the watcher of the %s failed and is restarted in %g s", self.name, pause)
+                self._restarts.inc()
+                seconds, pause = pause, min(2 * pause, LONGEST_PAUSE)
             await asyncio.sleep(seconds)
-
-    async def _look(self) -> float:
-        """Do one step; return the seconds until the next."""
-        try:
-            seconds = await self._step()
-        except Exception as error:
-            self.failure = type(error).__name__  # its message is in the log: readiness is public
-            pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
-            logger.exception("the watcher of the %s failed and is restarted in %g s", self.name, pause)
-            self._restarts.inc()
-            return pause
-        self.failure, self._pause = None, FIRST_PAUSE
-        return seconds
 
 
 class Service:
@@ -93,10 +86,11 @@ class Service:
         self.keys = None if settings.keys is None else KeyFile(settings.keys)
         self.guard = Guard(self.keys, self.metrics)
         self._triton = triton
-        triton.call_on_retry(self.metrics.retries.labels(triton.address).inc)
+        triton.http.on_retry = self.metrics.retries.labels(triton.address).inc
         self.catalogue = Catalogue(settings, triton, self.metrics.newest_served)
         self.metrics.endpoint_up.labels(triton.address).set_function(lambda: self.catalogue.responds)
-        self._watchers = list(self._make_watchers())
+        watched = {"repository": self.catalogue.look} | ({"keys": self.keys.look} if self.keys else {})
+        self._watchers = [Watcher(name, look, self.metrics.watcher_restarts) for name, look in watched.items()]
         self.metrics.ready.set_function(lambda: self.catalogue.readiness().ready)
         self.metrics.inflight_limit.set(settings.max_requests_in_flight)
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
@@ -112,12 +106,6 @@ class Service:
             shadow_share=settings.shadow_share,
         )
         self.on_drain: list[Callable[[], None]] = []
-
-    def _make_watchers(self) -> Iterator[Watcher]:
-        restarts = self.metrics.watcher_restarts
-        yield Watcher("repository", self.catalogue.look, restarts)
-        if self.keys:
-            yield Watcher("keys", self.keys.look, restarts)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:

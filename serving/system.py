@@ -31,13 +31,7 @@ class StartupError(RuntimeError):
 def raise_open_files(requests: int) -> None:
     """Raise the limit of open files as far as the system allows, up to `WANTED_FILES`; Triton inherits it.
 
-    Each connection needs one, and the limit of a shell is often low.
-
-    Args:
-        requests: How many requests may be in flight at one time.
-
-    Raises:
-        StartupError: It is too low for so many requests.
+    Each connection needs one, and the limit of a shell is often low: a StartupError, if so many requests need more.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # not every system allows what it names
@@ -52,10 +46,6 @@ def raise_open_files(requests: int) -> None:
 
 def read_file(path: Path, max_bytes: int) -> bytes:
     """Return the content of a file that others may replace by anything.
-
-    Args:
-        path: The file.
-        max_bytes: The largest size that is read.
 
     Raises:
         OSError: It cannot be opened or read.
@@ -93,13 +83,7 @@ def keep_freed_memory() -> None:
 
 
 def port_fault(host: str, port: int, variable: str) -> str | None:
-    """Return why no server can listen at an address, in one sentence, or None if one can.
-
-    Args:
-        host: An address or a name.
-        port: The port.
-        variable: The setting that chooses the port.
-    """
+    """Return why no server can listen at an address, in one sentence that names its setting, or None if one can."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:

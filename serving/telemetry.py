@@ -42,14 +42,9 @@ _w3c = TraceContextTextMapPropagator()
 
 
 class Traces:
-    """The spans of one gateway and their export.
+    """The spans of one gateway and their export to an OTLP address, over HTTP.
 
-    Args:
-        url: OTLP address, over HTTP.
-        version: Version of the software.
-
-    Raises:
-        StartupError: The packages of the group `telemetry` are not installed.
+    A StartupError: the packages of the group `telemetry` are not installed.
     """
 
     def __init__(self, url: str, version: str) -> None:

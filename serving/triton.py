@@ -61,11 +61,14 @@ class Triton:
         address: `HOST:PORT` of its HTTP endpoint.
         message_bytes: The largest output of one request.
         key: Of its restricted APIs; empty where it has none.
+
+    Attributes:
+        http: Its connections.
     """
 
     def __init__(self, address: str, message_bytes: int, key: str = "") -> None:
         self.address = address
-        self._http = HttpClient(address, max(message_bytes, RUN_BYTES) + _ENVELOPE_BYTES)
+        self.http = HttpClient(address, max(message_bytes, RUN_BYTES) + _ENVELOPE_BYTES)
         self._key = {KEY_HEADER: key} if key else {}
         self._configurations: dict[tuple[str, int], _Configuration] = {}
         self._warned = False
@@ -74,21 +77,13 @@ class Triton:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._http.close()
-
-    def call_on_retry(self, call: Callable[[], object]) -> None:
-        """Have a function called whenever a call is repeated after its connection was lost."""
-        self._http.on_retry = call
+        await self.http.close()
 
     async def ready_versions(self) -> frozenset[tuple[str, int]]:
-        """Return every (model, version) that can be run now.
-
-        Raises:
-            Problem: triton-unavailable: The server does not respond, or is no Triton.
-        """
+        """Return every (model, version) that can be run now."""
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
-                reply = await self._http.request("POST", "/v2/repository/index", self._key)
+                reply = await self.http.request("POST", "/v2/repository/index", self._key)
             # It lists every folder of the repository, also one whose name is not UTF-8.
             index = orjson.loads(reply.data.decode("utf-8", "replace"))
             if reply.status != 200:
@@ -121,7 +116,7 @@ class Triton:
     async def _control(self, model: str, action: str, document: dict[str, Any]) -> bool:
         path = f"/v2/repository/models/{quote(model, safe='')}/{action}"
         try:
-            reply = await self._http.request("POST", path, self._key, [orjson.dumps(document)])
+            reply = await self.http.request("POST", path, self._key, [orjson.dumps(document)])
         except OSError as error:
             raise Problem("triton-unavailable", f"Triton at {self.address} does not respond") from error
         if reply.status == 200:
@@ -167,7 +162,7 @@ class Triton:
                 buffers = (np.ascontiguousarray(each).reshape(-1).view(np.uint8).data for each in inputs.values())
                 headers = {SPLIT: str(len(head)), **(outgoing.get() or {})}
                 path = f"/v2/models/{quote(model, safe='')}/versions/{version}/infer"
-                reply = await self._http.request("POST", path, headers, [head, *buffers])
+                reply = await self.http.request("POST", path, headers, [head, *buffers])
         except TimeoutError as error:
             raise Problem("deadline-exceeded", f'"{model}" version {version} did not respond in time') from error
         except OSError as error:
@@ -196,7 +191,7 @@ class Triton:
         if found := self._configurations.get((model, version)):
             return found
         path = f"/v2/models/{quote(model, safe='')}/versions/{version}/config"
-        reply = await self._http.request("GET", path, {})
+        reply = await self.http.request("GET", path, {})
         if reply.status != 200:
             raise _problem(reply, model, version)
         try:
@@ -255,12 +250,9 @@ class InvalidReplyError(ConnectionError):
 
 @dataclass(frozen=True)
 class Reply:
-    """A complete reply.
+    """A complete reply; `head` is the part of the body that the header `SPLIT` counts, `data` what follows.
 
-    Attributes:
-        status: HTTP status.
-        head: The first bytes of the body, as many as the header `SPLIT` says.
-        data: The bytes after them, in memory that is aligned for arrays of any type.
+    These are in memory that is aligned for arrays of any type.
     """
 
     status: int
@@ -293,11 +285,8 @@ class HttpClient:
     async def request(self, method: str, path: str, headers: Mapping[str, str], body: Sequence[Buffer] = ()) -> Reply:
         """Send a request and read the whole reply; once more if its connection is lost: Triton's calls are repeatable.
 
-        The path is quoted already; the buffers make up the body.
-
-        Raises:
-            InvalidReplyError: The reply is not HTTP or too large.
-            ConnectionError: The address cannot be reached, or the connection ended before the reply did.
+        The path is quoted already; the buffers make up the body. A ConnectionError: the address cannot be reached, or
+        the connection ended before the reply did; an InvalidReplyError: the reply is not HTTP or too large.
         """
         try:
             try:

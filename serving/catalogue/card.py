@@ -12,6 +12,7 @@ from numpy.typing import NDArray  # noqa: TC002  as above
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from serving.document import Document
+from serving.errors import Problem
 
 COMPONENT, HISTORY, FRAME = "component", "history", "frame"
 #: A vector-Jacobian or a Jacobian-vector product.
@@ -226,12 +227,7 @@ class Card(Part):
         return numbers if np.isfinite(numbers).any() and "error_estimate" not in self.quality else None
 
     def estimates(self, count: int, after: int = 0) -> NDArray[np.float32] | None:
-        """Return the calibrated errors of frames, NaN beyond those that were measured; None where none was.
-
-        Args:
-            count: How many frames.
-            after: Frames before the first of them.
-        """
+        """Return the calibrated errors of frames, NaN beyond those that were measured; None where none was."""
         if self._estimates is None:
             return None
         found = np.full(count, np.nan, np.float32)
@@ -262,6 +258,22 @@ class Card(Part):
     def grid_of(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
         """Return the points per axis of inputs `[batch, (component), *grid]` by name."""
         return arrays[self.inputs[0].name].shape[-len(self.grid.axes) :]
+
+    def shapes(self, points: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of one sample of every input, parameter and output, by name.
+
+        Args:
+            points: The points per axis of the grid, and the frames of a trajectory.
+        """
+        found = {}
+        for tensor in (*self.arguments, *self.outputs):
+            axes = zip(tensor.axes[1:], tensor.sizes[1:], strict=True)
+            sizes = [points.get(axis) if size is None else size for axis, size in axes]
+            if None in sizes:
+                detail = f"the shape of {tensor.name} is known only once it is computed"
+                raise Problem("wrong-shape", detail, array=tensor.name)
+            found[tensor.name] = tuple(size for size in sizes if size is not None)
+        return found
 
     @model_validator(mode="after")
     def _check_axes(self) -> Card:

@@ -147,7 +147,7 @@ class Catalogue:
         return versions[max(versions) if version is None else version]
 
     async def newest(self, name: str, seconds: float = _SUCCESSION_SECONDS) -> Version:
-        """Return the newest version that is served; one whose predecessor has just gone is waited for.
+        """Return the newest version that is served; one whose predecessor has just gone is waited for so long.
 
         Triton unloads a version in the moment in which it has loaded one with other outputs, and the new one is warmed.
         """
@@ -156,16 +156,8 @@ class Catalogue:
             await asyncio.sleep(_SUCCESSION_PAUSE)
         return self.find(name)
 
-    async def successor(self, card: Card, seconds: float) -> Card:
-        """Return the card of the version that is served instead of one that Triton has just unloaded, as `newest`."""
-        return (await self.newest(card.model, seconds)).card
-
     def derivative(self, name: str, kind: Kind, version: int | None = None) -> Version:
-        """Return the derivative of a served model, by default of the newest version that has one.
-
-        Raises:
-            Problem: not-differentiable: The model has no such derivative; or as `find`.
-        """
+        """Return the derivative of a served model, by default of the newest version that has one."""
         product = f"{name}_{kind}"
         if self.find(name, version).card.product or product not in self._present:
             known = ", ".join(filter(self._derivatives, sorted(self._served))) or "none"
@@ -219,18 +211,11 @@ class Catalogue:
     def withdraw(self, card: Card) -> None:
         """Forget a version that Triton has unloaded, so that the one before it is served before the next look."""
         self._withdrawn[card.model] = time.monotonic()
-        gone = card.model, card.version
-        self._served = only_loaded(
-            self._served, frozenset((m, n) for m, found in self._served.items() for n in found if (m, n) != gone)
-        )
+        self._served = only_loaded(self._served, _pairs(self._served) - {(card.model, card.version)})
 
     @asynccontextmanager
     async def loaded(self, card: Card, deadline: float) -> AsyncIterator[None]:
-        """Return a context in which a version is loaded; a companion is loaded for it, until a deadline, and kept.
-
-        Raises:
-            Problem: model-not-ready: The companion cannot be loaded, or not in time.
-        """
+        """Return a context in which a version is loaded; a companion is loaded for it, until a deadline, and kept."""
         name = card.model
         self._uses[name] += 1
         if name not in self._belongs:
@@ -377,11 +362,7 @@ class Catalogue:
             self._attempts.pop(name, None)
 
     async def _load(self, name: str) -> None:
-        """Have Triton load a model; without the versions that it cannot load.
-
-        Raises:
-            Problem: triton-unavailable, or model-failed where no version is left.
-        """
+        """Have Triton load a model; without the versions that it cannot load."""
         broken, config = set[int](), None
         while True:
             try:
@@ -409,9 +390,9 @@ class Catalogue:
         version = self._present.get(name, {}).get(number)
         if version is None:
             return True
+        seconds, most = self._settings.request_seconds, self._settings.max_body_bytes
         try:
-            for batch in () if name in self._belongs else samples(version.card, self._settings.max_body_bytes):
-                seconds = self._settings.request_seconds
+            for batch in () if name in self._belongs else samples(version.card, most):
                 await self._triton.infer(name, number, batch, seconds=seconds, request_id="warm")
         except Exception as error:
             if isinstance(error, Problem) and error.kind == "triton-unavailable":

@@ -100,9 +100,15 @@ class Repository:
         return json_format.MessageToJson(config, preserving_proto_field_name=True) if kept else None
 
     def _version(self, path: Path) -> Version | None:
-        """Read one version folder; a fault is logged once, and again when it changes."""
+        """Read the version folder of a card; a fault is logged once, and again when it changes."""
+        model, number = path.parent.parent.name, path.parent.name
         try:
-            return _read(path)
+            card = Card.model_validate(_document(path))
+            if (card.model, str(card.version)) != (model, number):
+                found = f"{card.model} version {card.version}"
+                raise ValueError(f"expected the card of {model} version {number} but found that of {found}")  # noqa: TRY301
+            certificate = path.with_name("certificate.json")
+            return Version(card, _document(certificate) if certificate.exists() else None)
         except (OSError, ValueError, RecursionError, MemoryError) as error:
             self._warn(path, str(error))
             return None
@@ -136,18 +142,6 @@ def _stamp(model: Path) -> Stamp:
     return frozenset(found)
 
 
-def _read(path: Path) -> Version:
-    card = Card.model_validate(_document(path))
-    expected = path.parent.parent.name, int(path.parent.name)
-    if (card.model, card.version) != expected:
-        raise ValueError(
-            f"expected the card of {expected[0]} version {expected[1]} but found that of {card.model} version "
-            f"{card.version}"
-        )
-    certificate = path.with_name("certificate.json")
-    return Version(card, _document(certificate) if certificate.exists() else None)
-
-
 def _document(path: Path) -> dict[str, Any]:
     """Return a JSON object that can be sent on as JSON: of finite numbers, at most 200 levels deep."""
     document = from_json(system.read_file(path, MAX_BYTES), allow_inf_nan=False)
@@ -170,10 +164,6 @@ def example(repository: Path, card: Card, index: int) -> Example:
 
     The names of the tensors are the wire names of inputs and outputs (`labels` for a model of sequences); the first
     axis counts the samples.
-
-    Raises:
-        Problem: no-example: The version has no stored examples, or none that fits its card.
-        Problem: invalid-parameter: It has fewer samples.
     """
     path = repository / card.model / str(card.version) / EXAMPLES
     try:

@@ -54,11 +54,8 @@ def view(
         holder: Name of the buffer in error messages.
         order: Memory order of the values.
 
-    Returns:
-        A view of `data` with that dtype and shape.
-
     Raises:
-        Problem: wrong-shape: There are more than `MAX_RANK` axes, or sizes that no array has.
+        Problem: wrong-shape: No array has such a shape.
         Problem: unreadable-body: The shape takes more or fewer bytes than there are.
         Problem: body-too-large: The array is small in its own type and too large as float32.
     """
@@ -66,32 +63,18 @@ def view(
         raise _no_field(shape, name)
     values = math.prod(shape)  # negative sizes do not fit the bytes, or are refused with the shape
     if values * dtype.itemsize != len(data):
-        raise Problem(
-            "unreadable-body",
-            f"{name}: shape {_sizes(shape)} of {dtype.name} takes {_digits(values * dtype.itemsize)} bytes, "
-            f"but {holder} holds {len(data)}",
-        )
+        size = _digits(values * dtype.itemsize)
+        detail = f"{name}: shape {_sizes(shape)} of {dtype.name} takes {size} bytes, but {holder} holds {len(data)}"
+        raise Problem("unreadable-body", detail)
     if values * 4 > max_bytes:
-        raise Problem(
-            "body-too-large",
-            f"{name}: shape {list(shape)} takes {values * 4} bytes as float32; the limit is {max_bytes}",
-        )
+        detail = f"{name}: shape {list(shape)} takes {values * 4} bytes as float32; the limit is {max_bytes}"
+        raise Problem("body-too-large", detail)
     return shaped(np.frombuffer(data, dtype), shape, name, order)
 
 
 def shaped(values: NDArray[Any], shape: Sequence[int], name: str, order: Order = "C") -> NDArray[Any]:
-    """Return values in a shape that holds as many.
-
-    Args:
-        values: The values, one after another.
-        shape: Shape that the sender claims.
-        name: Name of the array in error messages.
-        order: Memory order of the values.
-
-    Raises:
-        Problem: wrong-shape: There are more than `MAX_RANK` axes, or sizes that no array has.
-    """
-    if len(shape) > MAX_RANK or min(shape, default=0) < 0:
+    """Return values in a shape that holds as many, unless no array has it."""
+    if min(shape, default=0) < 0:
         raise _no_field(shape, name)
     try:
         return values.reshape(shape, order=order)
@@ -100,11 +83,7 @@ def shaped(values: NDArray[Any], shape: Sequence[int], name: str, order: Order =
 
 
 def count(shape: Sequence[int], name: str) -> int:
-    """Return how many values a shape holds, which is checked before its sizes are multiplied.
-
-    Raises:
-        Problem: wrong-shape: There are more than `MAX_RANK` axes, or negative sizes.
-    """
+    """Return how many values a shape holds; one that no array has is refused before its sizes are multiplied."""
     if len(shape) > MAX_RANK or min(shape, default=0) < 0:
         raise _no_field(shape, name)
     return math.prod(shape)
@@ -142,30 +121,20 @@ _REFUSED_KINDS = {
 
 
 def read_npy(body: bytes | bytearray, name: str, max_bytes: int) -> NDArray[Any]:
-    """Return the array in an .npy file.
+    """Return the array in an .npy file, a view of it with the file's dtype, shape and memory order.
 
     Args:
         body: The whole file.
         name: Name of the array in error messages.
         max_bytes: The most bytes that the array may take as float32.
-
-    Returns:
-        A view of `body` with the file's dtype, shape and memory order.
-
-    Raises:
-        Problem: unreadable-body: The body is no .npy file, or its header and its length disagree.
-        Problem: wrong-dtype: The values are objects, records, strings or complex numbers.
-        Problem: wrong-shape: There are more axes than any field has, or sizes that no array has.
-        Problem: body-too-large: The array is small in its own type and too large as float32.
     """
     start = 10 if body[6:7] == b"\x01" else _NPY_PREFIX
     start += min(int.from_bytes(body[8:start], "little"), NPY_MAX_HEADER)
     shape, fortran, dtype = _npy_header(bytes(body[:start]), name)
     if dtype.str[1:] not in _NUMBERS:
         kind = _REFUSED_KINDS.get(dtype.kind, "floating-point numbers of a size that is not portable")
-        raise Problem(
-            "wrong-dtype", f'{name}: dtype "{dtype.str}" means {kind}; send plain numbers such as "<f4"', array=name
-        )
+        detail = f'{name}: dtype "{dtype.str}" means {kind}; send plain numbers such as "<f4"'
+        raise Problem("wrong-dtype", detail, array=name)
     data = memoryview(body)[start:]
     return view(data, dtype, shape, name, max_bytes, "the .npy file", "F" if fortran else "C")
 
@@ -183,9 +152,8 @@ def _npy_header(text: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype
     try:
         version = npy_format.read_magic(file)
         if version not in {(1, 0), (2, 0), (3, 0)}:
-            raise Problem(
-                "unreadable-body", f"{name}: .npy format version {version}; expected (1, 0), (2, 0) or (3, 0)"
-            )
+            detail = f"{name}: .npy format version {version}; expected (1, 0), (2, 0) or (3, 0)"
+            raise Problem("unreadable-body", detail)
         # Version 3 differs from 2 in the names of records, which are refused.
         parse = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
         return parse(file, NPY_MAX_HEADER)
@@ -215,39 +183,25 @@ _LENGTH_BYTES = 8  # the length of the header
 
 
 def read_safetensors(body: bytes | bytearray, max_bytes: int) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a file by name, in the order of their names: the library has them in none.
-
-    Args:
-        body: The whole file.
-        max_bytes: The most bytes that one tensor may take as float32.
-
-    Raises:
-        Problem: unreadable-body: The body is no safetensors file, or its header and its bytes disagree.
-        Problem: wrong-dtype: A type that is none of `DTYPES`.
-        Problem: wrong-shape: There are more axes than any field has.
-        Problem: body-too-large: A tensor is small in its own type and too large as float32.
-    """
+    """Return the tensors of a file by name, in the order of their names: the library has them in none."""
     length = int.from_bytes(body[:_LENGTH_BYTES], "little")
     if length > SAFETENSORS_MAX_HEADER:
-        raise Problem(
-            "unreadable-body",
-            f"the safetensors header says it is {length} bytes long; the limit is {SAFETENSORS_MAX_HEADER}",
-        )
+        detail = f"the safetensors header says it is {length} bytes long; the limit is {SAFETENSORS_MAX_HEADER}"
+        raise Problem("unreadable-body", detail)
     try:
         entries = deserialize(bytes(body))  # type: ignore[no-untyped-call]  # its stub is not annotated
     except SafetensorError as error:
         raise Problem("unreadable-body", f"not a safetensors file: {str(error)[:160]}") from error
-    return {name: _tensor(entry, name[:64], max_bytes) for name, entry in sorted(entries, key=lambda item: item[0])}
+    tensors: dict[str, NDArray[Any]] = {}
+    for name, entry in sorted(entries, key=lambda item: item[0]):
+        dtype, shown = SAFETENSORS_DTYPES.get(entry["dtype"]), name[:64]
+        if dtype is None:
+            detail = f'{shown}: dtype "{entry["dtype"]}" is not read; use one such as "F32"'
+            raise Problem("wrong-dtype", detail, array=shown)
+        tensors[name] = view(entry["data"], dtype, entry["shape"], shown, max_bytes, "the safetensors file")
+    return tensors
 
 
 def write_safetensors(named: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
     """Return a file of tensors, with metadata about them."""
     return save({name: np.asarray(array, order="C") for name, array in named.items()}, dict(metadata))
-
-
-def _tensor(entry: dict[str, Any], name: str, max_bytes: int) -> NDArray[Any]:
-    if entry["dtype"] not in SAFETENSORS_DTYPES:
-        raise Problem("wrong-dtype", f'{name}: dtype "{entry["dtype"]}" is not read; use one such as "F32"', array=name)
-    return view(
-        entry["data"], SAFETENSORS_DTYPES[entry["dtype"]], entry["shape"], name, max_bytes, "the safetensors file"
-    )

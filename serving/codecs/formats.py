@@ -7,12 +7,13 @@ inputs. Outputs in JSON are encoded as the inputs were, in nested lists or in ba
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
+from serving import checks
 from serving.codecs import binary, json_arrays
-from serving.codecs.names import check_names
+from serving.document import JSON
 from serving.errors import Problem
 
 if TYPE_CHECKING:
@@ -26,17 +27,12 @@ if TYPE_CHECKING:
 
 
 MULTIPART = "multipart/mixed"  # of frames, whose own media type it leaves open
-MEDIA_TYPES = (binary.NPY, json_arrays.MEDIA_TYPE, binary.SAFETENSORS)
+MEDIA_TYPES = (binary.NPY, JSON, binary.SAFETENSORS)
 
 
 def request_type(headers: Headers) -> str:
-    """Return the media type of the body.
-
-    Raises:
-        Problem: unsupported-media-type: The media type is none of `MEDIA_TYPES`, or the body is compressed.
-    """
-    if "content-encoding" in headers:
-        check_uncompressed(headers)
+    """Return the media type of the body, one of `MEDIA_TYPES`, or refuse it (`unsupported-media-type`)."""
+    check_uncompressed(headers)
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in MEDIA_TYPES:
         raise Problem(
@@ -48,24 +44,15 @@ def request_type(headers: Headers) -> str:
 
 
 def check_uncompressed(headers: Headers) -> None:
-    """Refuse compressed bodies: arrays of floats hardly shrink, and the size is unknown before decompression.
-
-    Raises:
-        Problem: unsupported-media-type: The request has a `Content-Encoding`.
-    """
+    """Refuse compressed bodies: arrays of floats hardly shrink, and the size is unknown before decompression."""
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
-        raise Problem(
-            "unsupported-media-type", f'Content-Encoding "{encoding[:32]}" is not read; send the body uncompressed'
-        )
+        detail = f'Content-Encoding "{encoding[:32]}" is not read; send the body uncompressed'
+        raise Problem("unsupported-media-type", detail)
 
 
 def response_type(headers: Headers, default: str) -> str:
-    """Return the media type that `Accept` prefers, or the default where it leaves the choice.
-
-    Raises:
-        Problem: not-acceptable: `Accept` lists none of `MEDIA_TYPES`.
-    """
+    """Return the media type that `Accept` prefers, or the default where it leaves the choice; else `not-acceptable`."""
     accept = headers.get("accept", "*/*")
     if accept in {"*/*", default}:
         return default
@@ -90,11 +77,10 @@ def part_type(headers: Headers, default: str) -> str:
     return default if headers.get("accept", "").strip().lower() == MULTIPART else response_type(headers, default)
 
 
-_SEVERAL = f"{json_arrays.MEDIA_TYPE} or {binary.SAFETENSORS}"  # formats that hold more than one array
+_SEVERAL = f"{JSON} or {binary.SAFETENSORS}"  # formats that hold more than one array
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """The body of a response, and the headers that say what is known about it."""
 
     body: bytes
@@ -104,14 +90,7 @@ class Written:
 class Body:
     """The body of a `/v1` request and the writer of its response: an `Exchange` of `serving.predict`.
 
-    Args:
-        content: The request's body.
-        request_type: Its media type.
-        response_type: The media type of the response.
-
-    Attributes:
-        base64: Whether arrays in JSON are base64, as they are in the request.
-        frames: How many frames of a trajectory the body asks for, if it says so.
+    `base64`: whether arrays in JSON are base64, as they are in the request. `frames`: how many it asks for.
     """
 
     def __init__(self, content: bytes | bytearray, request_type: str, response_type: str) -> None:
@@ -121,43 +100,24 @@ class Body:
         self.frames: int | None = None
 
     def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-        """Return the arrays of the body by the names of the model's inputs.
-
-        Args:
-            names: Inputs and parameters of the model; an .npy body holds the only one that is required.
-            max_bytes: The most bytes that one array may take as float32.
-            optional: The names that a body may leave out.
-
-        Raises:
-            Problem: unreadable-body: The body is not what its media type says.
-            Problem: unsupported-media-type: One .npy file cannot hold the inputs of the model.
-            Problem: wrong-input, wrong-dtype or wrong-shape: The body does not hold the inputs of the model.
-            Problem: body-too-large: An array would be too large as float32.
-        """
-        if self._request_type == json_arrays.MEDIA_TYPE:
-            found = json_arrays.read(self._content, names, max_bytes, optional)
-            self.base64, self.frames = found.base64, found.frames
-            return found.arrays
+        """Return the arrays of the body by name; an .npy body holds the only one that is required."""
+        if self._request_type == JSON:
+            arrays, self.base64, self.frames = json_arrays.read(self._content, names, max_bytes, optional)
+            return arrays
         if self._request_type == binary.SAFETENSORS:
             arrays = binary.read_safetensors(self._content, max_bytes)
-            check_names(arrays, names, optional)
+            checks.names(arrays, names, optional)
             return arrays
         required = [name for name in names if name not in optional] or list(names)
         if len(required) != 1:
-            raise Problem(
-                "unsupported-media-type",
-                f"the model takes {', '.join(required)}: one .npy file cannot hold them, send {_SEVERAL}",
-            )
+            detail = f"the model takes {', '.join(required)}: one .npy file cannot hold them, send {_SEVERAL}"
+            raise Problem("unsupported-media-type", detail)
         return {required[0]: binary.read_npy(self._content, required[0], max_bytes)}
 
     def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Written:
-        """Return the response.
-
-        Raises:
-            Problem: not-acceptable: The model has several outputs, which one .npy file cannot hold.
-        """
+        """Return the response."""
         headers = origin(model, version) | (quality.headers() if quality.known else {})
-        if self._response_type == json_arrays.MEDIA_TYPE:
+        if self._response_type == JSON:
             members: dict[str, dict[str, Any]] = {}  # `gradients.source` is the member `source` of `gradients`
             for path, array in outputs.items():
                 role, _, name = path.rpartition(".")
@@ -179,17 +139,8 @@ def origin(model: str, version: int) -> dict[str, str]:
 def write_example(
     inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]] | None, media_type: str
 ) -> bytes:
-    """Return the body of an example: its inputs, and in JSON the true outputs beside them.
-
-    Args:
-        inputs: Arrays by input name.
-        outputs: Arrays by output name, where the truth is known.
-        media_type: One of `MEDIA_TYPES`.
-
-    Raises:
-        Problem: not-acceptable: The model has several inputs, which one .npy file cannot hold.
-    """
-    if media_type == json_arrays.MEDIA_TYPE:
+    """Return the body of an example: its inputs, and in JSON the true outputs, where they are known, beside them."""
+    if media_type == JSON:
         return _json({"inputs": dict(inputs)} | ({} if outputs is None else {"outputs": dict(outputs)}))
     if media_type == binary.SAFETENSORS:
         return binary.write_safetensors(inputs, {})
@@ -234,13 +185,9 @@ class Arrays:
         return sum(array.nbytes for array in self.inputs.values())
 
     def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-        """Return the inputs.
-
-        Raises:
-            WrongInput: One is missing, or the model does not have one.
-        """
+        """Return the inputs."""
         del max_bytes  # what made the arrays has bounded them
-        check_names(self.inputs, names, optional)
+        checks.names(self.inputs, names, optional)
         return dict(self.inputs)
 
     def write(

@@ -10,8 +10,8 @@ from numpy.typing import NDArray  # noqa: TC002  pydantic reads annotations at r
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from physics.posterior.prior import MODES, LogNormal, Material, TwoMaterials
-from serving.codecs import binary, json_arrays
-from serving.document import Document
+from serving.codecs import binary
+from serving.document import JSON, Document
 from serving.errors import Problem, ProblemDetails
 from serving.inversion.jobs import State  # noqa: TC001  as above
 
@@ -119,8 +119,7 @@ class InversionRequest(Strict):
     def deviation(self, model_error: float) -> NDArray[np.float64]:
         """Return the standard deviation of model minus measurement [sensors].
 
-        Args:
-            model_error: Relative error of the model, where the request has none.
+        The relative error of the model is that of the request or, where it has none, the one that is passed.
         """
         relative = model_error if self.model_error is None else self.model_error
         scale = float(np.sqrt(np.square(self.values).mean()))
@@ -167,13 +166,9 @@ class InversionResult(Document):
 
 
 def write(job: Job, media_type: str) -> bytes:
-    """Return the body of the result of a job that has succeeded, in JSON or safetensors.
-
-    Raises:
-        Problem: not-acceptable: The media type has no room for several arrays.
-    """
-    if job.result is None or media_type not in {json_arrays.MEDIA_TYPE, binary.SAFETENSORS}:
-        raise Problem("not-acceptable", f"a result is {json_arrays.MEDIA_TYPE} or {binary.SAFETENSORS}")
+    """Return the body of the result of a job that has succeeded, in JSON or safetensors."""
+    if job.result is None or media_type not in {JSON, binary.SAFETENSORS}:
+        raise Problem("not-acceptable", f"a result is {JSON} or {binary.SAFETENSORS}")
     found, summary = job.result
     arrays: dict[str, Any] = {name: array for name, array in summary.items() if name != "optimum"}
     arrays |= {name: getattr(found, name).astype(np.float32) for name in ("coefficients", "predicted")}

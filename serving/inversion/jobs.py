@@ -67,15 +67,12 @@ class Job:
     """An inversion, and the bridge from its worker thread to the event loop.
 
     Args:
-        card: Of the model that is inverted.
         unknown: The input that is inferred.
         owner: Name of the key that may see the job.
-        most_iterations: Limit of the steps.
         repeat: The key that marks repetitions of its request, and the request's digest; empty where it has none.
 
     Attributes:
         id: Random, so that it cannot be guessed.
-        progress: Of the last step.
         result: The estimate and its summary, once the job has succeeded.
         problem: Why it failed.
         ended: On the clock of `time.monotonic`, once the state is final.
@@ -120,20 +117,12 @@ class Job:
         self.check()
 
     def check(self) -> None:
-        """Check that the job goes on.
-
-        Raises:
-            Stopped: It has been stopped.
-        """
+        """Raise `Stopped` if the job has been stopped."""
         if self._stop.is_set():
             raise Stopped
 
     def call(self, work: Coroutine[None, None, Result]) -> Result:
-        """Run a coroutine in the event loop and return its result.
-
-        Raises:
-            Stopped: The job has been stopped.
-        """
+        """Run a coroutine in the event loop and return its result; `Stopped` if the job has been stopped."""
         self._pending = future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             if self._stop.is_set():
@@ -146,12 +135,7 @@ class Job:
 
 
 class Inversions:
-    """Runs jobs, and keeps their results for a while.
-
-    Args:
-        settings: Limits on number and time.
-        metrics: Counts jobs.
-    """
+    """Runs jobs, and keeps their results for a while."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -186,12 +170,7 @@ class Inversions:
                 job.end(State.FAILED, Problem("unavailable", "the service is shutting down; send the inversion again"))
 
     def check(self) -> None:
-        """Check that a job can be accepted.
-
-        Raises:
-            Problem: unavailable: The gateway is shutting down.
-            Problem: overloaded: Too many jobs wait or run.
-        """
+        """Check that a job can be accepted."""
         if self._draining:
             raise Problem("unavailable", "the service is shutting down")
         if (pending := len(self._tasks)) >= self._most:
@@ -199,15 +178,7 @@ class Inversions:
             raise Problem("overloaded", detail, retry_after=RETRY_SECONDS)
 
     def submit(self, job: Job, work: Callable[[], Found]) -> None:
-        """Run a job as soon as a thread is free.
-
-        Args:
-            job: The job.
-            work: Called in a thread; it raises `Stopped` soon after the job has been stopped.
-
-        Raises:
-            Problem: As `check`.
-        """
+        """Run a job as soon as a thread is free; its work raises `Stopped` soon after the job has been stopped."""
         self.check()
 
         def ended(_: asyncio.Task[None]) -> None:
@@ -247,11 +218,7 @@ class Inversions:
         return next((job for job in self._known(model, owner) if key and job.repeat[0] == key), None)
 
     def find(self, model: str, name: str, owner: str) -> Job:
-        """Return a job by its id; one of another key does not exist for the owner of this one.
-
-        Raises:
-            Problem: unknown-inversion: There is no such job, or no longer.
-        """
+        """Return a job by its id; one of another key does not exist for the owner of this one."""
         for job in self._known(model, owner):
             if job.id == name:
                 return job
@@ -285,10 +252,8 @@ class ServedModel:
     """The served model at one input, called from the thread of a job: a `Linear` of `physics.registry`.
 
     Attributes:
-        predictor: Runs the model, in batches with the predictions of others.
         cards: Of the model, at None, and of its derivatives, all of one version.
         sensing: Its unknown input and its measured output.
-        job: The job that it runs for.
         caller: Pays for the samples.
         field: The input [rows, columns].
     """

@@ -18,9 +18,9 @@ from physics.posterior.prior import KarhunenLoeve
 from physics.posterior.sensors import Sensors
 from serving.auth import Scope, requires
 from serving.catalogue.card import KINDS
-from serving.codecs import binary, formats, json_arrays
-from serving.document import inlined_schema
-from serving.errors import MEDIA_TYPE, Problem, ProblemDetails, Where
+from serving.codecs import binary, formats
+from serving.document import JSON, inlined_schema
+from serving.errors import Problem, Where
 from serving.inversion.documents import Inversion, InversionRequest, InversionResult, write
 from serving.inversion.jobs import Inversions, Job, ServedModel
 from serving.inversion.posterior import Coordinates, Posterior, estimate, summarise
@@ -40,19 +40,16 @@ POINTS = 2**21  # of all fields of one call of the model, which bounds the memor
 LONGEST_WAIT = 30.0
 IDEMPOTENCY = "Idempotency-Key"
 _PATH = "/v1/models/{model}/inversions"
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    "default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}
-}
-_BODY = {"required": True, "content": {json_arrays.MEDIA_TYPE: {"schema": inlined_schema(InversionRequest)}}}
+_BODY = {"required": True, "content": {JSON: {"schema": inlined_schema(InversionRequest)}}}
 _KEY = {
     "name": IDEMPOTENCY,
     "in": "header",
     "description": "Marks repetitions of one request, such as a random number: they return the job of the first.",
     "schema": {"type": "string", "maxLength": 256},
 }
-_BINARY = {binary.SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}}
+_BINARY = {binary.SAFETENSORS: over_http.BINARY}
 
-router = APIRouter(responses=_ERRORS)
+router = APIRouter(responses=over_http.PROBLEMS)
 
 
 async def _jobs(request: Request) -> Inversions:
@@ -81,8 +78,8 @@ async def start(model: str, request: Request, response: Response, service: Servi
         caller.check()
         jobs.check()
     over_http.check_names_of_query(request.query_params)
-    if formats.request_type(request.headers) != json_arrays.MEDIA_TYPE:
-        raise Problem("unsupported-media-type", f"expected Content-Type {json_arrays.MEDIA_TYPE}")
+    if formats.request_type(request.headers) != JSON:
+        raise Problem("unsupported-media-type", f"expected Content-Type {JSON}")
     limit = min(LARGEST_BODY, service.settings.max_body_bytes)
     content = bytes(await over_http.content(request, service, limit))
     digest = hashlib.sha256(content).hexdigest()
@@ -127,7 +124,7 @@ async def result(model: str, inversion: str, request: Request, jobs: Jobs) -> Re
         raise job.problem
     if job.result is None:
         raise Problem("unfinished", f"the inversion is {job.state}; wait until it has succeeded")
-    media_type = formats.response_type(request.headers, json_arrays.MEDIA_TYPE)
+    media_type = formats.response_type(request.headers, JSON)
     return Response(await asyncio.to_thread(write, job, media_type), media_type=media_type)
 
 
@@ -139,11 +136,7 @@ async def cancel(model: str, inversion: str, request: Request, jobs: Jobs) -> No
 
 
 def _invertible(model: str, service: Service) -> tuple[Card, Sensing]:
-    """Return a model's card, and what is inferred from what.
-
-    Raises:
-        Problem: not-invertible: Its problem has no prior for an input.
-    """
+    """Return a model's card, and what is inferred from what."""
     known, card = registry.problems(), service.catalogue.find(model).card
     sensing = known[card.problem].sensing if card.problem in known else None
     if sensing is None or card.product is not None:
@@ -155,12 +148,7 @@ def _invertible(model: str, service: Service) -> tuple[Card, Sensing]:
 def _work(
     job: Job, wanted: InversionRequest, sensing: Sensing, service: Service, caller: Caller
 ) -> Callable[[], tuple[Estimate, dict[str, Any]]]:
-    """Return the work of a job.
-
-    Raises:
-        Problem: invalid-inversion: The grid is outside the model's limits.
-        Problem: not-differentiable: The model has no derivatives.
-    """
+    """Return the work of a job."""
     card, limits = job.card, job.card.grid
     grid = wanted.grid or (limits.declared[0], limits.declared[0])
     for axis, points in enumerate(grid):
@@ -207,11 +195,7 @@ def _model_error(errors: tuple[dict[str, Any], ...], grid: tuple[int, int]) -> f
 
 
 def _parsed(content: bytes) -> InversionRequest:
-    """Return the request in a body.
-
-    Raises:
-        Problem: unreadable-body, invalid-inversion: It is no inversion.
-    """
+    """Return the request in a body."""
     try:
         return InversionRequest.model_validate_json(content)
     except ValidationError as error:

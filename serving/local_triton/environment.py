@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 PACKAGES = ("nvidia-pytriton==0.7.0", "numpy==1.26.4")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 COMPLETE = "complete"
+APPLICATION = Path(sysconfig.get_path("purelib")).resolve()  # the folder of the running application's packages
 ELSEWHERE = "or use a Triton that runs elsewhere: python -m serving gateway --triton HOST:PORT"
 
 
@@ -69,12 +70,7 @@ def is_built(environment: Path) -> bool:
 
 
 def _content() -> str:
-    return "\n".join([*PACKAGES, _application(), sys.version]) + "\n"
-
-
-def _application() -> str:
-    """Return the folder of the running application's packages, without symbolic links."""
-    return str(Path(sysconfig.get_path("purelib")).resolve())
+    return "\n".join([*PACKAGES, str(APPLICATION), sys.version]) + "\n"
 
 
 def build(environment: Path) -> None:
@@ -99,18 +95,14 @@ def build(environment: Path) -> None:
         if done.returncode:
             last = done.stderr.strip().splitlines()[-1:]
             raise StartupError(f"pip could not install {' and '.join(PACKAGES)}: {' '.join(last)}")
-        (packages(environment) / "application.pth").write_text(f"{_application()}\n")
+        (packages(environment) / "application.pth").write_text(f"{APPLICATION}\n")
         (environment / COMPLETE).write_text(_content())
 
 
 def prepare(settings: Settings) -> Path:
     """Make sure that a local Triton can start; its environment is built if it is missing, which takes a minute.
 
-    Returns:
-        The wheel's `tritonserver` folder.
-
-    Raises:
-        StartupError: Something is missing; the message lists all of it.
+    Returns the wheel's `tritonserver` folder, or raises a StartupError that lists all that is missing.
     """
     wheel, missing = install(settings.triton_environment)
     missing = [*missing, *platform(wheel), *choices(settings)]
@@ -139,11 +131,7 @@ def choices(settings: Settings) -> Iterator[str]:
 
 
 def install(environment: Path) -> tuple[Path | None, list[str]]:
-    """Build Triton's environment if it is missing.
-
-    Returns:
-        The wheel's `tritonserver` folder or None, and what is missing.
-    """
+    """Build Triton's environment if there is none; return the wheel's `tritonserver` folder, and what is missing."""
     if (sys.platform, machine()) != ("linux", "x86_64"):
         return None, [f"nvidia-pytriton, which carries Triton, is for Linux on x86_64 only; {ELSEWHERE}"]
     try:

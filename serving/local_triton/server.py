@@ -246,14 +246,7 @@ def variables(wheel: Path) -> dict[str, str]:
 
 
 def command(wheel: Path, backends: Path, settings: Settings, key: str) -> list[str]:
-    """Return the command line: the supervisor's, then Triton's.
-
-    Args:
-        wheel: The wheel's `tritonserver` folder.
-        backends: The backend directory.
-        settings: Repository, ports and deadlines.
-        key: For the restricted APIs; empty leaves them open.
-    """
+    """Return the command line: the supervisor's, then Triton's; a `key` restricts some of its APIs."""
     prefix = f"petrov-{secrets.token_hex(8)}-"
     options = {
         "model-repository": settings.repository.resolve(),
@@ -287,17 +280,10 @@ def command(wheel: Path, backends: Path, settings: Settings, key: str) -> list[s
 
 
 def backend_directory(wheel: Path, runtime: Path) -> Path:
-    """Return the backend directory, built if it is missing.
+    """Return the absolute path for `--backend-directory`, a folder in `runtime` that is built if it is missing.
 
     Its name is a digest of its sources, and it appears by a rename: two servers that start together share it, and a new
     release of a backend never changes the files of a running one.
-
-    Args:
-        wheel: The wheel's `tritonserver` folder.
-        runtime: The folder to build it in; made if missing.
-
-    Returns:
-        The absolute path for `--backend-directory`.
     """
     sources = [*BACKENDS.rglob("*.py"), environment.stub(wheel), *(wheel / "backends").rglob("*.[ps][yo]")]
     digest = hashlib.sha256()

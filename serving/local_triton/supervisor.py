@@ -40,14 +40,9 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - POSIX shared memory on Linux; n
 
 
 def main(prefix: str, command: list[str]) -> int:
-    """Run the command to its end, or to the end of our parent.
+    """Run the command to its end, or to the end of our parent, and remove the shared memory of that prefix.
 
-    Args:
-        prefix: What the names of its shared memory begin with.
-        command: Program and arguments.
-
-    Returns:
-        Its exit status; 128 + n after signal n, as in a shell.
+    Returns its exit status; 128 + n after signal n, as in a shell.
     """
     process_control = ctypes.CDLL(None, use_errno=True).prctl
     process_control(PR_SET_CHILD_SUBREAPER, 1)  # stubs that Triton leaves become ours to reap
@@ -111,12 +106,7 @@ def _watch_children(parent: int, watched: dict[int, str]) -> None:
 
 
 def _stopped(pids: Iterable[str], since: dict[str, float]) -> list[str]:
-    """Return the processes that have been stopped for long.
-
-    Args:
-        pids: The processes.
-        since: When each of them was first seen stopped, which is updated.
-    """
+    """Return the processes that have been stopped for long; `since` keeps when each of them was first seen so."""
     now, found = time.monotonic(), {pid for pid in pids if _state(pid) == "T"}
     for pid in since.keys() - found:
         del since[pid]

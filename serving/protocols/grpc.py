@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode
 from tritonclient.grpc import service_pb2
 
-from serving.auth import OPEN, Scope
+from serving.auth import OPEN, SCOPE, Scope, requires
 from serving.errors import Problem
 from serving.limits import ANYONE
 from serving.observe import ID_HEADER, UNKNOWN, Entry, request_id
@@ -74,11 +74,7 @@ CONTENTS = {name: f"{name.lower()}_contents" for name in (FLOAT32, "FP64", "INT6
 
 
 class GrpcServer:
-    """The gateway's gRPC side.
-
-    Args:
-        service: The gateway's parts; its settings say where to listen.
-    """
+    """The gateway's gRPC side, at the address of its settings."""
 
     def __init__(self, service: Service) -> None:
         self._service, self._settings = service, service.settings
@@ -93,18 +89,8 @@ class GrpcServer:
             ],
             maximum_concurrent_rpcs=2 * self._settings.max_requests_in_flight,  # those about the server need no place
         )
-        methods: dict[str, tuple[Method, Scope | None]] = {
-            "ServerLive": (self._server_live, OPEN),
-            "ServerReady": (self._server_ready, OPEN),
-            "ServerMetadata": (self._server_metadata, Scope.INFER),
-            "RepositoryIndex": (self._repository_index, Scope.INFER),
-            "ModelReady": (self._model_ready, Scope.INFER),
-            "ModelMetadata": (self._model_metadata, Scope.INFER),
-            "ModelConfig": (self._model_config, Scope.INFER),
-            "ModelInfer": (self._model_infer, Scope.INFER),
-            "ModelStreamInfer": (self._model_stream_infer, Scope.INFER),
-        }
-        handlers = {name: self._handler(name, *each) for name, each in methods.items()}
+        methods = [name for name, each in vars(GrpcServer).items() if hasattr(each, SCOPE)]
+        handlers = {name: self._handler(name, getattr(self, name)) for name in methods}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     @asynccontextmanager
@@ -126,13 +112,13 @@ class GrpcServer:
         """Accept no more calls; those in flight may finish within `drain_seconds`."""
         await self._server.stop(self._settings.drain_seconds)
 
-    def _handler(self, name: str, method: Method, scope: Scope | None) -> Any:
+    def _handler(self, name: str, method: Method) -> Any:
         """Return a method as gRPC calls it: before its message has arrived, and with bytes that may be unreadable.
 
         For the client it is a call with one message and one response; here it is a stream of messages, which the server
         reads when it is ready. A method returns its response, or None where it has sent several.
         """
-        service, streams = self._service, method == self._model_stream_infer
+        service, scope = self._service, getattr(method, SCOPE)
 
         async def handle(_: Any, context: Any) -> bytes | None:
             call = Call(context, service)
@@ -154,39 +140,47 @@ class GrpcServer:
                     call.record(name)
             return written
 
-        kind = grpc.stream_stream_rpc_method_handler if streams else grpc.stream_unary_rpc_method_handler
+        kind = (
+            grpc.stream_stream_rpc_method_handler
+            if name == "ModelStreamInfer"
+            else grpc.stream_unary_rpc_method_handler
+        )
         return kind(service.traces.call(f"{SERVICE}/{name}", handle) if service.traces else handle)
 
-    async def _server_live(self, _: Call) -> Any:
+    @requires(OPEN)
+    async def ServerLive(self, _: Call) -> Any:
         return service_pb2.ServerLiveResponse(live=True)
 
-    async def _server_ready(self, _: Call) -> Any:
+    @requires(OPEN)
+    async def ServerReady(self, _: Call) -> Any:
         return service_pb2.ServerReadyResponse(ready=self._service.catalogue.readiness().ready)
 
-    async def _server_metadata(self, _: Call) -> Any:
-        return service_pb2.ServerMetadataResponse(
-            **open_inference.ServerMetadata(version=self._service.version).model_dump()
-        )
+    @requires(Scope.INFER)
+    async def ServerMetadata(self, _: Call) -> Any:
+        document = open_inference.ServerMetadata(version=self._service.version)
+        return service_pb2.ServerMetadataResponse(**document.model_dump())
 
-    async def _repository_index(self, _: Call) -> Any:
+    @requires(Scope.INFER)
+    async def RepositoryIndex(self, _: Call) -> Any:
         """List the models that are served, for clients that look them up here."""
-        served = self._service.catalogue.served()
-        models = [
-            {"name": name, "version": str(version), "state": "READY"} for name in served for version in served[name]
-        ]
+        served = self._service.catalogue.served().items()
+        models = [{"name": name, "version": str(each), "state": "READY"} for name, found in served for each in found]
         return service_pb2.RepositoryIndexResponse(models=models)
 
-    async def _model_ready(self, call: Call) -> Any:
+    @requires(Scope.INFER)
+    async def ModelReady(self, call: Call) -> Any:
         await self._named(call, service_pb2.ModelReadyRequest)
         return service_pb2.ModelReadyResponse(ready=True)
 
-    async def _model_metadata(self, call: Call) -> Any:
+    @requires(Scope.INFER)
+    async def ModelMetadata(self, call: Call) -> Any:
         card = await self._named(call, service_pb2.ModelMetadataRequest)
         document = open_inference.describe(card, self._service.catalogue.model(card.model).versions)
         unknown = {"inputs": {"__all__": {"parameters"}}, "outputs": {"__all__": {"parameters"}}}  # to the message
         return service_pb2.ModelMetadataResponse(**document.model_dump(exclude=unknown))
 
-    async def _model_config(self, call: Call) -> Any:
+    @requires(Scope.INFER)
+    async def ModelConfig(self, call: Call) -> Any:
         document = open_inference.configure(await self._named(call, service_pb2.ModelConfigRequest))
         return service_pb2.ModelConfigResponse(config=document.model_dump())
 
@@ -204,13 +198,15 @@ class GrpcServer:
         call.version = str(card.version)
         return card
 
-    async def _model_infer(self, call: Call) -> Any:
+    @requires(Scope.INFER)
+    async def ModelInfer(self, call: Call) -> Any:
         call.caller.check()
         body = await call.read()
         with self._service.admission.admit(call.caller.name) as ticket:
             return await self._service.predictor.predict(*await self._wanted(call, body, ticket))
 
-    async def _model_stream_infer(self, call: Call) -> None:
+    @requires(Scope.INFER)
+    async def ModelStreamInfer(self, call: Call) -> None:
         """Send the frames of each request as they are computed, or the only response of a model of single fields.
 
         The last response of a request has the parameter `triton_final_response`, as those of Triton's own models that
@@ -239,27 +235,20 @@ class GrpcServer:
         ticket.hold(call.size)
         self._service.metrics.request_bytes.observe(call.size)
         request = await parsed(service_pb2.ModelInferRequest, body)
-        catalogue, successor = self._service.catalogue, None
-        if not request.model_version:
-            await catalogue.newest(request.model_name)
-            successor = catalogue.successor
+        newest = None if request.model_version else self._service.catalogue.newest
+        if newest is not None:  # which waits for one whose predecessor has just gone
+            await newest(request.model_name)
         card = self._find(call, request.model_name, request.model_version)
         texts = {  # as a query would have them
             name: str(getattr(value, value.WhichOneof("parameter_choice") or "string_param"))
             for name, value in request.parameters.items()
         }
-        wanted = Prediction(card, call.id, call.caller, over_http.policy(texts), successor=successor)
+        wanted = Prediction(card, call.id, call.caller, over_http.policy(texts), successor=newest)
         return wanted, GrpcExchange(request, call.size, card)
 
 
 class GrpcExchange:
-    """A message and the writer of its response: an `Exchange` of `serving.predict`.
-
-    Args:
-        request: The message.
-        size: Its bytes.
-        card: Of the model.
-    """
+    """A message of some bytes and the writer of its response: an `Exchange` of `serving.predict`."""
 
     frames: int | None = None  # a parameter of the request says it
 
@@ -303,19 +292,8 @@ class GrpcExchange:
 class Call:
     """One call of a method: its messages and its outcome.
 
-    Args:
-        context: Context of gRPC.
-        service: The parts of the gateway.
-
-    Attributes:
-        metadata: What the client has sent beside its message.
-        id: Of the request.
-        caller: The holder of the key, once admitted.
-        size: Bytes of the message, once it has arrived.
-        model: Name of the model in the message.
-        version: Version of the model that is used.
-        code: Name of the status with which the call ended.
-        sent: Bytes of the response.
+    `metadata` is what the client has sent beside its message, `caller` the holder of the key once admitted, `size` the
+    bytes of the message once it has arrived, `code` the name of the status with which the call ended.
     """
 
     def __init__(self, context: Any, service: Service) -> None:
@@ -327,11 +305,7 @@ class Call:
         self._seconds = service.settings.receive_seconds
 
     async def read(self) -> bytes | None:
-        """Return the next message; None at the end of a stream.
-
-        Raises:
-            Problem: slow-body: It was not complete in time.
-        """
+        """Return the next message, None at the end of a stream; one that is not complete in time is refused."""
         try:
             async with asyncio.timeout(self._seconds):
                 body = await self._context.read()
@@ -343,11 +317,7 @@ class Call:
         return bytes(body)
 
     async def write(self, response: bytes) -> None:
-        """Send one response of a stream; wait while the client does not read.
-
-        Raises:
-            Problem: deadline-exceeded: The client has read nothing for so long.
-        """
+        """Send one response of a stream; wait while the client does not read, and end the call after a time."""
         try:
             async with asyncio.timeout(self._seconds):
                 await self._context.write(response)
@@ -386,11 +356,7 @@ class Call:
 
 
 async def parsed(message: Any, body: bytes | None) -> Any:
-    """Return a message of a class, in a worker thread if it is large.
-
-    Raises:
-        Problem: unreadable-body: There is none of that class, or it has more parts than `MOST_PARTS`.
-    """
+    """Return a message of a class, in a worker thread if it is large; refuse one of more than `MOST_PARTS`."""
 
     def parse(body: bytes) -> Any:
         try:
@@ -407,11 +373,7 @@ async def parsed(message: Any, body: bytes | None) -> Any:
 def _count(data: memoryview, message: Any, parts: int) -> int:
     """Return how many fields there are in a message and in the messages in it, after so many before.
 
-    The wire format is https://protobuf.dev/programming-guides/encoding.
-
-    Raises:
-        Problem: unreadable-body: They are more than `MOST_PARTS`.
-        IndexError: The message ends within a field.
+    The wire format is https://protobuf.dev/programming-guides/encoding. An IndexError: it ends within a field.
     """
     position = 0
     while position < len(data):

@@ -21,15 +21,13 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+from serving import checks
 from serving.auth import OPEN, Scope, requires
 from serving.catalogue.card import FRAME
 from serving.codecs import binary, formats, json_arrays
-from serving.codecs.names import check_names
-from serving.document import Document, inlined_schema
+from serving.document import JSON, Document, inlined_schema, parsed, validated
 from serving.errors import Problem
-from serving.predict import Prediction
 from serving.protocols import over_http
-from serving.protocols.messages import parsed, validated
 from serving.protocols.over_http import DirectRoute, Version
 from serving.service import Serving  # noqa: TC001  FastAPI reads annotations at run time
 
@@ -71,11 +69,7 @@ class Sent(NamedTuple):
     member: str
 
     def array(self, max_bytes: int) -> NDArray[Any]:
-        """Return the values in their shape, which is checked before its sizes are multiplied.
-
-        Raises:
-            Problem: wrong-dtype, wrong-shape, unreadable-body or body-too-large.
-        """
+        """Return the values in their shape, which is checked before its sizes are multiplied."""
         name, shape = self.name, self.shape
         if self.datatype not in DATATYPES:
             detail = f'{name}: datatype "{self.datatype[:32]}" is not read; send {" or ".join(DATATYPES)}'
@@ -105,15 +99,9 @@ def read(
         sent: The inputs with their data, which is looked at once the names are right.
         card: Of the model.
         max_bytes: The most bytes that one array may take as float32.
-
-    Raises:
-        Problem: wrong-input: An input is missing, unknown or sent twice.
-        Problem: invalid-parameter: An output is unknown or named twice, or a parameter would need Triton's own ports or
-            another kind of model.
-        Problem: One of the kinds of `Sent.array`.
     """
     names, requested = [each.name for each in inputs], [each.name for each in outputs]
-    check_names(names, card.names, card.optional)
+    checks.names(names, card.names, card.optional)
     if repeated := [name for name in card.names if names.count(name) > 1]:
         raise Problem("wrong-input", f'the input "{repeated[0]}" is sent twice', array=repeated[0])
     for name in requested:
@@ -157,25 +145,6 @@ class ServerMetadata(Document):
     name: str = "petrov"
     version: str
     extensions: tuple[str, ...] = ("binary_tensor_data", "model_configuration")
-
-
-class ServerLive(Document):
-    """`GET /v2/health/live`."""
-
-    live: bool = True
-
-
-class ServerReady(Document):
-    """`GET /v2/health/ready`: 200 when `ready`, else 503."""
-
-    ready: bool
-
-
-class ModelReady(Document):
-    """`GET /v2/models/{model}/ready`: 200, or the error that says why it is not."""
-
-    name: str
-    ready: bool = True
 
 
 class TensorMetadata(Document):
@@ -341,23 +310,10 @@ class InferenceResponse(_Part):
     outputs: tuple[OutputTensor, ...]
 
 
-class Reply(NamedTuple):
-    """The body of a response, and where its JSON ends if bytes follow."""
-
-    body: bytes
-    json_bytes: int | None
-
-
 class RestExchange:
     """A request of `/v2` and the writer of its response: an `Exchange` of `serving.predict`.
 
-    Args:
-        content: The request's body.
-        json_bytes: Where its JSON ends; None for all of it.
-        card: Of the model.
-
-    Attributes:
-        frames: How many frames of a trajectory its parameters ask for; None where the query may say it.
+    The body is JSON up to `json_bytes`, or all of it. `frames`: how many its parameters ask for.
     """
 
     def __init__(self, content: bytearray, json_bytes: int | None, card: Card) -> None:
@@ -393,7 +349,7 @@ class RestExchange:
         if position != len(tail):
             raise Problem("unreadable-body", f"{len(tail) - position} bytes follow the last tensor")
 
-    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Reply:
+    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Response:
         """Return the response with the requested outputs."""
         request, (shown, parameters) = self._request, results(outputs, quality, self._request.outputs)
         default = request.parameters.get("binary_data_output") is True
@@ -411,10 +367,11 @@ class RestExchange:
         if parameters:
             document["parameters"] = parameters
         text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-        return Reply(b"".join((text, *tail)), len(text) if tail else None)
+        if not tail:
+            return Response(text, media_type=JSON)
+        return Response(b"".join((text, *tail)), media_type=BYTES, headers={JSON_BYTES: str(len(text))})
 
 
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
 _END = {
     "name": JSON_BYTES,
     "in": "header",
@@ -425,10 +382,12 @@ _JSON_BODY = {"schema": inlined_schema(InferenceRequest)}
 _INFERENCE: dict[str, Any] = {
     "openapi_extra": {
         "parameters": [*over_http.QUERY, _END],
-        "requestBody": {"required": True, "content": {json_arrays.MEDIA_TYPE: _JSON_BODY, BYTES: _BINARY}},
+        "requestBody": {"required": True, "content": {JSON: _JSON_BODY, BYTES: over_http.BINARY}},
     },
     "response_model": InferenceResponse,
-    "responses": {200: {"content": {BYTES: _BINARY}, "headers": {JSON_BYTES: {"schema": {"type": "integer"}}}}},
+    "responses": {
+        200: {"content": {BYTES: over_http.BINARY}, "headers": {JSON_BYTES: {"schema": {"type": "integer"}}}}
+    },
 }
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"model": ErrorMessage, "description": "What is wrong, in a sentence"}
@@ -446,17 +405,17 @@ async def server_metadata(service: Serving) -> ServerMetadata:
 
 @router.get("/health/live")
 @requires(OPEN)
-async def server_live() -> ServerLive:
+async def server_live() -> dict[str, bool]:
     """Return 200 while the process runs."""
-    return ServerLive()
+    return {"live": True}
 
 
-@router.get("/health/ready", responses={503: {"model": ServerReady}})
+@router.get("/health/ready", response_model=dict[str, bool], responses={503: {"model": dict[str, bool]}})
 @requires(OPEN)
 async def server_ready(service: Serving) -> JSONResponse:
     """Return 200 while every model of the repository is loaded and warm, and the gateway is not shutting down."""
     ready = service.catalogue.readiness().ready
-    return JSONResponse(ServerReady(ready=ready).model_dump(), 200 if ready else 503)
+    return JSONResponse({"ready": ready}, 200 if ready else 503)
 
 
 @router.get("/models/{model}")
@@ -470,9 +429,9 @@ async def model_metadata(model: str, service: Serving, version: Version = None) 
 @router.get("/models/{model}/ready")
 @router.get("/models/{model}/versions/{version}/ready")
 @requires(Scope.INFER)
-async def model_ready(model: str, service: Serving, version: Version = None) -> ModelReady:
+async def model_ready(model: str, service: Serving, version: Version = None) -> dict[str, str | bool]:
     """Return 200 while the model is loaded and warm."""
-    return ModelReady(name=service.catalogue.find(model, version).card.model)
+    return {"name": service.catalogue.find(model, version).card.model, "ready": True}
 
 
 @router.get("/models/{model}/config")
@@ -489,8 +448,7 @@ async def model_config(model: str, service: Serving, version: Version = None) ->
 async def infer(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Predict for a batch of samples; the checks, limits and deadlines are those of `/v1`."""
     card, successor = await over_http.version_to_run(service.catalogue, model, version)
-    state, settings = request.state, service.settings
-    state.version = card.version
+    settings = service.settings
     formats.check_uncompressed(request.headers)
     policy = over_http.policy_of_query(request.query_params)
     json_bytes, limit = None, settings.max_json_bytes
@@ -500,9 +458,7 @@ async def infer(model: str, request: Request, service: Serving, version: Version
         if len(announced) > 18 or int(announced) > limit:
             raise Problem("body-too-large", f"{JSON_BYTES} is {announced[:32]}; the limit is {limit} bytes")
         json_bytes, limit = int(announced), settings.max_body_bytes
-    content = await over_http.content(request, service, limit, json=json_bytes)
-    wanted = Prediction(card, state.request_id, state.caller, policy, successor=successor)
-    reply = await over_http.predicted(request, service, wanted, RestExchange(content, json_bytes, card))
-    if reply.json_bytes is None:
-        return Response(reply.body, media_type=json_arrays.MEDIA_TYPE)
-    return Response(reply.body, media_type=BYTES, headers={JSON_BYTES: str(reply.json_bytes)})
+    how: dict[str, Any] = {"policy": policy, "successor": successor, "json": json_bytes}
+    wanted, content = await over_http.received(card, request, service, limit, **how)
+    work = service.predictor.predict(wanted, RestExchange(content, json_bytes, card))
+    return await over_http.unless_disconnected(request, work)

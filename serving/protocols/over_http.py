@@ -1,7 +1,7 @@
 """What the protocols over HTTP share: the body and the query of a request, and predicting until the client left.
 
-    content = await over_http.content(request, service, limit)  # admitted until the last byte of the response is sent
-    written = await over_http.predicted(request, service, Prediction(card, …), exchange)  # until the client leaves
+    wanted, content = await over_http.received(card, request, service, limit)  # admitted until the response is sent
+    written = await over_http.unless_disconnected(request, service.predictor.predict(wanted, exchange))
 
 The body is counted while it arrives and within a time limit: `Content-Length` may be wrong or absent, and uvicorn has
 no limit of its own. Size and time are bounded before a byte is kept.
@@ -17,21 +17,21 @@ from fastapi.routing import APIRoute
 from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import ClientDisconnect, Request
 
-from serving.errors import Problem
+from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
+from serving.predict import Prediction
 from serving.quality import ANY, Outside, Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Mapping
 
     from fastapi import Request, Response
 
     from serving.catalogue.card import Card
     from serving.catalogue.catalogue import Catalogue
-    from serving.predict import Exchange, Prediction
+    from serving.predict import Successor
     from serving.service import Service
 
 Result = TypeVar("Result")
-Written = TypeVar("Written")
 _JSON_MEMORY = 12  # bytes of Python's lists and numbers per byte of their text, as `[9.5,0.5]` has them
 _CLOSE = {"Connection": "close"}  # else the server would read the rest of what was refused
 
@@ -49,10 +49,7 @@ async def content(
         rollout: Whether the response lasts as long as the client reads.
 
     Raises:
-        Problem: body-too-large: More bytes than the limit were announced or sent.
-        Problem: slow-body: The body was not complete in time.
-        Problem: overloaded: There are too many requests in flight, or their bodies take too many bytes.
-        Problem: rate-limited: The caller is over its rate.
+        Problem: body-too-large, slow-body, overloaded or rate-limited.
         ClientDisconnect: The client left first.
     """
     ticket, caller, seconds = request.state.ticket, request.state.caller, service.settings.receive_seconds
@@ -82,32 +79,46 @@ async def content(
     return body
 
 
-async def predicted(request: Request, service: Service, wanted: Prediction, exchange: Exchange[Written]) -> Written:
-    """Return what the exchange writes; the prediction ends when the client disconnects."""
-    return await unless_disconnected(request, service.predictor.predict(wanted, exchange))
+async def received(
+    card: Card,
+    request: Request,
+    service: Service,
+    limit: int,
+    *,
+    policy: Policy = ANY,
+    successor: Successor | None = None,
+    reference: bool = False,
+    json: int | None = None,
+    rollout: bool = False,
+) -> tuple[Prediction, bytearray]:
+    """Return what a request wants of a version, which is recorded as its own, and its body; see `content`."""
+    state = request.state
+    state.version = card.version
+    body = await content(request, service, limit, json=json, rollout=rollout)
+    return Prediction(card, state.request_id, state.caller, policy, successor=successor, reference=reference), body
 
 
 async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Do the work for a request whose body has been read, and cancel it when the client disconnects.
-
-    Raises:
-        ClientDisconnect: The client left before the work was done.
-    """
+    """Do the work for a request whose body has been read; cancel it when the client leaves (`ClientDisconnect`)."""
+    working, left = asyncio.current_task(), False
 
     async def leave() -> None:
+        nonlocal left
         while (await request.receive())["type"] != "http.disconnect":
             pass
+        left = True
+        if working is not None:
+            working.cancel()
 
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(leave())
+    leaving = asyncio.create_task(leave())
     try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
+        return await work
+    except asyncio.CancelledError:
+        if left and working is not None and not working.uncancel():  # else the server has cancelled it, too
+            raise ClientDisconnect from None
+        raise
     finally:
         leaving.cancel()
-        if working.cancel():
-            await asyncio.wait((working,))
-    raise ClientDisconnect
 
 
 _MOST_DIGITS = 9
@@ -151,16 +162,15 @@ AFTER: dict[str, Any] = {
     "first: frames are counted, and their errors estimated, from there.",
     "schema": {"type": "integer", "minimum": 0, "default": 0},
 }
+BINARY = {"schema": {"type": "string", "format": "binary"}}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}
+}
 _NAMES = frozenset(each["name"] for each in (*QUERY, AFTER))
 
 
 def policy_of_query(query: Mapping[str, str]) -> Policy:
-    """Return the policy that the query of an HTTP request describes; a misspelled parameter would demand nothing.
-
-    Raises:
-        Problem: unknown-parameter: There is no such parameter.
-        Problem: invalid-parameter: As `policy`.
-    """
+    """Return the policy that the query of an HTTP request describes; a misspelled parameter would demand nothing."""
     if not query:
         return ANY
     check_names_of_query(query, _NAMES)
@@ -168,11 +178,7 @@ def policy_of_query(query: Mapping[str, str]) -> Policy:
 
 
 def check_names_of_query(query: Mapping[str, str], known: Collection[str] = ()) -> None:
-    """Refuse query parameters that a route does not have.
-
-    Raises:
-        Problem: unknown-parameter: There is no such parameter.
-    """
+    """Refuse query parameters that a route does not have (`unknown-parameter`)."""
     if unknown := sorted(set(query) - set(known)):
         names = f"there are {', '.join(sorted(known))}" if known else "the route has none"
         raise Problem("unknown-parameter", f'there is no parameter "{unknown[0][:32]}"; {names}')
@@ -184,11 +190,7 @@ async def only_known_query(request: Request) -> None:
 
 
 def policy(query: Mapping[str, str]) -> Policy:
-    """Return the policy that query parameters describe.
-
-    Raises:
-        Problem: invalid-parameter: The tolerance is no positive number, or another parameter is none of its values.
-    """
+    """Return the policy that query parameters describe, or refuse a wrong value (`invalid-parameter`)."""
     known = {name: text for name in _NAMES if (text := query.get(name)) is not None}
     tolerance, outside, partial = known.get("tolerance"), known.get("outside", "answer"), known.get("partial", "false")
     number = None
@@ -243,21 +245,15 @@ class DirectRoute(APIRoute):
         return handle
 
 
-async def version_to_run(
-    catalogue: Catalogue, model: str, version: int | None
-) -> tuple[Card, Callable[[Card, float], Awaitable[Card]] | None]:
+async def version_to_run(catalogue: Catalogue, model: str, version: int | None = None) -> tuple[Card, Successor | None]:
     """Return the card of a version that can be run, the newest by default, and what finds the successor of that."""
     if version is not None:
         return catalogue.find(model, version).card, None
-    return (await catalogue.newest(model)).card, catalogue.successor
+    return (await catalogue.newest(model)).card, catalogue.newest
 
 
 def version_number(text: str) -> int:
-    """Return the number of a model version.
-
-    Raises:
-        Problem: invalid-parameter: The text is no number of at most nine digits.
-    """
+    """Return the number of a model version, or refuse a text that is none (`invalid-parameter`)."""
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise Problem("invalid-parameter", f'expected a number as model version but got "{text[:32]}"')
     return int(text)

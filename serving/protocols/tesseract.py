@@ -18,8 +18,6 @@ servers, are not read. A response holds arrays by the names of outputs, or for a
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -30,14 +28,12 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 from pydantic.types import FailFast
 
+from serving import checks
 from serving.auth import Scope, requires
 from serving.codecs import binary, formats, json_arrays
-from serving.codecs.names import check_names
-from serving.document import Document
-from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
-from serving.predict import Prediction
+from serving.document import Document, json_route, object_schema, parsed, validated
+from serving.errors import Problem
 from serving.protocols import over_http
-from serving.protocols.messages import json_route, object_schema, parsed, shapes, validated
 from serving.protocols.over_http import DirectRoute
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
@@ -66,11 +62,8 @@ class Vector(NamedTuple):
 
     Attributes:
         endpoint: The last part of the path.
-        member: The member of the body that holds the vector.
-        role: What its tensors are called.
-        named: The member that lists its names.
-        wanted: The member that lists the results.
-        results: What the tensors of the results are called.
+        member: The member of the body that holds the vector; `named` lists its names, `wanted` the results.
+        role: What its tensors are called, as `results` what those of the results are.
     """
 
     endpoint: str
@@ -142,7 +135,7 @@ def _route(members: Mapping[str, type], *media_types: str) -> dict[str, Any]:
 _INPUTS: dict[str, type] = {"inputs": dict}
 _ERRORS: dict[int | str, dict[str, Any]] = {
     422: {"model": Faults, "description": "What is wrong with the arrays"},
-    "default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"},
+    **over_http.PROBLEMS,
 }
 router = APIRouter(prefix=PREFIX, responses=_ERRORS)
 calls = APIRouter(prefix=PREFIX, responses=_ERRORS, route_class=DirectRoute)
@@ -168,7 +161,8 @@ async def health(model: str, service: Serving) -> dict[str, str]:
 async def apply(model: str, request: Request, service: Serving) -> Response:
     """Return the outputs of the newest version of a model, and what is known about their error."""
     _card(model, service)
-    return await _run((await service.catalogue.newest(model)).card, request, service, service.catalogue.successor)
+    card, successor = await over_http.version_to_run(service.catalogue, model)
+    return await _run(card, request, service, successor)
 
 
 @calls.post("/vector_jacobian_product", **_route(VECTORS["vjp"].members, *MEDIA_TYPES.values()))
@@ -203,11 +197,7 @@ async def abstract_eval(model: str, request: Request, service: Serving) -> Respo
 
 
 def _card(model: str, service: Service) -> Card:
-    """Return the card of a model with derivatives.
-
-    Raises:
-        Problem: not-differentiable: It has none, or computes trajectories: the protocol has no number of frames.
-    """
+    """Return the card of a model with derivatives."""
     card = service.catalogue.model(model).card
     if card.frames is not None:
         detail = f'"{model[:64]}" computes trajectories, and a Tesseract has no number of frames; use /v1 or /v2'
@@ -223,20 +213,15 @@ async def _run(card: Card, request: Request, service: Service, successor: Succes
     formats.check_uncompressed(request.headers)
     over_http.check_names_of_query(request.query_params, _QUERY)
     encoding = accepted(request.headers.get("accept", "*/*"))
-    state = request.state
-    state.version = card.version
-    content = await over_http.content(request, service, service.settings.max_json_bytes)
-    wanted = Prediction(card, state.request_id, state.caller, successor=successor)
-    written = await over_http.predicted(request, service, wanted, TesseractBody(content, card, encoding))
+    limit = service.settings.max_json_bytes
+    wanted, content = await over_http.received(card, request, service, limit, successor=successor)
+    work = service.predictor.predict(wanted, TesseractBody(content, card, encoding))
+    written = await over_http.unless_disconnected(request, work)
     return Response(written, media_type=MEDIA_TYPES[encoding])
 
 
 def accepted(accept: str) -> Encoding:
-    """Return the encoding of arrays that a header `Accept` leaves, base64 where it leaves the choice.
-
-    Raises:
-        Problem: not-acceptable: It wants files, GPU memory or compressed buffers.
-    """
+    """Return the encoding of arrays that a header `Accept` leaves, base64 where it leaves the choice."""
     for part in accept.split(",")[:32]:
         media, *parameters = (piece.strip().lower() for piece in part.split(";"))
         wants = dict(parameter.partition("=")[::2] for parameter in parameters)
@@ -265,12 +250,9 @@ def _members(content: bytearray, types: Mapping[str, type]) -> dict[str, Any]:
 
 
 class TesseractBody:
-    """A request to a Tesseract: an `Exchange` of `serving.predict`.
+    """A request to a Tesseract, and the writer of its response in an encoding: an `Exchange` of `serving.predict`.
 
-    Args:
-        content: The request's body.
-        card: The card of the model, or of the product for a derivative.
-        encoding: How the response encodes arrays.
+    The card is that of the model, or of the product for a derivative.
     """
 
     frames: int | None = None  # models of trajectories are no Tesseracts
@@ -289,7 +271,7 @@ class TesseractBody:
         if vector is not None:
             self._wanted = self._requested(found, vector)
             arrays |= {f"{vector.role}.{name}": value for name, value in found[vector.member].items()}
-        check_names(arrays, names, optional)
+        checks.names(arrays, names, optional)
         self._sent = {name: decode(value, name, max_bytes) for name, value in arrays.items()}
         return broadcast(self._sent, self._card, max_bytes)
 
@@ -331,38 +313,22 @@ class TesseractBody:
 
 
 def decode(value: Any, name: str, max_bytes: int) -> NDArray[Any]:
-    """Return the array of a document, of nested lists or of a number.
-
-    Args:
-        value: A value of parsed JSON.
-        name: Name of the array in error messages.
-        max_bytes: The most bytes that it may take as float32.
-
-    Raises:
-        Problem: unreadable-body, or a kind of invalid-array: The document is none of an array, its bytes do not fit its
-            shape, or the values are no numbers.
-        Problem: body-too-large: The array would be too large as float32.
-    """
+    """Return the array of a document, of nested lists or of a number, a value of parsed JSON."""
     if not isinstance(value, dict):
         return json_arrays.nested(value, name)
     found = validated(ArrayDocument, value, name)
-    if found.dtype not in json_arrays.DTYPES:
-        detail = f'{name}: dtype "{found.dtype[:32]}" is not read; use one such as "{DTYPE}"'
-        raise Problem("wrong-dtype", detail, array=name)
     buffer = found.data.buffer
     if found.data.encoding == "raw":
+        json_arrays.check_dtype(found.dtype, name)
         array = json_arrays.nested(buffer, name)
         if array.shape != found.shape:
             detail = f"{name} has shape {array.shape}, but its document says {found.shape[:8]}"
             raise Problem("wrong-shape", detail, array=name)
         return array
+    path = f"{name}.data.buffer"
     if not isinstance(buffer, str):
-        raise Problem("unreadable-body", f"{name}.data.buffer: expected a string in base64")
-    try:
-        data = base64.b64decode(buffer, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise Problem("unreadable-body", f"{name}.data.buffer: {error}") from error
-    return binary.view(data, np.dtype(found.dtype).newbyteorder("<"), found.shape, name, max_bytes, "data.buffer")
+        raise Problem("unreadable-body", f"{path}: expected a string in base64")
+    return json_arrays.from_base64(buffer, found.dtype, found.shape, name, path, max_bytes)
 
 
 def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
@@ -370,8 +336,7 @@ def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
     if encoding == "raw":
         buffer: Any = np.ascontiguousarray(array) if array.ndim else array.item()
     else:
-        data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data
-        buffer = base64.b64encode(data).decode("ascii")
+        buffer = json_arrays.base64_text(array)
     about = {"object_type": "array", "shape": array.shape, "dtype": array.dtype.name}
     return about | {"data": {"buffer": buffer, "encoding": encoding}}
 
@@ -379,15 +344,8 @@ def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
 def broadcast(arrays: Mapping[str, NDArray[Any]], card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
     """Repeat batches of one sample, as views, so that all batches have as many samples, where all are on one grid.
 
-    `vmap_method="expand_dims"` of tesseract-jax sends what is not mapped as a batch of one.
-
-    Args:
-        arrays: Arrays by name.
-        card: The card whose arguments they are.
-        max_bytes: The most bytes of an array as float32.
-
-    Raises:
-        Problem: body-too-large: A repeated array would take more bytes.
+    `vmap_method="expand_dims"` of tesseract-jax sends what is not mapped as a batch of one. No array may take more than
+    `max_bytes` as float32 (`body-too-large`).
     """
     axes = len(card.grid.axes)
     free = [tensor.name for tensor in card.inputs if tensor.points is None and tensor.name in arrays]
@@ -426,12 +384,8 @@ def results(card: Card, sent: Mapping[str, Shape]) -> dict[str, Shape]:
     Args:
         card: The card of the model.
         sent: The shapes of the inputs and parameters that are sent.
-
-    Raises:
-        Problem: wrong-input: An input is missing, or the model does not have one, or none says the grid.
-        Problem: wrong-shape: A rank is neither a sample's nor a batch's, or an output's shape does not follow.
     """
-    check_names(sent, card.names, card.optional)
+    checks.names(sent, card.names, card.optional)
     arguments = {argument.name: argument for argument in card.arguments}
     for name, shape in sent.items():
         if len(shape) > binary.MAX_RANK or len(arguments[name].axes) - len(shape) not in {0, 1}:
@@ -445,7 +399,7 @@ def results(card: Card, sent: Mapping[str, Shape]) -> dict[str, Shape]:
         raise Problem("wrong-input", detail, array=free[0])
     counts = _counts(sent, card)
     batch = (max(counts.values()),) if lead in counts else ()
-    each = shapes(card, dict(zip(card.grid.axes, sent[lead][-len(card.grid.axes) :], strict=True)))
+    each = card.shapes(dict(zip(card.grid.axes, sent[lead][-len(card.grid.axes) :], strict=True)))
     return {tensor.name: batch + each[tensor.name] for tensor in card.outputs} | dict.fromkeys(card.quality, batch)
 
 

@@ -27,11 +27,10 @@ from serving.auth import Scope, requires
 from serving.catalogue.card import FRAME
 from serving.codecs import formats, json_arrays
 from serving.codecs.formats import Arrays
-from serving.document import Document
+from serving.document import JSON, Document, json_route, object_schema, parsed, validated
 from serving.errors import Problem
 from serving.predict import Prediction, offload
 from serving.protocols import over_http
-from serving.protocols.messages import json_route, object_schema, parsed, shapes, validated
 from serving.protocols.over_http import DirectRoute
 from serving.quality import Outside, Policy
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
@@ -65,7 +64,7 @@ _SUPPORT = object_schema({"support": object_schema({feature: {"type": "boolean"}
 _PRODUCT: dict[str, Any] = {"input": _VECTORS, "outWrt": _INDEX, "inWrt": _INDEX}
 _FAULT = object_schema({"error": object_schema({"type": {"type": "string"}, "message": {"type": "string"}})})
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    "default": {"content": {json_arrays.MEDIA_TYPE: {"schema": _FAULT}}, "description": "What is wrong"}
+    "default": {"content": {JSON: {"schema": _FAULT}}, "description": "What is wrong"}
 }
 calls = APIRouter(prefix=PREFIX, responses=_ERRORS, route_class=DirectRoute)
 
@@ -75,7 +74,7 @@ def _route(result: dict[str, Any], **members: dict[str, Any]) -> dict[str, Any]:
     return json_route(object_schema(_NAMED | members, ["name", *members], closed=False), result)
 
 
-@calls.get("/Info", responses={200: {"content": {json_arrays.MEDIA_TYPE: {"schema": _INFO}}}})
+@calls.get("/Info", responses={200: {"content": {JSON: {"schema": _INFO}}}})
 @requires(Scope.INFER)
 async def info(request: Request, service: Serving) -> Response:  # noqa: ARG001 - as direct routes are called
     """Return the version of the protocol and the names of the models."""
@@ -205,7 +204,7 @@ def _vector(value: Any, name: str, size: int) -> Vector:
 
 
 def _json(document: Any) -> Response:
-    return Response(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), media_type=json_arrays.MEDIA_TYPE)
+    return Response(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), media_type=JSON)
 
 
 # The models.
@@ -248,7 +247,7 @@ def _possible(composite: Composite, service: Service) -> bool:
 def fits(card: Card) -> bool:
     """Return whether a model is one of UM-Bridge: it has real inputs, and outputs whose size follows from theirs."""
     try:
-        shapes(card, dict.fromkeys((*card.grid.axes, FRAME), 1))
+        card.shapes(dict.fromkeys((*card.grid.axes, FRAME), 1))
     except Problem:
         return False
     return card.vocabulary is None and card.product is None
@@ -297,11 +296,7 @@ class Config(Document):
 async def _configured(
     request: Request, service: Service, members: Mapping[str, Any], feature: str
 ) -> FieldModel | CompositeModel:
-    """Return the function that a message names, with its configuration, for a feature.
-
-    Raises:
-        Problem: There is no such model, or not with this feature or this configuration.
-    """
+    """Return the function that a message names, with its configuration, for a feature."""
     served, composite = find(service, members)
     request.state.model = served
     if feature not in _features(service, served):
@@ -352,7 +347,7 @@ async def _field(service: Service, state: State, name: str, members: Mapping[str
         card = (await catalogue.newest(name)).card
     grid, frames = _grid(card, config), config.policy.count(card)
     points = dict(zip(card.grid.axes, grid, strict=True)) | ({} if frames is None else {FRAME: frames})
-    found = FieldModel(service, state, card, product, config, grid, _arguments(card, config), shapes(card, points))
+    found = FieldModel(service, state, card, product, config, grid, _arguments(card, config), card.shapes(points))
     largest = max(*found.input_sizes, *found.output_sizes, math.prod(grid))
     if 4 * largest > service.settings.max_body_bytes:
         raise Problem("body-too-large", f"config: a field of {largest} numbers takes more than a request may")
@@ -402,11 +397,8 @@ class FieldModel:
     """A model of the repository on a grid, and its derivatives.
 
     Attributes:
-        service: The parts of the gateway.
         state: The request's id, and the caller, who pays.
-        card: The card of the model.
         product: The card of the derivative; None for evaluations.
-        config: The configuration.
         grid: Points per axis.
         arguments: The inputs and parameters that are vectors.
         shapes: Of one sample of every input, parameter and output, by name.
@@ -433,7 +425,7 @@ class FieldModel:
 
     async def evaluate(self, inputs: Sequence[Vector]) -> list[Vector]:
         """Return the output vectors."""
-        successor = self.service.catalogue.successor if self.config.version is None else None
+        successor = self.service.catalogue.newest if self.config.version is None else None
         wanted = Prediction(
             self.card, self.state.request_id, self.state.caller, self.config.policy, successor=successor
         )

@@ -21,25 +21,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.requests import ClientDisconnect
+from starlette.background import BackgroundTask
 
-from serving import errors
 from serving.auth import OPEN, Scope, requires
 from serving.catalogue import repository as stored
 from serving.catalogue.card import Model, Readiness
-from serving.codecs import binary, formats, json_arrays
+from serving.codecs import binary, formats
 from serving.codecs.formats import MULTIPART, Body, origin, write_example
 from serving.connection import BREAK_OFF
-from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
-from serving.predict import Prediction
+from serving.document import JSON
+from serving.errors import MEDIA_TYPE, Problem
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute, Version
 from serving.protocols.schemas import (
@@ -60,31 +59,23 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
-    from starlette.types import Receive, Send
-    from starlette.types import Scope as Connection
 
     from serving.catalogue.card import Card
     from serving.codecs.formats import Written
     from serving.document import Document
-    from serving.observe import Metrics
-    from serving.predict import Frame, Successor
+    from serving.predict import Frame, Prediction, Successor
     from serving.quality import Quality
 
+logger = logging.getLogger(__name__)
 VECTORS = {"vjp": "cotangents", "jvp": "tangents"}
 GRADIENTS = "gradients."
 PER_SAMPLE = ("batch", "value")  # axes of a gradient by a parameter
 
 
 class DerivativeBody(Body):
-    """A `Body` whose response names the model that is differentiated.
+    """A `Body` whose response names the model that is differentiated, by the card of the derivative.
 
     The response has gradients of those inputs that the request sent. That of a parameter is one number per sample.
-
-    Args:
-        content: The request's body.
-        request_type: Its media type.
-        response_type: The media type of the response.
-        card: The card of the derivative.
     """
 
     def __init__(self, content: bytearray, request_type: str, response_type: str, card: Card) -> None:
@@ -93,11 +84,7 @@ class DerivativeBody(Body):
         self._sent: frozenset[str] = frozenset()
 
     def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-        """Return the arrays of the body.
-
-        Raises:
-            Problem: wrong-input: There is no cotangent or tangent, beside what `Body.read` refuses.
-        """
+        """Return the arrays of the body, at least one of them a cotangent or a tangent."""
         found = super().read(names, max_bytes, optional)
         product = self._card.product
         role = VECTORS[product.kind] if product else ""
@@ -118,86 +105,19 @@ class DerivativeBody(Body):
         return super().write(product.of if product else model, version, shown, quality)
 
 
-logger = logging.getLogger(__name__)
-NUMBER = "Petrov-Frame"
-
-
-class FrameStream(Response):
-    """A response of frames.
-
-    Args:
-        request: The request, whose body has been read.
-        first: The first frame.
-        frames: The others.
-        media_type: The media type of a frame.
-        metrics: Counts errors by their kinds.
-    """
-
-    def __init__(
-        self,
-        request: Request,
-        first: Frame[Written],
-        frames: AsyncGenerator[Frame[Written]],
-        media_type: str,
-        metrics: Metrics,
-    ) -> None:
-        self._boundary = secrets.token_hex(16)
-        super().__init__(media_type=f"{MULTIPART}; boundary={self._boundary}")
-        del self.headers["content-length"]
-        self._request, self._first, self._frames = request, first, frames
-        self._frame_type, self._metrics = media_type, metrics
-
-    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
-        del receive
-        with suppress(ClientDisconnect):  # a response that has begun has no other end
-            async with aclosing(self._frames):
-                await over_http.unless_disconnected(self._request, self._send(scope, send))
-
-    async def _send(self, scope: Connection, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-
-        async def write(content: bytes, *, more: bool = True) -> None:
-            await send({"type": "http.response.body", "body": content, "more_body": more})
-
-        await write(self._part(self._first))
-        number = self._first.number
-        try:
-            async for frame in self._frames:
-                await write(self._part(frame))
-                number = frame.number
-        except Problem as problem:
-            self._metrics.rejected.labels(problem.kind).inc()
-            logger.warning("a rollout ends after frame %d: %s", number, problem.detail)
-            document = orjson.dumps(problem.details().model_dump(exclude_none=True))
-            await write(self._delimited(document, errors.MEDIA_TYPE, {NUMBER: str(number + 1), **problem.headers}))
-            scope["extensions"][BREAK_OFF]["call"]()
-            return
-        await write(f"--{self._boundary}--\r\n".encode(), more=False)
-
-    def _part(self, frame: Frame[Written]) -> bytes:
-        headers = {NUMBER: str(frame.number), **frame.written.headers}
-        return self._delimited(frame.written.body, self._frame_type, headers)
-
-    def _delimited(self, content: bytes, media_type: str, headers: Mapping[str, str]) -> bytes:
-        lines = {"Content-Type": media_type, "Content-Length": str(len(content)), **headers}
-        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        return b"".join((f"--{self._boundary}\r\n{head}\r\n".encode(), content, b"\r\n"))
-
-
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
-_BINARIES = {binary.NPY: _BINARY, binary.SAFETENSORS: _BINARY}
+_BINARIES = {binary.NPY: over_http.BINARY, binary.SAFETENSORS: over_http.BINARY}
 _ORIGIN = {"Petrov-Model": {"schema": {"type": "string"}}, "Petrov-Version": {"schema": {"type": "integer"}}}
 
 
 def _body(request: type[Document], binaries: dict[str, Any]) -> dict[str, Any]:
     """Return the description of a request's body, in JSON or in a binary format."""
     schema = request.model_json_schema(ref_template="#/components/schemas/{model}")
-    return {"required": True, "content": binaries | {json_arrays.MEDIA_TYPE: {"schema": schema}}}
+    return {"required": True, "content": binaries | {JSON: {"schema": schema}}}
 
 
 def _derivative(request: type[Document], response: type[Document]) -> dict[str, Any]:
     """Return the documentation of the route of a derivative."""
-    binaries = {binary.SAFETENSORS: _BINARY}
+    binaries = {binary.SAFETENSORS: over_http.BINARY}
     return {
         "openapi_extra": {"requestBody": _body(request, binaries)},
         "response_model": response,
@@ -235,7 +155,7 @@ _ROLLOUT: dict[str, Any] = {
     "response_class": Response,
     "responses": {
         200: {
-            "content": {formats.MULTIPART: _BINARY},
+            "content": {MULTIPART: over_http.BINARY},
             "description": "A part per frame in the format that `Accept` names, each with its number in the header "
             "`Petrov-Frame` and the headers of `predict`. The rollout is complete if the closing delimiter follows the "
             "last part; an error is a last part of the type `application/problem+json`.",
@@ -243,14 +163,10 @@ _ROLLOUT: dict[str, Any] = {
     },
 }
 _VJP, _JVP = _derivative(VjpRequest, VjpResponse), _derivative(JvpRequest, JvpResponse)
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    "default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}
-}
-
 _CHECKED = [Depends(over_http.only_known_query)]
 
-router = APIRouter(responses=_ERRORS)
-predictions = APIRouter(responses=_ERRORS, route_class=DirectRoute)
+router = APIRouter(responses=over_http.PROBLEMS)
+predictions = APIRouter(responses=over_http.PROBLEMS, route_class=DirectRoute)
 
 
 @predictions.post("/v1/models/{model}/predict", **_PREDICTION)
@@ -331,9 +247,16 @@ async def example(
     Without parameters it is the new sample of seed 0 where the problem has a sampler, else the first stored one. The
     header `Petrov-Examples` of a stored sample counts all of them.
     """
-    card = service.catalogue.find(model).card
-    media_type = formats.response_type(request.headers, json_arrays.MEDIA_TYPE)
-    found = await _example(service, card, index, seed, grid)
+    card, sampled = service.catalogue.find(model).card, seed is not None or grid is not None
+    media_type = formats.response_type(request.headers, JSON)
+    if index is not None and sampled:
+        detail = "index is a stored sample, seed and grid make a new one: send one or the other"
+        raise Problem("invalid-parameter", detail)
+    if index is not None or (not sampled and not service.classical.samples(card)):
+        found = await asyncio.to_thread(stored.example, service.settings.repository, card, index or 0)
+    else:
+        points = card.grid.declared[0] if grid is None else grid
+        found = stored.Example(await service.classical.example(card, points, seed or 0))
     headers = origin(card.model, card.version) | ({} if found.count is None else {"Petrov-Examples": str(found.count)})
     return Response(write_example(found.inputs, found.outputs, media_type), media_type=media_type, headers=headers)
 
@@ -381,54 +304,52 @@ async def _predict(
     """
     sent = formats.request_type(request.headers)
     media_type = formats.response_type(request.headers, sent)
-    wanted, content = await _received(card, request, service, sent, successor, reference=reference)
-    exchange = make(content, sent, media_type)
-    written = await over_http.unless_disconnected(request, service.predictor.predict(wanted, exchange))
+    wanted, content = await _received(card, request, service, sent, successor=successor, reference=reference)
+    work = service.predictor.predict(wanted, make(content, sent, media_type))
+    written = await over_http.unless_disconnected(request, work)
     return Response(written.body, media_type=media_type, headers=written.headers)
+
+
+async def _received(
+    card: Card, request: Request, service: Service, media_type: str, **how: Any
+) -> tuple[Prediction, bytearray]:
+    """Return what a request of that media type wants, and its body."""
+    policy, settings = over_http.policy_of_query(request.query_params), service.settings
+    limit, json = (settings.max_json_bytes, None) if media_type == JSON else (settings.max_body_bytes, 0)
+    return await over_http.received(card, request, service, limit, policy=policy, json=json, **how)
 
 
 async def _stream(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
     """Read the body, compute the first frames, and return the response that computes and sends the others."""
     sent = formats.request_type(request.headers)
     media_type = formats.part_type(request.headers, sent)
-    wanted, content = await _received(card, request, service, sent, successor, rollout=True)
-    following = service.predictor.stream(wanted, Body(content, sent, media_type))
+    wanted, content = await _received(card, request, service, sent, successor=successor, rollout=True)
+    frames, boundary = service.predictor.stream(wanted, Body(content, sent, media_type)), secrets.token_hex(16)
 
-    async def begin() -> Frame[Written]:
-        return await anext(following)
+    def part(content: bytes, media_type: str, number: int, headers: Mapping[str, str]) -> bytes:
+        lines = {"Content-Type": media_type, "Content-Length": str(len(content)), "Petrov-Frame": str(number)} | headers
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        return b"".join((f"--{boundary}\r\n{head}\r\n".encode(), content, b"\r\n"))
 
-    first = await over_http.unless_disconnected(request, begin())
-    return FrameStream(request, first, following, media_type, service.metrics)
+    async def parts(frame: Frame[Written]) -> AsyncGenerator[bytes]:
+        async with aclosing(frames):
+            try:
+                yield part(frame.written.body, media_type, frame.number, frame.written.headers)
+                async for frame in frames:  # noqa: PLR1704 - the next one
+                    yield part(frame.written.body, media_type, frame.number, frame.written.headers)
+            except Problem as problem:
+                service.metrics.rejected.labels(problem.kind).inc()
+                logger.warning("a rollout ends after frame %d: %s", frame.number, problem.detail)
+                document = orjson.dumps(problem.details().model_dump(exclude_none=True))
+                yield part(document, MEDIA_TYPE, frame.number + 1, problem.headers)
+                request.scope["extensions"][BREAK_OFF]["call"]()
+                return
+        yield f"--{boundary}--\r\n".encode()
 
+    async def first() -> Frame[Written]:
+        return await anext(frames)
 
-async def _received(
-    card: Card,
-    request: Request,
-    service: Service,
-    media_type: str,
-    successor: Successor | None,
-    *,
-    reference: bool = False,
-    rollout: bool = False,
-) -> tuple[Prediction, bytearray]:
-    """Return what the head of a request asks for, and its body; record the version that it runs."""
-    state, settings, policy = request.state, service.settings, over_http.policy_of_query(request.query_params)
-    state.version = card.version
-    json = media_type == json_arrays.MEDIA_TYPE
-    limit = settings.max_json_bytes if json else settings.max_body_bytes
-    content = await over_http.content(request, service, limit, json=None if json else 0, rollout=rollout)
-    return Prediction(card, state.request_id, state.caller, policy, successor=successor, reference=reference), content
-
-
-async def _example(
-    service: Service, card: Card, index: int | None, seed: int | None, grid: int | None
-) -> stored.Example:
-    repository, sampled = service.settings.repository, seed is not None or grid is not None
-    if index is not None and sampled:
-        raise Problem(
-            "invalid-parameter", "index is a stored sample, seed and grid make a new one: send one or the other"
-        )
-    if index is not None or (not sampled and not service.classical.samples(card)):
-        return await asyncio.to_thread(stored.example, repository, card, index or 0)
-    points = card.grid.declared[0] if grid is None else grid
-    return stored.Example(await service.classical.example(card, points, seed or 0))
+    written = parts(await over_http.unless_disconnected(request, first()))
+    # A client that leaves ends the computation at once.
+    ending = BackgroundTask(written.aclose)
+    return StreamingResponse(written, media_type=f"{MULTIPART}; boundary={boundary}", background=ending)

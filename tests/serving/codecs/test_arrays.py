@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 from serving.codecs import binary, formats, json_arrays
 from serving.codecs.binary import NPY
 from serving.codecs.formats import Body
-from serving.codecs.json_arrays import MEDIA_TYPE as JSON
+from serving.document import JSON
 from serving.errors import Problem
 from serving.quality import Quality
 from tests.refusals import refused

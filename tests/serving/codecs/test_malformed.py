@@ -13,7 +13,7 @@ import pytest
 
 from serving.catalogue.card import Card
 from serving.codecs.formats import Body
-from serving.codecs.json_arrays import MEDIA_TYPE as JSON
+from serving.document import JSON
 from serving.errors import Problem
 from serving.protocols.open_inference import RestExchange
 from tests import toy_flow

@@ -16,7 +16,7 @@ from safetensors.numpy import load, save
 
 from serving.codecs import binary
 from serving.codecs.formats import Body
-from serving.codecs.json_arrays import MEDIA_TYPE as JSON
+from serving.document import JSON
 from serving.errors import Problem
 from serving.quality import Quality
 from tests.refusals import refused

@@ -59,7 +59,7 @@ def test_there_are_some() -> None:
 def test_every_input_may_be_set_to_one_number(name: str) -> None:
     card, config = CARDS[name], umbridge.Config()
     grid = umbridge._grid(card, config)
-    sizes = umbridge.shapes(card, dict(zip(card.grid.axes, grid, strict=True)) | {FRAME: 1})
+    sizes = card.shapes(dict(zip(card.grid.axes, grid, strict=True)) | {FRAME: 1})
     arguments = [argument.name for argument in umbridge._arguments(card, config)]
     assert not set(arguments) & set(card.optional)
     for value in VALUES:
