@@ -10,7 +10,7 @@ import difflib
 import logging
 import os
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 import uvloop
@@ -69,7 +69,8 @@ def key(
         if file is not None:
             auth.append_key(file, entry)
     except (auth.KeysError, OSError) as error:
-        _fail(error)
+        console.print(str(error), style="red", markup=False, highlight=False)
+        raise typer.Exit(1) from error
     if file is None:
         console.print("Append this to the file that PETROV_KEYS names:\n")
         typer.echo(entry.text(), err=True)  # as it is, not wrapped
@@ -105,22 +106,13 @@ def _run(settings: Settings) -> None:
 
 
 def _check(settings: Settings) -> None:
-    """Check, before anything is started, whether the settings can be met.
-
-    Raises:
-        StartupError: They cannot; the message lists every reason.
-    """
+    """Raise a StartupError that lists every reason why the settings cannot be met, before anything is started."""
     system.raise_open_files(settings.max_requests_in_flight)
     ports = [(settings.port, "PETROV_PORT, or --port,"), (settings.grpc_port, "PETROV_GRPC_PORT")]
     found = [system.port_fault(settings.host, port, variable) for port, variable in ports if port]
     faults = [*filter(None, dict.fromkeys(found)), *(environment.choices(settings) if settings.embedded else ())]
     if faults:
         raise StartupError("\n".join(faults))
-
-
-def _fail(error: Exception) -> NoReturn:
-    console.print(str(error), style="red", markup=False, highlight=False)
-    raise typer.Exit(1) from error
 
 
 if __name__ == "__main__":

@@ -176,11 +176,6 @@ CLIENT_CLOSED = 499  # no status of HTTP: the client left before there was one
 def refusal(problem: Problem, path: str, rejected: Counter) -> Response:
     """Return a problem as the response to a request for a path, and count it by its kind."""
     rejected.labels(problem.kind).inc()
-    return problem_response(problem, path)
-
-
-def problem_response(problem: Problem, path: str) -> Response:
-    """Return a problem as the response to a request for a path."""
     status, media_type, document = problem.status, "application/json", {}
     match path.split("/", 2)[1:2]:
         case ["v2"]:

@@ -30,7 +30,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from starlette.datastructures import Headers, MutableHeaders
 
 from serving.connection import DRAINED
-from serving.errors import CLIENT_CLOSED, Problem, problem_response, refusal
+from serving.errors import CLIENT_CLOSED, Problem, refusal
 from serving.limits import Ticket
 from serving.quality import BY, ERROR_BOUND, ERROR_ESTIMATE, MISFIT
 
@@ -281,7 +281,7 @@ class Access:
                 if status != CLIENT_CLOSED:
                     raise  # a response has begun: the server closes the connection
                 problem = Problem("internal-error", f"an internal error; the log has it under the id {name}")
-                await problem_response(problem, scope["path"])(scope, receive, sending)
+                await refusal(problem, scope["path"], self._metrics.rejected)(scope, receive, sending)
             finally:
                 ticket.end()
                 state, route = scope["state"], getattr(scope.get("route"), "path", UNKNOWN)

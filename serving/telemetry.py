@@ -100,7 +100,9 @@ class Traces:
                     code = context.code().name  # an abort has set it
                     raise
                 finally:
-                    _conclude(span, code)
+                    span.set_attribute("rpc.response.status_code", code)
+                    if code in _FAULTS:
+                        _fail(span, code)
                 return response
 
         return traced
@@ -142,12 +144,6 @@ def _headers(span: Span) -> dict[str, str] | None:
     headers: dict[str, str] = {}
     _w3c.inject(headers, trace.set_span_in_context(span))
     return headers
-
-
-def _conclude(span: Span, code: str) -> None:
-    span.set_attribute("rpc.response.status_code", code)
-    if code in _FAULTS:
-        _fail(span, code)
 
 
 def _fail(span: Span, kind: str) -> None:

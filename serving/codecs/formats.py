@@ -51,10 +51,10 @@ def check_uncompressed(headers: Headers) -> None:
         raise Problem("unsupported-media-type", detail)
 
 
-def response_type(headers: Headers, default: str) -> str:
-    """Return the media type that `Accept` prefers, or the default where it leaves the choice; else `not-acceptable`."""
+def response_type(headers: Headers, default: str, others: Collection[str] = ()) -> str:
+    """Return the media type that `Accept` prefers, or the default where it leaves the choice or is one of `others`."""
     accept = headers.get("accept", "*/*")
-    if accept in {"*/*", default}:
+    if accept in {"*/*", default} or accept.strip().lower() in others:
         return default
     weights: dict[str, float] = {}
     for part in accept.split(",")[:32]:
@@ -70,11 +70,6 @@ def response_type(headers: Headers, default: str) -> str:
     if quality[best] <= 0:
         raise Problem("not-acceptable", f'responses are {" or ".join(MEDIA_TYPES)}, not "{accept[:64]}"')
     return best
-
-
-def part_type(headers: Headers, default: str) -> str:
-    """Return the media type of the parts of a multipart response, as `response_type`; `Accept` may leave it open."""
-    return default if headers.get("accept", "").strip().lower() == MULTIPART else response_type(headers, default)
 
 
 _SEVERAL = f"{JSON} or {binary.SAFETENSORS}"  # formats that hold more than one array

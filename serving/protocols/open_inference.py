@@ -448,17 +448,16 @@ async def model_config(model: str, service: Serving, version: Version = None) ->
 async def infer(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Predict for a batch of samples; the checks, limits and deadlines are those of `/v1`."""
     card, successor = await over_http.version_to_run(service.catalogue, model, version)
-    settings = service.settings
     formats.check_uncompressed(request.headers)
     policy = over_http.policy_of_query(request.query_params)
-    json_bytes, limit = None, settings.max_json_bytes
+    json_bytes, limit = None, service.settings.max_json_bytes
     if (announced := request.headers.get(JSON_BYTES)) is not None:
         if not (announced.isascii() and announced.isdigit()):
             raise Problem("unreadable-body", f'{JSON_BYTES} is "{announced[:32]}"; expected a number of bytes')
         if len(announced) > 18 or int(announced) > limit:
             raise Problem("body-too-large", f"{JSON_BYTES} is {announced[:32]}; the limit is {limit} bytes")
-        json_bytes, limit = int(announced), settings.max_body_bytes
+        json_bytes = int(announced)
     how: dict[str, Any] = {"policy": policy, "successor": successor, "json": json_bytes}
-    wanted, content = await over_http.received(card, request, service, limit, **how)
+    wanted, content = await over_http.received(card, request, service, **how)
     work = service.predictor.predict(wanted, RestExchange(content, json_bytes, card))
     return await over_http.unless_disconnected(request, work)

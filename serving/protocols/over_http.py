@@ -1,6 +1,6 @@
 """What the protocols over HTTP share: the body and the query of a request, and predicting until the client left.
 
-    wanted, content = await over_http.received(card, request, service, limit)  # admitted until the response is sent
+    wanted, content = await over_http.received(card, request, service)  # admitted until the response is sent
     written = await over_http.unless_disconnected(request, service.predictor.predict(wanted, exchange))
 
 The body is counted while it arrives and within a time limit: `Content-Length` may be wrong or absent, and uvicorn has
@@ -83,7 +83,6 @@ async def received(
     card: Card,
     request: Request,
     service: Service,
-    limit: int,
     *,
     policy: Policy = ANY,
     successor: Successor | None = None,
@@ -92,8 +91,9 @@ async def received(
     rollout: bool = False,
 ) -> tuple[Prediction, bytearray]:
     """Return what a request wants of a version, which is recorded as its own, and its body; see `content`."""
-    state = request.state
+    state, settings = request.state, service.settings
     state.version = card.version
+    limit = settings.max_json_bytes if json is None else settings.max_body_bytes
     body = await content(request, service, limit, json=json, rollout=rollout)
     return Prediction(card, state.request_id, state.caller, policy, successor=successor, reference=reference), body
 

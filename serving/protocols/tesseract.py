@@ -213,8 +213,7 @@ async def _run(card: Card, request: Request, service: Service, successor: Succes
     formats.check_uncompressed(request.headers)
     over_http.check_names_of_query(request.query_params, _QUERY)
     encoding = accepted(request.headers.get("accept", "*/*"))
-    limit = service.settings.max_json_bytes
-    wanted, content = await over_http.received(card, request, service, limit, successor=successor)
+    wanted, content = await over_http.received(card, request, service, successor=successor)
     work = service.predictor.predict(wanted, TesseractBody(content, card, encoding))
     written = await over_http.unless_disconnected(request, work)
     return Response(written, media_type=MEDIA_TYPES[encoding])

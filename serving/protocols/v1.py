@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from serving.catalogue.card import Card
     from serving.codecs.formats import Written
     from serving.document import Document
-    from serving.predict import Frame, Prediction, Successor
+    from serving.predict import Frame, Successor
     from serving.quality import Quality
 
 logger = logging.getLogger(__name__)
@@ -304,26 +304,21 @@ async def _predict(
     """
     sent = formats.request_type(request.headers)
     media_type = formats.response_type(request.headers, sent)
-    wanted, content = await _received(card, request, service, sent, successor=successor, reference=reference)
+    policy, json = over_http.policy_of_query(request.query_params), None if sent == JSON else 0
+    how: dict[str, Any] = {"policy": policy, "successor": successor, "reference": reference, "json": json}
+    wanted, content = await over_http.received(card, request, service, **how)
     work = service.predictor.predict(wanted, make(content, sent, media_type))
     written = await over_http.unless_disconnected(request, work)
     return Response(written.body, media_type=media_type, headers=written.headers)
 
 
-async def _received(
-    card: Card, request: Request, service: Service, media_type: str, **how: Any
-) -> tuple[Prediction, bytearray]:
-    """Return what a request of that media type wants, and its body."""
-    policy, settings = over_http.policy_of_query(request.query_params), service.settings
-    limit, json = (settings.max_json_bytes, None) if media_type == JSON else (settings.max_body_bytes, 0)
-    return await over_http.received(card, request, service, limit, policy=policy, json=json, **how)
-
-
 async def _stream(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
     """Read the body, compute the first frames, and return the response that computes and sends the others."""
     sent = formats.request_type(request.headers)
-    media_type = formats.part_type(request.headers, sent)
-    wanted, content = await _received(card, request, service, sent, successor=successor, rollout=True)
+    media_type = formats.response_type(request.headers, sent, {MULTIPART})
+    policy, json = over_http.policy_of_query(request.query_params), None if sent == JSON else 0
+    how: dict[str, Any] = {"policy": policy, "successor": successor, "rollout": True, "json": json}
+    wanted, content = await over_http.received(card, request, service, **how)
     frames, boundary = service.predictor.stream(wanted, Body(content, sent, media_type)), secrets.token_hex(16)
 
     def part(content: bytes, media_type: str, number: int, headers: Mapping[str, str]) -> bytes:
