@@ -62,7 +62,7 @@ class Catalogue:
 
     def __init__(self, settings: Settings, triton: Triton, newest_served: Gauge) -> None:
         self._settings, self._repository, self._triton = settings, Repository(settings.repository), triton
-        self._newest_served, self._known = newest_served, frozenset[str]()
+        self._newest_served = newest_served
         self._present: Versions = {}
         self._belongs: dict[str, str] = {}  # companions, and the models that they belong to
         self._served: Versions = {}
@@ -76,8 +76,7 @@ class Catalogue:
         self._calls = Counter[str]()  # of companions, in flight
         self._used: dict[str, float] = {}  # companions that are wanted: when they were used last
         self._withdrawn: dict[str, float] = {}
-        self._faults: dict[tuple[str, int], str] = {}
-        self._logged: dict[tuple[str, int], str] = {}
+        self._faults: dict[tuple[str, int], tuple[str, str]] = {}  # for readiness, and with details for the log
         self.responds = False
         self.draining = False
 
@@ -229,7 +228,7 @@ class Catalogue:
                 left = min(COMPANION_SECONDS, deadline - asyncio.get_running_loop().time())
                 await asyncio.wait([self._begin(name)], timeout=max(left, 0.0))
             if version not in self._served.get(name, {}):
-                fault = self._faults.get((name, version), "is being loaded")
+                fault, _ = self._faults.get((name, version), ("is being loaded", ""))
                 raise Problem("model-not-ready", f'"{name}" version {version} {fault}', retry_after=RETRY_SECONDS)
             yield
         finally:
@@ -403,7 +402,6 @@ class Catalogue:
             self._report(name, number, f"cannot be warmed: {fault}", notes, None if known else error)
             return False
         self._faults.pop((name, number), None)
-        self._logged.pop((name, number), None)
         self._served = {**self._served, name: {**self._served.get(name, {}), number: version}}
         logger.info("%s version %d is served", name, number)
         return True
@@ -411,19 +409,17 @@ class Catalogue:
     def _report(self, name: str, number: int, fault: str, details: str, trace: BaseException | None = None) -> None:
         """Keep the fault of a version for readiness, and log it unless it was the last."""
         message = "\n".join(filter(None, [fault, details]))
-        if self._logged.get((name, number)) != message:
+        if self._faults.get((name, number)) != (fault, message):
             logger.warning("%s version %d %s", name, number, message, exc_info=trace)
-        self._faults[name, number], self._logged[name, number] = fault, message
+        self._faults[name, number] = fault, message
 
     def _record(self) -> None:
         """Update the gauge of newest versions, without companions that no request has used, and forget what is gone."""
         unused = self._belongs.keys() - self._used.keys()
         newest = {name: number for name, number in self._repository.newest.items() if name not in unused}
-        for name in self._known - newest.keys():
-            self._newest_served.remove(name)
+        self._newest_served.clear()
         for name, number in newest.items():
             self._newest_served.labels(name).set(number in self._served.get(name, {}))
-        self._known = frozenset(newest)
 
     # Plain models and their companions
 
@@ -455,9 +451,8 @@ class Catalogue:
 
     def _with_faults(self, name: str) -> str:
         """Return a name with what its versions fail of, if they do."""
-        faults = [
-            f"version {number} {fault}" for (model, number), fault in sorted(self._faults.items()) if model == name
-        ]
+        found = sorted(self._faults.items())
+        faults = [f"version {number} {fault}" for (model, number), (fault, _) in found if model == name]
         return f"{name} ({'; '.join(faults)})" if faults else name
 
     def _require_triton(self) -> None:

@@ -36,13 +36,14 @@ from serving.quality import Outside, Policy
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from starlette.datastructures import State
 
     from physics.posterior.composites import Composite, Composition
     from serving.catalogue.card import Card, Kind, Parameter, Tensor
+    from serving.predict import Successor
 
     Vector = NDArray[Any]  # of real numbers
     Shape = tuple[int, ...]
@@ -95,7 +96,7 @@ async def model_info(request: Request, service: Serving) -> Response:
 async def input_sizes(request: Request, service: Serving) -> Response:
     """Return the sizes of the input vectors for a configuration."""
     function = await _configured(request, service, await _short(request, service), EVALUATE)
-    return _json({"inputSizes": function.input_sizes})
+    return _json({"inputSizes": function.sizes[0]})
 
 
 @calls.post("/OutputSizes", **_route(object_schema({"outputSizes": _SIZES})))
@@ -103,7 +104,7 @@ async def input_sizes(request: Request, service: Serving) -> Response:
 async def output_sizes(request: Request, service: Serving) -> Response:
     """Return the sizes of the output vectors for a configuration."""
     function = await _configured(request, service, await _short(request, service), EVALUATE)
-    return _json({"outputSizes": function.output_sizes})
+    return _json({"outputSizes": function.sizes[1]})
 
 
 @calls.post("/Evaluate", **_route(object_schema({"output": _VECTORS}), input=_VECTORS))
@@ -148,18 +149,21 @@ async def _compute(request: Request, service: Service, feature: str) -> Response
     content = await over_http.content(request, service, service.settings.max_json_bytes)
     members = await offload(len(content), _members, content)
     function = await _configured(request, service, members, feature)
-    sizes, outputs = function.input_sizes, function.output_sizes
+    sizes, outputs = function.sizes
     if feature != EVALUATE:
         output, by = _index(members, "outWrt", len(outputs)), _index(members, "inWrt", len(sizes))
     inputs = await offload(len(content), _inputs, members, sizes)
-    work: Coroutine[Any, Any, Any]
-    if feature == EVALUATE:
-        work = function.evaluate(inputs)
-    elif feature == GRADIENT:
-        work = function.gradient(output, by, inputs, _vector(members.get("sens"), "sens", outputs[output]))
-    else:
-        work = function.apply_jacobian(output, by, inputs, _vector(members.get("vec"), "vec", sizes[by]))
-    found: Any = await over_http.unless_disconnected(request, work)
+
+    async def work() -> Any:
+        if feature == EVALUATE:
+            return await function.evaluate(inputs)
+        if feature == GRADIENT:
+            sensitivity = _vector(members.get("sens"), "sens", outputs[output])
+            return await function.gradient(output, by, inputs, sensitivity)
+        direction = _vector(members.get("vec"), "vec", sizes[by])
+        return (await function.linearise(output, by, inputs, direction))[1]
+
+    found: Any = await over_http.unless_disconnected(request, work())
     vectors: list[Vector] = found if isinstance(found, list) else [found]
     if not all(np.isfinite(vector).all() for vector in vectors):
         raise Problem("non-finite-output", f'a result of "{request.state.model}" is not finite', array="input")
@@ -348,7 +352,8 @@ async def _field(service: Service, state: State, name: str, members: Mapping[str
     grid, frames = _grid(card, config), config.policy.count(card)
     points = dict(zip(card.grid.axes, grid, strict=True)) | ({} if frames is None else {FRAME: frames})
     found = FieldModel(service, state, card, product, config, grid, _arguments(card, config), card.shapes(points))
-    largest = max(*found.input_sizes, *found.output_sizes, math.prod(grid))
+    inputs, outputs = found.sizes
+    largest = max(*inputs, *outputs, math.prod(grid))
     if 4 * largest > service.settings.max_body_bytes:
         raise Problem("body-too-large", f"config: a field of {largest} numbers takes more than a request may")
     return found
@@ -414,50 +419,42 @@ class FieldModel:
     shapes: Mapping[str, Shape]
 
     @property
-    def input_sizes(self) -> list[int]:
-        """The size of each input vector; a parameter is a vector of one number."""
-        return [math.prod(self.shapes[argument.name]) for argument in self.arguments]
-
-    @property
-    def output_sizes(self) -> list[int]:
-        """The size of each output vector."""
-        return [math.prod(self.shapes[tensor.name]) for tensor in self.card.outputs]
+    def sizes(self) -> tuple[list[int], list[int]]:
+        """The size of each input vector, of which a parameter has one number, and of each output vector."""
+        inputs = [math.prod(self.shapes[argument.name]) for argument in self.arguments]
+        return inputs, [math.prod(self.shapes[tensor.name]) for tensor in self.card.outputs]
 
     async def evaluate(self, inputs: Sequence[Vector]) -> list[Vector]:
         """Return the output vectors."""
         successor = self.service.catalogue.newest if self.config.version is None else None
-        wanted = Prediction(
-            self.card, self.state.request_id, self.state.caller, self.config.policy, successor=successor
-        )
-        found = await self.service.predictor.predict(wanted, Arrays(self._arrays(inputs)))
+        found = await self._run(self.card, self._arrays(inputs), successor)
         return [found[tensor.name].reshape(-1) for tensor in self.card.outputs]
 
     async def gradient(self, output: int, by: int, inputs: Sequence[Vector], sensitivity: Vector) -> Vector:
         """Return the transpose of the Jacobian of one output by one input, times the sensitivity of the output."""
         name = self.card.outputs[output].name
-        found = await self._product(inputs, f"cotangents.{name}", sensitivity.reshape(self.shapes[name]))
+        vector = {f"cotangents.{name}": sensitivity.reshape(self.shapes[name])}
+        found = await self._run(self.product, self._arrays(inputs) | vector)
         return found[f"gradients.{self.arguments[by].name}"].reshape(-1)
-
-    async def apply_jacobian(self, output: int, by: int, inputs: Sequence[Vector], direction: Vector) -> Vector:
-        """Return the Jacobian of one output by one input, times a direction of the input."""
-        return (await self.linearise(output, by, inputs, direction))[1]
 
     async def linearise(
         self, output: int, by: int, inputs: Sequence[Vector], direction: Vector
     ) -> tuple[Vector, Vector]:
         """Return one output, and its derivative along a direction of one input."""
         name, argument = self.card.outputs[output].name, self.arguments[by].name
-        found = await self._product(inputs, f"tangents.{argument}", direction.reshape(self.shapes[argument]))
+        vector = {f"tangents.{argument}": direction.reshape(self.shapes[argument])}
+        found = await self._run(self.product, self._arrays(inputs) | vector)
         return found[name].reshape(-1), found[f"tangents.{name}"].reshape(-1)
 
-    async def _product(self, inputs: Sequence[Vector], name: str, vector: Vector) -> Mapping[str, Vector]:
-        if self.product is None:
+    async def _run(
+        self, card: Card | None, arrays: Mapping[str, Vector], successor: Successor | None = None
+    ) -> Mapping[str, Vector]:
+        if card is None:
             raise Problem("not-differentiable", f'"{self.card.model}" was not configured for derivatives')
         policy = self.config.policy
-        # As many frames as the outputs have: a product has fewer by default.
-        policy = policy.asking(policy.count(self.card))
-        wanted = Prediction(self.product, self.state.request_id, self.state.caller, policy)
-        return await self.service.predictor.predict(wanted, Arrays(self._arrays(inputs) | {name: vector}))
+        policy = policy.asking(policy.count(self.card))  # a product has fewer frames by default
+        wanted = Prediction(card, self.state.request_id, self.state.caller, policy, successor=successor)
+        return await self.service.predictor.predict(wanted, Arrays(arrays))
 
     def _arrays(self, vectors: Sequence[Vector]) -> dict[str, NDArray[Any]]:
         """Return one sample of the model's inputs; what has a default may be missing."""
@@ -481,14 +478,9 @@ class CompositeModel:
     field: FieldModel
 
     @property
-    def input_sizes(self) -> list[int]:
-        """The size of the only input vector."""
-        return [self.composite.sizes[0]]
-
-    @property
-    def output_sizes(self) -> list[int]:
-        """The size of the only output vector."""
-        return [self.composite.sizes[1]]
+    def sizes(self) -> tuple[list[int], list[int]]:
+        """The size of the only input vector, and of the only output vector."""
+        return [self.composite.sizes[0]], [self.composite.sizes[1]]
 
     async def evaluate(self, inputs: Sequence[Vector]) -> list[Vector]:
         """Return the output vector."""
@@ -506,14 +498,14 @@ class CompositeModel:
         gradient = await self.field.gradient(self._index, 0, [field.reshape(-1)], cotangent.reshape(-1))
         return np.asarray(own + await self._run(self.made.pull_inputs, x, gradient.reshape(field.shape)))
 
-    async def apply_jacobian(self, _: int, __: int, inputs: Sequence[Vector], direction: Vector) -> Vector:
-        """Return the derivative along a direction: one call of the model's Jacobian-vector product."""
+    async def linearise(self, _: int, __: int, inputs: Sequence[Vector], direction: Vector) -> tuple[Vector, Vector]:
+        """Return the model's output, and the composite's derivative: one call of the Jacobian-vector product."""
         [x], grid = inputs, self.field.grid
         field = await self._run(self.made.inputs, x)
         tangent = await self._run(self.made.push_inputs, x, direction)
         value, moved = await self.field.linearise(self._index, 0, [field.reshape(-1)], tangent.reshape(-1))
         tangents = direction, moved.reshape(grid)
-        return np.asarray(await self._run(self.made.push_outputs, x, value.reshape(grid), tangents))
+        return value, np.asarray(await self._run(self.made.push_outputs, x, value.reshape(grid), tangents))
 
     async def _output(self, x: Vector) -> Vector:
         """Return the model's output [*grid]."""
