@@ -60,18 +60,11 @@ class Playground(StaticFiles):
 
 
 def create_app(settings: Settings, triton: Triton) -> FastAPI:
-    """Return the gateway as an application.
+    """Return the gateway as an application; its Triton is opened when it starts, and closed when it stops.
 
-    Args:
-        settings: The operator's choices.
-        triton: Where models run. It is opened when the application starts and closed when it stops.
-
-    Returns:
-        The application; `app.state.service` has its parts, `app.state.service.drain()` takes it out of rotation. Its
-        gRPC server, which listens while the application runs, is `app.state.grpc`, or None without a port for it.
-
-    Raises:
-        KeysError: The settings name a key file that cannot be used.
+    `app.state.service` has its parts, `app.state.service.drain()` takes it out of rotation. Its gRPC server, which
+    listens while the application runs, is `app.state.grpc`, or None without a port for it. A KeysError: the settings
+    name a key file that cannot be used.
     """
     service = Service(settings, triton, VERSION)
     inversions = Inversions(settings, service.metrics)

@@ -49,22 +49,14 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
         sample.
 
     Raises:
-        Problem: wrong-input: No input is there, so that the grid is unknown.
-        Problem: wrong-shape: A rank that is neither a sample's nor a batch's, another number of components, an empty
-            batch, or inputs of different shapes.
-        Problem: grid-out-of-limits: An axis outside the card's limits.
-        Problem: non-finite: NaN, infinity, or a value beyond float32.
-        Problem: non-positive: A value at or below zero where the card says positive.
-        Problem: out-of-range: A parameter outside the card's limits.
-        Problem: wrong-dtype: Floating-point numbers where the card says integers.
-        Problem: wrong-token: An integer outside the vocabulary, or padding elsewhere than behind the tokens.
+        Problem: wrong-input, wrong-shape, wrong-dtype, grid-out-of-limits, non-finite, non-positive, out-of-range or
+            wrong-token.
     """
     lead = next((tensor for tensor in card.inputs if tensor.name in arrays and tensor.points is None), None)
     if lead is None:
         names = [tensor.name for tensor in card.inputs if tensor.points is None]
-        raise Problem(
-            "wrong-input", f"no input was sent, so the grid is unknown; send {' or '.join(names)}", array=names[0]
-        )
+        detail = f"no input was sent, so the grid is unknown; send {' or '.join(names)}"
+        raise Problem("wrong-input", detail, array=names[0])
     found = {tensor.name: _field(arrays[tensor.name], tensor, card) for tensor in card.inputs if tensor.name in arrays}
     single = arrays[lead.name].ndim < len(lead.axes)
     size, grid = len(found[lead.name]), found[lead.name].shape[1 + len(lead.leading) :]
@@ -74,12 +66,8 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
         sent = arrays[tensor.name]
         alike = (sent.ndim < len(tensor.axes)) == single and len(found[tensor.name]) == size
         if not alike or (tensor.points is None and found[tensor.name].shape[1 + len(tensor.leading) :] != grid):
-            raise Problem(
-                "wrong-shape",
-                f"{tensor.name} has shape {sent.shape} and {lead.name} {arrays[lead.name].shape}; "
-                "expected the same samples and grid",
-                array=tensor.name,
-            )
+            found_shapes = f"{tensor.name} has shape {sent.shape} and {lead.name} {arrays[lead.name].shape}"
+            raise Problem("wrong-shape", f"{found_shapes}; expected the same samples and grid", array=tensor.name)
     if len(found) < len(card.inputs):
         frames = (sent_frames(found, card) if card.frames else None) or 0
         for tensor in card.inputs:
@@ -151,11 +139,8 @@ def _numbers(array: NDArray[Any] | None, parameter: Parameter, count: int) -> ND
     if array is None:
         return np.full(count, parameter.default, np.float32)
     if array.shape not in {(), (count,)}:
-        raise Problem(
-            "wrong-shape",
-            f"{name} has shape {array.shape}; expected one number, or one per sample ({count},)",
-            array=name,
-        )
+        detail = f"{name} has shape {array.shape}; expected one number, or one per sample ({count},)"
+        raise Problem("wrong-shape", detail, array=name)
     cast = _float32(array, name, single=False)
     low = np.float32(-np.inf if parameter.minimum is None else parameter.minimum)
     high = np.float32(np.inf if parameter.maximum is None else parameter.maximum)
@@ -172,11 +157,8 @@ def tokens(values: NDArray[Any], tensor: Tensor, vocabulary: Vocabulary, *, sing
     0 is padding, which belongs behind the tokens: the model ignores it there, and would read it anywhere else.
     """
     if values.dtype.kind not in "iu":
-        raise Problem(
-            "wrong-dtype",
-            f"{tensor.name} holds {values.dtype.name}; expected integers, the numbers of words",
-            array=tensor.name,
-        )
+        detail = f"{tensor.name} holds {values.dtype.name}; expected integers, the numbers of words"
+        raise Problem("wrong-dtype", detail, array=tensor.name)
     size = len(vocabulary.words)
     unknown = (values < 0) | (values >= size)
     padding = values == 0
@@ -229,10 +211,8 @@ def frames(arrays: Mapping[str, NDArray[Any]], count: int, card: Card, max_bytes
     samples, points = len(next(iter(arrays.values()))), math.prod(card.grid_of(arrays))
     most = max_bytes // (4 * samples * points * max(math.prod(tensor.vector) for tensor in card.outputs))
     if count > most:
-        raise Problem(
-            "invalid-parameter",
-            f"frames: expected at most {most} of {samples} samples with {points} points but got {count}",
-        )
+        detail = f"frames: expected at most {most} of {samples} samples with {points} points but got {count}"
+        raise Problem("invalid-parameter", detail)
     return np.zeros((samples, count), np.int32)
 
 

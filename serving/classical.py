@@ -63,9 +63,8 @@ class Worker:
     async def run(self, function: Callable[..., Result], *args: Any) -> Result:
         """Call a function in the thread; it ends early when the caller is cancelled."""
         if self._waiting >= MAX_WAITING:
-            raise Problem(
-                "overloaded", f"{self._waiting} requests wait for the classical solver", retry_after=RETRY_SECONDS
-            )
+            detail = f"{self._waiting} requests wait for the classical solver"
+            raise Problem("overloaded", detail, retry_after=RETRY_SECONDS)
         abandoned = threading.Event()
 
         def check(*_: object) -> None:
@@ -118,25 +117,17 @@ class ClassicalSolvers:
         return self.knows(card) and registry.problem(card.problem).exact and len(card.outputs) == 1
 
     async def example(self, card: Card, points: int, seed: int) -> dict[str, NDArray[np.float32]]:
-        """Sample an input of the model's training distribution.
+        """Sample an input of the model's training distribution, by its name.
 
-        Args:
-            card: The model's card.
-            points: Points per axis.
-            seed: The same seed is the same field, on every grid.
-
-        Returns:
-            The field by input name.
+        The same seed is the same field, on every grid of so many points per axis.
         """
         sampler = registry.problem(card.problem).example if self.knows(card) else None
         if sampler is None:
             sampled = ", ".join(sorted(name for name, problem in registry.problems().items() if problem.example))
             raise Problem("no-example", f"{_what(card)} has no sampler; there are samplers for {sampled}")
         if not card.grid.minimum <= points <= card.grid.maximum:
-            raise Problem(
-                "invalid-parameter",
-                f"grid is {points}; the model takes {card.grid.minimum} to {card.grid.maximum} points",
-            )
+            detail = f"grid is {points}; the model takes {card.grid.minimum} to {card.grid.maximum} points"
+            raise Problem("invalid-parameter", detail)
         field = await self._workers["example"].run(sampler, points, seed)
         return {card.inputs[0].name: field.astype(np.float32)}
 
@@ -159,11 +150,8 @@ class ClassicalSolvers:
             Problem: overloaded: Too many requests wait.
         """
         if not self.knows(card):
-            raise Problem(
-                "no-reference",
-                f"{_what(card)} has no classical solver; there are solvers for"
-                f" {', '.join(sorted(registry.problems()))}",
-            )
+            known = ", ".join(sorted(registry.problems()))
+            raise Problem("no-reference", f"{_what(card)} has no classical solver; there are solvers for {known}")
         problem, batch = registry.problem(card.problem), inputs[card.inputs[0].name]
         largest = problem.largest or card.grid.maximum ** len(card.grid.axes)
         time: dict[str, Any] = {}
@@ -171,10 +159,8 @@ class ClassicalSolvers:
             time = {"frames": inputs[FRAME].shape[1], "interval": card.frames.step}
         if batch.size * time.get("frames", 1) > largest:
             every = f" in each of {time['frames']} frames" if time else ""
-            raise Problem(
-                "body-too-large",
-                f"{math.prod(batch.shape)} points{every}; the classical solver takes at most {largest} in one call",
-            )
+            points = f"{math.prod(batch.shape)} points{every}"
+            raise Problem("body-too-large", f"{points}; the classical solver takes at most {largest} in one call")
         worker = self._workers["slow" if problem.slow and purpose != "shadow" else purpose]
         try:
             fields, bounds = await worker.run(_solve, problem, card, inputs, time)

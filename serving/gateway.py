@@ -29,12 +29,7 @@ logger = logging.getLogger(__name__)
 class Gateway(uvicorn.Server):
     """The gateway's application on its port; it shuts down in order, and leaves Triton's end to its caller.
 
-    Args:
-        settings: The operator's choices.
-        key: Of the local Triton's restricted APIs.
-
-    Raises:
-        KeysError: The key file cannot be used.
+    The key is that of the local Triton's restricted APIs. A KeysError: the key file cannot be used.
     """
 
     def __init__(self, settings: Settings, key: str = "") -> None:
@@ -83,12 +78,8 @@ class Gateway(uvicorn.Server):
 async def serve(settings: Settings) -> None:
     """Serve until a signal: with a local Triton or, where the settings name one, through a Triton that runs elsewhere.
 
-    The local Triton and the gateway start at once, so that liveness responds meanwhile.
-
-    Raises:
-        KeysError: The key file cannot be used.
-        StartupError: The machine or the repository lacks something.
-        TritonServerError: Triton cannot start, or keeps crashing.
+    The local Triton and the gateway start at once, so that liveness responds meanwhile. A StartupError: the machine or
+    the repository lacks something; a TritonServerError: Triton cannot start, or keeps crashing.
     """
     if not settings.embedded:
         await Gateway(settings).run_until_shut_down()

@@ -64,18 +64,9 @@ class Watcher:
 
 
 class Service:
-    """The parts of the gateway that the routes use.
+    """The parts of the gateway that the routes use; a KeysError where its key file cannot be used.
 
-    Args:
-        settings: The operator's choices.
-        triton: Runs the models; opened and closed by `run`.
-        version: Version of the software.
-
-    Attributes:
-        on_drain: Called when the service is about to shut down.
-
-    Raises:
-        KeysError: The key file cannot be used.
+    `run` opens and closes Triton; what is in `on_drain` is called when the service is about to shut down.
     """
 
     def __init__(self, settings: Settings, triton: Triton, version: str) -> None:

@@ -156,19 +156,10 @@ def _only_npy(named: Mapping[str, NDArray[Any]], role: str) -> bytes:
 
 @dataclass(frozen=True)
 class Arrays:
-    """Inputs by name, and the writer of outputs by name: an `Exchange` of `serving.predict`.
+    """Inputs by name, single samples or batches, and the writer of outputs by name: an `Exchange` of `serving.predict`.
 
-    A derivative is computed by
-
-        card = service.catalogue.derivative("darcy", "vjp").card
-        arrays = Arrays({"coefficient": coefficient, "cotangents.solution": cotangent})
-        outputs = await service.predictor.predict(Prediction(card, request_id, caller), arrays)
-
-    and `outputs` holds `solution`, `gradients.coefficient` and `gradients.source`. Concurrent calls of one shape run
-    together, whichever routes they come from.
-
-    Attributes:
-        inputs: Single samples or batches.
+    For a derivative, `{"coefficient": …, "cotangents.solution": …}` returns `solution`, `gradients.coefficient` and
+    `gradients.source`.
     """
 
     inputs: Mapping[str, NDArray[Any]]

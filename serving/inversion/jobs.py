@@ -222,11 +222,8 @@ class Inversions:
         for job in self._known(model, owner):
             if job.id == name:
                 return job
-        raise Problem(
-            "unknown-inversion",
-            f'no inversion "{name[:64]}" of "{model[:64]}"; results are kept for a while only, '
-            "and not beyond the end of the process that computed them",
-        )
+        kept = "results are kept for a while only, and not beyond the end of the process that computed them"
+        raise Problem("unknown-inversion", f'no inversion "{name[:64]}" of "{model[:64]}"; {kept}')
 
     def _known(self, model: str, owner: str) -> list[Job]:
         """Return the jobs of a key for a model, once results that are too old, or too many of a key, are forgotten."""
