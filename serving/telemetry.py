@@ -111,7 +111,10 @@ class Traces:
     def phase(self, name: str, model: str, grid: str) -> Iterator[None]:
         """Return a context with a span below the current one; calls of Triton carry its trace context."""
         with self._start(name, {"petrov.model": model, "petrov.grid": grid}) as span:
-            token = outgoing.set(_headers(span))
+            headers: dict[str, str] = {}
+            if span.get_span_context().trace_flags.sampled:  # Triton would record any call that carries a context
+                _w3c.inject(headers, trace.set_span_in_context(span))
+            token = outgoing.set(headers)
             try:
                 yield
             except BaseException as error:
@@ -135,15 +138,6 @@ def trace_id() -> str:
     """Return the id of the current trace in hexadecimal, or an empty string."""
     context = trace.get_current_span().get_span_context()
     return trace.format_trace_id(context.trace_id) if context.is_valid else ""
-
-
-def _headers(span: Span) -> dict[str, str] | None:
-    """Return the trace context of a sampled span; Triton would record any call that carries one."""
-    if not span.get_span_context().trace_flags.sampled:
-        return None
-    headers: dict[str, str] = {}
-    _w3c.inject(headers, trace.set_span_in_context(span))
-    return headers
 
 
 def _fail(span: Span, kind: str) -> None:

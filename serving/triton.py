@@ -90,7 +90,11 @@ class Triton:
                 raise Problem("triton-unavailable", f"Triton's index of models: {reply.status}: {index['error'][:200]}")
             ready = frozenset((each["name"], int(each["version"])) for each in index if each.get("state") == "READY")
         except (InvalidReplyError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise Problem("triton-unavailable", self._warn_of_address()) from error
+            fault = f"the server at {self.address} is not Triton's HTTP endpoint (port 8000 by default)"
+            if not self._warned:  # once, and not at every probe
+                logger.warning("%s", fault)
+            self._warned = True
+            raise Problem("triton-unavailable", fault) from error
         except (OSError, TimeoutError) as error:
             raise Problem("triton-unavailable", f"Triton at {self.address} does not respond") from error
         self._warned = False
@@ -207,14 +211,6 @@ class Triton:
     def _lost(self, model: str, version: int, error: OSError) -> Problem:
         logger.warning("triton at %s: %s version %d: %s", self.address, model, version, error)
         return Problem("triton-unavailable", "the connection to the inference server ended; try again in a moment")
-
-    def _warn_of_address(self) -> str:
-        """Log, once and not at every probe, that the address is not a Triton's, and return the sentence."""
-        fault = f"the server at {self.address} is not Triton's HTTP endpoint (port 8000 by default)"
-        if not self._warned:
-            logger.warning("%s", fault)
-        self._warned = True
-        return fault
 
 
 def _unreadable(model: str, version: int, reply: Reply, error: Exception) -> Problem:

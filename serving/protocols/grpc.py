@@ -140,11 +140,8 @@ class GrpcServer:
                     call.record(name)
             return written
 
-        kind = (
-            grpc.stream_stream_rpc_method_handler
-            if name == "ModelStreamInfer"
-            else grpc.stream_unary_rpc_method_handler
-        )
+        single, several = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+        kind = several if name == "ModelStreamInfer" else single
         return kind(service.traces.call(f"{SERVICE}/{name}", handle) if service.traces else handle)
 
     @requires(OPEN)

@@ -322,7 +322,8 @@ async def _stream(card: Card, request: Request, service: Service, successor: Suc
     frames, boundary = service.predictor.stream(wanted, Body(content, sent, media_type)), secrets.token_hex(16)
 
     def part(content: bytes, media_type: str, number: int, headers: Mapping[str, str]) -> bytes:
-        lines = {"Content-Type": media_type, "Content-Length": str(len(content)), "Petrov-Frame": str(number)} | headers
+        length = str(len(content))
+        lines = {"Content-Type": media_type, "Content-Length": length, "Petrov-Frame": str(number), **headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         return b"".join((f"--{boundary}\r\n{head}\r\n".encode(), content, b"\r\n"))
 
