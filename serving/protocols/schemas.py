@@ -74,12 +74,17 @@ class Quality(Document):
     solved_by: Literal["network", "refined", "solver", "mixed"] = Field(description="What computed the outputs.")
 
 
-class PredictionResponse(Document):
-    """The outputs in JSON, encoded as the inputs of the request were."""
+class Outputs(Document):
+    """What every response in JSON has: the outputs, encoded as the inputs of the request were."""
 
     model: str
     version: int
     outputs: dict[str, Base64Array | NestedList]
+
+
+class PredictionResponse(Outputs):
+    """The outputs in JSON, encoded as the inputs of the request were."""
+
     quality: Quality | None = Field(default=None, description="Absent where nothing is known.")
 
 
@@ -93,12 +98,9 @@ class VjpRequest(PredictionRequest):
     )
 
 
-class VjpResponse(Document):
+class VjpResponse(Outputs):
     """Outputs and gradients in JSON. In safetensors a gradient is the tensor `gradients.NAME`."""
 
-    model: str
-    version: int
-    outputs: dict[str, Base64Array | NestedList]
     gradients: dict[str, Base64Array | NestedList | float] = Field(
         description="By the name of each input and parameter that was sent, in their shapes; by a parameter one number "
         "per sample."
@@ -114,12 +116,9 @@ class JvpRequest(PredictionRequest):
     )
 
 
-class JvpResponse(Document):
+class JvpResponse(Outputs):
     """Outputs and their tangents in JSON. In safetensors a tangent is the tensor `tangents.NAME`."""
 
-    model: str
-    version: int
-    outputs: dict[str, Base64Array | NestedList]
     tangents: dict[str, Base64Array | NestedList] = Field(description="By output name.")
 
 

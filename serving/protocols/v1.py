@@ -294,13 +294,8 @@ async def _predict(
 ) -> Response:
     """Read the body, predict, and stop when the client disconnects.
 
-    Args:
-        card: Of the version to run.
-        request: The request.
-        service: The parts of the gateway.
-        successor: Finds the version that is served instead of one that is gone.
-        make: Makes the exchange of the body, its media type and that of the response.
-        reference: Whether the classical solver computes the outputs.
+    `successor` finds the version that is served instead of one that is gone; `make` makes the exchange of the body, its
+    media type and that of the response; a `reference` is computed by the classical solver.
     """
     sent = formats.request_type(request.headers)
     media_type = formats.response_type(request.headers, sent)
